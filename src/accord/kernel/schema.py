@@ -1,0 +1,120 @@
+"""JSON Schema validation, draft 2019-09, by jsonschema-rs.
+
+A schema is compiled once and kept. Compiling touches nothing but the schema: references to
+anything outside it are refused, and so is a pattern that a linear-time engine cannot run
+(look-around, back-references). `format` is an annotation, as the draft has it by default. Findings
+name places and rules, never the values found there, which may be secret.
+"""
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Any, Final, NoReturn
+
+import jsonschema_rs
+from jsonschema_rs import Draft201909Validator, RegexOptions, ValidationError
+
+from accord.kernel import canonical
+from accord.kernel.errors import AccordError
+from accord.kernel.finding import Finding, pointer
+
+MAX_FINDINGS: Final = 100
+"""How many findings one validation lists at most."""
+
+_CACHE_SIZE: Final = 4096
+_MASK: Final = "the value"
+
+
+class SchemaError(AccordError):
+    """A schema cannot be used."""
+
+
+class Schema:
+    """A compiled schema.
+
+    Attributes:
+        is_valid: Whether a value keeps the schema. It is the library's own method, so that the
+            answer costs nothing on top.
+    """
+
+    __slots__ = ("_validator", "is_valid")
+
+    def __init__(self, validator: Draft201909Validator) -> None:
+        self._validator = validator
+        self.is_valid = validator.is_valid
+
+    def findings(self, value: Any) -> list[Finding]:
+        """Every way in which a value breaks the schema, up to MAX_FINDINGS; none if it keeps it."""
+        found: list[Finding] = []
+        for error in self._validator.iter_errors(value):
+            if len(found) == MAX_FINDINGS:
+                break
+            found.append(_finding(error))
+        return found
+
+
+def compile_schema(schema: Any) -> Schema:
+    """The compiled form of a schema, from the cache if it was compiled before.
+
+    Raises:
+        SchemaError: It is not a valid schema of draft 2019-09, refers to something outside
+            itself, or has a pattern that cannot be run in linear time.
+    """
+    try:
+        key = canonical.encode(schema)
+    except canonical.CanonicalError as error:
+        raise SchemaError(f"the schema is not JSON: {error}") from None
+    with _lock:
+        known = _cache.get(key)
+        if known is not None:
+            _cache.move_to_end(key)
+            return known
+    compiled = _compile(schema)
+    with _lock:
+        _cache[key] = compiled
+        while len(_cache) > _CACHE_SIZE:
+            _cache.popitem(last=False)
+    return compiled
+
+
+_cache: OrderedDict[bytes, Schema] = OrderedDict()
+_lock = Lock()
+
+
+def _compile(schema: Any) -> Schema:
+    try:
+        return Schema(
+            Draft201909Validator(
+                schema,
+                validate_formats=False,
+                mask=_MASK,
+                retriever=_no_retrieval,
+                pattern_options=RegexOptions(),
+            )
+        )
+    except ValidationError as error:
+        raise _refusal(error) from None
+    except (jsonschema_rs.ReferencingError, ValueError, TypeError) as error:
+        raise SchemaError(f"the schema cannot be compiled: {error}") from None
+
+
+def _refusal(error: ValidationError) -> SchemaError:
+    where = pointer(*error.instance_path) or "the schema"
+    if error.kind.name == "format":  # the only format that the meta-schema asserts is "regex"
+        return SchemaError(
+            "a pattern that cannot be run in linear time, or is no pattern at all",
+            where=where,
+            mend="leave out look-around and back-references, and keep repetitions small",
+        )
+    return SchemaError(f"not a schema of draft 2019-09: {error.message}", where=where)
+
+
+def _no_retrieval(uri: str) -> NoReturn:
+    raise ValueError(f"{uri} is outside the schema")
+
+
+def _finding(error: ValidationError) -> Finding:
+    return Finding(
+        rule=f"schema.{error.kind.name}",
+        pointer=pointer(*error.instance_path),
+        message=error.message,
+    )

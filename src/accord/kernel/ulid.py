@@ -1,0 +1,72 @@
+"""ULIDs: ids that sort by the time of their making.
+
+26 characters of Crockford's base32: 48 bits of milliseconds, 80 bits of chance. Within one
+millisecond the chance part is counted up, so a source's ids always rise.
+"""
+
+import re
+import secrets
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from accord.kernel.clock import Clock
+from accord.kernel.errors import AccordError
+
+_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_DIGITS: Final = {character: value for value, character in enumerate(_ALPHABET)}
+_FORM: Final = re.compile(f"[0-7][{_ALPHABET}]{{25}}", re.ASCII)
+_CHANCE_BITS: Final = 80
+
+
+class UlidError(AccordError):
+    """A text is not a ULID."""
+
+
+class UlidSource:
+    """Makes ULIDs that rise, also when the clock stands still or steps back.
+
+    Args:
+        clock: Where the time comes from.
+        chance: Gives 80 random bits; replaced in tests and simulations.
+    """
+
+    def __init__(self, clock: Clock, chance: Callable[[], int] | None = None) -> None:
+        self._clock = clock
+        self._chance = chance or (lambda: secrets.randbits(_CHANCE_BITS))
+        self._last = -1
+        self._lock = threading.Lock()
+
+    def new(self) -> str:
+        """The next ULID."""
+        fresh = int(self._clock.now() * 1000) << _CHANCE_BITS | self._chance()
+        with self._lock:
+            if fresh >> _CHANCE_BITS <= self._last >> _CHANCE_BITS:
+                fresh = self._last + 1
+            self._last = fresh
+        return _write(fresh)
+
+
+def is_ulid(text: str) -> bool:
+    """Whether the text is a ULID in its one spelling, which is upper case."""
+    return _FORM.fullmatch(text) is not None
+
+
+def milliseconds(text: str) -> int:
+    """When a ULID was made, in milliseconds since the epoch.
+
+    Raises:
+        UlidError: The text is not a ULID.
+    """
+    if not is_ulid(text):
+        raise UlidError(
+            f"{text[:40]!r} is not a ULID", mend="expected 26 characters of Crockford's base32"
+        )
+    value = 0
+    for character in text[:10]:
+        value = value << 5 | _DIGITS[character]
+    return value
+
+
+def _write(value: int) -> str:
+    return "".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))
