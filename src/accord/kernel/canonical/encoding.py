@@ -69,10 +69,9 @@ def encode(value: Any) -> bytes:
     if _DOUBLE not in packed:
         return text
     odd = [_double(packed, match.start()) for match in _ODD.finditer(packed)]
-    odd = [number for number in odd if orjson.dumps(number) in text]  # else it is no double
-    if not all(map(math.isfinite, odd)):
+    if b"null" in text and not all(map(math.isfinite, odd)):
         return reference.write(value)
-    if odd:
+    if _any_written(odd, text):
         text = _respell(text, _ODD_SPELLING, lambda number: spell(float(number)).encode())
     return _respell(text, _WHOLE_TAIL, lambda _: b"") if b".0" in text else text
 
@@ -80,6 +79,15 @@ def encode(value: Any) -> bytes:
 def _double(packed: bytes, start: int) -> float:
     number: float = struct.unpack(">d", packed[start + 1 : start + 9].ljust(8, b"\0"))[0]
     return number
+
+
+def _any_written(numbers: list[float], text: bytes) -> bool:
+    """Whether the text may have one of these numbers.
+
+    Each look costs as much as the text is long, so after a few the answer is yes: it is always
+    right to respell.
+    """
+    return len(numbers) > 8 or any(orjson.dumps(number) in text for number in numbers)
 
 
 def _sorts_differently(text: bytes) -> bool:
