@@ -40,7 +40,7 @@ _DOUBLE: Final = 0xCB
 _ODD: Final = re.compile(
     rb"\xcb(?:[\x7f\xff][\xf0-\xff]|\x80\0{7}|[\x43\xc3][\x41-\xff]|[\x44\xc4]|[\x3e\xbe][\xb0-\xe4])"
 )
-_ODD_SPELLING: Final = re.compile(rb"-0\.0(?=[,\]}]|\Z)|-?[0-9](?:\.[0-9]+)?e[+-]?[0-9]+")
+_ODD_SPELLING: Final = re.compile(rb"-0\.0(?=[,\]}]|\Z)|-?[0-9](?:\.[0-9]++)?+e[+-]?[0-9]+")
 _WHOLE_TAIL: Final = re.compile(rb"\.0(?=[,\]}]|\Z)")
 
 _depth = Nest(ormsgpack.packb)
@@ -68,12 +68,13 @@ def encode(value: Any) -> bytes:
         return reference.write(value)
     if _DOUBLE not in packed:
         return text
-    odd = [_double(packed, match.start()) for match in _ODD.finditer(packed)]
-    if b"null" in text and not all(map(math.isfinite, odd)):
-        return reference.write(value)
-    if _any_written(odd, text):
-        text = _respell(text, _ODD_SPELLING, lambda number: spell(float(number)).encode())
-    return _respell(text, _WHOLE_TAIL, lambda _: b"") if b".0" in text else text
+    if _ODD.search(packed) is not None:
+        odd = [_double(packed, match.start()) for match in _ODD.finditer(packed)]
+        if b"null" in text and not all(map(math.isfinite, odd)):
+            return reference.write(value)
+        if _any_written(odd, text):
+            text = _respell(text, _ODD_SPELLING, lambda number: spell(float(number)).encode())
+    return _respell(text, _WHOLE_TAIL, _nothing)
 
 
 def _double(packed: bytes, start: int) -> float:
@@ -96,23 +97,27 @@ def _sorts_differently(text: bytes) -> bool:
     Those beyond U+FFFF (UTF-8 lead bytes F0 to F4) come before U+E000 to U+FFFF (EE, EF) when
     compared by UTF-16 unit.
     """
-    return (b"\xee" in text or b"\xef" in text) and any(
-        lead in text for lead in (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
-    )
+    return (0xEE in text or 0xEF in text) and any(lead in text for lead in range(0xF0, 0xF5))
+
+
+def _nothing(_: bytes) -> bytes:
+    return b""
 
 
 def _respell(text: bytes, pattern: re.Pattern[bytes], spelling: Callable[[bytes], bytes]) -> bytes:
     """Replace what matches outside strings."""
     # Escapes become filler of the same length, so that every quote left is the edge of a string.
-    bare = text.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in text else text
+    bare = text.replace(rb"\\", b"__").replace(rb"\"", b"__") if 0x5C in text else text
     parts: list[bytes] = []
     quotes = counted = taken = 0
     for match in pattern.finditer(bare):
-        start = match.start()
+        start, end = match.span()
         quotes += bare.count(b'"', counted, start)
         counted = start
         if quotes % 2 == 0:
-            parts += text[taken:start], spelling(match.group())
-            taken = match.end()
+            parts += text[taken:start], spelling(match[0])
+            taken = end
+    if not parts:
+        return text
     parts.append(text[taken:])
     return b"".join(parts)
