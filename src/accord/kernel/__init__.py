@@ -2,7 +2,7 @@
 
 Canonical JSON, digests, Ed25519, upgrade tokens, ULIDs, schema validation, time as an argument,
 findings and errors. It imports nothing else of Accord. Only `signing` touches files, and only a
-key's own.
+key's own, by `files`.
 
 The modules are the public names: `from accord.kernel import canonical`.
 """

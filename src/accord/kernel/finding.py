@@ -1,4 +1,4 @@
-"""A finding: what a rule has to say about one place in a document.
+"""A finding: what a rule has to say about one place in a document, or in a store.
 
 Decisions explain themselves in findings, and logs, journal, console, command line and Spark show
 the same ones.

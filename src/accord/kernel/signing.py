@@ -18,6 +18,7 @@ from nacl.exceptions import BadSignatureError
 
 from accord.kernel import base64url, canonical
 from accord.kernel.errors import AccordError
+from accord.kernel.files import sync_folder, write_private
 
 SEED_SIZE: Final = 32
 PUBLIC_SIZE: Final = 32
@@ -63,11 +64,11 @@ class SigningKey:
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
             try:
-                _write_private(draft, key.seed)
+                write_private(draft, key.seed)
                 os.link(draft, path)  # fails where a rename would replace
             finally:
                 draft.unlink(missing_ok=True)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         except FileExistsError:
             raise SigningError(
                 "there is a key file already", where=str(path), mend="choose another path"
@@ -195,19 +196,3 @@ def _parse(text: str, size: int) -> bytes | None:
         data = base64url.decode(text.removeprefix(_PREFIX))
         return data if len(data) == size else None
     return None
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,0 +1,49 @@
+"""The command line: `accord <noun> <verb>`.
+
+One small file per noun; how commands report is in `report`, the options they share in `options`.
+Commands import what they need when they run, so that `accord --version` is quick.
+"""
+
+from typing import Annotated
+
+import typer
+
+from accord import __version__
+from accord.cli import canon, config, doctor, keys, report, store, up
+
+app = typer.Typer(
+    name="accord",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    epilog="Example: accord up",
+)
+app.command(epilog=up.EXAMPLE)(up.up)
+app.command(epilog=doctor.EXAMPLE)(doctor.doctor)
+app.command(epilog=canon.EXAMPLE)(canon.canon)
+app.add_typer(keys.app, name="keys", help="Make and look at Ed25519 keys.")
+app.add_typer(store.app, name="store", help="Back up, check and restore the station's records.")
+app.add_typer(config.app, name="config", help="Check and show the settings.")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"accord {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def accord(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Print the version and leave."
+        ),
+    ] = False,
+) -> None:
+    """Agents, machines and people working together under agreements that are data."""
+
+
+def main() -> None:
+    """Run the command line."""
+    report.run(app)

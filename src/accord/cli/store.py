@@ -1,0 +1,109 @@
+"""`accord store`: back up, check and restore the station's records.
+
+Goes through every store that the station keeps. A backup is a folder with one SQLite file for
+each of them, whatever engine they are kept in.
+"""
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from accord.cli import report
+from accord.cli.options import Config, Home, Json
+
+app = typer.Typer(no_args_is_help=True, epilog="Example: accord store backup ./backup-monday")
+
+
+@app.command(epilog="Example: accord store backup ./backup-monday")
+def backup(
+    dest: Annotated[Path, typer.Argument(help="The folder to make; it must not exist.")],
+    home: Home = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Copy every store, as of one moment, while the station may be running.
+
+    The folder appears when every copy has been checked, or not at all.
+    """
+    from accord import storage
+    from accord.station.settings import load
+    from accord.station.store import SCHEMAS, place
+
+    where = place(load(home, config))
+    if dest.exists():
+        raise storage.StoreError("it is there already", where=str(dest), mend="name a new folder")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".accord-", dir=dest.absolute().parent) as made:
+            draft = Path(made) / "stores"
+            draft.mkdir(mode=0o700)
+            for schema in SCHEMAS:
+                with report.progress(f"backing up {schema.name}") as bar:
+                    file = draft / f"{schema.name}.db"
+                    storage.backup(where, schema, file, progress=lambda _, *step: bar(*step))
+            draft.rename(dest)
+    except OSError as error:
+        raise storage.StoreError(
+            f"the backup cannot be kept here ({error.strerror})",
+            where=str(dest),
+            mend="name a new folder in one that exists and can be written",
+        ) from error
+    if as_json:
+        stores = {schema.name: str(dest / f"{schema.name}.db") for schema in SCHEMAS}
+        report.show_json({"path": str(dest), "stores": stores})
+    else:
+        typer.echo(f"Backed up to {dest}.")
+
+
+@app.command(epilog="Example: accord store check --json")
+def check(home: Home = None, config: Config = None, as_json: Json = False) -> None:
+    """Prove that every record is as it was written; exit 1 if something is wrong."""
+    from accord import storage
+    from accord.station.settings import load
+    from accord.station.store import SCHEMAS, place
+
+    where = place(load(home, config))
+    reports: list[storage.Report] = []
+    for schema in SCHEMAS:
+        with report.progress(f"checking {schema.name}") as bar:
+            reports.append(storage.check(where, schema, progress=lambda _, *step: bar(*step)))
+    fine = all(one.ok for one in reports)
+    if as_json:
+        report.show_json({"ok": fine, "stores": [asdict(one) for one in reports]})
+    else:
+        for one in reports:
+            typer.echo(f"{one.store}: {one.records} records proved, {len(one.findings)} findings")
+        if not fine:
+            found = [finding for one in reports for finding in one.findings]
+            rows = [(finding.rule, finding.pointer, finding.message) for finding in found]
+            report.show_table(("rule", "where", "what is wrong"), rows)
+    if not fine:
+        raise typer.Exit(report.FAILED)
+
+
+@app.command(epilog="Example: accord store restore ./backup-monday --home ./new-station")
+def restore(
+    source: Annotated[Path, typer.Argument(help="A folder that `accord store backup` made.")],
+    home: Home = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Fill the empty stores of a station, in SQLite or PostgreSQL, from a backup.
+
+    This is also how a station moves from SQLite to PostgreSQL: back up, set [store] url, restore.
+    """
+    from accord import storage
+    from accord.station.settings import load
+    from accord.station.store import SCHEMAS, place
+
+    where = place(load(home, config))
+    for schema in SCHEMAS:
+        with report.progress(f"restoring {schema.name}") as bar:
+            file = source / f"{schema.name}.db"
+            storage.restore(file, where, schema, progress=lambda _, *step: bar(*step))
+    if as_json:
+        report.show_json({"restored": [schema.name for schema in SCHEMAS]})
+    else:
+        typer.echo(f"Restored from {source}.")

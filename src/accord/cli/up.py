@@ -1,0 +1,65 @@
+"""`accord up`: start a station and say where it is."""
+
+import contextlib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from accord.cli import report
+from accord.cli.options import Config, Home, Json
+
+if TYPE_CHECKING:
+    from accord.station.run import Ground
+
+EXAMPLE = "Example: accord up --home ./station --port 7071"
+
+
+def up(
+    home: Home = None,
+    config: Config = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Listen here instead; 0 takes a free one.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Start a station on this machine and run it until it is told to stop.
+
+    SIGTERM or Ctrl-C lets the planes finish; a second one ends at once.
+    """
+    from accord.station.settings import load
+
+    settings = load(home, config)
+    if port is not None:
+        chosen = settings.station.model_copy(update={"port": port})
+        settings = settings.model_copy(update={"station": chosen})
+
+    from accord.station.run import serve
+
+    def announce(ground: "Ground") -> None:
+        # A station goes on when whoever read its first words has gone.
+        with contextlib.suppress(BrokenPipeError):
+            (_as_json if as_json else _as_text)(ground)
+
+    clean = serve(settings, announce=announce)
+    raise typer.Exit(0 if clean else report.FAILED)
+
+
+def _as_text(ground: "Ground") -> None:
+    typer.echo(
+        f"The station {ground.settings.station.name!r} is up.\n"
+        f"  address  {ground.address}\n"
+        f"  home     {ground.settings.home}\n"
+        f"  device   {ground.key.id}\n"
+        f"  try      curl {ground.address}/readyz"
+    )
+
+
+def _as_json(ground: "Ground") -> None:
+    report.show_json(
+        {
+            "name": ground.settings.station.name,
+            "address": ground.address,
+            "home": str(ground.settings.home),
+            "device": ground.key.id,
+        }
+    )

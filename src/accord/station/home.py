@@ -1,0 +1,150 @@
+"""One folder is one station: makes it, locks it, and keeps the device key in it.
+
+Owns the layout of the home. It never reads settings, and whatever it makes it can unmake: a start
+that fails leaves the disk as it was.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+from accord.kernel.signing import SigningKey
+from accord.station.errors import StationError
+
+LOCK_NAME = "station.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The places in a station's folder, whether or not they exist."""
+
+    path: Path
+
+    @property
+    def device_key(self) -> Path:
+        """The key that the station signs with."""
+        return self.path / "keys" / "device.ed25519"
+
+    @property
+    def stores(self) -> Path:
+        """Where SQLite keeps its files."""
+        return self.path / "stores"
+
+    @property
+    def log_file(self) -> Path:
+        """Where the log is kept."""
+        return self.path / "logs" / "station.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a home, as its lock file tells."""
+
+    pid: int
+    address: str
+
+
+@contextmanager
+def taken(home: Home, address: str, undo: ExitStack) -> Iterator[None]:
+    """Make the home where it is missing and hold it until the block ends.
+
+    Args:
+        home: The folder.
+        address: Where the station listens, for whoever finds the home held.
+        undo: Told how to unmake everything that is made here.
+
+    Raises:
+        StationError: The folder cannot be made or written to, or another station holds it.
+    """
+    with ExitStack() as held:
+        try:
+            _make_folder(home.path, undo)
+            lock = held.enter_context(_locked(home.path / LOCK_NAME, undo))
+            lock.truncate()
+            lock.write(json.dumps({"pid": os.getpid(), "address": address}).encode())
+            for folder in (home.device_key.parent, home.stores, home.log_file.parent):
+                _make_folder(folder, undo)
+        except OSError as error:
+            raise StationError(
+                f"the home folder cannot be used: {error.strerror}",
+                where=str(home.path),
+                mend="let this user write to it, or name another with --home or ACCORD_HOME",
+            ) from error
+        yield
+
+
+def holder(home: Home) -> Holder | None:
+    """Who holds the home now, if anybody does."""
+    try:
+        with FileIO(home.path / LOCK_NAME) as lock:
+            return None if _lock(lock, fcntl.LOCK_SH) else _read_holder(lock)
+    except OSError:
+        # Without a lock file that can be opened there is no station to be seen.
+        return None
+
+
+def device_key(home: Home, undo: ExitStack) -> SigningKey:
+    """The station's own key, made on the first start.
+
+    Raises:
+        AccordError: The key file is damaged, or others may read it.
+    """
+    if home.device_key.exists():
+        return SigningKey.load(home.device_key)
+    undo.callback(home.device_key.unlink, missing_ok=True)
+    return SigningKey.create(home.device_key)
+
+
+def _make_folder(path: Path, undo: ExitStack) -> None:
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700)
+        undo.callback(shutil.rmtree, folder)
+    if not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+
+
+@contextmanager
+def _locked(path: Path, undo: ExitStack) -> Iterator[FileIO]:
+    while True:
+        existed = path.exists()
+        with FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
+            if not _lock(lock, fcntl.LOCK_EX):
+                held = _read_holder(lock)
+                who = f"process {held.pid} at {held.address}" if held else "another process"
+                raise StationError(
+                    f"{who} already runs the station of this home",
+                    where=str(path.parent),
+                    mend="stop it first, or name another home with --home or ACCORD_HOME",
+                )
+            # A start that failed may have unlinked the file between our open and our lock.
+            if not path.exists() or path.stat().st_ino != os.fstat(lock.fileno()).st_ino:
+                continue
+            if not existed:
+                undo.callback(path.unlink, missing_ok=True)
+            yield lock
+            return
+
+
+def _lock(file: FileIO, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read_holder(lock: FileIO) -> Holder | None:
+    try:
+        written = json.loads(lock.read(1000))
+        return Holder(int(written["pid"]), str(written["address"]))
+    except (ValueError, KeyError, TypeError):
+        # The holder has just begun to write.
+        return None

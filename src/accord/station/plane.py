@@ -1,0 +1,135 @@
+"""What a plane is to the station, and the states its life goes through.
+
+Owns the protocol and the state machine. It never starts anything: that is the supervisor's.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from accord.kernel.clock import Clock
+from accord.station.errors import StationError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from starlette.routing import BaseRoute
+
+
+class PlaneState(Enum):
+    """Where a plane is in its life."""
+
+    STARTING = "starting"
+    READY = "ready"
+    BACKING_OFF = "backing off"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+_NEXT = {
+    PlaneState.STARTING: {PlaneState.READY, PlaneState.BACKING_OFF, PlaneState.DRAINING},
+    PlaneState.READY: {PlaneState.BACKING_OFF, PlaneState.DRAINING},
+    PlaneState.BACKING_OFF: {PlaneState.STARTING, PlaneState.STOPPED},
+    PlaneState.DRAINING: {PlaneState.STOPPED, PlaneState.FAILED},
+    PlaneState.STOPPED: set[PlaneState](),
+    PlaneState.FAILED: set[PlaneState](),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneContext:
+    """What a running plane and its supervisor say to each other.
+
+    Attributes:
+        ready: Called by the plane once it can serve.
+        draining: Set when the plane must finish its work and return.
+    """
+
+    ready: Callable[[], None]
+    draining: "asyncio.Event"
+
+
+class Plane(Protocol):
+    """A part of the station that runs until it is asked to finish."""
+
+    @property
+    def name(self) -> str:
+        """A short name, unique in the station."""
+        ...
+
+    @property
+    def routes(self) -> Sequence["BaseRoute"]:
+        """What it answers over HTTP; may be empty."""
+        ...
+
+    async def run(self, context: PlaneContext) -> None:
+        """Serve, say so by `context.ready()`, and return after `context.draining` is set.
+
+        It is called anew after each failure, so it keeps nothing between calls that a failure
+        could have left half-done.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneReport:
+    """How one plane is doing.
+
+    Attributes:
+        name: The plane's name.
+        state: Where it is in its life.
+        reason: The last error as a sentence; empty when there was none.
+        restarts: How many times it has been started again.
+    """
+
+    name: str
+    state: PlaneState
+    reason: str
+    restarts: int
+
+
+class Life:
+    """The life of one plane; an illegal step raises."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._name = name
+        self._clock = clock
+        self._state = PlaneState.STARTING
+        self._since = clock.monotonic()
+        self._reason = ""
+        self._restarts = 0
+
+    @property
+    def state(self) -> PlaneState:
+        """Where the plane is now."""
+        return self._state
+
+    def move(self, state: PlaneState, reason: str | None = None) -> None:
+        """Step on.
+
+        Raises:
+            StationError: The step is not one that a plane can take.
+        """
+        if state not in _NEXT[self._state]:
+            raise StationError(
+                f"a plane cannot go from {self._state.value} to {state.value}", where=self._name
+            )
+        self._restarts += state is PlaneState.STARTING
+        self._reason = self._reason if reason is None else reason
+        self._state = state
+        self._since = self._clock.monotonic()
+
+    def ready(self) -> None:
+        """The plane can serve; one that became ready while draining goes on draining."""
+        if self._state is not PlaneState.DRAINING:
+            self.move(PlaneState.READY)
+
+    def healthy_for(self) -> float:
+        """For how many seconds it has been ready; 0 when it is not."""
+        return self._clock.monotonic() - self._since if self._state is PlaneState.READY else 0.0
+
+    def report(self) -> PlaneReport:
+        """How it is doing."""
+        return PlaneReport(self._name, self._state, self._reason, self._restarts)

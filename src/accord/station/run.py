@@ -1,0 +1,137 @@
+"""`accord up`: takes the ground, starts the planes on it, and ends them when asked.
+
+Owns the order of starting and stopping and the process's signals. It never knows what a plane
+does.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from random import Random
+
+import structlog
+import uvloop
+
+from accord.kernel.clock import Clock, SystemClock
+from accord.kernel.signing import SigningKey
+from accord.station import health, listener, logs, metrics
+from accord.station.home import Home, device_key, taken
+from accord.station.plane import Plane
+from accord.station.settings import Settings
+from accord.station.store import STATION, place
+from accord.station.supervisor import Supervisor
+from accord.storage import Store, open_store
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What every plane of a station stands on.
+
+    Attributes:
+        settings: What was set.
+        clock: Where time comes from.
+        key: The station's device key.
+        store: The station's own store.
+        address: The URL under which the station is reached.
+    """
+
+    settings: Settings
+    clock: Clock
+    key: SigningKey
+    store: Store
+    address: str
+
+
+def planes(_ground: Ground) -> Sequence[Plane]:
+    """The planes that the settings ask for."""
+    return ()
+
+
+def serve(
+    settings: Settings,
+    *,
+    announce: Callable[[Ground], None],
+    assemble: Callable[[Ground], Sequence[Plane]] = planes,
+) -> bool:
+    """Run a station until SIGTERM or SIGINT; true when every plane ended cleanly.
+
+    Args:
+        settings: What to run.
+        announce: Called once the station answers.
+        assemble: Makes the planes.
+
+    Raises:
+        AccordError: The station cannot start; the disk is as it was before.
+    """
+    with (
+        listener.bind(settings.station.host, settings.station.port) as listening,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        return runner.run(_serve(settings, listening, announce, assemble))
+
+
+async def _serve(
+    settings: Settings,
+    listening: socket.socket,
+    announce: Callable[[Ground], None],
+    assemble: Callable[[Ground], Sequence[Plane]],
+) -> bool:
+    draining = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _stop, draining, number)
+    # `undo` is outside, so that what is open is closed before it is unmade.
+    with ExitStack() as undo:
+        async with AsyncExitStack() as opened:
+            ground = await _ground(settings, listener.address(listening), undo, opened)
+            made = assemble(ground)
+            supervisor = Supervisor(
+                made,
+                draining=draining,
+                clock=ground.clock,
+                random=Random(),  # noqa: S311 - spreads restarts, guards nothing
+                drain_seconds=settings.station.drain_seconds,
+            )
+            app = health.application(
+                settings.station.name,
+                supervisor,
+                metrics.registry(supervisor, ground.clock),
+                [route for plane in made for route in plane.routes],
+            )
+            server = listener.Listener(app)
+            undo.pop_all()
+            async with asyncio.TaskGroup() as group:
+                serving = group.create_task(server.serve([listening]), name="http")
+                serving.add_done_callback(lambda _: draining.set())
+                supervising = group.create_task(supervisor.run(), name="supervisor")
+                await server.serving.wait()
+                _log.info("station is up", address=ground.address, key_id=ground.key.id)
+                announce(ground)
+                clean = await supervising
+                server.should_exit = True
+            _log.info("station has ended", clean=clean)
+            return clean
+
+
+async def _ground(
+    settings: Settings, address: str, undo: ExitStack, opened: AsyncExitStack
+) -> Ground:
+    home = Home(settings.home)
+    opened.enter_context(taken(home, address, undo))
+    file = home.log_file if settings.log.file else None
+    opened.enter_context(logs.configured(settings.log, file=file))
+    key = device_key(home, undo)
+    store = await opened.enter_async_context(open_store(place(settings), STATION))
+    return Ground(settings, SystemClock(), key, store, address)
+
+
+def _stop(draining: asyncio.Event, number: signal.Signals) -> None:
+    if draining.is_set():
+        # Asked twice: whoever asks does not want to wait, and every record is on disk already.
+        os._exit(128 + number)
+    draining.set()

@@ -1,0 +1,273 @@
+"""The one settings object: defaults, then one TOML file, then the environment.
+
+Owns the names, types and defaults of every setting and the sentences that say what is wrong with
+one. It reads the file and the environment and never writes either; it makes nothing on disk.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic_settings
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from accord.station.errors import SettingsError
+
+PREFIX = "ACCORD_"
+FILE_NAME = "accord.toml"
+
+# Variables that are not settings but may be in the environment: where the home is, and where the
+# tests find their known answers.
+OTHER_VARIABLES = frozenset({"ACCORD_HOME", "ACCORD_VECTORS"})
+
+_TOML_PLACE = re.compile(r"(.*) \(at (.*)\)", re.DOTALL)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        # pydantic would take `true` for 1.
+        if (
+            isinstance(value, bool)
+            and cls.model_fields[str(info.field_name)].annotation is not bool
+        ):
+            raise ValueError("should not be true or false")
+        return value
+
+
+class StationSettings(_Section):
+    """`[station]`: where the station listens and how it stops."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100, description="how it calls itself")] = (
+        "station"
+    )
+    host: Annotated[str, Field(min_length=1, description="the address to listen on")] = "127.0.0.1"
+    port: Annotated[
+        int, Field(ge=0, le=65535, description="the port to listen on; 0 takes a free one")
+    ] = 7070
+    drain_seconds: Annotated[
+        float,
+        Field(ge=0, le=3600, description="how long the planes may take to finish when it stops"),
+    ] = 10.0
+
+
+class LogSettings(_Section):
+    """`[log]`: what is logged, how, and where to."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Field(description="the least level that is logged"),
+    ] = "info"
+    format: Annotated[
+        Literal["auto", "console", "json"],
+        Field(description="on stderr; `auto` is `console` on a terminal and `json` elsewhere"),
+    ] = "auto"
+    file: Annotated[
+        bool, Field(description="also write JSON lines to `logs/station.log` in the home, rotated")
+    ] = True
+
+
+class StoreSettings(_Section):
+    """`[store]`: where records are kept."""
+
+    url: Annotated[
+        SecretStr,
+        Field(
+            description="a `postgresql://` URL; empty keeps SQLite files in `stores/` in the home"
+        ),
+    ] = SecretStr("")
+
+    @field_validator("url")
+    @classmethod
+    def _engine_is_known(cls, url: SecretStr) -> SecretStr:
+        if url.get_secret_value() and not url.get_secret_value().startswith("postgresql://"):
+            raise ValueError("should be empty or start with postgresql://")
+        return url
+
+
+class Settings(BaseSettings):
+    """Everything that can be set, and the home folder it belongs to."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    home: Path = Path()
+    station: StationSettings = StationSettings()
+    log: LogSettings = LogSettings()
+    store: StoreSettings = StoreSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Put the environment above the file, whose content `load` hands in as arguments."""
+        return env_settings, init_settings
+
+
+def sections() -> dict[str, type[BaseModel]]:
+    """Every section by its name in the file."""
+    return {
+        name: field.annotation
+        for name, field in Settings.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    }
+
+
+def variable(section: str, key: str) -> str:
+    """The environment variable that stands for one setting."""
+    return f"{PREFIX}{section}__{key}".upper()
+
+
+def load(home: Path | str | None = None, config: Path | str | None = None) -> Settings:
+    """Read the settings of the station whose folder is `home`.
+
+    Args:
+        home: The station's folder; by default `ACCORD_HOME`, else `~/.accord`.
+        config: The settings file; by default `accord.toml` in the home, which need not exist.
+
+    Raises:
+        SettingsError: The file cannot be read, or a setting is unknown or wrong.
+    """
+    folder = _home(home)
+    file = Path(config).expanduser().absolute() if config else folder / FILE_NAME
+    written = _read(file, required=config is not None)
+    findings = [*_unknown_variables(os.environ), *_unknown_sections(file, written)]
+    known = {name: value for name, value in written.items() if name in sections()}
+    try:
+        settings = Settings(**known)
+    except ValidationError as error:
+        wrong = [_finding(file, detail) for detail in error.errors(include_url=False)]
+        findings += [finding for finding in wrong if finding.where not in _places(findings)]
+    except pydantic_settings.SettingsError as error:
+        findings += [SettingsError(str(error), where="the environment")] if not findings else []
+    else:
+        if not findings:
+            return settings.model_copy(update={"home": folder})
+    # The cause holds the values as they were written, secrets included.
+    raise SettingsError.of(findings) from None
+
+
+def _places(findings: Sequence[SettingsError]) -> set[str | None]:
+    return {finding.where for finding in findings}
+
+
+def _home(home: Path | str | None) -> Path:
+    chosen = home or os.environ.get("ACCORD_HOME") or "~/.accord"
+    try:
+        return Path(chosen).expanduser().absolute()
+    except RuntimeError:
+        raise SettingsError(
+            "the user has no home folder to keep the station in",
+            where=str(chosen),
+            mend="name a folder with --home or ACCORD_HOME",
+        ) from None
+
+
+def _read(file: Path, *, required: bool) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_bytes().decode())
+    except (FileNotFoundError, NotADirectoryError):
+        if not required:
+            return {}
+        raise SettingsError(
+            "there is no such settings file", where=str(file), mend="name one that exists"
+        ) from None
+    except OSError as error:
+        raise SettingsError(
+            f"the settings file cannot be read: {error.strerror}",
+            where=str(file),
+            mend="make it a file that this user may read",
+        ) from error
+    except RecursionError:
+        raise SettingsError(
+            "the file nests too deeply", where=str(file), mend="write [section] and key = value"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(
+            f"byte {error.start} is not UTF-8", where=str(file), mend="save the file as UTF-8"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        match = _TOML_PLACE.fullmatch(str(error))
+        what, place = match.groups() if match else (str(error), "somewhere")
+        raise SettingsError(
+            f"the file is not TOML: {what[:1].lower()}{what[1:]}",
+            where=f"{file}, {place}",
+            mend='write settings as [section] and key = value, with texts in "quotes"',
+        ) from None
+
+
+def _unknown_variables(environment: Mapping[str, str]) -> Iterator[SettingsError]:
+    known = [
+        variable(name, key) for name, model in sections().items() for key in model.model_fields
+    ]
+    for name in sorted(map(str.upper, environment)):
+        if name.startswith(PREFIX) and name not in OTHER_VARIABLES and name not in known:
+            yield _no_such("setting", f"environment variable {name}", name, known, "unset it")
+
+
+def _unknown_sections(file: Path, written: Mapping[str, object]) -> Iterator[SettingsError]:
+    for name in written:
+        if name not in sections():
+            place = f"{file}: [{name}]" if isinstance(written[name], dict) else f"{file}: {name}"
+            yield _no_such("section", place, name, list(sections()), "remove it")
+
+
+def _no_such(
+    kind: str, where: str, name: str, known: Sequence[str], otherwise: str
+) -> SettingsError:
+    near = get_close_matches(name, known, n=1)
+    mend = f"did you mean {near[0]}?" if near else f"{otherwise}, or use one of {', '.join(known)}"
+    return SettingsError(f"there is no such {kind}", where=where, mend=mend)
+
+
+def _finding(file: Path, detail: ErrorDetails) -> SettingsError:
+    section, *keys = (str(step) for step in detail["loc"])
+    if not keys:
+        return SettingsError(
+            "a section is wanted, not a value",
+            where=f"{file}: {section}",
+            mend=f"write it as [{section}] with its settings below",
+        )
+    key = keys[0]
+    name = variable(section, key)
+    in_environment = name in map(str.upper, os.environ)
+    where = f"environment variable {name}" if in_environment else f"{file}: [{section}] {key}"
+    fields = sections()[section].model_fields
+    if key not in fields:
+        return _no_such("setting", where, key, list(fields), "remove it")
+    default = fields[key].default
+    secret = isinstance(default, SecretStr)
+    # Never show what was given for a secret, not even when it is wrong.
+    seen = "" if secret else f", not {detail['input']!r}"
+    example = (
+        "a value such as postgresql://user@host/name" if secret else f"the default {default!r}"
+    )
+    message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return SettingsError(
+        f"the value {message[:1].lower()}{message[1:]}{seen}",
+        where=where,
+        mend=f"correct it, for example to {example}",
+    )

@@ -1,0 +1,22 @@
+"""The station's own store: its schema, and where the settings say it is kept.
+
+Owns the list of every store of a station. It opens nothing.
+"""
+
+from pathlib import Path
+
+from sqlalchemy import MetaData
+
+from accord.station.home import Home
+from accord.station.settings import Settings
+from accord.storage import Schema
+
+STATION = Schema("station", MetaData())
+
+# Every store that a station keeps; backups and checks go through them all.
+SCHEMAS = (STATION,)
+
+
+def place(settings: Settings) -> str | Path:
+    """A PostgreSQL URL, which may hold a password, or the folder of the SQLite files."""
+    return settings.store.url.get_secret_value() or Home(settings.home).stores

@@ -1,0 +1,160 @@
+"""Keeps the planes alive: starts them, starts a failed one again, and drains them at the end.
+
+Owns the planes' lives and what runs them. It never handles signals or HTTP, and one plane's failure
+never reaches another.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+import structlog
+
+from accord.kernel.clock import Clock
+from accord.kernel.errors import AccordError
+from accord.station.errors import StationError
+from accord.station.logs import scrub
+from accord.station.plane import Life, Plane, PlaneContext, PlaneReport, PlaneState
+
+_log = structlog.stdlib.get_logger(__name__)
+
+# A cancelled plane that still does not end after this long is left behind.
+_CANCEL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before a failed plane is started again.
+
+    Attributes:
+        first: Seconds after the first failure; doubled by each further one.
+        most: The longest wait.
+        healthy_after: A plane that was ready for this long starts from `first` again.
+    """
+
+    first: float = 0.5
+    most: float = 60.0
+    healthy_after: float = 60.0
+
+    def delay(self, failures: int, random: Random) -> float:
+        """The wait after so many failures in a row: between half of the full step and all of it."""
+        # Beyond 2**30 the limit has long been reached.
+        step = min(self.most, self.first * 2.0 ** min(failures - 1, 30))
+        return step * random.uniform(0.5, 1.0)
+
+
+class Supervisor:
+    """Runs planes until `draining` is set, each on its own.
+
+    Args:
+        planes: What to run; their names differ.
+        draining: Set by whoever wants the station to stop.
+        clock: Measures how long a plane has been healthy.
+        random: Spreads the waits.
+        drain_seconds: How long planes may take to finish before they are cancelled.
+        backoff: How restarts are spaced.
+    """
+
+    def __init__(
+        self,
+        planes: Sequence[Plane],
+        *,
+        draining: asyncio.Event,
+        clock: Clock,
+        random: Random,
+        drain_seconds: float,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._lives = [(plane, Life(plane.name, clock)) for plane in planes]
+        if len({plane.name for plane in planes}) < len(planes):
+            raise StationError("two planes have the same name", mend="give each its own")
+        self._draining = draining
+        self._random = random
+        self._drain_seconds = drain_seconds
+        self._backoff = backoff or Backoff()
+
+    @property
+    def draining(self) -> bool:
+        """Whether the station is stopping."""
+        return self._draining.is_set()
+
+    @property
+    def ready(self) -> bool:
+        """Whether every plane can serve and nobody asked them to stop."""
+        states = [life.state for _, life in self._lives]
+        return not self.draining and all(state is PlaneState.READY for state in states)
+
+    def reports(self) -> tuple[PlaneReport, ...]:
+        """How each plane is doing, in the order they were given."""
+        return tuple(life.report() for _, life in self._lives)
+
+    async def run(self) -> bool:
+        """Run every plane until all have drained; true when each of them ended cleanly."""
+        async with asyncio.TaskGroup() as group:
+            for plane, life in self._lives:
+                group.create_task(self._keep(plane, life), name=f"supervise {plane.name}")
+            await self._draining.wait()
+            _log.info("planes drain", within=self._drain_seconds)
+        return all(life.state is PlaneState.STOPPED for _, life in self._lives)
+
+    async def _keep(self, plane: Plane, life: Life) -> None:
+        log = _log.bind(plane=plane.name)
+        failures = 0
+        while True:
+            log.debug("plane starts")
+            reason = await self._attempt(plane, life)
+            if life.state is PlaneState.DRAINING:
+                life.move(PlaneState.FAILED if reason else PlaneState.STOPPED, reason)
+                log.info("plane has ended", state=life.state.value, reason=reason)
+                return
+            reason = reason or "it ended though nothing asked it to"
+            failures = 1 if life.healthy_for() >= self._backoff.healthy_after else failures + 1
+            delay = self._backoff.delay(failures, self._random)
+            life.move(PlaneState.BACKING_OFF, reason)
+            log.error("plane failed", reason=reason, again_in=round(delay, 3), failures=failures)
+            if await self._drains_within(delay):
+                life.move(PlaneState.STOPPED)
+                return
+            life.move(PlaneState.STARTING)
+
+    async def _attempt(self, plane: Plane, life: Life) -> str:
+        """Run the plane once; the reason of its failure, or nothing."""
+        work = asyncio.create_task(
+            plane.run(PlaneContext(life.ready, self._draining)), name=f"plane {plane.name}"
+        )
+        asked = asyncio.create_task(self._draining.wait())
+        try:
+            await asyncio.wait({work, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if self.draining:
+                life.move(PlaneState.DRAINING)
+                await asyncio.wait({work}, timeout=self._drain_seconds)
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work}, timeout=_CANCEL_SECONDS)
+                late = f"it did not finish within {self._drain_seconds:g} seconds"
+                return late if not work.done() or work.cancelled() else _reason(plane, work) or late
+        finally:
+            asked.cancel()
+            work.cancel()
+        return _reason(plane, work)
+
+    async def _drains_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._draining.wait()
+        except TimeoutError:
+            return False
+
+
+def _reason(plane: Plane, work: "asyncio.Task[None]") -> str:
+    if work.cancelled():
+        return "it was cancelled from within"
+    error = work.exception()
+    if error is None:
+        return ""
+    if isinstance(error, AccordError):
+        return scrub(str(error))
+    # Only an error that nobody meant needs its traceback.
+    _log.error("plane raised", plane=plane.name, exc_info=error)
+    return scrub(f"{type(error).__name__}: {error}")

@@ -1,0 +1,10 @@
+"""Runs revisions on the connection and in the transaction that `accord.storage.migrate` opened."""
+
+from alembic import context
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    version_table_schema=context.config.attributes["version_schema"],
+    transactional_ddl=True,
+)
+context.run_migrations()

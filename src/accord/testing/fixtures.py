@@ -1,0 +1,89 @@
+"""The pytest plugin: real servers as fixtures, and `--long`.
+
+pytest loads this file wherever Accord is installed, so it imports what needs `accord[dev]` only
+when a test asks for it. The servers live for the whole session and are shared: a test that kills
+or reconfigures one starts its own with `accord.testing.servers`.
+"""
+
+import secrets
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from accord.testing.clock import VirtualClock
+
+if TYPE_CHECKING:
+    from accord.testing.servers import Server
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--long`."""
+    parser.getgroup("accord").addoption(
+        "--long", action="store_true", help="also run the tests that are marked long"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", "long: a longer variant of another test; run with --long")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect long tests unless `--long` is given.
+
+    They are not skipped: a skip says that something is missing, and these are only left for later.
+    """
+    if config.getoption("--long"):
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.fixture
+def virtual_clock() -> VirtualClock:
+    """A clock that stands still until it is advanced."""
+    return VirtualClock()
+
+
+@pytest.fixture(scope="session")
+def nats() -> "Iterator[Server]":
+    """A NATS server with JetStream."""
+    from accord.testing.servers import nats_server
+
+    with nats_server(jetstream=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis() -> "Iterator[Server]":
+    """A Redis server."""
+    from accord.testing.servers import redis_server
+
+    with redis_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> "Iterator[Server]":
+    """A PostgreSQL server; most tests want `postgres_url` instead."""
+    from accord.testing.servers import postgres_server
+
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: "Server") -> Iterator[str]:
+    """The address of a fresh database, dropped after the test."""
+    import psycopg
+
+    name = f"test_{secrets.token_hex(6)}"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+        try:
+            yield f"{postgres.url.rpartition('/')[0]}/{name}"
+        finally:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())

@@ -1,0 +1,190 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from accord.testing.faults import python_child
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def snapshot(folder: Path) -> dict[str, bytes | None]:
+    """Every path below a folder with its content."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+def refused(result: "subprocess.CompletedProcess[str]", code: int, *parts: str) -> None:
+    assert result.returncode == code, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    for part in parts:
+        assert part in result.stderr
+
+
+def test_a_station_comes_up_answers_and_ends_with_exit_0(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with python_child("-m", "accord.cli", "up", "--home", str(home), "--port", "0") as child:
+        lines = [child.read_line() for _ in range(5)]
+        address = lines[1].split()[1]
+        assert lines[2].split()[1] == str(home)
+        assert lines[3].split()[1].startswith("ed25519:")
+        assert lines[4].split("try")[1].strip() == f"curl {address}/readyz"
+        assert httpx.get(f"{address}/livez").text == "alive\n"
+        assert httpx.get(f"{address}/readyz").status_code == 200
+        child.terminate()
+        assert child.wait() == 0
+        child.assert_gone()
+    assert (home / "stores" / "station.db").exists()
+
+
+def test_the_station_can_be_started_again_and_moved_and_keeps_its_id(tmp_path: Path) -> None:
+    devices = []
+    for name in ("here", "here", "there"):
+        if name == "there":
+            (tmp_path / "here").rename(tmp_path / "there")
+        arguments = ["up", "--home", str(tmp_path / name), "--port", "0", "--json"]
+        with python_child("-m", "accord.cli", *arguments) as child:
+            devices.append(json.loads(child.read_line())["device"])
+            child.terminate()
+            assert child.wait() == 0
+    assert len(set(devices)) == 1
+
+
+def test_a_station_goes_on_when_the_reader_of_its_first_words_has_gone(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    program = (
+        "import os, sys; os.dup2(int(sys.argv.pop(1)), 1); from accord.cli import main; main()"
+    )
+    home = tmp_path / "home"
+    command = [sys.executable, "-c", program, str(write), "up", "--home", str(home), "--port", "0"]
+    with subprocess.Popen(command, pass_fds=[write], stderr=subprocess.PIPE, text=True) as process:
+        os.close(write)
+        try:
+            assert process.stderr
+            assert "station is up" in process.stderr.readline()
+            lock = json.loads((home / "station.lock").read_text())
+            assert httpx.get(f"{lock['address']}/readyz").status_code == 200
+            process.terminate()
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+
+
+def test_a_second_station_on_one_home_is_refused_and_told_who_holds_it(
+    accord: Run, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    with python_child(
+        "-m", "accord.cli", "up", "--home", str(home), "--port", "0", "--json"
+    ) as child:
+        address = json.loads(child.read_line())["address"]
+        second = accord("up", "--port", "0")
+        refused(second, 1, str(home), f"process {child.pid} at {address}", "stop it first")
+        assert httpx.get(f"{address}/readyz").status_code == 200
+
+
+def test_broken_toml_is_one_sentence_and_makes_nothing(accord: Run, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "accord.toml").write_text("[station\n")
+    before = snapshot(tmp_path)
+    refused(accord("up"), 2, f"{home}/accord.toml, line 1, column 9", "not TOML", "; write")
+    assert snapshot(tmp_path) == before
+
+
+def test_an_unknown_setting_is_one_sentence_and_makes_nothing(accord: Run, tmp_path: Path) -> None:
+    file = tmp_path / "accord.toml"
+    file.write_text("[station]\nprot = 1\n")
+    before = snapshot(tmp_path)
+    refused(accord("up", "--config", str(file)), 2, "[station] prot", "did you mean port?")
+    refused(accord("up", env={"ACCORD_STATION__PROT": "1"}), 2, "variable ACCORD_STATION__PROT")
+    assert snapshot(tmp_path) == before
+
+
+def test_a_port_in_use_is_one_sentence_and_makes_nothing(accord: Run, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        refused(accord("up", "--port", port), 1, f"port {port} is in use", "--port")
+    assert snapshot(tmp_path) == {}
+
+
+@pytest.mark.parametrize("place", ["file", "file/home", "/proc/accord-home"])
+def test_a_home_that_cannot_be_written_is_one_sentence_and_makes_nothing(
+    accord: Run, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    before = snapshot(tmp_path)
+    home = tmp_path / place
+    refused(accord("up", "--port", "0", "--home", str(home)), 1, f"{home}: the home", "--home or")
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "complaint"),
+    [(b"short", 0o600, "32 bytes"), (b"x" * 33, 0o600, "32 bytes"), (b"x" * 32, 0o644, "0644")],
+)
+def test_a_bad_device_key_is_one_sentence_and_makes_nothing(
+    accord: Run, tmp_path: Path, content: bytes, mode: int, complaint: str
+) -> None:
+    key = tmp_path / "home" / "keys" / "device.ed25519"
+    key.parent.mkdir(parents=True)
+    key.write_bytes(content)
+    key.chmod(mode)
+    before = snapshot(tmp_path)
+    refused(accord("up", "--port", "0"), 1, f"{key}: the key file", complaint)
+    assert snapshot(tmp_path) == before
+
+
+def test_a_store_that_cannot_be_reached_is_one_sentence_and_makes_nothing(
+    accord: Run, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    url = f"postgresql://me:hunter2@127.0.0.1:{port}/x"
+    result = accord("up", "--port", "0", env={"ACCORD_STORE__URL": url})
+    refused(result, 1, "does not answer")
+    assert "hunter2" not in result.stderr
+    assert snapshot(tmp_path) == {}
+
+
+def test_a_store_that_is_not_a_database_is_one_sentence_and_is_kept(
+    accord: Run, tmp_path: Path
+) -> None:
+    store = tmp_path / "home" / "stores" / "station.db"
+    store.parent.mkdir(parents=True)
+    store.write_text("this is no database, but somebody's text" * 100)
+    before = snapshot(tmp_path)
+    refused(accord("up", "--port", "0"), 1, str(store), "not a database")
+    assert snapshot(tmp_path) == before
+
+
+def test_the_log_of_a_station_with_a_secret_does_not_tell_it(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    secret = "hunter2-in-the-query"
+    joint = "&" if "?" in postgres_url else "?"
+    env = {
+        "ACCORD_STORE__URL": f"{postgres_url}{joint}application_name={secret}",
+        "ACCORD_LOG__LEVEL": "debug",
+    }
+    arguments = ["up", "--home", str(home), "--port", "0", "--json"]
+    with python_child("-m", "accord.cli", *arguments, env=env) as child:
+        address = json.loads(child.read_line())["address"]
+        assert httpx.get(f"{address}/readyz").status_code == 200
+        child.terminate()
+        assert child.wait() == 0
+    assert "station is up" in (home / "logs" / "station.log").read_text()
+    assert secret not in (home / "logs" / "station.log").read_text()
+    assert list((home / "stores").iterdir()) == []
