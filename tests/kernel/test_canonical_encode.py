@@ -1,8 +1,12 @@
 import math
 import struct
 import threading
+from collections import OrderedDict
+from enum import IntEnum, StrEnum
 from typing import Any
+from uuid import UUID
 
+import numpy
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -91,6 +95,23 @@ def test_a_value_that_json_cannot_carry_is_refused_with_its_place(
     with pytest.raises(CanonicalError, match=what) as caught:
         encode(value)
     assert caught.value.where == where
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+def test_subclasses_and_near_relatives_are_written_as_what_they_are() -> None:
+    identity = UUID(int=7)
+    value = OrderedDict(
+        b=Level.LOW, a=(Colour.RED, numpy.float64(2.0), numpy.float64(0.1), identity)
+    )
+    assert encode(value) == f'{{"a":["red",2,0.1,"{identity}"],"b":1}}'.encode()
+    assert encode(value) == write(value)
 
 
 def nested(depth: int, leaf: object) -> object:

@@ -18,7 +18,8 @@ def spell(number: float) -> str:
     if number == 0:
         return "0"
     sign = "-" if number < 0 else ""
-    mantissa, _, exponent = repr(abs(number)).partition("e")
+    # `float` because a subclass, such as numpy's, may have a repr of its own.
+    mantissa, _, exponent = repr(abs(float(number))).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
     # Where the decimal point stands, counted from the first significant digit.
