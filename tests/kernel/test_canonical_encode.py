@@ -6,7 +6,7 @@ from enum import IntEnum, StrEnum
 from typing import Any
 from uuid import UUID
 
-import numpy
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -107,9 +107,7 @@ class Colour(StrEnum):
 
 def test_subclasses_and_near_relatives_are_written_as_what_they_are() -> None:
     identity = UUID(int=7)
-    value = OrderedDict(
-        b=Level.LOW, a=(Colour.RED, numpy.float64(2.0), numpy.float64(0.1), identity)
-    )
+    value = OrderedDict(b=Level.LOW, a=(Colour.RED, np.float64(2.0), np.float64(0.1), identity))
     assert encode(value) == f'{{"a":["red",2,0.1,"{identity}"],"b":1}}'.encode()
     assert encode(value) == write(value)
 
