@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,7 @@ async def test_a_database_that_is_not_a_store_is_refused_and_untouched(
     tmp_path: Path, shop: Any
 ) -> None:
     file = tmp_path / "shop.db"
-    with sqlite3.connect(file) as other:
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("CREATE TABLE diary (entry TEXT)")
     other.close()
     before = file.read_bytes()

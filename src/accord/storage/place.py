@@ -83,12 +83,18 @@ def place_of_file(file: Path, schema: Schema) -> Place:
     return Place(schema.name, str(file), file.absolute(), None)
 
 
-def connect(place: Place, role: Role, *, connections: int = 1) -> Engine:
-    """Make the engine for one kind of work; nothing is opened yet."""
+def connect(place: Place, role: Role, *, kept: int = 0) -> Engine:
+    """Make the engine for one kind of work; nothing is opened yet.
+
+    Args:
+        place: Where the store is.
+        role: What it is opened for.
+        kept: How many connections stay open between uses, until the engine is disposed of.
+    """
     if place.file is not None:
-        return _sqlite(place.file, role, connections)
+        return _sqlite(place.file, role, kept)
     assert place.url is not None
-    return _postgres(place.url, place.name, role, connections)
+    return _postgres(place.url, place.name, role, kept)
 
 
 @contextmanager
@@ -120,7 +126,7 @@ def in_transaction(connection: Connection) -> bool:
     return driver.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.IDLE)
 
 
-def _sqlite(file: Path, role: Role, connections: int) -> Engine:
+def _sqlite(file: Path, role: Role, kept: int) -> Engine:
     def open_file() -> sqlite3.Connection:
         driver = sqlite3.connect(
             f"{file.as_uri()}?mode=rw",  # never made here; a read-only file is only read
@@ -129,20 +135,22 @@ def _sqlite(file: Path, role: Role, connections: int) -> Engine:
             isolation_level=None,  # transactions are begun below, not guessed by the driver
             check_same_thread=False,
         )
-        # Alembic rebuilds tables to alter them, which needs the references left alone.
-        driver.execute(f"PRAGMA foreign_keys = {'OFF' if role is Role.MIGRATE else 'ON'}")
-        driver.execute("PRAGMA synchronous = FULL")
-        driver.execute("PRAGMA fullfsync = ON")
-        if role in (Role.READ, Role.INSPECT):
-            driver.execute("PRAGMA query_only = ON")
+        try:
+            # Alembic rebuilds tables to alter them, which needs the references left alone.
+            driver.execute(f"PRAGMA foreign_keys = {'OFF' if role is Role.MIGRATE else 'ON'}")
+            driver.execute("PRAGMA synchronous = FULL")
+            driver.execute("PRAGMA fullfsync = ON")
+            if role in (Role.READ, Role.INSPECT):
+                driver.execute("PRAGMA query_only = ON")
+        except BaseException:
+            driver.close()
+            raise
         if role is Role.INSPECT:
             # Damaged text must be looked at, not refused.
             driver.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
         return driver
 
-    engine = create_engine(
-        "sqlite://", creator=open_file, hide_parameters=True, **_pool(role, connections)
-    )
+    engine = create_engine("sqlite://", creator=open_file, hide_parameters=True, **_pool(kept))
     begin = "BEGIN IMMEDIATE" if role in (Role.WRITE, Role.MIGRATE) else "BEGIN"
 
     @event.listens_for(engine, "begin")
@@ -152,7 +160,7 @@ def _sqlite(file: Path, role: Role, connections: int) -> Engine:
     return engine
 
 
-def _postgres(url: URL, name: str, role: Role, connections: int) -> Engine:
+def _postgres(url: URL, name: str, role: Role, kept: int) -> Engine:
     settings = [f"search_path={name}", "synchronous_commit=on", "client_encoding=UTF8"]
     if role in (Role.READ, Role.INSPECT):
         settings.append("default_transaction_read_only=on")
@@ -165,11 +173,11 @@ def _postgres(url: URL, name: str, role: Role, connections: int) -> Engine:
         connect_args={"options": options, "connect_timeout": _CONNECT_SECONDS},
         isolation_level="REPEATABLE READ" if snapshot else "READ COMMITTED",
         hide_parameters=True,  # an error must not tell what was in the record
-        **_pool(role, connections),
+        **_pool(kept),
     )
 
 
-def _pool(role: Role, connections: int) -> dict[str, Any]:
-    if role in (Role.WRITE, Role.READ):
-        return {"poolclass": QueuePool, "pool_size": connections, "max_overflow": 0}
+def _pool(kept: int) -> dict[str, Any]:
+    if kept:
+        return {"poolclass": QueuePool, "pool_size": kept, "max_overflow": 0}
     return {"poolclass": NullPool}

@@ -31,7 +31,10 @@ class Store:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._engines = connect(place, Role.WRITE), connect(place, Role.READ, connections=_READERS)
+        self._engines = (
+            connect(place, Role.WRITE, kept=1),
+            connect(place, Role.READ, kept=_READERS),
+        )
         self._writer = Writer(self._engines[0], place.label)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix=f"reader {place.name}")
         self._closed = False
