@@ -49,7 +49,10 @@ def decoding() -> Iterator[Figure]:
     """Strict decoding beside readers that are not strict."""
     for label, size in SIZES.items():
         value = document(size, doubles=True)
-        compact, spaced = canonical.encode(value), json.dumps(value, indent=1).encode()
+        compact, spaced = (
+            canonical.encode(value),
+            json.dumps(value, indent=1, ensure_ascii=False).encode(),
+        )
         yield _throughput(
             f"decode {label}, compact",
             len(compact),

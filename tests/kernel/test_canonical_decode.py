@@ -1,4 +1,5 @@
 import json
+import re
 from typing import Any
 
 import pytest
@@ -65,6 +66,29 @@ def test_every_text_is_read_as_the_standard_library_reads_it_or_refused_with_a_p
         assert value == json.loads(text)
         assert decode(text.encode()) == value
         assert decode(encode(value)) == value
+
+
+names = st.text("ab \t", max_size=3)
+documents = st.recursive(
+    st.none() | st.integers(-9, 9) | st.floats(-9, 9) | names,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.lists(st.tuples(names, inner), max_size=4).map(dict)
+    ),
+)
+
+
+@given(documents, st.sampled_from([None, 0, 2, "\t"]), st.integers(0, 30))
+@settings(max_examples=500)
+def test_white_space_hides_no_duplicate_member(value: Any, indent: Any, at: int) -> None:
+    text = json.dumps(value, indent=indent, separators=(" , ", " : "))
+    assert decode(text) == value
+    # The same text with some member written twice in a row.
+    members = list(re.finditer(r'"[^"]*" : (?:null|-?[0-9.]+)', text))
+    if members:
+        member = members[at % len(members)]
+        twice = f"{text[: member.end()]} , {member.group()}{text[member.end() :]}"
+        with pytest.raises(CanonicalError, match="stands twice"):
+            decode(twice)
 
 
 @given(st.binary(max_size=40))

@@ -1,9 +1,10 @@
 """`decode`: strict JSON at the speed of a library.
 
-orjson reads, and writes again what it read: when the two texts are the same, nothing was lost on
-the way, so there was no duplicate member, no integer beyond a double and no odd spelling. Any
-other text (one with white space, say) is read by the standard library with hooks that see every
-member and every number. What is refused is refused by `explain`, which knows the place.
+orjson reads, and writes again what it read: when the two texts are the same but for white space,
+nothing was lost on the way, so there was no duplicate member, no integer beyond a double and no odd
+spelling. (Without spaces two names may become equal, but the number of members stays what it was.)
+Any other text is read by the standard library with hooks that see every member and every number.
+What is refused is refused by `explain`, which knows the place.
 """
 
 import json
@@ -39,7 +40,8 @@ def decode(data: bytes | str, *, max_bytes: int = MAX_BYTES) -> Any:
         )
     try:
         value = orjson.loads(raw)
-        if _rewritten(value, raw) == raw:
+        written = _rewritten(value, raw)
+        if written == raw or _squeezed(written) == _squeezed(raw):
             return value
     except ValueError:
         explain(raw)
@@ -65,6 +67,10 @@ def _rewritten(value: Any, raw: bytes) -> bytes:
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return orjson.dumps(value, option=orjson.OPT_STRICT_INTEGER)
     return _depth.write(value)[_depth.margin : -_depth.margin]
+
+
+def _squeezed(text: bytes) -> bytes:
+    return text.translate(None, b" \t\n\r")
 
 
 class _RefusedError(ValueError):
