@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from bench.figure import Figure
 
-PARTS = ("kernel", "storage")
+PARTS = ("kernel", "storage", "contracts", "contracts_compare")
 
 
 def main() -> None:

@@ -1,0 +1,127 @@
+"""Python types as JSON Schema, draft 2019-09, without references.
+
+pydantic says what a type accepts; this owns the way from there to what a manifest may hold. A type
+has one schema, that of what it reads, whichever side sends it. Names of classes and fields, and
+docstrings, stay out of it: renaming a class or mending its docstring is no new digest. What the
+author puts into the schema on purpose (`Field(description=...)`) stays.
+"""
+
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from accord.contracts.errors import ContractError
+
+if TYPE_CHECKING:
+    from pydantic.json_schema import GenerateJsonSchema
+
+_DEFINITIONS: Final = "#/$defs/"
+_SCHEMAS: Final = frozenset(
+    (
+        *("additionalProperties", "propertyNames", "not", "if", "then", "else", "contains"),
+        *("unevaluatedProperties", "unevaluatedItems", "contentSchema"),
+    )
+)
+_MAPS: Final = frozenset(("properties", "patternProperties", "dependentSchemas"))
+_LISTS: Final = frozenset(("allOf", "anyOf", "oneOf"))
+
+# An inlined definition is repeated wherever it is used, so a small type can have a huge schema.
+_MAX_PARTS: Final = 50_000
+
+
+def schema_of(annotation: Any) -> Any:
+    """The JSON Schema of a type that pydantic understands.
+
+    Raises:
+        ContractError: The type contains itself, is too large written out, or cannot be described.
+    """
+    from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+
+    name = getattr(annotation, "__name__", "the type")
+    try:
+        written = TypeAdapter(annotation).json_schema(schema_generator=_generator())
+    except (PydanticUserError, PydanticSchemaGenerationError) as error:
+        raise ContractError(
+            f"the type has no JSON Schema: {error.message.splitlines()[0]}",
+            where=name,
+            mend="use a pydantic model, a dataclass, a TypedDict, or a schema written by hand",
+        ) from None
+    except RecursionError:
+        raise ContractError("the type is nested too deeply", where=name) from None
+    return _Inliner(name, written.pop("$defs", {})).inlined(written, ())
+
+
+class _Inliner:
+    """Writes out definitions where they are referred to, in the words of draft 2019-09."""
+
+    def __init__(self, name: str, definitions: Mapping[str, Any]) -> None:
+        self._name = name
+        self._definitions = definitions
+        self._parts = 0
+
+    def inlined(self, schema: Any, inside: tuple[str, ...]) -> Any:
+        self._parts += 1
+        if self._parts > _MAX_PARTS:
+            raise ContractError(
+                f"the schema has more than {_MAX_PARTS} parts when definitions are written out",
+                where=self._name,
+            )
+        if not isinstance(schema, Mapping):
+            return schema
+        result = self._definition(schema["$ref"], inside) if "$ref" in schema else {}
+        for keyword, value in schema.items():
+            if keyword in _SCHEMAS:
+                result[keyword] = self.inlined(value, inside)
+            elif keyword in _MAPS:
+                result[keyword] = {name: self.inlined(part, inside) for name, part in value.items()}
+            elif keyword in _LISTS:
+                result[keyword] = [self.inlined(part, inside) for part in value]
+            elif keyword == "prefixItems":
+                result["items"] = [self.inlined(part, inside) for part in value]
+            elif keyword == "items":
+                after = "additionalItems" if "prefixItems" in schema else "items"
+                result[after] = self.inlined(value, inside)
+            elif keyword not in ("$ref", "discriminator"):
+                result[keyword] = value
+        return result
+
+    def _definition(self, reference: str, inside: tuple[str, ...]) -> dict[str, Any]:
+        name = reference.removeprefix(_DEFINITIONS)
+        if name in inside:
+            raise ContractError(
+                f"the type contains itself, through {name}",
+                where=self._name,
+                mend="a manifest has no references; refer to the inner value by an id instead",
+            )
+        inner: dict[str, Any] = self.inlined(self._definitions[name], (*inside, name))
+        return inner
+
+
+def _generator() -> "type[GenerateJsonSchema]":
+    """pydantic's generator without the titles and descriptions that it makes up."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Plain(GenerateJsonSchema):
+        def field_title_should_be_set(self, schema: Any) -> bool:
+            return False
+
+        def generate_inner(self, schema: Any) -> dict[str, Any]:
+            written = super().generate_inner(schema)
+            cls = schema.get("cls")
+            if isinstance(cls, type):
+                named = (
+                    self.get_schema_from_definitions(written["$ref"])
+                    if "$ref" in written
+                    else written
+                )
+                _drop_names(named or {}, cls)
+            return written
+
+    return Plain
+
+
+def _drop_names(schema: dict[str, Any], cls: type) -> None:
+    made_up = {"title": cls.__name__, "description": inspect.cleandoc(cls.__doc__ or "")}
+    for keyword, text in made_up.items():
+        if schema.get(keyword) == text:
+            del schema[keyword]

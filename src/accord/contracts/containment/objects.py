@@ -1,0 +1,258 @@
+"""Solves conjunctions about an object: members by name and by kind of name, and how many.
+
+Names that are mentioned are looked at one by one; all others fall into classes by which selectors
+select them. A member that must exist under some selector is put at every name and in every class
+in turn. The search is exhaustive, so that finding no object means that there is none.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from accord.contracts.containment.formula import (
+    Claim,
+    Literal,
+    Member,
+    Members,
+    Named,
+    Others,
+    Selector,
+    Size,
+)
+from accord.contracts.containment.supply import EMPTY, UNKNOWN, Supply
+from accord.kernel import canonical
+
+if TYPE_CHECKING:
+    from accord.contracts.containment.solver import Solver
+
+MAX_MEMBERS: Final = 2000
+"""Members that an object is filled up to."""
+
+MAX_CLASSES: Final = 64
+"""Classes of names that are told apart."""
+
+Claims: TypeAlias = frozenset[Claim]
+_Held: TypeAlias = dict[str, Claims]
+
+
+@dataclass(frozen=True, slots=True)
+class NameClass:
+    """Names that nothing mentions and that the same selectors select.
+
+    Attributes:
+        selected: The selectors that do.
+        names: Some of the names.
+        complete: These are all names of the class.
+        claims: What a member of such a name keeps.
+    """
+
+    selected: frozenset[Selector]
+    names: tuple[str, ...]
+    complete: bool
+    claims: Claims
+
+
+@dataclass(slots=True)
+class Shape:
+    """What the literals say together."""
+
+    low: int = 0
+    high: int | None = None
+    named: dict[str, set[Claim]] = field(default_factory=dict)
+    required: dict[str, set[Claim]] = field(default_factory=dict)
+    every: list[Members] = field(default_factory=list)
+    some: list[Member] = field(default_factory=list)
+    mentioned: dict[str, None] = field(default_factory=dict)
+
+
+def read(literals: tuple[Literal, ...]) -> Shape:
+    """Gather the literals."""
+    shape = Shape()
+    for literal in literals:
+        match literal:
+            case Size(low, high):
+                shape.low = max(shape.low, low)
+                if high is not None:
+                    shape.high = high if shape.high is None else min(high, shape.high)
+            case Members(Named(name), claim):
+                shape.named.setdefault(name, set()).add(claim)
+                shape.mentioned[name] = None
+            case Member(Named(name), claim):
+                shape.required.setdefault(name, set()).add(claim)
+                shape.mentioned[name] = None
+            case Members():
+                shape.every.append(literal)
+            case Member():
+                shape.some.append(literal)
+            case _:
+                continue
+        if isinstance(literal, Members | Member) and isinstance(literal.names, Others):
+            shape.mentioned.update(dict.fromkeys(sorted(literal.names.names)))
+    return shape
+
+
+def supply(solver: "Solver", literals: tuple[Literal, ...], want: int) -> Supply:
+    """Objects that keep every literal."""
+    shape = read(literals)
+    least = max(shape.low, len(shape.required))
+    if shape.high is not None and shape.high < least:
+        return EMPTY
+    if least > MAX_MEMBERS:
+        solver.budget.doubt(f"objects of more than {MAX_MEMBERS} members")
+        return UNKNOWN
+    return _Objects(solver, shape).supply(want)
+
+
+class _Objects:
+    def __init__(self, solver: "Solver", shape: Shape) -> None:
+        self._solver = solver
+        self._shape = shape
+        self._exact = True
+        self._classes: list[NameClass] | None = None
+        self._bases: dict[str, Claims] = {}
+
+    def supply(self, want: int) -> Supply:
+        """Objects, by every way to place the members that must exist."""
+        held: _Held = {}
+        # What was assumed last is the likeliest to fail.
+        for name, claims in reversed(self._shape.required.items()):
+            held[name] = self._base(name) | claims
+            if self._solver.refutes(held[name]):
+                return EMPTY
+        found: dict[bytes, Any] = {}
+        for placed in self._place(held, 0):
+            filled = self._fill(placed)
+            if filled is None:
+                continue
+            for value in islice(self._variants(placed, filled, want), 4 * want):
+                found.setdefault(canonical.encode(value), value)
+                if len(found) >= want:
+                    return Supply(tuple(found.values()), complete=False)
+        if found:
+            only = self._shape.high == 0
+            return Supply(tuple(found.values()), complete=only)
+        return Supply((), complete=self._exact)
+
+    def _base(self, name: str) -> Claims:
+        """What a member of this name keeps where it exists."""
+        if name not in self._bases:
+            claims = set(self._shape.named.get(name, ()))
+            for members in self._shape.every:
+                self._solver.budget.spend(1, "members")
+                selected = self._solver.selects(members.names, name)
+                if selected:
+                    claims.add(members.claim)
+                elif selected is None:
+                    self._exact = False
+            self._bases[name] = frozenset(claims)
+        return self._bases[name]
+
+    def _place(self, held: _Held, index: int) -> Iterator[_Held]:
+        """Every way to let the members exist that some selector asks for."""
+        if index == len(self._shape.some):
+            yield held
+            return
+        wanted = self._shape.some[index]
+        for name, claims in self._hosts(wanted, held):
+            self._solver.budget.spend(1, "members")
+            host = claims | {wanted.claim}
+            if not self._solver.refutes(host):
+                yield from self._place({**held, name: host}, index + 1)
+
+    def _hosts(self, wanted: Member, held: _Held) -> Iterator[tuple[str, Claims]]:
+        selects = self._solver.selects
+        for name, claims in held.items():
+            if selects(wanted.names, name) is not False:
+                yield name, claims
+        if self._shape.high is not None and len(held) >= self._shape.high:
+            return
+        for name in self._shape.mentioned:
+            if name not in held and selects(wanted.names, name) is not False:
+                yield name, self._base(name)
+        for names in self._name_classes():
+            if wanted.names in names.selected:
+                fresh = next((name for name in names.names if name not in held), None)
+                if fresh is not None:
+                    yield fresh, names.claims
+                elif not names.complete:
+                    self._unknown()
+
+    def _fill(self, held: _Held) -> _Held | None:
+        """Further members, as many as are missing; None when there are not enough."""
+        missing = self._shape.low - len(held)
+        extra: _Held = {}
+        for name, claims in islice(self._optional(held), max(missing, 0)):
+            extra[name] = claims
+        if len(extra) >= missing:
+            return extra
+        if any(not names.complete for names in self._name_classes() if self._may_exist(names)):
+            self._unknown()
+        return None
+
+    def _optional(self, held: _Held) -> Iterator[tuple[str, Claims]]:
+        for name in self._shape.mentioned:
+            self._solver.budget.spend(1, "members")
+            if name not in held and not self._solver.refutes(self._base(name)):
+                yield name, self._base(name)
+        for names in self._name_classes():
+            if self._may_exist(names):
+                for name in names.names:
+                    if name not in held:
+                        yield name, names.claims
+
+    def _may_exist(self, names: NameClass) -> bool:
+        return not self._solver.refutes(names.claims)
+
+    def _variants(self, placed: _Held, filled: _Held, want: int) -> Iterator[dict[str, Any]]:
+        """The object, then others like it: another value somewhere, or a member more."""
+        options: dict[str, tuple[Any, ...]] = {}
+        for name, claims in {**placed, **filled}.items():
+            options[name] = self._solver.supply(claims, 1).values
+            if not options[name]:
+                self._unknown()
+                return
+        plain = {name: values[0] for name, values in options.items()}
+        yield plain
+        if want == 1:
+            return
+        for name, claims in {**placed, **filled}.items():
+            for value in self._solver.supply(claims, want).values[1:]:
+                yield {**plain, name: value}
+        if self._shape.high is None or len(plain) < self._shape.high:
+            for name, claims in islice(self._optional({**placed, **filled}), want):
+                for value in self._solver.supply(claims, want).values:
+                    yield {**plain, name: value}
+
+    def _unknown(self) -> None:
+        self._exact = False
+
+    def _name_classes(self) -> list[NameClass]:
+        if self._classes is None:
+            self._classes = list(self._tell_apart())
+        return self._classes
+
+    def _tell_apart(self) -> Iterator[NameClass]:
+        solver, shape = self._solver, self._shape
+        parts: list[Members | Member] = [*shape.every, *shape.some]
+        selectors = list(dict.fromkeys(part.names for part in parts))
+        ask = shape.low + len(shape.some) + 4
+        constants = frozenset(solver.nodes.constant(name) for name in shape.mentioned)
+        unnamed = -solver.nodes.intern({"enum": constants})
+        groups: list[tuple[Claims, frozenset[Selector]]] = [(frozenset((unnamed,)), frozenset())]
+        for selector in selectors:
+            spelling = solver.spelling(selector)
+            split = []
+            for claims, selected in groups:
+                for claim, chosen in ((spelling, selected | {selector}), (-spelling, selected)):
+                    if not solver.supply(claims | {claim}, 1, "string").is_empty:
+                        split.append((claims | {claim}, chosen))
+            groups = split
+            if len(groups) > MAX_CLASSES:
+                solver.budget.doubt(f"more than {MAX_CLASSES} classes of member names")
+                self._unknown()
+                del groups[MAX_CLASSES:]
+        for claims, selected in groups:
+            names = solver.supply(claims, ask, "string")
+            kept = frozenset(part.claim for part in shape.every if part.names in selected)
+            yield NameClass(selected, names.values, names.complete, kept)

@@ -1,0 +1,202 @@
+"""Solves conjunctions about a string: lengths, patterns, and texts that are excluded.
+
+The patterns run side by side as one deterministic automaton over the classes of characters that
+they tell apart; the shortest texts it accepts are the candidates.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count, islice, pairwise, product
+from typing import Final, TypeAlias
+
+from accord.contracts.containment.automaton import Automaton, States, automaton
+from accord.contracts.containment.budget import MAX_LENGTH, Budget
+from accord.contracts.containment.formula import Literal, Matches, Size
+from accord.contracts.containment.supply import EMPTY, UNKNOWN, Supply
+from accord.contracts.containment.syntax import ANY_CHAR, Ranges, UnsupportedError
+
+MAX_EXPLORED: Final = 3000
+"""States of the common automaton that are visited."""
+
+_PLAIN: Final = [*map(chr, range(97, 123)), *map(chr, range(48, 58)), *map(chr, range(65, 91))]
+_LETTERS: Final = [*_PLAIN, *(chr(code) for code in range(0xC0, 0x0240))]
+
+_Node: TypeAlias = tuple[tuple[States, ...], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Letters:
+    """Characters that no pattern at hand tells apart: the sets they lie in, and some of them."""
+
+    sets: frozenset[Ranges]
+    examples: tuple[str, ...]
+
+
+def supply(
+    literals: Iterable[Literal], excluded: frozenset[str], want: int, budget: Budget
+) -> Supply:
+    """Strings that keep every literal and are none of the excluded ones."""
+    low, high = 0, None
+    machines: list[tuple[Automaton, bool]] = []
+    exact = True
+    for literal in literals:
+        if isinstance(literal, Size):
+            low = max(low, literal.low)
+            high = _lesser(high, literal.high)
+        elif isinstance(literal, Matches):
+            try:
+                machines.append((automaton(literal.pattern), literal.holds))
+            except UnsupportedError as error:
+                budget.doubt(f"the pattern {literal.pattern[:60]!r} has {error}")
+                exact = False
+    if high is not None and high < low:
+        return EMPTY
+    if low > MAX_LENGTH:
+        budget.doubt(f"strings of more than {MAX_LENGTH} characters")
+        return UNKNOWN
+    if machines:
+        found = _Product(machines, low, high, budget).words(want, excluded)
+    else:
+        words = _words(low, high)
+        fresh = (word for word in words if word not in excluded)
+        found = Supply(tuple(islice(fresh, want)), complete=False)
+        if high == 0:
+            found = Supply(found.values, complete=True)
+    return found if exact or found.is_empty else Supply(found.values, complete=False)
+
+
+def _lesser(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+def _words(low: int, high: int | None) -> Iterator[str]:
+    lengths = count(low) if high is None else range(low, min(high, low + 4) + 1)
+    for length in lengths:
+        varying = min(length, 2)
+        stem = "a" * (length - varying)
+        for end in product(_LETTERS, repeat=varying):
+            yield stem + "".join(end)
+
+
+class _Product:
+    """Several automata side by side, each to accept or to refuse, with the length so far."""
+
+    def __init__(
+        self,
+        machines: list[tuple[Automaton, bool]],
+        low: int,
+        high: int | None,
+        budget: Budget,
+    ) -> None:
+        self._machines = machines
+        self._low = low
+        self._high = high
+        self._budget = budget
+        self._letters = _tell_apart([machine.alphabet for machine, _ in machines])
+        self._cost = 1 + len(self._letters) * len(machines) // 2
+        self._edges: dict[_Node, list[tuple[_Letters, _Node]]] = {}
+
+    def words(self, want: int, excluded: frozenset[str]) -> Supply:
+        """Texts that are accepted, shortest first."""
+        start: _Node = (tuple(machine.initial for machine, _ in self._machines), 0)
+        if not self._explore(start):
+            self._budget.doubt(f"patterns that need more than {MAX_EXPLORED} states together")
+            return UNKNOWN
+        distance = self._distances()
+        if not self._finishes(distance, start, 0):
+            return EMPTY
+        # Every prefix that is kept can be finished, so this many of them are enough, and those
+        # that are nearest to it come first.
+        width = want + len(excluded)
+        found: list[str] = []
+        prefixes: list[tuple[str, _Node]] = [("", start)]
+        cut = len(_LETTERS) < width
+        for length in count():
+            self._budget.spend(1 + len(prefixes) // 4, "texts for a pattern")
+            texts = (word for word, node in prefixes if distance[node] == 0)
+            found.extend(word for word in texts if word not in excluded)
+            if len(found) >= want:
+                return Supply(tuple(found[:want]), complete=False)
+            if not prefixes or length == self._high:
+                break
+            longer = [
+                (word + character, node)
+                for word, origin in prefixes
+                for letters, node in self._edges[origin]
+                if self._finishes(distance, node, length + 1)
+                for character in letters.examples[:width]
+            ]
+            cut = cut or len(longer) > width
+            prefixes = sorted(longer, key=lambda prefix: distance[prefix[1]])[:width]
+        return Supply(tuple(found), complete=not cut)
+
+    def _explore(self, start: _Node) -> bool:
+        """Find every state that a text leads to; False when there are too many."""
+        layer = {start}
+        # Beyond the longest length nothing counts; the length is part of a state below `low` only.
+        for length in count():
+            if not layer or (self._high is not None and length > self._high):
+                return True
+            following: set[_Node] = set()
+            for node in layer:
+                if node not in self._edges:
+                    self._budget.spend(self._cost, "patterns")
+                    self._edges[node] = [(x, self._step(node, x)) for x in self._letters]
+                    following.update(target for _, target in self._edges[node])
+            if len(self._edges) > MAX_EXPLORED:
+                return False
+            layer = {node for node in following if node not in self._edges}
+        return True
+
+    def _step(self, node: _Node, letters: _Letters) -> _Node:
+        states, length = node
+        machines = zip(self._machines, states, strict=True)
+        after = tuple(machine.step(state, letters.sets) for (machine, _), state in machines)
+        return after, min(length + 1, self._low)
+
+    def _accepts(self, node: _Node) -> bool:
+        states, length = node
+        return length >= self._low and all(
+            machine.accepts(state) == wanted
+            for (machine, wanted), state in zip(self._machines, states, strict=True)
+        )
+
+    def _finishes(self, distance: dict[_Node, int], node: _Node, length: int) -> bool:
+        """Whether a text that leads here can be continued to an accepted one."""
+        rest = distance.get(node)
+        return rest is not None and (self._high is None or length + rest <= self._high)
+
+    def _distances(self) -> dict[_Node, int]:
+        """How many characters are missing at least until a text is accepted."""
+        sources: dict[_Node, list[_Node]] = {}
+        for node, edges in self._edges.items():
+            for _, target in edges:
+                sources.setdefault(target, []).append(node)
+        todo = deque(node for node in self._edges.keys() | sources.keys() if self._accepts(node))
+        distance = dict.fromkeys(todo, 0)
+        while todo:
+            target = todo.popleft()
+            for node in sources.get(target, ()):
+                if node not in distance:
+                    distance[node] = distance[target] + 1
+                    todo.append(node)
+        return distance
+
+
+def _tell_apart(alphabets: list[frozenset[Ranges]]) -> list[_Letters]:
+    """The characters in classes by the sets that they lie in, plain ones as examples."""
+    sets = frozenset().union(*alphabets, (ANY_CHAR,))
+    cuts = sorted({end for ranges in sets for low, high in ranges for end in (low, high + 1)})
+    pieces: dict[frozenset[Ranges], list[tuple[int, int]]] = {}
+    for low, after in pairwise(cuts):
+        within = frozenset(r for r in sets if any(a <= low <= b for a, b in r))
+        if within:
+            pieces.setdefault(within, []).append((low, after - 1))
+    return [_Letters(within, _examples(ranges)) for within, ranges in pieces.items()]
+
+
+def _examples(ranges: list[tuple[int, int]]) -> tuple[str, ...]:
+    chosen = [c for c in _PLAIN if any(low <= ord(c) <= high for low, high in ranges)]
+    every = (chr(code) for low, high in ranges for code in range(low, high + 1))
+    return tuple(dict.fromkeys([*chosen, *islice(every, len(_LETTERS))]))
