@@ -11,6 +11,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 Kind = Literal["rpc", "operation", "control", "event", "feed"]
 
+RESERVED: Final = ("$*.>", "_INBOX.>", "transfer.v1.>", "trellis.jobs.>", "trellis.work.>")
+"""Spaces of the server and of the protocol itself, in which no surface may lie."""
+
+# How a subject must begin to lie in one of them; a template may stand for any token.
+_NEAR_RESERVED: Final = ("$", "_INBOX.", "transfer.", "trellis.", "{", "*")
+
 CONTROL_SUFFIX: Final = ".control"
 """What an operation's subject is followed by where its control frames go."""
 
@@ -63,6 +69,16 @@ def wildcard(subject: str) -> str:
 def is_subject(subject: str, *, templates: bool = False) -> bool:
     """Whether a text is a concrete subject, or (for events) one with template tokens."""
     return (_EVENT_SUBJECT if templates else _SUBJECT).fullmatch(subject) is not None
+
+
+def reserved_space(subject: str) -> str | None:
+    """The reserved space that a subject, its template tokens as wildcards, may reach into."""
+    if not subject.startswith(_NEAR_RESERVED):
+        return None
+    if subject.startswith("$"):
+        return RESERVED[0]
+    reached = wildcard(subject)
+    return next((space for space in RESERVED[1:] if overlap(reached, space)), None)
 
 
 def escape_token(value: str) -> str:

@@ -91,18 +91,6 @@ def test_surfaces_of_one_contract_collide_where_they_overlap() -> None:
     assert rules(contract("one@v1", rpc=["a.b"], events=["a.{/id}"])) == [OVERLAPPING]
 
 
-@pytest.mark.parametrize(
-    "subject", ["transfer.v1.upload.x.y", "trellis.work.a.b", "trellis.jobs.x"]
-)
-def test_the_subjects_of_the_protocol_itself_are_nobodys(subject: str) -> None:
-    assert rules(contract("one@v1", rpc=[subject])) == ["collision.reserved-subject"]
-
-
-def test_a_template_does_not_reach_into_the_subjects_of_the_protocol() -> None:
-    sneaky = contract("one@v1", events=["trellis.{/id}.billing.settle"])
-    assert set(rules(sneaky)) == {"collision.reserved-subject"}
-
-
 def test_ten_thousand_surfaces_are_compared() -> None:
     many = contract(
         "one@v1",

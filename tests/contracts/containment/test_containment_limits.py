@@ -119,7 +119,7 @@ LIMITED: list[tuple[str, Any, Any, str]] = [
         "an exponential automaton",
         {"pattern": "^[01]*1[01]{40}$"},
         {"pattern": "^[01]*0[01]{41}$"},
-        "states",
+        "patterns",
     ),
     (
         "an exponential product",

@@ -210,8 +210,15 @@ INVALID: dict[str, tuple[str, str, Any]] = {
         operations={"O": {**OPERATION, "subject": "operations..O"}})),
     "a template outside events": ("subject.syntax", "/rpc/X/subject", manifest(
         rpc={"X": {**RPC, "subject": "rpc.v1.{/id}"}})),
-    "the server's own space": ("subject.syntax", "/events/E/subject", manifest(
+    "the server's own space": ("subject.reserved", "/events/E/subject", manifest(
         events={"E": {**EVENT, "subject": "$JS.API.INFO"}})),
+    "callers' inboxes": ("subject.reserved", "/rpc/X/subject", manifest(
+        rpc={"X": {**RPC, "subject": "_INBOX.a.b"}})),
+    "the protocol's own space": ("subject.reserved", "/rpc/X/subject", manifest(
+        rpc={"X": {**RPC, "subject": "trellis.work.a.b"}})),
+    "a template that reaches into it": ("subject.reserved", "/events/E/subject", manifest(
+        schemas={"P": OBJECT}, events={"E": {**EVENT, "event": {"schema": "P"},
+        "subject": "trellis.{/id}.billing", "params": ["/id"]}})),
     "a subject twice": ("subject.duplicate", "/rpc/Y/subject", manifest(rpc={"X": RPC, "Y": RPC})),
     "a subject that is a control subject": ("subject.duplicate", "/feeds/F/subject", manifest(
         operations={"O": OPERATION}, feeds={"F": {**FEED, "subject": "operations.v1.O.control"}})),

@@ -6,16 +6,21 @@ readable (specification, section 6.2). It judges nothing.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
 from typing import Any, Final, Literal
 
 from accord.contracts.compatibility.annotations import bare
-from accord.contracts.compatibility.differences import Difference, differences
+from accord.contracts.compatibility.differences import Difference, Kind, differences
 from accord.contracts.compatibility.proofs import Prover
 from accord.contracts.compatibility.report import Relation
 from accord.contracts.compatibility.settings import Path
 from accord.contracts.compatibility.side import Side, read_side, state_version
 from accord.contracts.errors import ContractError
 from accord.kernel import canonical
+
+MAX_CHANGED: Final = 8000
+"""Changed payloads that one comparison looks at; one that has more is not proven compatible."""
 
 Role = Literal["sent by callers", "sent by services", "stored"]
 
@@ -94,7 +99,8 @@ class Comparison:
         old: The contract that was there before.
         new: The contract that comes.
         relation: Whether the new one replaces the old one, or both answer at once.
-        payloads: The payloads whose schemas changed.
+        payloads: The payloads whose schemas changed, up to MAX_CHANGED.
+        is_cut: Whether there are more.
         prover: Answers what the schemas of these payloads mean for each other.
     """
 
@@ -102,6 +108,7 @@ class Comparison:
     new: Side
     relation: Relation
     payloads: tuple[Payload, ...]
+    is_cut: bool = False
     prover: Prover = field(default_factory=Prover)
     _differences: dict[tuple[bytes, bytes], tuple[Difference, ...]] = field(default_factory=dict)
 
@@ -116,6 +123,18 @@ class Comparison:
         if key not in self._differences:
             self._differences[key] = differences(*key)
         return self._differences[key]
+
+    @cached_property
+    def _by_kind(self) -> dict[Kind, list[Payload]]:
+        found: dict[Kind, list[Payload]] = {}
+        for payload in self.payloads:
+            for kind in dict.fromkeys(difference.kind for difference in self.differences(payload)):
+                found.setdefault(kind, []).append(payload)
+        return found
+
+    def payloads_with(self, kind: Kind) -> list[Payload]:
+        """The payloads whose schemas differ in a certain way."""
+        return self._by_kind.get(kind, [])
 
     def kept(self, *path: str) -> Iterator[tuple[str, Any, Any]]:
         """The entries of a map that both contracts have: name, old and new."""
@@ -137,8 +156,9 @@ def read_comparison(old: Any, new: Any, relation: Relation) -> Comparison:
         )
     before, after = read_side(old, "old"), read_side(new, "new")
     both = relation == "coexistence"
-    changed = tuple(_changed(before, after, both))
-    return Comparison(before, after, relation, changed)
+    changed = tuple(islice(_changed(before, after, both), MAX_CHANGED + 1))
+    is_cut = len(changed) > MAX_CHANGED
+    return Comparison(before, after, relation, changed[:MAX_CHANGED], is_cut)
 
 
 def _changed(old: Side, new: Side, both: bool) -> Iterator[Payload]:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from accord.contracts.compatibility.obvious import declaring, is_obviously_read
-from accord.contracts.containment import ABSENT, Verdict, contains, sender_language
+from accord.contracts.containment import ABSENT, MAX_STEPS, Verdict, contains, sender_language
 from accord.contracts.errors import ContractError
 from accord.kernel import canonical
 from accord.kernel.schema import Schema, compile_schema
@@ -22,8 +22,10 @@ _SPENT: Final = Verdict(
     "unproven", reason="too much else changed for one comparison; compare in smaller steps"
 )
 _PER_PROOF: Final = 1024
-# A search that ends without an answer costs as much as hundreds that find one.
-_PER_FAILURE: Final = MEANS // 4
+# A search that ends without an answer costs as much as hundreds that find one, so a search gets
+# half of the steps that are left, and keeps them if it fails.
+_STEPS: Final = MAX_STEPS * 3 // 2
+_FEWEST_STEPS: Final = 1000
 _KNOWN: Final = 1024
 
 
@@ -32,12 +34,14 @@ class Prover:
 
     def __init__(self) -> None:
         self._left = MEANS
+        self._steps = _STEPS
         self._known: dict[tuple[bytes, bytes, bool], Verdict] = {}
+        self._parsed: dict[bytes, Any] = {}
 
     def reads(self, sender: bytes, reader: bytes) -> Verdict:
         """Whether the reader accepts what the sender sends; both are given as canonical JSON."""
         key = (sender, reader, False)
-        if key not in self._known and _is_obvious(sender, reader):
+        if key not in self._known and self._is_obvious(sender, reader):
             self._known[key] = Verdict("contained")
         return self.keeps(sender, reader)
 
@@ -54,25 +58,32 @@ class Prover:
             self._known[key] = self._prove(*key)
         return self._known[key]
 
+    def _is_obvious(self, sender: bytes, reader: bytes) -> bool:
+        sent, read = self._parse(sender), self._parse(reader)
+        return is_obviously_read(declaring(sent, read), read)
+
+    def _parse(self, schema: bytes) -> Any:
+        if schema not in self._parsed:
+            self._parsed[schema] = canonical.decode(schema)
+        return self._parsed[schema]
+
     def _prove(self, sender: bytes, reader: bytes, strict: bool) -> Verdict:
         cost = _PER_PROOF + len(sender) + len(reader)
-        if cost > self._left:
+        if cost > self._left or self._steps < _FEWEST_STEPS:
             return _SPENT
-        verdict = _proved(sender, reader, strict)
-        self._left -= cost if verdict.status != "unproven" else _PER_FAILURE
+        self._left -= cost
+        verdict = _proved(sender, reader, strict, self._steps // 2)
+        if verdict.status == "unproven":
+            self._steps //= 2
         return verdict
 
 
-def _is_obvious(sender: bytes, reader: bytes) -> bool:
-    read = canonical.decode(reader)
-    return is_obviously_read(declaring(canonical.decode(sender), read), read)
-
-
 @lru_cache(_KNOWN)
-def _proved(sender: bytes, reader: bytes, strict: bool) -> Verdict:
+def _proved(sender: bytes, reader: bytes, strict: bool, steps: int) -> Verdict:
     sent, read = canonical.decode(sender), canonical.decode(reader)
     try:
-        verdict = contains(sent if strict else sender_language(declaring(sent, read)), read)
+        sent = sent if strict else sender_language(declaring(sent, read))
+        verdict = contains(sent, read, steps=steps)
     except ContractError as error:
         return Verdict("unproven", reason=str(error))
     if verdict.has_witness and not (

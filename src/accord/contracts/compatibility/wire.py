@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from accord.contracts.compatibility.comparison import Comparison, Payload
+from accord.contracts.compatibility.comparison import MAX_CHANGED, Comparison, Payload
 from accord.contracts.compatibility.differences import Difference, Kind
 from accord.contracts.compatibility.proofs import witness_of
 from accord.contracts.compatibility.rule import Found
@@ -22,6 +22,9 @@ def refused(comparison: Comparison) -> Iterator[Found]:
 
 def unproven(comparison: Comparison) -> Iterator[Found]:
     """That a changed payload stays readable is proved, not hoped."""
+    if comparison.is_cut:
+        message = f"more than {MAX_CHANGED} payloads changed; compare in smaller steps"
+        yield Found((), message)
     for payload in comparison.payloads:
         for (writer, verb, reader), verdict in _verdicts(comparison, payload):
             if verdict.status == "unproven":
@@ -54,7 +57,7 @@ def format_narrowed(comparison: Comparison) -> Iterator[Found]:
 
 def format_widened(comparison: Comparison) -> Iterator[Found]:
     """What old readers meet keeps the format that they were promised."""
-    for payload in comparison.payloads:
+    for payload in comparison.payloads_with("format-widened"):
         if "format-widened" in _judged(payload) and not payload.is_resource:
             yield from _found(comparison, payload, "format-widened")
 
@@ -66,14 +69,14 @@ def object_closed(comparison: Comparison) -> Iterator[Found]:
 
 def closed_object_grown(comparison: Comparison) -> Iterator[Found]:
     """An object that is closed to unknown members gets no new ones."""
-    for payload in comparison.payloads:
+    for payload in comparison.payloads_with("grown"):
         if "grown" in _judged(payload):
             yield from _found(comparison, payload, "grown")
 
 
 def member_removed(comparison: Comparison) -> Iterator[Found]:
     """A member that is no longer declared may be missed by those who read it."""
-    for payload in comparison.payloads:
+    for payload in comparison.payloads_with("removed"):
         yield from _found(comparison, payload, "removed")
 
 
@@ -97,7 +100,7 @@ def _judged(payload: Payload) -> Iterator[Kind]:
 
 
 def _everywhere(comparison: Comparison, kind: Kind) -> Iterator[Found]:
-    for payload in comparison.payloads:
+    for payload in comparison.payloads_with(kind):
         if not payload.is_resource:
             yield from _found(comparison, payload, kind)
 

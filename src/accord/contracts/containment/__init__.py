@@ -7,12 +7,14 @@ in `docs/concepts/containment.md`.
 """
 
 from accord.contracts.containment.boundaries import candidates
+from accord.contracts.containment.budget import MAX_STEPS
 from accord.contracts.containment.decide import contains, find_instance, is_empty
 from accord.contracts.containment.sender import sender_language
 from accord.contracts.containment.verdict import ABSENT, Verdict
 
 __all__ = [
     "ABSENT",
+    "MAX_STEPS",
     "Verdict",
     "candidates",
     "contains",

@@ -26,10 +26,10 @@ class ExhaustedError(Exception):
 class Budget:
     """Counts steps down and gathers the reasons why an answer may stay open."""
 
-    __slots__ = ("_left", "doubts")
+    __slots__ = ("_left", "_steps", "doubts")
 
     def __init__(self, steps: int = MAX_STEPS) -> None:
-        self._left = steps
+        self._steps = self._left = steps
         self.doubts: list[str] = []
 
     def spend(self, steps: int, what: str) -> None:
@@ -40,7 +40,7 @@ class Budget:
         """
         self._left -= steps
         if self._left < 0:
-            raise ExhaustedError(f"{what} exceed the budget of {MAX_STEPS} steps")
+            raise ExhaustedError(f"{what} exceed the budget of {self._steps} steps")
 
     def doubt(self, reason: str) -> None:
         """Note that something was not followed to its end."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from accord.contracts.containment.boundaries import around
-from accord.contracts.containment.budget import Budget, ExhaustedError
+from accord.contracts.containment.budget import MAX_STEPS, Budget, ExhaustedError
 from accord.contracts.containment.formula import Claim
 from accord.contracts.containment.nodes import Nodes
 from accord.contracts.containment.solver import Solver
@@ -21,8 +21,13 @@ _BOUNDARIES: Final = 300
 _TOO_LARGE: Final = f"a schema of more than {MAX_VALUES} values"
 
 
-def contains(schema1: Any, schema2: Any) -> Verdict:
+def contains(schema1: Any, schema2: Any, *, steps: int = MAX_STEPS) -> Verdict:
     """Whether every value that is valid under `schema1` is valid under `schema2` too.
+
+    Args:
+        schema1: The schema whose values are asked about.
+        schema2: The schema that they may be valid under.
+        steps: How much work the answer may cost before it is `unproven`.
 
     Raises:
         ContractError: One of them is no schema that can be used.
@@ -36,7 +41,8 @@ def contains(schema1: Any, schema2: Any) -> Verdict:
     def refutes(value: Any) -> bool:
         return first.is_valid(value) and not second.is_valid(value)
 
-    witness, reason = _search(((schema1, "schema1", 1), (schema2, "schema2", -1)), refutes)
+    asked = ((schema1, "schema1", 1), (schema2, "schema2", -1))
+    witness, reason = _search(asked, refutes, steps)
     if witness is not ABSENT:
         return Verdict("not_contained", witness=witness)
     if not reason:
@@ -79,10 +85,12 @@ def _instance(schema: Any) -> tuple[Any | Absent, str]:
 
 
 def _search(
-    asked: Iterable[tuple[Any, str, int]], is_wanted: Callable[[Any], bool]
+    asked: Iterable[tuple[Any, str, int]],
+    is_wanted: Callable[[Any], bool],
+    steps: int = MAX_STEPS,
 ) -> tuple[Any | Absent, str]:
     """A value that keeps the signed schemas and is wanted, or why it is open whether there is."""
-    budget = Budget()
+    budget = Budget(steps)
     try:
         nodes = Nodes()
         claims: frozenset[Claim] = frozenset(

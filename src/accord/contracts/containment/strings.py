@@ -141,7 +141,8 @@ class _Product:
             following: set[_Node] = set()
             for node in layer:
                 if node not in self._edges:
-                    self._budget.spend(self._cost, "patterns")
+                    states = sum(map(len, node[0]))
+                    self._budget.spend(self._cost + states * len(self._letters) // 24, "patterns")
                     self._edges[node] = [(x, self._step(node, x)) for x in self._letters]
                     following.update(target for _, target in self._edges[node])
             if len(self._edges) > MAX_EXPLORED:

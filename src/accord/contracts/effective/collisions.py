@@ -2,9 +2,8 @@
 
 Overlapping counts, not only equality: a subscription to `a.*` receives what is sent to `a.b`, so
 two owners would see each other's messages without each other's capabilities. Surfaces are compared
-by the effective subject, with `.control` and feeds, and kept out of the subjects that the protocol
-itself uses. The same surface of the same lineage never collides with itself; whether two digests
-of it mean the same is for `union` to say.
+by the effective subject, with `.control` and feeds. The same surface of the same lineage never
+collides with itself; whether two digests of it mean the same is for `union` to say.
 """
 
 from collections import defaultdict
@@ -17,9 +16,6 @@ from accord.kernel.finding import Finding, pointer
 
 MAX_COLLISIONS: Final = 100
 """How many collisions are listed at most."""
-
-RESERVED: Final = ("transfer.v1.>", "trellis.jobs.>", "trellis.work.>")
-"""Subjects of the protocol itself, that no surface may own."""
 
 # How many tokens are looked at before the check refuses to go on: some, and some for each token.
 _EFFORT: Final = 500_000
@@ -64,13 +60,6 @@ def collisions(contracts: Iterable[Any]) -> list[Finding]:
 
 def _collisions(owners: dict[str, list[_Owner]]) -> Iterator[Finding]:
     for subject, (first, *others) in owners.items():
-        for space in RESERVED:
-            if overlap(subject, space):
-                yield Finding(
-                    "collision.reserved-subject",
-                    first.pointer,
-                    f"{subject!r}, of {first}, lies in {space!r}, which the protocol itself uses",
-                )
         for other in others:
             yield Finding(
                 "collision.same-subject", other.pointer, f"{subject!r}, of {other}, is {first}"

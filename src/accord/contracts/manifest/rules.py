@@ -51,6 +51,7 @@ RULES: Final = (
     _rule("event.params-order", surfaces.params_order, "events"),
     _rule("event.template-pointer", surfaces.template_pointers, "events"),
     _rule("subject.syntax", surfaces.subject_syntax),
+    _rule("subject.reserved", surfaces.subject_reserved),
     _rule("subject.duplicate", surfaces.duplicate_subjects),
     _rule("capability.namespace", surfaces.capability_namespaces, "capabilities"),
     _rule("transfer.unknown-store", surfaces.transfer_stores, "operations"),

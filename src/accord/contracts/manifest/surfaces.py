@@ -8,8 +8,6 @@ from accord.contracts.manifest import references
 from accord.contracts.manifest.pointers import SCALAR, Path, Tracer
 from accord.contracts.manifest.view import View
 
-_RESERVED: Final = ("$", "_INBOX.")
-
 
 def schema_references(view: View) -> Iterator[tuple[Path, str]]:
     """Schemas that are referred to exist."""
@@ -57,7 +55,7 @@ def template_pointers(view: View) -> Iterator[tuple[Path, str]]:
 
 
 def subject_syntax(view: View) -> Iterator[tuple[Path, str]]:
-    """Subjects are concrete, and outside the spaces that the server keeps for itself."""
+    """Subjects are concrete."""
     for section in ("rpc", "operations", "events", "feeds"):
         templates = section == "events"
         for name, surface in view.section(section).items():
@@ -70,8 +68,15 @@ def subject_syntax(view: View) -> Iterator[tuple[Path, str]]:
                     "a subject is tokens joined by `.`, without wildcards, spaces or empty tokens"
                     + ("; a template token is a whole token, such as {/id}" if templates else ""),
                 )
-            elif subject.startswith(_RESERVED):
-                yield (section, name, "subject"), "subjects in $... and _INBOX are the server's own"
+
+
+def subject_reserved(view: View) -> Iterator[tuple[Path, str]]:
+    """Subjects lie outside the spaces that the server and the protocol keep for themselves."""
+    for section in ("rpc", "operations", "events", "feeds"):
+        for name, surface in view.section(section).items():
+            space = subjects.reserved_space(surface.get("subject", ""))
+            if space is not None:
+                yield (section, name, "subject"), f"subjects in {space} are not for contracts"
 
 
 def duplicate_subjects(view: View) -> Iterator[tuple[Path, str]]:
