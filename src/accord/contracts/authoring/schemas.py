@@ -10,21 +10,13 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from accord.contracts import keywords
 from accord.contracts.errors import ContractError
 
 if TYPE_CHECKING:
     from pydantic.json_schema import GenerateJsonSchema
 
 _DEFINITIONS: Final = "#/$defs/"
-_SCHEMAS: Final = frozenset(
-    (
-        *("additionalProperties", "propertyNames", "not", "if", "then", "else", "contains"),
-        *("unevaluatedProperties", "unevaluatedItems", "contentSchema"),
-    )
-)
-_MAPS: Final = frozenset(("properties", "patternProperties", "dependentSchemas"))
-_LISTS: Final = frozenset(("allOf", "anyOf", "oneOf"))
-
 # An inlined definition is repeated wherever it is used, so a small type can have a huge schema.
 _MAX_PARTS: Final = 50_000
 
@@ -70,11 +62,11 @@ class _Inliner:
             return schema
         result = self._definition(schema["$ref"], inside) if "$ref" in schema else {}
         for keyword, value in schema.items():
-            if keyword in _SCHEMAS:
+            if keyword in keywords.ONE:
                 result[keyword] = self.inlined(value, inside)
-            elif keyword in _MAPS:
+            elif keyword in keywords.MAPS:
                 result[keyword] = {name: self.inlined(part, inside) for name, part in value.items()}
-            elif keyword in _LISTS:
+            elif keyword in keywords.LISTS:
                 result[keyword] = [self.inlined(part, inside) for part in value]
             elif keyword == "prefixItems":
                 result["items"] = [self.inlined(part, inside) for part in value]

@@ -2,18 +2,11 @@
 
 from typing import Any, Final
 
+from accord.contracts import keywords
+
 ANNOTATIONS: Final = frozenset(
     {"title", "description", "examples", "default", "$comment", "deprecated", "readOnly"}
     | {"writeOnly"}
-)
-_SCHEMAS: Final = frozenset(
-    {"additionalItems", "unevaluatedItems", "contains", "additionalProperties", "contentSchema"}
-    | {"unevaluatedProperties", "propertyNames", "if", "then", "else", "not", "items"}
-)
-_LISTS: Final = frozenset({"allOf", "anyOf", "oneOf", "items"})
-_MAPS: Final = frozenset(
-    {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs"}
-    | {"definitions"}
 )
 
 
@@ -30,9 +23,10 @@ def bare(schema: Any) -> Any:
 
 def _part(keyword: str, value: Any) -> Any:
     if isinstance(value, list):
-        return [bare(item) for item in value] if keyword in _LISTS else value
+        holds_schemas = keyword in keywords.LISTS or keyword == keywords.ONE_OR_LIST
+        return [bare(item) for item in value] if holds_schemas else value
     if not isinstance(value, dict):
         return value
-    if keyword in _MAPS:
+    if keyword in keywords.MAPS:
         return {name: bare(item) for name, item in value.items()}
-    return bare(value) if keyword in _SCHEMAS else value
+    return bare(value) if keyword in keywords.ONE or keyword == keywords.ONE_OR_LIST else value

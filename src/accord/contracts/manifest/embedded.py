@@ -11,21 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from accord.contracts import keywords
 from accord.contracts.manifest.pointers import Path
 from accord.contracts.manifest.references import is_reference
 from accord.contracts.manifest.shape import Fault
 from accord.contracts.manifest.view import View
 from accord.kernel import canonical, schema
-
-_SCHEMAS: Final = (
-    *("additionalItems", "unevaluatedItems", "contains", "additionalProperties"),
-    *("unevaluatedProperties", "propertyNames", "if", "then", "else", "not", "contentSchema"),
-)
-_MAPS_OF_SCHEMAS: Final = (
-    *("properties", "patternProperties", "dependentSchemas", "dependencies"),
-    *("$defs", "definitions"),
-)
-_SCHEMAS_OR_LISTS: Final = ("allOf", "anyOf", "oneOf", "items")
 
 _PATTERN: Final = re.compile(rb'"pattern":("[^"\\]*+(?:\\.[^"\\]*+)*+")')
 
@@ -145,19 +136,16 @@ def _patterns(view: View) -> Iterator[tuple[Path, str]]:
 
 
 def _subschemas(path: Path, part: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
-    for keyword in _SCHEMAS:
-        if keyword in part:
-            yield (*path, keyword), part[keyword]
-    for keyword in _SCHEMAS_OR_LISTS:
-        value = part.get(keyword)
+    for keyword, value in part.items():
         if isinstance(value, list):
-            for at, item in enumerate(value):
-                yield (*path, keyword, str(at)), item
-        else:
+            if keyword in keywords.LISTS or keyword == keywords.ONE_OR_LIST:
+                for at, item in enumerate(value):
+                    yield (*path, keyword, str(at)), item
+        elif keyword in keywords.ONE or keyword == keywords.ONE_OR_LIST:
             yield (*path, keyword), value
-    for keyword in _MAPS_OF_SCHEMAS:
-        for name, item in _map(part, keyword).items():
-            yield (*path, keyword, name), item
+        elif keyword in keywords.MAPS:
+            for name, item in _map(part, keyword).items():
+                yield (*path, keyword, name), item
 
 
 def _map(part: dict[str, Any], keyword: str) -> dict[str, Any]:
