@@ -203,7 +203,8 @@ def test_null_can_be_the_witness() -> None:
 
 def test_without_a_witness_there_is_none_to_mistake_for_null() -> None:
     verdict = contains({"type": "integer"}, {"type": "number"})
-    assert verdict.witness is ABSENT
+    assert verdict.witness is None
+    assert not verdict.has_witness
     assert not verdict.has_witness
 
 

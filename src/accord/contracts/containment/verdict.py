@@ -25,18 +25,18 @@ class Verdict:
     Attributes:
         status: `contained` is proved, `not_contained` has a witness, `unproven` is neither.
         witness: A value that is valid under the first schema and not under the second, checked
-            with the validator; ABSENT unless the status is `not_contained`.
+            with the validator; None unless the status is `not_contained`, and then it may be null.
         reason: For `unproven`, the construct that stopped the proof, with its pointer.
     """
 
     status: Literal["contained", "not_contained", "unproven"]
-    witness: Any = ABSENT
+    witness: Any = None
     reason: str = ""
 
     @property
     def has_witness(self) -> bool:
         """Whether there is a witness; it may be null."""
-        return self.witness is not ABSENT
+        return self.status == "not_contained"
 
 
 CONTAINED: Final = Verdict("contained")
