@@ -15,7 +15,10 @@ from accord.contracts.errors import ContractError
 
 Contract = Callable[..., dict[str, Any]]
 
-SENTENCE = "callers of the old contract may send what services of the new one refuse"
+SENTENCE = (
+    "callers of the old contract may send what services of the new one refuse: "
+    'the payload: "a" is a required property'
+)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

@@ -103,6 +103,12 @@ def accepts(schema: bytes, value: Any) -> bool:
     return _compiled(schema).is_valid(value)
 
 
+def refusal_of(schema: bytes, value: Any) -> str:
+    """Why the validator does not take a value, in its own words."""
+    finding = _compiled(schema).findings(value)[0]
+    return f"{finding.pointer or 'the payload'}: {finding.message}"
+
+
 @lru_cache(_KNOWN)
 def _compiled(schema: bytes) -> Schema:
     return compile_schema(canonical.decode(schema))

@@ -1,11 +1,11 @@
 """Rules about payloads: what is sent or stored under one contract and read under the other."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from accord.contracts.compatibility.comparison import MAX_CHANGED, Comparison, Payload
 from accord.contracts.compatibility.differences import Difference, Kind
-from accord.contracts.compatibility.proofs import witness_of
+from accord.contracts.compatibility.proofs import refusal_of, witness_of
 from accord.contracts.compatibility.rule import Found
 from accord.contracts.containment import ABSENT, Verdict
 from accord.kernel import canonical
@@ -26,9 +26,9 @@ def unproven(comparison: Comparison) -> Iterator[Found]:
         message = f"more than {MAX_CHANGED} payloads changed; compare in smaller steps"
         yield Found((), message)
     for payload in comparison.payloads:
-        for (writer, verb, reader), verdict in _verdicts(comparison, payload):
+        for asked, verdict in _verdicts(comparison, payload):
             if verdict.status == "unproven":
-                claim = f"{reader} accept everything that {writer} may {verb}"
+                claim = f"{asked.reader} accept everything that {asked.writer} may {asked.verb}"
                 yield Found(payload.path, f"it is not proven that {claim}: {verdict.reason}")
 
 
@@ -105,17 +105,25 @@ def _everywhere(comparison: Comparison, kind: Kind) -> Iterator[Found]:
             yield from _found(comparison, payload, kind)
 
 
+class _Question(NamedTuple):
+    """Whether a reader, who goes by a schema, accepts all that a writer may write."""
+
+    writer: str
+    verb: str
+    reader: str
+    schema: bytes
+
+
 def _refusals(comparison: Comparison, payload: Payload) -> Iterator[Found]:
-    for (writer, verb, reader), verdict in _verdicts(comparison, payload):
+    for asked, verdict in _verdicts(comparison, payload):
         if verdict.status == "not_contained":
-            message = f"{writer} may {verb} what {reader} refuse"
+            why = refusal_of(asked.schema, verdict.witness)
+            message = f"{asked.writer} may {asked.verb} what {asked.reader} refuse: {why}"
             yield Found(payload.path, message, verdict.witness)
 
 
-def _verdicts(
-    comparison: Comparison, payload: Payload
-) -> Iterator[tuple[tuple[str, str, str], Verdict]]:
-    """The questions that a payload asks (who writes, how, who reads), and their answers."""
+def _verdicts(comparison: Comparison, payload: Payload) -> Iterator[tuple[_Question, Verdict]]:
+    """The questions that a payload asks, and their answers."""
     prover = comparison.prover
     if payload.forward:
         yield _forward(payload), prover.reads(payload.old, payload.new)
@@ -123,20 +131,22 @@ def _verdicts(
         yield _backward(payload), prover.reads(payload.new, payload.old)
 
 
-def _forward(payload: Payload) -> tuple[str, str, str]:
+def _forward(payload: Payload) -> _Question:
+    services, schema = "services of the new one", payload.new
     if payload.position.role == "sent by callers":
-        return "callers of the old contract", "send", "services of the new one"
+        return _Question("callers of the old contract", "send", services, schema)
     if payload.position.durable:
-        return "records of the old contract", "hold", "services of the new one"
-    return "services of the old contract", "send", "readers of the new one"
+        return _Question("records of the old contract", "hold", services, schema)
+    return _Question("services of the old contract", "send", "readers of the new one", schema)
 
 
-def _backward(payload: Payload) -> tuple[str, str, str]:
+def _backward(payload: Payload) -> _Question:
+    services, schema = "services of the old one", payload.old
     if payload.position.role == "sent by callers":
-        return "callers of the new contract", "send", "services of the old one"
+        return _Question("callers of the new contract", "send", services, schema)
     if payload.position.role == "stored":
-        return "services of the new contract", "store", "services of the old one"
-    return "services of the new contract", "send", "readers of the old one"
+        return _Question("services of the new contract", "store", services, schema)
+    return _Question("services of the new contract", "send", "readers of the old one", schema)
 
 
 def _found(comparison: Comparison, payload: Payload, kind: Kind) -> list[Found]:
