@@ -15,7 +15,7 @@ import orjson
 
 from accord.kernel.canonical.explain import explain, survives_double
 from accord.kernel.canonical.limits import MAX_BYTES, MAX_DEPTH, MAX_INTEGER, CanonicalError
-from accord.kernel.canonical.nesting import Nest
+from accord.kernel.canonical.nesting import SHORT, Nest
 
 
 def decode(data: bytes | str, *, max_bytes: int = MAX_BYTES) -> Any:
@@ -64,7 +64,7 @@ _depth = Nest(partial(orjson.dumps, option=orjson.OPT_STRICT_INTEGER))
 
 
 def _rewritten(value: Any, raw: bytes) -> bytes:
-    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+    if len(raw) <= SHORT and raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return orjson.dumps(value, option=orjson.OPT_STRICT_INTEGER)
     return _depth.write(value)[_depth.margin : -_depth.margin]
 

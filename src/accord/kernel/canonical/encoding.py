@@ -18,7 +18,7 @@ import ormsgpack
 
 from accord.kernel.canonical import reference
 from accord.kernel.canonical.limits import MAX_DEPTH
-from accord.kernel.canonical.nesting import Nest
+from accord.kernel.canonical.nesting import SHORT, Nest
 from accord.kernel.canonical.numbers import spell
 
 _OPTIONS: Final = (
@@ -28,9 +28,6 @@ _OPTIONS: Final = (
     | orjson.OPT_PASSTHROUGH_DATACLASS
     | orjson.OPT_PASSTHROUGH_DATETIME
 )
-
-# Up to here counting brackets is cheaper than packing the value inside a nest.
-_SHORT: Final = 1024
 
 # MessagePack's marker of a double. It also occurs inside integers and lengths, so a match may
 # be no double: then the text, where a double has just one spelling, does not have it.
@@ -58,7 +55,7 @@ def encode(value: Any) -> bytes:
     """
     try:
         text = orjson.dumps(value, None, _OPTIONS)
-        if len(text) <= _SHORT and text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+        if len(text) <= SHORT and text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
             packed = ormsgpack.packb(value)
         else:
             packed = _depth.write(value)

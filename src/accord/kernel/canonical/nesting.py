@@ -6,9 +6,12 @@ lists as leave it MAX_DEPTH levels is refused exactly where we want it, at no co
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from accord.kernel.canonical.limits import MAX_DEPTH
+
+SHORT: Final = 1024
+"""Up to this many bytes of text, counting its brackets is cheaper than writing inside a nest."""
 
 
 class Nest(threading.local):
