@@ -10,10 +10,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from accord.contracts.effective import SECTIONS, Surface, surfaces
 from accord.contracts.manifest import digest, normalize
 from accord.contracts.permissions import BOUND, OWNED, USED, BoundRule, SurfaceRule
 from accord.contracts.subjects import control_subject
+from accord.contracts.surface import SECTIONS, Surface, surfaces
 
 OWNER: Final = "service"
 """What stands for the capabilities where it is the owning service that gets a permission."""

@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from accord.contracts.effective import Effective, Section, Surface
+from accord.contracts.effective import Effective
 from accord.contracts.errors import ContractError
 from accord.contracts.manifest import digest
+from accord.contracts.surface import Section, Surface
 from accord.kernel.finding import Finding, pointer
 
 _SELECTORS: Final[tuple[tuple[Section, str], ...]] = (

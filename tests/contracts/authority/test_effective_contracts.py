@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accord.contracts.effective import RULES, Effective, surfaces, union
+from accord.contracts.effective import RULES, Effective, union
 from accord.contracts.errors import ContractError
 from accord.contracts.manifest import digest
+from accord.contracts.surface import surfaces
 from accord.testing.contracts import manifests
 
 Make = Callable[..., dict[str, Any]]

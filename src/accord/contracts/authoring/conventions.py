@@ -1,14 +1,13 @@
 """The conventions of writing a contract: subjects by name, lists in order, capabilities by key."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from accord.contracts.authoring.settings import SurfaceSettings, members
+from accord.contracts.surface import SECTIONS
 
 Names = Iterable[str] | None
 """Names whose order means nothing; None where the list is left out."""
-
-_GATED: Final = ("rpc", "operations", "events", "feeds")
 
 
 def in_order(names: Names) -> list[str] | None:
@@ -46,7 +45,7 @@ def with_global_capabilities(manifest: Mapping[str, Any], namespace: str) -> dic
     keys = {local: namespace + local.removeprefix(namespace) for local in declared}
     if declared:
         result["capabilities"] = {keys[local]: texts for local, texts in declared.items()}
-    for section in _GATED:
+    for section in SECTIONS:
         if section in manifest:
             result[section] = {
                 name: _projected(entry, keys) for name, entry in manifest[section].items()

@@ -13,9 +13,10 @@ from accord.contracts.errors import ContractError
 from accord.contracts.manifest import validate
 from accord.contracts.manifest.projecting import projected
 from accord.contracts.manifest.references import is_reference, schema_references
+from accord.contracts.surface import SECTIONS, surfaces
 from accord.kernel import canonical
 
-SURFACES: Final = ("rpc", "operations", "events", "feeds", "jobs")
+SURFACES: Final = (*SECTIONS, "jobs")
 DEFAULT_STATE_VERSION: Final = "v1"
 
 Gate = frozenset[str] | None
@@ -88,31 +89,13 @@ def _owned(contract: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def _gates(contract: Mapping[str, Any]) -> Iterator[tuple[Path, Gate]]:
-    for section, actions in (("rpc", ("call",)), ("feeds", ("subscribe",))):
-        for name, surface in contract.get(section, {}).items():
-            yield from _listed((section, name), surface, actions)
-    for name, event in contract.get("events", {}).items():
-        yield from _listed(("events", name), event, ("publish", "subscribe"))
-    for name, operation in contract.get("operations", {}).items():
-        path: Path = ("operations", name)
-        lists = operation.get("capabilities", {})
-        yield from _listed(path, operation, ("call",))
-        observe = lists.get("observe", lists.get("call", ()))
-        yield (*path, "capabilities", "observe"), frozenset(observe)
-        # Omitted, a control list asks for nothing, but a cancel list admits nobody (section 7a).
-        if operation.get("signals"):
-            yield from _listed(path, operation, ("control",))
-        if operation.get("cancel"):
-            cancel = lists.get("cancel")
-            yield (*path, "capabilities", "cancel"), None if cancel is None else frozenset(cancel)
-
-
-def _listed(
-    path: Path, surface: Mapping[str, Any], actions: tuple[str, ...]
-) -> Iterator[tuple[Path, Gate]]:
-    lists = surface.get("capabilities", {})
-    for action in actions:
-        yield (*path, "capabilities", action), frozenset(lists.get(action, ()))
+    for surface in surfaces(contract):
+        path: Path = (surface.section, surface.name)
+        for action, needed in surface.gates.items():
+            yield (*path, "capabilities", action), needed
+        declared = contract[surface.section][surface.name]
+        if declared.get("cancel") and "cancel" not in surface.gates:
+            yield (*path, "capabilities", "cancel"), None
 
 
 def _payloads(

@@ -7,6 +7,7 @@ from accord.contracts.compatibility.comparison import Comparison
 from accord.contracts.compatibility.rule import Found
 from accord.contracts.compatibility.settings import Path, Value
 from accord.contracts.compatibility.side import Gate, Side
+from accord.contracts.surface import SECTIONS
 
 _WORDS: Final = {
     "rpc": "RPC",
@@ -46,7 +47,7 @@ def added(comparison: Comparison) -> Iterator[Found]:
 
 def moved(comparison: Comparison) -> Iterator[Found]:
     """A surface stays on its subject."""
-    for section in ("rpc", "operations", "events", "feeds"):
+    for section in SECTIONS:
         for name, old, new in comparison.kept(section):
             if old["subject"] != new["subject"]:
                 message = f"the subject goes from {old['subject']} to {new['subject']}"
@@ -55,7 +56,7 @@ def moved(comparison: Comparison) -> Iterator[Found]:
 
 def version(comparison: Comparison) -> Iterator[Found]:
     """A surface that is named by another version should be another surface."""
-    for section in ("rpc", "operations", "events", "feeds"):
+    for section in SECTIONS:
         for name, old, new in comparison.kept(section):
             if old["version"] != new["version"]:
                 message = f"the version goes from {old['version']} to {new['version']}"

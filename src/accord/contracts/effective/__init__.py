@@ -6,16 +6,11 @@ about offers, deployments or time: which contracts are active is the caller's to
 """
 
 from accord.contracts.effective.collisions import collisions
-from accord.contracts.effective.surface import SECTIONS, Section, Surface, surfaces
 from accord.contracts.effective.union import RULES, Effective, union
 
 __all__ = [
     "RULES",
-    "SECTIONS",
     "Effective",
-    "Section",
-    "Surface",
     "collisions",
-    "surfaces",
     "union",
 ]

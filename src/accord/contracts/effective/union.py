@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from accord.contracts.compatibility import Report, compare
-from accord.contracts.effective.surface import SECTIONS, Section, Surface, surfaces
 from accord.contracts.manifest import digest
+from accord.contracts.surface import SECTIONS, Section, Surface, surfaces
 from accord.kernel.finding import Finding, pointer
 
 Surfaces = Mapping[Section, Mapping[str, Surface]]

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from accord.contracts.effective import surfaces
 from accord.contracts.errors import ContractError
 from accord.contracts.manifest import digest
 from accord.contracts.permissions.bindings import BOUND, Bindings, BoundRule
 from accord.contracts.permissions.rules import OWNED, USED, Permission, SurfaceRule
+from accord.contracts.surface import surfaces
 from accord.contracts.uses import Resolution, Use
 from accord.kernel.finding import Finding
 
@@ -105,7 +105,10 @@ def session_prefix(session_key: str) -> str:
         ContractError: The key is not base64url, or too short.
     """
     if _SESSION_KEY.fullmatch(session_key) is None:
-        raise ContractError("the session key is not a public key in base64url")
+        raise ContractError(
+            "the session key is not a public key in base64url",
+            mend="give the session's Ed25519 public key, 43 characters of base64url",
+        )
     return session_key[:_PREFIX]
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from accord.contracts.effective import Section, Surface
 from accord.contracts.subjects import control_subject
+from accord.contracts.surface import Section, Surface
 from accord.kernel.finding import pointer
 
 Permission = Literal["publish", "subscribe"]

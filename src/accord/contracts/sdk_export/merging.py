@@ -1,13 +1,12 @@
 """Several contracts as one runtime API (specification, section 18)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from accord.contracts.errors import ContractError
 from accord.contracts.manifest import normalize
+from accord.contracts.surface import SECTIONS
 from accord.kernel.finding import Finding, pointer
-
-_SECTIONS: Final = ("rpc", "operations", "events", "feeds")
 
 
 def runtime_api(contracts: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -17,7 +16,7 @@ def runtime_api(contracts: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, A
         ContractError: Two contracts have a surface of the same name, or one has not the right
             shape.
     """
-    merged: dict[str, dict[str, Any]] = {section: {} for section in _SECTIONS}
+    merged: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     findings: list[Finding] = []
     for contract in map(normalize, contracts):
         schemas = contract.get("schemas", {})
