@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from accord.contracts.asyncapi_export.schemas import documented
-from accord.contracts.sdk_export.names import Names
+from accord.contracts.naming import Names
 from accord.contracts.subjects import control_subject, template_pointers
 
 _UNNAMED: Final = re.compile(r"[^A-Za-z0-9._-]+")

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from accord.contracts.naming import Names, snake_name
 from accord.contracts.sdk_export.layout import docstring
-from accord.contracts.sdk_export.names import Names, snake_name
 
 INDENT: Final = " " * 8
 

@@ -6,10 +6,10 @@ from importlib import resources
 from typing import Any
 
 from accord.contracts.manifest import digest, normalize
+from accord.contracts.naming import snake_name
 from accord.contracts.sdk_export.client import render_client
 from accord.contracts.sdk_export.layout import docstring, text, tuple_of
 from accord.contracts.sdk_export.methods import Interface, method_names
-from accord.contracts.sdk_export.names import snake_name
 from accord.contracts.sdk_export.server import render_server
 from accord.contracts.sdk_export.types import render_types
 from accord.kernel import canonical

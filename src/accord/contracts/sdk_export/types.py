@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any, Final
 
+from accord.contracts.naming import Names, class_name
 from accord.contracts.sdk_export.layout import docstring, fits, subscript, text, union, used
-from accord.contracts.sdk_export.names import Names, class_name
 
 _LONGEST_INLINE: Final = 40
 _TYPING: Final = ("Any", "Literal", "Never", "NotRequired", "TypeAlias", "TypedDict")

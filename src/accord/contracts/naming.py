@@ -1,4 +1,4 @@
-"""Names for generated code: any text to a Python identifier, without collisions.
+"""Names for what is generated: any text to an identifier, without collisions.
 
 Identifiers are ASCII, because Python normalises others and a name would no longer be the key that
 it stands for. They have a greatest length, so that generated lines have one too.
