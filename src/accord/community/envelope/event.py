@@ -12,10 +12,9 @@ from typing import Any, Final, NamedTuple
 import orjson
 from blake3 import blake3
 
-from accord.community.envelope import kinds
+from accord.community.envelope import forms, kinds
 from accord.community.errors import Code, CommunityError
 from accord.kernel import canonical, signing
-from accord.kernel.clock import TimestampError, parse_time
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import is_ulid
 
@@ -105,32 +104,49 @@ class Event:
         return canonical.encode(self.payload())
 
 
+class Parsed(NamedTuple):
+    """An event that was read, beside the bytes that its signature covers.
+
+    The bytes are needed once, to verify it (`verification.verify`), and not kept in the event.
+    """
+
+    event: Event
+    signed: bytes
+
+
 def parse(raw: bytes) -> Event:
     """Read an event strictly: form, types and the schema of its data, not yet its signatures.
 
     Raises:
         CommunityError: `bad_request`, with what is wrong and where.
     """
-    try:
-        payload = canonical.decode(raw, max_bytes=MAX_BYTES)
-    except canonical.CanonicalError as error:
-        raise _bad(str(error)) from None
-    return read(payload)
+    return parse_signed(raw).event
 
 
 def read(payload: Any) -> Event:
     """Read an event that is JSON already; see `parse`."""
+    return read_signed(payload).event
+
+
+def parse_signed(raw: bytes) -> Parsed:
+    """Read an event, and keep the bytes that were signed; see `parse`."""
+    try:
+        payload = canonical.decode(raw, max_bytes=MAX_BYTES)
+    except canonical.CanonicalError as error:
+        raise _bad(str(error)) from None
+    return read_signed(payload)
+
+
+def read_signed(payload: Any) -> Parsed:
+    """Read an event that is JSON already, and keep the bytes that were signed; see `parse`."""
     if not isinstance(payload, dict):
         raise _bad("an event is a JSON object")
     _check_members(payload)
-    try:
-        signed = signing.signed_bytes(payload)
-    except canonical.CanonicalError as error:
-        raise _bad(str(error)) from None
+    signed = forms.signed_bytes(payload)
     if len(signed) > MAX_BYTES:
         raise _bad(f"an event is at most {MAX_BYTES} bytes")
     kinds.check(payload["event_type"], payload["schema_version"], payload["data"])
-    return _event(payload, blake3(signed).digest())
+    return Parsed(_event(payload, blake3(signed).digest()), signed)
 
 
 def stored(raw: bytes | str, digest: bytes) -> Event:
@@ -209,33 +225,13 @@ def _is_count(value: Any, least: int) -> bool:
     return type(value) is int and least <= value <= MAX_LAMPORT
 
 
-def _is_id(value: Any) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        signing.parse_id(value)
-    except signing.SigningError:
-        return False
-    return True
-
-
-def _is_time(value: Any) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        parse_time(value)
-    except TimestampError:
-        return False
-    return True
-
-
 _FORMS: Final[tuple[tuple[str, Callable[[Any], object], str], ...]] = (
     ("schema_version", lambda value: _is_count(value, 1), "a version number from 1"),
     ("event_id", lambda value: isinstance(value, str) and is_ulid(value), "a ULID"),
     ("lamport", lambda value: _is_count(value, 0), "an integer from 0 to 2^53-1"),
-    ("wall_clock", _is_time, "a time such as 2026-05-26T08:14:22Z"),
-    ("community_id", _is_id, "ed25519: and 43 characters of base64url"),
-    ("author", _is_id, "ed25519: and 43 characters of base64url"),
+    ("wall_clock", forms.is_time, "a time such as 2026-05-26T08:14:22Z"),
+    ("community_id", forms.is_id, "ed25519: and 43 characters of base64url"),
+    ("author", forms.is_id, "ed25519: and 43 characters of base64url"),
     ("author_seq", lambda value: _is_count(value, 1), "an integer from 1"),
     (
         "prev",

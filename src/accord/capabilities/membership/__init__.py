@@ -1,0 +1,1 @@
+"""Inviting into a community and removing from it: `community.invite` and `community.revoke`."""
