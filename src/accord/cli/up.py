@@ -20,6 +20,12 @@ def up(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Listen here instead; 0 takes a free one.")
     ] = None,
+    bus_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Listen for other nodes here; 0, or --port 0, takes a free one."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Start a station on this machine and run it until it is told to stop.
@@ -32,6 +38,11 @@ def up(
     if port is not None:
         chosen = settings.station.model_copy(update={"port": port})
         settings = settings.model_copy(update={"station": chosen})
+    if bus_port is None and port == 0:
+        bus_port = 0
+    if bus_port is not None:
+        bus = settings.community.model_copy(update={"port": bus_port})
+        settings = settings.model_copy(update={"community": bus})
 
     from accord.station.run import serve
 

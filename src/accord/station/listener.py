@@ -9,6 +9,7 @@ import errno
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import h11
 import uvicorn
@@ -89,12 +90,18 @@ class _PromptProtocol(H11Protocol):
 
 
 class Listener(uvicorn.Server):
-    """uvicorn, without its signal handlers and with an event for the moment it serves."""
+    """uvicorn, without its signal handlers and with an event for the moment it serves.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Args:
+        app: What is served.
+        certificate: A file with a certificate and its key, to serve it by TLS.
+    """
+
+    def __init__(self, app: ASGIApp, *, certificate: Path | None = None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
+                ssl_certfile=certificate,
                 http=_PromptProtocol,
                 lifespan="off",
                 log_config=None,

@@ -48,9 +48,11 @@ class Ground:
     address: str
 
 
-def planes(_ground: Ground) -> Sequence[Plane]:
+def planes(ground: Ground) -> Sequence[Plane]:
     """The planes that the settings ask for."""
-    return ()
+    from accord.station.community import CommunityPlane
+
+    return (CommunityPlane(ground.settings, ground.key, ground.clock),)
 
 
 def serve(

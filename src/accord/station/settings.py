@@ -102,6 +102,38 @@ class StoreSettings(_Section):
         return url
 
 
+class CommunitySettings(_Section):
+    """`[community]`: the bus on which other nodes reach this one, and how it finds them."""
+
+    host: Annotated[str, Field(min_length=1, description="the address to listen on for nodes")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[
+        int,
+        Field(ge=0, le=65535, description="the port to listen on for nodes; 0 takes a free one"),
+    ] = 7080
+    advertise: Annotated[
+        tuple[str, ...],
+        Field(max_length=8, description="the hosts under which others reach it; empty finds one"),
+    ] = ()
+    peers: Annotated[
+        tuple[str, ...],
+        Field(max_length=256, description="nodes to meet, such as `https://192.168.1.4:7080`"),
+    ] = ()
+    discovery: Annotated[
+        bool, Field(description="find nodes by multicast DNS, unless it listens on loopback only")
+    ] = True
+    plain_http: Annotated[
+        bool, Field(description="dial other machines without TLS where a peer says `http`")
+    ] = False
+    require_to: Annotated[
+        bool, Field(description="refuse calls that do not say which node they are for")
+    ] = False
+    sync_seconds: Annotated[
+        float, Field(gt=0, le=3600, description="about how often it meets each node")
+    ] = 15.0
+
+
 class Settings(BaseSettings):
     """Everything that can be set, and the home folder it belongs to."""
 
@@ -113,6 +145,7 @@ class Settings(BaseSettings):
     station: StationSettings = StationSettings()
     log: LogSettings = LogSettings()
     store: StoreSettings = StoreSettings()
+    community: CommunitySettings = CommunitySettings()
 
     @classmethod
     def settings_customise_sources(

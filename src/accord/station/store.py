@@ -7,6 +7,8 @@ from pathlib import Path
 
 from sqlalchemy import MetaData
 
+from accord.community.bus import BUS_STORE as BUS
+from accord.community.log import SCHEMA as COMMUNITY
 from accord.station.home import Home
 from accord.station.settings import Settings
 from accord.storage import Schema
@@ -14,7 +16,7 @@ from accord.storage import Schema
 STATION = Schema("station", MetaData())
 
 # Every store that a station keeps; backups and checks go through them all.
-SCHEMAS = (STATION,)
+SCHEMAS = (STATION, COMMUNITY, BUS)
 
 
 def place(settings: Settings) -> str | Path:

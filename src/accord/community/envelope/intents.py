@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from accord.community.envelope import forms
+from accord.kernel import signing
 from accord.kernel.signing import SigningKey
 
 CO_SIGNERS: Final = "co_signers"
@@ -32,3 +33,14 @@ def co_sign(
     """A co-signature, as it stands among an event's `co_signers`."""
     signature = key.sign_bytes(intent_bytes(community_id, event_type, data))
     return {"node_id": key.id, "signature": forms.write_signature(signature)}
+
+
+def has_signed(
+    node_id: str, signature: str, community_id: str, event_type: str, data: Mapping[str, Any]
+) -> bool:
+    """Whether a co-signature is the node's, over this intent in this community."""
+    raw = forms.read_signature(signature)
+    if raw is None or not forms.is_id(node_id):
+        return False
+    message = intent_bytes(community_id, event_type, data)
+    return signing.verify_bytes(signing.parse_id(node_id), message, raw)

@@ -59,6 +59,7 @@ class Manifest(NamedTuple):
     """What a node last said of itself; `extensions` only grows."""
 
     display_name: str
+    endpoints: tuple[tuple[str, str, int, str | None], ...]
     extensions: tuple[str, ...]
     event: str
 
@@ -123,7 +124,13 @@ def learn_manifest(content: Content, event: Event, manifest: Mapping[str, Any]) 
     if known is not None:
         extensions.update(known.extensions)
     content.manifests[event.author] = Manifest(
-        manifest["display_name"], tuple(sorted(extensions)), event.hash
+        manifest["display_name"],
+        tuple(
+            (each["transport"], each["host"], each["port"], each.get("certificate"))
+            for each in manifest["endpoints"]
+        ),
+        tuple(sorted(extensions)),
+        event.hash,
     )
 
 

@@ -160,7 +160,13 @@ def _content(payload: JsonObject) -> Content:
     content.counts = {status: payload["counts"][status.value] for status in Status}
     for each in payload["manifests"]:
         content.manifests[each["node_id"]] = Manifest(
-            each["display_name"], tuple(each["extensions"]), each["event"]
+            each["display_name"],
+            tuple(
+                (one["transport"], one["host"], one["port"], one["certificate"])
+                for one in each["endpoints"]
+            ),
+            tuple(each["extensions"]),
+            each["event"],
         )
     for each in payload["market"]:
         post = Post(
@@ -294,6 +300,10 @@ def _manifest(node_id: str, manifest: Manifest) -> JsonObject:
     return {
         "node_id": node_id,
         "display_name": manifest.display_name,
+        "endpoints": [
+            {"transport": transport, "host": host, "port": port, "certificate": certificate}
+            for transport, host, port, certificate in manifest.endpoints
+        ],
         "extensions": list(manifest.extensions),
         "event": manifest.event,
     }

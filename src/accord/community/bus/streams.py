@@ -1,0 +1,188 @@
+"""Streams: what a handler yields, sent as it comes, until one `done` or `error`.
+
+Owns the pace (a client that acknowledges frames is not outrun by more than the window), the end of
+a stream in every case, and that a client which leaves ends the handler. It checks nothing about
+the caller; that has been done.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+import structlog
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from accord.community.bus import frames
+from accord.community.bus.answering import Signer, Visit, error_body, failed
+from accord.community.bus.frames import Transcript
+from accord.community.bus.presence import GoneError, while_present
+from accord.community.bus.registry import Call, Frame, Offer
+from accord.community.bus.settings import BusSettings
+from accord.community.envelope import headers
+from accord.community.errors import Code, CommunityError
+
+ACK: Final = "X-HearthNet-Ack"
+"""A caller that will acknowledge frames says so by this header, with the value `frames`."""
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Pace:
+    """How far a stream has come, and how far its client has read."""
+
+    def __init__(self, window: int | None) -> None:
+        self._window = window
+        self._sent = 0
+        self._read = 0
+        self._moved = asyncio.Event()
+
+    def ack(self, upto: int) -> None:
+        """The client has read so many frames.
+
+        Raises:
+            CommunityError: So many were not sent: `bad_request`.
+        """
+        if upto > self._sent:
+            raise CommunityError(
+                Code.BAD_REQUEST, f"{self._sent} frames were sent so far", where="/upto"
+            )
+        self._read = max(self._read, upto)
+        self._moved.set()
+
+    async def next(self, seconds: float) -> int:
+        """The number of the next frame, once it may be sent.
+
+        Raises:
+            CommunityError: The client stopped reading: `timeout`.
+        """
+        while self._window is not None and self._sent - self._read >= self._window:
+            self._moved.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._moved.wait()
+            except TimeoutError:
+                raise CommunityError(
+                    Code.TIMEOUT, f"no frame was acknowledged for {seconds:g} seconds"
+                ) from None
+        return self.last()
+
+    def last(self) -> int:
+        """The number of the last frame, which waits for nobody."""
+        self._sent += 1
+        return self._sent
+
+
+class Stream(Response):
+    """A stream under way, as Starlette sends it.
+
+    Args:
+        offer: The capability.
+        call: The call.
+        produced: What the handler yields.
+        pace: How far the client has read.
+        ended: Told once, after the last frame or when the client has left: the code that ended the
+            stream (None when all went well), and all that was sent.
+    """
+
+    def __init__(
+        self,
+        offer: Offer,
+        call: Call,
+        produced: AsyncIterator[Frame],
+        *,
+        visit: Visit,
+        signer: Signer,
+        pace: Pace,
+        settings: BusSettings,
+        ended: Callable[[Code | None, Transcript], None],
+    ) -> None:
+        self.background = None
+        self.status_code = 200
+        self._offer = offer
+        self._call = call
+        self._produced = produced
+        self._visit = visit
+        self._signer = signer
+        self._pace = pace
+        self._settings = settings
+        self._ended = ended
+        self._transcript = Transcript()
+        self._code: Code | None = Code.PARTITION  # until the end was said
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream, and end the handler when the client leaves."""
+        try:
+            await while_present(receive, self._pump(send))
+        except GoneError:
+            pass  # the rest was to be said to nobody
+        finally:
+            self._call.gone.set()
+            await self._close()
+            self._ended(self._code, self._transcript)
+
+    async def _pump(self, send: Send) -> None:
+        await send(self._head())
+        self._code, text = await self._say(send)
+        await self._send(send, text, is_last=True)
+
+    async def _say(self, send: Send) -> tuple[Code | None, bytes]:
+        """Send every frame but the last, which is returned with the code that it stands for."""
+        try:
+            return None, await self._forward(send)
+        except GoneError:
+            raise
+        except CommunityError as error:
+            refusal = error
+        except TimeoutError:
+            refusal = CommunityError(Code.TIMEOUT, "the next frame took too long")
+        except Exception:  # noqa: BLE001 - whatever a handler does, its caller hears of an end
+            _log.exception("a stream failed", capability=self._offer.descriptor.key)
+            refusal = failed()
+        return refusal.code, frames.write(frames.ERROR, self._pace.last(), error_body(refusal))
+
+    async def _forward(self, send: Send) -> bytes:
+        while (frame := await self._next()).event != frames.DONE:
+            number = await self._pace.next(self._settings.stall_seconds)
+            await self._send(send, frames.write(frame.event, number, frame.data))
+        return frames.write(frame.event, self._pace.last(), frame.data)
+
+    async def _next(self) -> Frame:
+        async with asyncio.timeout(self._offer.seconds):
+            frame = await anext(self._produced, None)
+        key = self._offer.descriptor.key
+        if frame is None:
+            raise RuntimeError(f"{key} ended its stream without `done`")
+        if not frames.keeps(self._offer.descriptor.frame, frame.event, frame.data):
+            raise RuntimeError(f"{key} broke its own schema in the frame {frame.event!r}")
+        return frame
+
+    async def _send(self, send: Send, text: bytes, *, is_last: bool = False) -> None:
+        self._transcript.add(text)
+        if is_last:
+            signed = self._signer.sign(self._visit, 200, self._transcript.body())
+            text += frames.write_signature(signed[headers.TIMESTAMP], signed[headers.SIGNATURE])
+        message = {"type": "http.response.body", "body": text + b"\n", "more_body": not is_last}
+        try:
+            async with asyncio.timeout(self._settings.stall_seconds):
+                await send(message)
+        except TimeoutError:
+            raise GoneError from None  # it takes nothing any more
+
+    def _head(self) -> Message:
+        named = {
+            "content-type": "text/event-stream",
+            headers.REQUEST_ID: self._call.request_id,
+            headers.FROM: self._signer.node_id,
+        }
+        raw = [(name.lower().encode(), value.encode()) for name, value in named.items()]
+        return {"type": "http.response.start", "status": 200, "headers": raw}
+
+    async def _close(self) -> None:
+        close = getattr(self._produced, "aclose", None)
+        if close is None:
+            return
+        try:
+            await close()
+        except Exception:  # noqa: BLE001 - its caller has its answer; nobody else can hear of this
+            _log.exception("a stream failed at its end", capability=self._offer.descriptor.key)

@@ -1,0 +1,219 @@
+"""What a log does by itself from time to time: snapshots, retention, pruning.
+
+Owns when these happen and in which order; the state comes from the fold, the rows from `keeping`.
+Called by the node every now and then, and safe to be killed at any moment: every step is one
+transaction, and what was not done is due again.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection
+
+from accord.community.errors import Code, CommunityError
+from accord.community.fold import State, state_bytes
+from accord.community.log import keeping, rows
+from accord.community.log.history import Heads
+from accord.community.log.keeping import Kept
+from accord.community.log.log import Log, News
+from accord.community.log.replaying import state_at
+from accord.community.log.snapshots import (
+    LAMPORTS,
+    Snapshot,
+    check_author,
+    digest_of,
+    due,
+    is_anchor,
+    sign_snapshot,
+)
+from accord.community.log.stubs import Stub, read_stub
+from accord.kernel.clock import format_time, parse_time
+
+RETENTION_SECONDS: Final = 30 * 24 * 60 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a round of upkeep did.
+
+    Attributes:
+        snapshot: The lamport of a snapshot that was taken.
+        floor: The lamport of a retention floor that this node declared.
+        pruned: How many bodies were dropped.
+    """
+
+    snapshot: int | None = None
+    floor: int | None = None
+    pruned: int = 0
+
+
+async def maintain(log: Log) -> Done:
+    """Do whatever is due."""
+    now = log.clock.now()
+    newest = await log.store.read(lambda c: keeping.newest(c, log.number))
+    last = None if newest is None else (newest.lamport, parse_time(newest.wall_clock))
+    at = due(log.head_lamport, now=now, last=last)
+    taken = at if at is not None and await take_snapshot(log, at) else None
+    floor = await _declare_floor(log, now)
+    return Done(taken, floor, await prune(log))
+
+
+async def take_snapshot(log: Log, lamport: int) -> bool:
+    """Store the state at a lamport, signed where this node is an anchor.
+
+    Returns:
+        False when an event came meanwhile that it would lack.
+    """
+    found = await log.store.read(lambda c: _state_at(c, log, lamport))
+    if found is None:
+        return False
+    arrival, state = found
+    wall_clock = format_time(log.clock.now())
+    author = signature = None
+    if is_anchor(log.state, log.key.id):
+        snapshot = sign_snapshot(
+            log.key,
+            community_id=log.community_id,
+            lamport=lamport,
+            wall_clock=wall_clock,
+            state=state,
+        )
+        author, signature = snapshot.author, snapshot.signature
+    kept = Kept(lamport, wall_clock, state, is_base=False, author=author, signature=signature)
+    return await log.store.write(lambda c: keeping.keep(c, log.number, kept, arrival=arrival))
+
+
+async def snapshots(log: Log) -> list[Snapshot]:
+    """The signed snapshots that this node can give to others, the newest first."""
+    kept = await log.store.read(lambda c: keeping.every(c, log.number))
+    return [each for each in (one.signed(log.community_id) for one in kept) if each is not None]
+
+
+async def _declare_floor(log: Log, now: float) -> int | None:
+    if not is_anchor(log.state, log.key.id) or log.is_recovering:
+        return None
+
+    def candidate(connection: Connection) -> tuple[int, State] | None:
+        newest = keeping.newest(connection, log.number)
+        before = int((now - RETENTION_SECONDS) * 1000)
+        lamport = keeping.settled_by(connection, log.number, before)
+        if newest is None or lamport is None:
+            return None
+        lamport = min(lamport, newest.lamport)
+        if lamport < top_floor(log.state) + LAMPORTS:
+            return None
+        state = state_at(connection, log.number, log.community_id, lamport)
+        return None if state is None else (lamport, state)
+
+    found = await log.store.read(candidate)
+    if found is None:
+        return None
+    lamport, state = found
+    heads = [
+        {"author": author, "author_seq": chain.head_seq, "hash": chain.head_hash}
+        for author, chain in sorted(state.chains.items())
+        if chain.head_hash is not None
+    ]
+    digest = digest_of(state_bytes(state))
+    await log.append(
+        "community.retention.floored",
+        {"lamport": lamport, "heads": heads, "state_digest": digest},
+    )
+    return lamport
+
+
+async def prune(log: Log) -> int:
+    """Drop bodies behind the newest floor whose state this node has come to itself.
+
+    Returns:
+        How many; none when the floor's state is not ours (yet): then nothing is dropped.
+    """
+    base = await log.store.read(lambda c: keeping.base(c, log.number))
+    floors = [
+        each for each in log.state.roster.floors if base is None or each.lamport > base.lamport
+    ]
+    if not floors:
+        return 0
+    floor = max(floors, key=lambda each: each.lamport)
+
+    found = await log.store.read(lambda c: _state_at(c, log, floor.lamport, floor.heads))
+    if found is None or digest_of(found[1]) != floor.state_digest:
+        return 0
+    arrival, state = found
+    kept = Kept(floor.lamport, format_time(log.clock.now()), state, is_base=True)
+    return await log.store.write(lambda c: keeping.prune(c, log.number, kept, arrival=arrival))
+
+
+def _state_at(
+    connection: Connection, log: Log, lamport: int, heads: Heads | None = None
+) -> tuple[int, bytes] | None:
+    """The last arrival as of now, and the state at a lamport."""
+    state = state_at(connection, log.number, log.community_id, lamport, heads)
+    return (
+        None if state is None else (rows.last_arrival(connection, log.number), state_bytes(state))
+    )
+
+
+def top_floor(state: State) -> int:
+    """The lamport of the newest floor; -1 where there is none."""
+    return max((floor.lamport for floor in state.roster.floors), default=-1)
+
+
+async def receive_stubs(log: Log, raws: list[bytes]) -> int:
+    """Take stubs of pruned events from a peer; returns how many were new.
+
+    Raises:
+        CommunityError: One is malformed, of a kind that is never pruned, or not settled by a
+            floor that stands here: `bad_request`; nothing is taken then.
+    """
+    stubs = [read_stub(raw) for raw in raws]
+    for stub in stubs:
+        if not _is_settled(stub, log.state):
+            raise CommunityError(
+                Code.BAD_REQUEST,
+                "a stub is taken only of content that a retention floor has settled",
+                where=stub.hash,
+                mend="send the event itself",
+            )
+    now_ms = int(log.clock.now() * 1000)
+    added = await log.store.write(lambda c: keeping.add_stubs(c, log.number, stubs, now_ms=now_ms))
+    log.tell(News(tuple(stub.position for stub in added), ()))
+    return len(added)
+
+
+def _is_settled(stub: Stub, state: State) -> bool:
+    return rows.stage_of(stub.event_type) == "content" and any(
+        stub.lamport <= floor.lamport
+        and stub.author_seq is not None
+        and stub.author_seq <= floor.heads.get(stub.author, (0, ""))[0]
+        for floor in state.roster.floors
+    )
+
+
+async def adopt(log: Log, snapshot: Snapshot, known_anchors: frozenset[str]) -> None:
+    """Begin an empty log with a snapshot that enough anchors vouch for; see `agree`.
+
+    Raises:
+        CommunityError: No anchor vouches for it (`unauthorized`), or the log is not empty
+            (`bad_request`).
+    """
+    check_author(snapshot, known_anchors)
+
+    def begin(connection: Connection) -> bool:
+        if rows.last_arrival(connection, log.number):
+            return False
+        kept = Kept(
+            snapshot.lamport,
+            snapshot.wall_clock,
+            snapshot.state,
+            is_base=True,
+            author=snapshot.author,
+            signature=snapshot.signature,
+        )
+        return keeping.keep(connection, log.number, kept, arrival=0)
+
+    if not await log.store.write(begin):
+        raise CommunityError(
+            Code.BAD_REQUEST, "a snapshot can only begin a log", mend="let the log sync instead"
+        )
+    await log.refold()

@@ -1,0 +1,173 @@
+"""The community plane: a node on a bus of its own, with the station's folder, key and clock.
+
+Owns where the bus listens and how others are told to reach it. The station's own address serves
+the same routes, for this machine's clients.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from accord.capabilities import membership
+from accord.community.bus import BusSettings
+from accord.community.discovery import Endpoint
+from accord.community.identity import certificate, ensure_certificate, fingerprint
+from accord.community.node import Node, NodeSettings, open_node
+from accord.kernel.clock import Clock
+from accord.kernel.signing import SigningKey
+from accord.station import listener
+from accord.station.home import Home
+from accord.station.plane import PlaneContext
+from accord.station.settings import Settings
+from accord.station.store import place
+
+_log = structlog.stdlib.get_logger(__name__)
+
+_PATHS = (
+    "/bus/{rest:path}",
+    "/pubsub/{rest:path}",
+    "/sync/{rest:path}",
+    "/node/{rest:path}",
+    "/manifest",
+    "/community/manifest",
+    "/health",
+    "/ready",
+)
+
+
+class CommunityPlane:
+    """The node of a station."""
+
+    name = "community"
+
+    def __init__(self, settings: Settings, key: SigningKey, clock: Clock) -> None:
+        self._settings = settings
+        self._key = key
+        self._clock = clock
+        self._app: Starlette | None = None
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """The node's routes, for clients on this machine."""
+        return tuple(Route(path, _Door(self), include_in_schema=False) for path in _PATHS)
+
+    async def run(self, context: PlaneContext) -> None:
+        """Open the node, listen for others, and meet them."""
+        chosen = self._settings.community
+        with listener.bind(chosen.host, chosen.port) as listening:
+            async with open_node(
+                self._key,
+                home=self._settings.home,
+                stores=place(self._settings),
+                clock=self._clock,
+                settings=node_settings(self._settings),
+                register=self._register,
+            ) as node:
+                await self._serve(node, listening, context)
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a client of the station's own address."""
+        if self._app is None:
+            away = {"error": "partition", "message": "the community plane is not up"}
+            await JSONResponse(away, 503)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _serve(self, node: Node, listening: socket.socket, context: PlaneContext) -> None:
+        app = node.application()
+        secret = self._certificate()
+        server = listener.Listener(app, certificate=secret)
+        endpoints = endpoints_of(self._settings, listening.getsockname()[1], secret)
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(server.serve([listening]), name="bus")
+            await server.serving.wait()
+            living = group.create_task(node.run(endpoints), name="rounds")
+            self._app = app
+            _log.info("the bus is up", addresses=[endpoint.url for endpoint in endpoints])
+            context.ready()
+            try:
+                await context.draining.wait()
+            finally:
+                self._app = None
+                living.cancel()
+                server.should_exit = True
+                await asyncio.wait([serving])
+
+    def _register(self, node: Node) -> None:
+        membership.register(node, self._clock)
+
+    def _certificate(self) -> Path | None:
+        if _is_loopback(self._settings.community.host):
+            return None
+        return ensure_certificate(Home(self._settings.home).device_key.parent)
+
+
+class _Door:
+    """An ASGI application, so that the path reaches the node as it was signed."""
+
+    def __init__(self, plane: CommunityPlane) -> None:
+        self._plane = plane
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._plane.serve(scope, receive, send)
+
+
+def node_settings(settings: Settings) -> NodeSettings:
+    """What the station's settings say about the node."""
+    chosen = settings.community
+    return NodeSettings(
+        display_name=settings.station.name,
+        peers=tuple(chosen.peers),
+        discovery=chosen.discovery and not _is_loopback(chosen.host),
+        plain_http=chosen.plain_http,
+        sync_seconds=chosen.sync_seconds,
+        bus=BusSettings(require_to=chosen.require_to),
+    )
+
+
+def endpoints_of(settings: Settings, port: int, secret: Path | None) -> tuple[Endpoint, ...]:
+    """Where others are told that the bus listens."""
+    chosen = settings.community
+    if secret is None:
+        transport, shown = "http", None
+    else:
+        transport, shown = "https", fingerprint(certificate(secret))
+    hosts = chosen.advertise or [_reachable(chosen.host)]
+    return tuple(Endpoint(transport, host, port, shown) for host in hosts)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _reachable(host: str) -> str:
+    """The address of this machine that others would use, where it listens on all of them."""
+    try:
+        given = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if not given.is_unspecified:
+        return host
+    family, elsewhere = (
+        (socket.AF_INET, "192.0.2.1") if given.version == 4 else (socket.AF_INET6, "2001:db8::1")
+    )
+    with socket.socket(family, socket.SOCK_DGRAM) as asked:
+        try:
+            # Connecting a datagram socket sends nothing; it only chooses the way out.
+            asked.connect((elsewhere, 9))
+            return str(asked.getsockname()[0])
+        except OSError:
+            return socket.gethostname()
