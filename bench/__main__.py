@@ -9,7 +9,16 @@ from collections.abc import Iterator
 
 from bench.figure import Figure
 
-PARTS = ("kernel", "storage", "contracts", "contracts_compare")
+PARTS = (
+    "kernel",
+    "storage",
+    "contracts",
+    "contracts_compare",
+    "community_bus",
+    "community_reconcile",
+    "community_sync",
+    "relay_gate",
+)
 
 
 def main() -> None:

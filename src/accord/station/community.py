@@ -7,10 +7,11 @@ the same routes, for this machine's clients.
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import structlog
+from prometheus_client.metrics_core import Metric
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
@@ -25,7 +26,7 @@ from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.station import listener
 from accord.station.home import Home
-from accord.station.plane import PlaneContext
+from accord.station.plane import Measured, PlaneContext
 from accord.station.settings import Settings
 from accord.station.store import place
 
@@ -53,6 +54,11 @@ class CommunityPlane:
         self._key = key
         self._clock = clock
         self._app: Starlette | None = None
+        self._figures: Measured | None = None
+
+    def collect(self) -> Iterable[Metric]:
+        """The figures of the bus, while it is up."""
+        return () if self._figures is None else self._figures.collect()
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -90,13 +96,13 @@ class CommunityPlane:
             serving = group.create_task(server.serve([listening]), name="bus")
             await server.serving.wait()
             living = group.create_task(node.run(endpoints), name="rounds")
-            self._app = app
+            self._app, self._figures = app, node.bus.figures
             _log.info("the bus is up", addresses=[endpoint.url for endpoint in endpoints])
             context.ready()
             try:
                 await context.draining.wait()
             finally:
-                self._app = None
+                self._app = self._figures = None
                 living.cancel()
                 server.should_exit = True
                 await asyncio.wait([serving])

@@ -3,10 +3,10 @@
 Owns the protocol and the state machine. It never starts anything: that is the supervisor's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from accord.kernel.clock import Clock
 from accord.station.errors import StationError
@@ -14,6 +14,7 @@ from accord.station.errors import StationError
 if TYPE_CHECKING:
     import asyncio
 
+    from prometheus_client.metrics_core import Metric
     from starlette.routing import BaseRoute
 
 
@@ -70,6 +71,15 @@ class Plane(Protocol):
         It is called anew after each failure, so it keeps nothing between calls that a failure
         could have left half-done.
         """
+        ...
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A plane that has figures of its own for Prometheus."""
+
+    def collect(self) -> "Iterable[Metric]":
+        """Read them."""
         ...
 
 

@@ -20,7 +20,7 @@ from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station import health, listener, logs, metrics
 from accord.station.home import Home, device_key, taken
-from accord.station.plane import Plane
+from accord.station.plane import Measured, Plane
 from accord.station.settings import Settings
 from accord.station.store import STATION, place
 from accord.station.supervisor import Supervisor
@@ -99,10 +99,14 @@ async def _serve(
                 random=Random(),  # noqa: S311 - spreads restarts, guards nothing
                 drain_seconds=settings.station.drain_seconds,
             )
+            figures = metrics.registry(supervisor, ground.clock)
+            for plane in made:
+                if isinstance(plane, Measured):
+                    figures.register(plane)
             app = health.application(
                 settings.station.name,
                 supervisor,
-                metrics.registry(supervisor, ground.clock),
+                figures,
                 [route for plane in made for route in plane.routes],
             )
             server = listener.Listener(app)

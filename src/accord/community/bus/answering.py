@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+import structlog
 from blake3 import blake3
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -21,6 +22,8 @@ from accord.community.errors import Code, CommunityError
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.signing import SigningKey
+
+_log = structlog.stdlib.get_logger(__name__)
 
 _MESSAGE: Final = 500
 _LINGER_SECONDS: Final = 1.0
@@ -136,12 +139,17 @@ class Signer:
         """Sign a JSON body.
 
         Raises:
-            CommunityError: The body is not JSON.
+            CommunityError: What was to be answered is not JSON, which is a fault of this node.
         """
+        try:
+            content = canonical.encode(body)
+        except canonical.CanonicalError as error:
+            _log.error("an answer is not JSON", error=str(error), request_id=visit.request_id)
+            raise failed() from None
         headers = self.sign(visit, status, body) | {"Content-Type": "application/json"}
         if visit.unread:
             headers["Connection"] = "close"
-        return Answer(status, headers, canonical.encode(body))
+        return Answer(status, headers, content)
 
     def opaque(self, visit: Visit, content: bytes) -> Answer:
         """Sign bytes that are not JSON."""

@@ -66,7 +66,7 @@ class Calling:
             acks: Whether the caller will acknowledge frames.
 
         Raises:
-            CommunityError: The request came before, or the disk failed.
+            CommunityError: The request came before, or comes too often.
         """
         offer = self._registry.serving(guest.request.capability or "", guest.request.version)
         idempotent = offer is not None and offer.repeatable
@@ -79,6 +79,7 @@ class Calling:
             idempotent=idempotent,
         )
         if not is_new:
+            self._check_rate(guest, visit)
             kept = await self._again(claim)
             if kept is not None:
                 return kept.response()
@@ -143,11 +144,7 @@ class Calling:
             checks.check_offered(request, offered)
         else:
             checks.check_schema(offer.descriptor, guest.body, schema_hash)
-        visit.check = checks.CALLER_RATE
-        if not guest.own and (
-            wait := self._rates.caller(request.caller, name, self._clock.monotonic())
-        ):
-            raise rate_limited("this caller", wait)
+        self._check_rate(guest, visit)
         visit.check = checks.CAPABILITY
         if offer is None:
             raise CommunityError(Code.NOT_FOUND, f"{name} is not offered here")
@@ -159,6 +156,12 @@ class Calling:
             )
         visit.check = None
         return offer
+
+    def _check_rate(self, guest: Guest, visit: Visit) -> None:
+        visit.check = checks.CALLER_RATE
+        request, now = guest.request, self._clock.monotonic()
+        if not guest.own and (wait := self._rates.caller(request.caller, request.capability, now)):
+            raise rate_limited("this caller", wait)
 
     async def _handle(
         self, offer: Offer, guest: Guest, visit: Visit, claim: Claim, *, acks: bool

@@ -1,11 +1,13 @@
-"""What anyone may ask of a node: its manifests and its health.
+"""What anyone may ask of a node: its manifests, its health and its figures.
 
-Owns four routes. What they show is given by whoever builds the node; `/metrics` is the station's.
+Owns five routes. What they show is given by whoever builds the node.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -21,6 +23,7 @@ def public_routes(
     manifest: Callable[[str | None], Mapping[str, Any] | None],
     community_manifest: Callable[[str | None], Mapping[str, Any] | None],
     is_ready: Callable[[], bool],
+    figures: Collector,
 ) -> Sequence[Route]:
     """The public routes.
 
@@ -29,6 +32,7 @@ def public_routes(
             asked for; None when the node is not in it.
         community_manifest: The community's signed manifest, likewise.
         is_ready: Whether the node can serve.
+        figures: The bus's counters.
     """
 
     def document(make: Callable[[str | None], Mapping[str, Any] | None]) -> Callable[..., Any]:
@@ -47,11 +51,18 @@ def public_routes(
     async def ready(_request: Request) -> Response:
         return _json({"ready": True}) if is_ready() else _json({"ready": False}, 503)
 
+    registry = CollectorRegistry()
+    registry.register(figures)
+
+    async def metrics(_request: Request) -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
     return (
         Route("/manifest", document(manifest)),
         Route("/community/manifest", document(community_manifest)),
         Route("/health", health),
         Route("/ready", ready),
+        Route("/metrics", metrics),
     )
 
 

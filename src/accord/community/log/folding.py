@@ -13,8 +13,16 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from accord.community.envelope import Event
-from accord.community.fold import ACCEPTED, NeedsHistoryError, Replay, State, Verdict, state_from
+from accord.community.envelope import Event, Position
+from accord.community.fold import (
+    ACCEPTED,
+    VERDICTS,
+    NeedsHistoryError,
+    Replay,
+    State,
+    Verdict,
+    state_from,
+)
 from accord.community.log import keeping, rows
 from accord.community.log.history import StoreHistory
 from accord.community.log.keeping import Kept
@@ -109,6 +117,14 @@ class Folding:
         if judgements:
             await self._store.write(lambda c: rows.judge(c, self._number, judgements))
 
+    async def prune(self, work: Callable[[Connection], int]) -> int:
+        """Run what drops bodies, and begin behind them: no fold can rewind to before them."""
+        async with self._lock:
+            self._replay = None
+            dropped = await self._store.write(work)
+            await self._reload([])
+            return dropped
+
     async def _reload(self, batch: Sequence[Event]) -> tuple[Event, ...]:
         self._replay = None
         base, loaded = await self._store.read(self._load)
@@ -119,18 +135,30 @@ class Folding:
             self._state = state_from(base.state)
             return ()
         self._replay, self._state = loaded.replay, loaded.replay.state
-        await self._store.write(lambda c: self._correct(c, loaded))
-        return tuple(event for event in batch if event.digest not in loaded.fallen)
+        fallen = loaded.fallen | self._too_late(batch)
+        await self._store.write(lambda c: self._correct(c, fallen, loaded.since))
+        return tuple(event for event in batch if event.digest not in fallen)
+
+    def _too_late(self, batch: Sequence[Event]) -> dict[bytes, Judgement]:
+        """What came to a place that is pruned: no replay goes there, and a floor has closed it."""
+        floors = self._state.roster.floors
+        return {
+            event.digest: judgement(event, VERDICTS["floor"])
+            for event in batch
+            if event.lamport <= self._base and any(floor.voids(event) for floor in floors)
+        }
 
     def _load(self, connection: Connection) -> tuple[Kept | None, Replayed | None]:
         base = keeping.base(connection, self._number)
         return base, replayed(connection, self._number, self._community_id)
 
-    def _correct(self, connection: Connection, loaded: Replayed) -> None:
+    def _correct(
+        self, connection: Connection, fallen: dict[bytes, Judgement], since: Position | None
+    ) -> None:
         """Make the written verdicts behind a position what they are."""
-        right = dict(loaded.fallen)
+        right = dict(fallen)
         corrected: list[Judgement] = []
-        for written in rows.fallen(connection, self._number, loaded.since):
+        for written in rows.fallen(connection, self._number, since):
             position = written.position
             found = right.pop(position.digest, Judgement(position, "accepted", None))
             if found != written:

@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
+
+from sqlalchemy import Connection
 
 from accord.community.envelope import Event, Position
 from accord.community.errors import Code, CommunityError
@@ -30,6 +32,7 @@ from accord.kernel.ulid import UlidSource
 from accord.storage import Store
 
 T = TypeVar("T")
+Fetch: TypeAlias = Callable[[Sequence[Position]], Iterator[bytes | Stub | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +139,15 @@ class Log:
         """Build something, such as an index, from the place of every event and stub in order."""
         return await self.store.read(lambda c: build(rows.positions(c, self.number)))
 
-    async def held(self, positions: Sequence[Position]) -> list[bytes | Stub]:
-        """What is at these places, in total order: raw events, or stubs of pruned ones."""
-        return await self.store.read(lambda c: rows.held(c, self.number, positions))
+    async def fetching(self, work: Callable[[Fetch], T]) -> T:
+        """Run something, such as a turn of reconciliation, that reads events as it needs them.
+
+        It is given a function from places to what is there, in their order: raw events, stubs of
+        pruned ones, None for what is not here.
+        """
+        return await self.store.read(
+            lambda c: work(lambda positions: rows.held(c, self.number, positions))
+        )
 
     def subscribe(self, listener: Callable[[News], None]) -> Callable[[], None]:
         """Call a function after every batch, on the event loop; returns what ends it."""
@@ -179,6 +188,10 @@ class Log:
             await self.refold()
         for author in self._authors.values():
             author.is_recovering = False
+
+    async def prune(self, work: Callable[[Connection], int]) -> int:
+        """Run what drops bodies; see `upkeep`."""
+        return await self._folding.prune(work)
 
     async def refold(self) -> None:
         """Fold all that is stored anew."""

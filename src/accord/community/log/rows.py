@@ -7,11 +7,11 @@ that it is given; commits nothing, checks no signature and judges nothing.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, Final
 
 from sqlalchemy import (
     Connection,
+    Row,
     Select,
     bindparam,
     delete,
@@ -179,19 +179,19 @@ def present(connection: Connection, number: int, positions: Sequence[Position]) 
     return found
 
 
-def held(connection: Connection, number: int, positions: Sequence[Position]) -> list[bytes | Stub]:
-    """What the log holds at these places, in total order: raw events, or stubs of pruned ones."""
-    found: list[tuple[Position, bytes | Stub]] = []
+def held(
+    connection: Connection, number: int, positions: Sequence[Position]
+) -> Iterator[bytes | Stub | None]:
+    """What the log has at these places, in their order: raw events, stubs of pruned ones, None."""
     for part in slices(positions):
         query = select(events).where(events.c.community == number, tuple_(*_PLACE).in_(part))
-        found += (
-            (Position(row.lamport, row.event_id, row.digest), _held(row))
-            for row in connection.execute(query)
-        )
-    return [each for _, each in sorted(found, key=itemgetter(0))]
+        found = {row.digest: row for row in connection.execute(query)}
+        for position in part:
+            row = found.get(position[2])
+            yield None if row is None else _held(row)
 
 
-def _held(row: Any) -> bytes | Stub:
+def _held(row: Row[Any]) -> bytes | Stub:
     if row.body is not None:
         return bytes(row.body.encode())
     return Stub(

@@ -141,7 +141,7 @@ async def prune(log: Log) -> int:
         return 0
     arrival, state = found
     kept = Kept(floor.lamport, format_time(log.clock.now()), state, is_base=True)
-    return await log.store.write(lambda c: keeping.prune(c, log.number, kept, arrival=arrival))
+    return await log.prune(lambda c: keeping.prune(c, log.number, kept, arrival=arrival))
 
 
 def _state_at(

@@ -43,6 +43,7 @@ class Node:
         bus: What it offers and tells.
         communities: Those it is in, by id.
         book: Whom it has met.
+        dialler: Reaches others as this node.
         presence: What it says of itself.
     """
 
@@ -68,12 +69,12 @@ class Node:
         self._home = home
         self._settings = settings
         self._clock = clock
-        self._dialler = Dialler(key, clock, plain_http=settings.plain_http)
+        self.dialler = Dialler(key, clock, plain_http=settings.plain_http)
         self._rounds = Rounds(
             key.id,
             self.communities,
             book=self.book,
-            dialler=self._dialler,
+            dialler=self.dialler,
             presence=self.presence,
             topics=bus.topics,
             settings=settings,
@@ -91,6 +92,7 @@ class Node:
                 manifest=self._manifest,
                 community_manifest=self._community_manifest,
                 is_ready=lambda: self._ready,
+                figures=self.bus.figures,
             ),
             *self.bus.routes,
             *sync_routes(self.bus, self.communities),
@@ -161,7 +163,7 @@ class Node:
         invite.check(now=self._clock.now(), invitee=self.key.id)
         hosted = await self.host(invite.community_id)
         manifest = self.presence.manifest(hosted)
-        await joining.redeem(hosted, invite, manifest, self._dialler, self.key.id)
+        await joining.redeem(hosted, invite, manifest, self.dialler, self.key.id)
         return self._describe(hosted)
 
     async def act(

@@ -7,18 +7,22 @@ request; a meeting that breaks off loses nothing, and the next one goes on from 
 import asyncio
 import contextlib
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from accord.community.client import Client
 from accord.community.errors import CommunityError
-from accord.community.log import Log, News
+from accord.community.log import Log, News, Receipt
 from accord.community.log.upkeep import receive_stubs
-from accord.community.reconcile import SALT_BYTES, Body, Fetch, Initiator, Item
+from accord.community.reconcile import SALT_BYTES, Body, Fetch, Index, Initiator, Item
 from accord.community.sync.holdings import Holdings
 
 T = TypeVar("T")
+
+# Replies that are verified and stored while the next one travels.
+_UNDER_WAY: Final = 2
 
 RECONCILE: Final = "/sync/v1/reconcile"
 
@@ -50,33 +54,21 @@ async def meet(client: Client, holdings: Holdings) -> Met:
             arrived before that is in the log.
     """
     log = holdings.log
-    arrived: list[Item] = []
-
-    def note(news: News) -> None:
-        arrived.extend(news.arrived)
-
-    end = log.subscribe(note)
-    received = rejected = sent_bytes = received_bytes = 0
-    stubs: list[bytes] = []
     index = holdings.index()
+    taking = _Taking(log, index)
     fetching = _Fetching()
     session = Initiator(index, secrets.token_bytes(SALT_BYTES), fetching)
+    sent_bytes = received_bytes = 0
     try:
         while (request := await fetching.during(holdings, session.request)) is not None:
             reply = await client.post_bytes(RECONCILE, request)
             sent_bytes += len(request)
             received_bytes += len(reply)
-            found = await asyncio.to_thread(session.receive, reply)
-            receipt = await log.receive([body.raw for body in found if not body.is_stub])
-            stubs += (body.raw for body in found if body.is_stub)
-            received += receipt.accepted
-            rejected += len(receipt.rejected)
-            index.insert(arrived)
-            arrived.clear()
-        await take_stubs(log, stubs)
+            await taking.take(await asyncio.to_thread(session.receive, reply))
+        await taking.finish()
     finally:
-        end()
-    return Met(received, rejected, session.rounds, sent_bytes, received_bytes)
+        taking.close()
+    return Met(taking.received, taking.rejected, session.rounds, sent_bytes, received_bytes)
 
 
 async def take_stubs(log: Log, raws: list[bytes]) -> int:
@@ -91,6 +83,51 @@ async def take_stubs(log: Log, raws: list[bytes]) -> int:
         with contextlib.suppress(CommunityError):
             taken += await receive_stubs(log, [raw])
     return taken
+
+
+class _Taking:
+    """What comes with replies, on its way into the log while the next is asked for."""
+
+    def __init__(self, log: Log, index: Index) -> None:
+        self.received = 0
+        self.rejected = 0
+        self._log = log
+        self._index = index
+        self._arrived: list[Item] = []
+        self._stubs: list[bytes] = []
+        self._under_way: deque[asyncio.Task[Receipt]] = deque()
+        self._end = log.subscribe(self._note)
+
+    async def take(self, bodies: Sequence[Body]) -> None:
+        """Begin to take what came with a reply; waits only when too much is under way."""
+        self._stubs += (body.raw for body in bodies if body.is_stub)
+        raws = [body.raw for body in bodies if not body.is_stub]
+        if raws:
+            self._under_way.append(asyncio.create_task(self._log.receive(raws)))
+        await self._settle(_UNDER_WAY)
+
+    async def finish(self) -> None:
+        """Wait until everything is in the log, and take the stubs that it then vouches for."""
+        await self._settle(0)
+        await take_stubs(self._log, self._stubs)
+
+    def close(self) -> None:
+        """Follow the log no more; what is under way is finished by the log itself."""
+        self._end()
+        for task in self._under_way:
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _settle(self, most: int) -> None:
+        while len(self._under_way) > most:
+            receipt = await self._under_way[0]
+            self._under_way.popleft()
+            self.received += receipt.accepted
+            self.rejected += len(receipt.rejected)
+        self._index.insert(self._arrived)
+        self._arrived = []
+
+    def _note(self, news: News) -> None:
+        self._arrived += news.arrived
 
 
 class _Fetching:

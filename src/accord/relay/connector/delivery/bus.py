@@ -1,0 +1,184 @@
+"""The relay bus: hints from one connector process to the others.
+
+Only a hint: whoever misses one finds out by its own sweep. Owns the form of the messages, of which
+each belongs to a tenant; a bad one is dropped and counted. Never carries what people wrote, nor
+anything secret.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+import orjson
+import redis.asyncio
+import structlog
+from redis.exceptions import RedisError
+
+_PREFIX = "accord:relay:"
+_AGAIN_SECONDS = 1.0
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Topic(Enum):
+    """What a hint is about."""
+
+    ROWS = "rows"
+    """Rows were added for an instance; `number` is the newest."""
+    OPENED = "opened"
+    """The instance's gateway has dialled; `number` is the epoch of that socket."""
+    INTERRUPT = "interrupt"
+    """Stop the turn of a session; the instance's socket is to be told."""
+    CHANGED = "changed"
+    """The directory has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """One message on the bus."""
+
+    topic: Topic
+    tenant: str
+    instance: str = ""
+    number: int = 0
+    session_key: str = ""
+    chat_id: str = ""
+
+
+def write_hint(hint: Hint) -> bytes:
+    """The form on the bus."""
+    return orjson.dumps(
+        [hint.topic.value, hint.instance, hint.number, hint.session_key, hint.chat_id]
+    )
+
+
+def read_hint(tenant: str, data: Any) -> Hint | None:
+    """Read a hint; None for anything else."""
+    try:
+        topic, instance, number, key, chat_id = orjson.loads(data)
+        named = Topic(topic)
+    except (ValueError, TypeError):
+        return None
+    if type(number) is not int or not all(
+        isinstance(each, str) for each in (instance, key, chat_id)
+    ):
+        return None
+    return Hint(named, tenant, instance, number, key, chat_id)
+
+
+Listener = Callable[[Hint], None]
+
+
+class RelayBus(Protocol):
+    """How connector processes hint each other."""
+
+    def publish(self, hint: Hint) -> None:
+        """Tell every process, this one included; never waits and never fails."""
+        ...
+
+    def listen(self, listener: Listener) -> contextlib.AbstractAsyncContextManager[None]:
+        """Hear everything from the moment that this is entered."""
+        ...
+
+
+class LocalBus:
+    """The bus of processes that are one."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+
+    def publish(self, hint: Hint) -> None:
+        """Tell every listener, at the next turn of the loop."""
+        loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            loop.call_soon(listener, hint)
+
+    @contextlib.asynccontextmanager
+    async def listen(self, listener: Listener) -> AsyncIterator[None]:
+        """Hear everything."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+
+class RedisBus:
+    """The bus over Redis pub/sub, one channel for each tenant.
+
+    Args:
+        url: Where Redis is; it may hold a password and is never shown.
+        waiting: How many hints may wait for Redis; more are dropped, which a sweep makes good.
+    """
+
+    def __init__(self, url: str, *, waiting: int = 10_000) -> None:
+        self._url = url
+        self._waiting: asyncio.Queue[Hint] = asyncio.Queue(waiting)
+        self.counts: Counter[str] = Counter()
+
+    def publish(self, hint: Hint) -> None:
+        """Tell every process."""
+        try:
+            self._waiting.put_nowait(hint)
+        except asyncio.QueueFull:
+            self.counts["dropped"] += 1
+
+    @contextlib.asynccontextmanager
+    async def listen(self, listener: Listener) -> AsyncIterator[None]:
+        """Hear everything: returns once the subscription stands, so that nothing is missed.
+
+        Raises:
+            RedisError: Redis does not answer at the start; later it is waited for.
+        """
+        client = redis.asyncio.Redis.from_url(self._url)
+        channel = client.pubsub()
+        try:
+            await channel.psubscribe(f"{_PREFIX}*")
+            await channel.get_message(timeout=10.0)
+            hearing = asyncio.create_task(self._hear(channel, listener))
+            telling = asyncio.create_task(self._tell(client))
+            try:
+                yield
+            finally:
+                for task in (hearing, telling):
+                    task.cancel()
+                await asyncio.gather(hearing, telling, return_exceptions=True)
+        finally:
+            await channel.aclose()  # type: ignore[no-untyped-call]
+            await client.aclose()
+
+    async def _hear(self, channel: Any, listener: Listener) -> None:
+        while True:
+            try:
+                message = await channel.get_message(ignore_subscribe_messages=True, timeout=None)
+            except (RedisError, OSError) as error:
+                self.counts["lost"] += 1
+                _log.warning("the relay bus is away", reason=type(error).__name__)
+                await asyncio.sleep(_AGAIN_SECONDS)
+                continue
+            if message is None:
+                continue
+            tenant = message["channel"].decode("utf-8", "replace").removeprefix(_PREFIX)
+            hint = read_hint(tenant, message["data"])
+            if hint is None:
+                self.counts["bad"] += 1
+            else:
+                listener(hint)
+
+    async def _tell(self, client: Any) -> None:
+        while True:
+            hints = [await self._waiting.get()]
+            while not self._waiting.empty() and len(hints) < 256:
+                hints.append(self._waiting.get_nowait())
+            try:
+                pipe = client.pipeline(transaction=False)
+                for hint in hints:
+                    pipe.publish(f"{_PREFIX}{hint.tenant}", write_hint(hint))
+                await pipe.execute()
+            except (RedisError, OSError) as error:
+                self.counts["dropped"] += len(hints)
+                _log.warning("the relay bus is away", reason=type(error).__name__)
+                await asyncio.sleep(_AGAIN_SECONDS)

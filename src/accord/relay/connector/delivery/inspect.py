@@ -1,0 +1,83 @@
+"""What became of an event, for people: the gate's stored decision and where its rows are now."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, RowMapping, select
+
+from accord.relay.connector.delivery.ingest import DECISIONS
+from accord.relay.connector.delivery.tables import buffer, dead_letters, receipts
+from accord.relay.connector.schema import METADATA
+from accord.relay.gate import Recorded, from_record
+from accord.storage import verify
+
+_JOURNAL = METADATA.tables["journal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the row of one instance is.
+
+    Attributes:
+        state: `pending`, `sent`, `dead`, or `acked` when nothing is left of it.
+        reason: Why it is dead.
+    """
+
+    instance: str
+    state: str
+    deliveries: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """An event and everything that was decided about it."""
+
+    event: str
+    received_at: int
+    recorded: Recorded
+    standings: tuple[Standing, ...]
+
+
+def why(connection: Connection, event: str) -> Explained | None:
+    """What was decided about an event, named by our id or by the platform's; None when unknown.
+
+    Raises:
+        StoreError: The record was damaged.
+    """
+    name, row = event, _decision(connection, event)
+    if row is None:
+        theirs = select(receipts.c.event).where(receipts.c.event_id == event)
+        latest = connection.execute(theirs.order_by(receipts.c.received_at.desc())).scalar()
+        if latest is None or (row := _decision(connection, latest)) is None:
+            return None
+        name = latest
+    verify(_JOURNAL, row)
+    recorded = from_record(orjson.loads(row["body"]))
+    found = _rows(connection, name)
+    standings = tuple(
+        found.get(instance, Standing(instance, "acked"))
+        for instance in recorded.decision.deliveries
+    )
+    return Explained(name, row["recorded_at"], recorded, standings)
+
+
+def _decision(connection: Connection, name: str) -> RowMapping | None:
+    this = select(_JOURNAL).where(_JOURNAL.c.stream == DECISIONS, _JOURNAL.c.id == name)
+    return connection.execute(this).mappings().first()
+
+
+def _rows(connection: Connection, event: str) -> dict[str, Standing]:
+    found: dict[str, Standing] = {}
+    dead: Any = dead_letters.c
+    for row in connection.execute(
+        select(dead.instance, dead.deliveries, dead.reason).where(dead.event == event)
+    ):
+        found[row.instance] = Standing(row.instance, "dead", row.deliveries, row.reason)
+    live: Any = buffer.c
+    for row in connection.execute(
+        select(live.instance, live.state, live.deliveries).where(live.event == event)
+    ):
+        found[row.instance] = Standing(row.instance, row.state, row.deliveries)
+    return found

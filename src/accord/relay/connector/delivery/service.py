@@ -1,0 +1,353 @@
+"""The delivery half, put together: platforms on one side, gateways' sockets on the other.
+
+Owns the start and the end of everything that runs. What it does is done by the parts; this file
+only introduces them to each other and offers what the other half, the command line and the station
+ask for.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import structlog
+from sqlalchemy import Connection as Database
+from sqlalchemy import select
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.types import Receive, Scope, Send
+
+from accord.kernel.clock import Clock
+from accord.kernel.ulid import UlidSource
+from accord.relay.connector.control.directory import (
+    Directory,
+    LinkReply,
+    Principal,
+    close_reason,
+)
+from accord.relay.connector.delivery import graveyard, inspect
+from accord.relay.connector.delivery.bus import Hint, RelayBus, Topic
+from accord.relay.connector.delivery.connection import TRY_LATER, Connection
+from accord.relay.connector.delivery.entries import Claim, Row
+from accord.relay.connector.delivery.graveyard import Burial, DeadLetter
+from accord.relay.connector.delivery.hub import Hub
+from accord.relay.connector.delivery.ingest import Ingest
+from accord.relay.connector.delivery.janitor import Janitor
+from accord.relay.connector.delivery.ledger import Ledger, Storage
+from accord.relay.connector.delivery.limits import Limits
+from accord.relay.connector.delivery.outbound import OutboundDesk
+from accord.relay.connector.delivery.ownership import Context, Ownership
+from accord.relay.connector.delivery.session import Session
+from accord.relay.connector.delivery.tables import buffer, chats
+from accord.relay.connector.delivery.transport import AsgiTransport, Transport, bearer
+from accord.relay.connector.platform import Fence, Inbound, InboundKind, Platform
+from accord.relay.errors import Code, RelayError
+from accord.relay.gate import Decision
+from accord.relay.wire import actions
+from accord.relay.wire.closing import REPLACED, UNAUTHORIZED, Reason
+from accord.relay.wire.descriptor import Descriptor
+from accord.relay.wire.frames import Hello, Outbound
+from accord.relay.wire.session import session_key
+from accord.relay.wire.source import GENERIC_PLATFORM
+from accord.storage import StoreError
+
+_RESTARTING = 1012
+_JANITOR_SECONDS = 30.0
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Delivery:
+    """One connector process.
+
+    Args:
+        store: The relay's store.
+        directory: Who is who.
+        platforms: Every platform with its bot.
+        bus: How processes hint each other.
+        clock: Where the time comes from.
+        name: The name of this process, unlike that of any other that runs.
+        limits: What is allowed.
+        mass_mentions: Platforms on which agents may mention everybody.
+    """
+
+    def __init__(
+        self,
+        store: Storage,
+        directory: Directory,
+        platforms: Sequence[Platform],
+        bus: RelayBus,
+        clock: Clock,
+        *,
+        name: str,
+        limits: Limits | None = None,
+        mass_mentions: frozenset[str] = frozenset(),
+    ) -> None:
+        self.limits = limits or Limits()
+        self.counts: Counter[str] = Counter()
+        self._store = store
+        self._directory = directory
+        self._platforms = {(each.name, each.bot_id): each for each in platforms}
+        self._bus = bus
+        self._clock = clock
+        self._name = name
+        self._ids = UlidSource(clock)
+        self.hub = Hub(store, bus, directory.wake, self.counts)
+        self._ledger = Ledger(store, directory.vault, clock, name, self.limits, self.hub.committed)
+        self._ingest = Ingest(
+            directory, self._ledger, clock, name, self.limits, self._taken, self.counts
+        )
+        self._desk = OutboundDesk(
+            store,
+            directory,
+            self._platforms,
+            clock,
+            name,
+            self.limits,
+            self.counts,
+            mass_mentions,
+        )
+        self._janitor = Janitor(store, clock, name, self.limits)
+        self.owned = [
+            Ownership(each, name, store, self._context, clock, self.limits) for each in platforms
+        ]
+        directory.on_change(lambda: bus.publish(Hint(Topic.CHANGED, "")))
+        directory.on_revoked(self._revoked)
+        for platform in platforms:
+            platform.bind(self._context(platform, None))
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """The gateways' socket, and every platform's webhooks."""
+        hooks = [route for each in self._platforms.values() for route in each.routes]
+        return [WebSocketRoute("/relay", _Endpoint(self)), *hooks]
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve while inside; on leaving, what was taken is written and sockets are closed."""
+        writing = asyncio.create_task(self._ledger.run())
+        # Subscribed before anybody is served, so that no hint falls between.
+        async with self._bus.listen(self._heard):
+            tasks = [
+                asyncio.create_task(self._repeat(self.hub.sweep, self.limits.sweep_seconds)),
+                asyncio.create_task(self._repeat(self._tidy, _JANITOR_SECONDS)),
+                *(asyncio.create_task(each.run()) for each in self.owned),
+            ]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await self.hub.close_all(_RESTARTING, "the connector is restarting")
+                self._ledger.close()
+                await writing
+
+    async def take(self, inbound: Inbound, fence: Fence | None = None) -> None:
+        """Take an event; returns when it is on disk."""
+        await self._ingest.take(inbound, fence)
+
+    async def serve(self, transport: Transport, token: str | None) -> None:
+        """Serve one socket that was accepted, until it ends."""
+        try:
+            principal = await self._directory.authenticate(token)
+            queue = await self._ledger.open(principal.instance, principal.tenant)
+        except RelayError as error:
+            await self._refuse(transport, error)
+            return
+        except StoreError as error:
+            _log.error("nobody can be let in", reason=str(error))
+            await transport.close(TRY_LATER, "try again later")
+            return
+        connection = Connection(
+            principal,
+            Session(principal.instance, queue, self.limits),
+            transport,
+            self,
+            self._ledger,
+            self._clock,
+            self.limits,
+            self.counts,
+        )
+        if not await self.hub.attach(connection):
+            await transport.close(REPLACED, "replaced")
+            return
+        try:
+            # Whoever was revoked while it came in would be missed by the closing of sockets.
+            await self._directory.authenticate(token)
+            await connection.serve()
+        except RelayError as error:
+            await self._refuse(transport, error)
+        except StoreError as error:
+            _log.error("a socket lost its store", reason=str(error))
+            await transport.close(TRY_LATER, "try again later")
+        finally:
+            self.hub.detach(connection)
+
+    # What connections ask for.
+
+    async def greet(self, principal: Principal, hello: Hello) -> Descriptor | str:
+        """The descriptor for an identity, or why it is refused."""
+        platform = self._named(hello.platform, hello.bot_id)
+        if platform is None:
+            return "no such platform"
+        instance = principal.instance
+        if not await self._directory.choose_dialect(
+            instance, hello.session_keys, lambda c: _is_empty(c, instance)
+        ):
+            return "session keys cannot change while something is kept under them"
+        await self._directory.front(principal, platform.name, platform.bot_id)
+        return platform.descriptor()
+
+    async def act(self, principal: Principal, outbound: Outbound) -> actions.Result:
+        """Do what an agent asked for."""
+        return await self._desk.act(principal, outbound)
+
+    async def interrupt(self, principal: Principal, session_key: str) -> None:
+        """Stop the turn of one session of this instance; of a session it does not have, nothing."""
+        chat_id = await self._store.read(lambda c: _chat_of(c, principal.instance, session_key))
+        if chat_id is None:
+            self.counts["interrupts of nothing"] += 1
+        else:
+            self.hub.interrupt(principal.tenant, principal.instance, session_key, chat_id)
+
+    async def load(self, instance: str, after: int, limit: int) -> list[Row]:
+        """Rows of the buffer after a number."""
+        return await self.hub.load(instance, after, limit)
+
+    async def bury(self, claim: Claim, seqs: list[int], reason: str) -> None:
+        """Let rows not be delivered again."""
+        self.counts["dead letters"] += await self._store.write(
+            lambda c: graveyard.bury(c, claim, seqs, self._burial(reason))
+        )
+
+    # What control, the command line and the console ask for.
+
+    async def close_instance(self, instance: str, code: int, reason: str) -> None:
+        """Close the instance's live socket, if this process holds it."""
+        await self.hub.close(instance, code, reason)
+
+    async def dead_letter(self, instance: str, reason: str) -> None:
+        """Let nothing of the instance's buffer be delivered any more."""
+        burial = self._burial(reason)
+        while moved := await self._store.write(
+            lambda c, burial=burial: graveyard.bury_all(c, instance, burial)  # type: ignore[misc]
+        ):
+            self.counts["dead letters"] += moved
+            burial = self._burial(reason)
+
+    async def is_empty(self, instance: str) -> bool:
+        """Whether nothing waits for the instance."""
+        return await self._store.read(lambda c: _is_empty(c, instance))
+
+    async def perform(self, platform: str, action: actions.Action) -> actions.Result:
+        """Let the bot act on a platform."""
+        found = self._named(platform, "")
+        if found is None:
+            raise RelayError(Code.NOT_FOUND, f"there is no platform {platform!r} here")
+        return await found.perform(action, self._ids.new())
+
+    async def why(self, event: str) -> inspect.Explained | None:
+        """What was decided about an event, by our id or the platform's."""
+        return await self._store.read(lambda c: inspect.why(c, event))
+
+    async def dead_letters(self, instance: str | None = None, limit: int = 100) -> list[DeadLetter]:
+        """Dead letters, the newest first."""
+        return await self._store.read(lambda c: graveyard.listing(c, instance, limit))
+
+    async def replay(self, instance: str, seqs: Sequence[int]) -> None:
+        """Put dead letters at the end of their instance's queue."""
+        burial = self._burial("replayed")
+        head = await self._store.write(lambda c: graveyard.replay(c, instance, seqs, burial))
+        connection = self.hub.find(instance)
+        if connection is not None:
+            connection.offer([], head)
+
+    def _named(self, name: str, bot_id: str) -> Platform | None:
+        if found := self._platforms.get((name, bot_id)):
+            return found
+        # A gateway that fronts one bot need not know its id, nor even the platform's name.
+        named = [each for each in self._platforms.values() if name in (each.name, GENERIC_PLATFORM)]
+        return named[0] if len(named) == 1 else None
+
+    def _taken(
+        self, inbound: Inbound, decision: Decision, reply: LinkReply | None, event: str
+    ) -> None:
+        if reply is not None and reply.text:
+            self.hub.start(self._reply(inbound, reply, event))
+        if inbound.kind is InboundKind.INTERRUPT:
+            self.hub.start(self._interrupt(inbound, decision))
+
+    async def _reply(self, inbound: Inbound, reply: LinkReply, event: str) -> None:
+        platform = self._platforms.get((inbound.platform, inbound.bot_id))
+        if platform is not None:
+            said = actions.Send(inbound.event.source.chat_id, reply.text)
+            await platform.perform(said, event)
+
+    async def _interrupt(self, inbound: Inbound, decision: Decision) -> None:
+        source = inbound.event.source
+        for instance in decision.deliveries:
+            dialect = await self._directory.session_dialect(instance)
+            key = session_key(source, dialect=dialect)
+            self.hub.interrupt(decision.tenant or "", instance, key, source.chat_id)
+
+    async def _revoked(self, instance: str) -> None:
+        await self.hub.close(instance, UNAUTHORIZED, Reason.REVOKED.value)
+        await self.dead_letter(instance, "the instance was revoked")
+
+    def _heard(self, hint: Hint) -> None:
+        if hint.topic is Topic.CHANGED:
+            self._directory.hint()
+        else:
+            self.hub.heard(hint)
+
+    def _context(self, platform: Platform, fence: Fence | None) -> Context:
+        return Context(
+            platform.name, fence, self._store, self.take, self._directory.flush_visibility
+        )
+
+    def _burial(self, reason: str) -> Burial:
+        return Burial(self._ids.new(), int(self._clock.now() * 1000), self._name, reason)
+
+    async def _refuse(self, transport: Transport, error: RelayError) -> None:
+        reason = close_reason(error)
+        self.counts[f"refused {reason.value}"] += 1
+        await transport.close(UNAUTHORIZED, reason.value)
+
+    async def _tidy(self) -> None:
+        tidied = await self._janitor.visit(_JANITOR_SECONDS)
+        self.counts["dead letters"] += tidied.buried
+        for instance in tidied.sleepers:
+            await self._directory.wake(instance)
+
+    async def _repeat(self, work: Callable[[], Awaitable[None]], seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except StoreError as error:
+                _log.error("the store failed", reason=str(error))
+
+
+class _Endpoint:
+    """The gateways' socket as an ASGI application."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        transport = AsgiTransport(receive, send)
+        if await transport.accept():
+            await self._delivery.serve(transport, bearer(scope))
+
+
+def _is_empty(connection: Database, instance: str) -> bool:
+    query = select(buffer.c.seq).where(buffer.c.instance == instance).limit(1)
+    return connection.execute(query).first() is None
+
+
+def _chat_of(connection: Database, instance: str, session_key: str) -> str | None:
+    query = (
+        select(chats.c.chat_id)
+        .where(chats.c.instance == instance, chats.c.session_key == session_key)
+        .order_by(chats.c.delivered_at.desc())
+    )
+    return connection.execute(query).scalar()

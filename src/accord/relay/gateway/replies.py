@@ -1,0 +1,188 @@
+"""A reply that is shown while the agent is still at it.
+
+Where the platform supports edits, one message grows in place; where not, every segment is a message
+of its own. Owns the pace, the cutting at the platform's limit, and that nothing is lost: what could
+not be edited in is sent. How a message is sent or edited it is given.
+"""
+
+import asyncio
+from contextlib import suppress
+from itertools import pairwise
+from typing import Final, Protocol
+
+import structlog
+
+from accord.relay.gateway.pacing import Pace, is_limited
+from accord.relay.gateway.segments import ready
+from accord.relay.wire import Descriptor, Result, pieces
+
+# The first message waits for a few words more.
+_SETTLE: Final = 0.25
+_TRIES: Final = 5
+# So many edits in a row may fail before the end of the reply is waited for.
+_FAULTS: Final = 3
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Speaker(Protocol):
+    """Who says it."""
+
+    async def say(self, content: str, *, is_first: bool) -> Result:
+        """Send a message into the chat of the turn."""
+        ...
+
+    async def edit(self, message_id: str, content: str) -> Result:
+        """Change a message."""
+        ...
+
+
+class Reply:
+    """One streamed reply.
+
+    Args:
+        speaker: Who says it.
+        descriptor: What the platform can do.
+        edits: Whether one message may grow in place.
+        pause: The shortest time between two changes, in seconds.
+    """
+
+    def __init__(
+        self, speaker: Speaker, descriptor: Descriptor, *, edits: bool, pause: float
+    ) -> None:
+        self._speaker = speaker
+        self._limit = descriptor.max_message_length
+        self._unit = descriptor.len_unit
+        self._edits = edits
+        self._pace = Pace(pause)
+        self._text = ""
+        self._message_id: str | None = None
+        self._shown = ""
+        self._said = 0
+        self._faults = 0
+        self._refusal: Result | None = None
+        self._ending = asyncio.Event()
+        self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is something to see."""
+        return self._said > 0
+
+    @property
+    def refusal(self) -> Result | None:
+        """Why it could not be said, if so; what follows is then dropped."""
+        return self._refusal
+
+    async def add(self, text: str) -> None:
+        """Go on; waits while far more has been said than could be shown."""
+        if self._refusal is not None or not text:
+            return
+        self._text += text
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._run())
+        if len(self._text) > 4 * self._limit:
+            await self._rest()
+
+    async def finish(self) -> None:
+        """Show all of it."""
+        self._ending.set()
+        await self._rest()
+        while self._text and self._refusal is None:
+            if self._text.rstrip() != self._shown:
+                await self._pause()
+            await self._show(is_final=True)
+
+    async def cancel(self) -> None:
+        """Leave it as it is."""
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.wait({self._pump})
+
+    async def _rest(self) -> None:
+        if self._pump is None:
+            return
+        await asyncio.wait({self._pump})
+        if not self._pump.cancelled():
+            self._pump.result()
+
+    async def _run(self) -> None:
+        if not self.has_begun:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SETTLE):
+                    await self._ending.wait()
+        while self._refusal is None and self._has_news and not self._ending.is_set():
+            await self._pause()
+            await self._show(is_final=False)
+
+    @property
+    def _has_news(self) -> bool:
+        if self._edits:
+            return self._text.rstrip() != self._shown and self._faults < _FAULTS
+        return len(self._text) > self._limit or ready(self._text) > 0
+
+    async def _show(self, *, is_final: bool) -> None:
+        parts = pieces(self._text, self._limit, self._unit)
+        if not parts:
+            return
+        for piece, following in pairwise(parts):
+            await self._put(str(piece), must=True)
+            self._consume(len(piece.opening) + len(piece.body), following.opening)
+            await self._pause()
+        # More may have been said meanwhile, for which there may be no room in this message.
+        end = len(parts[-1].opening) + len(parts[-1].body)
+        if not self._edits:
+            end = end if is_final else ready(self._text[:end])
+            await self._put(self._text[:end], must=True)
+            self._consume(end)
+            return
+        await self._put(self._text[:end], must=is_final)
+        if is_final or (self._shown and self._message_id is None):
+            # The latter on a platform that does not say what it calls its messages.
+            self._edits = self._message_id is not None
+            self._consume(end)
+
+    def _consume(self, count: int, opening: str = "") -> None:
+        """Be done with the beginning of the text; the next message is a new one."""
+        if count:
+            self._text = opening + self._text[count:]
+            self._message_id, self._shown = None, ""
+
+    async def _put(self, content: str, *, must: bool) -> None:
+        content = content.rstrip()
+        if not content.strip() or content == self._shown or self._refusal is not None:
+            return
+        for tries_left in reversed(range(_TRIES if must else 1)):
+            result = await self._change(content)
+            if result.success:
+                return
+            if is_limited(result):
+                if not must:
+                    return
+            elif self._message_id is None:
+                tries_left = 0
+            elif must:
+                self._message_id = None  # it cannot be changed any more: say it anew
+            else:
+                self._faults += 1
+                return
+            if not tries_left:
+                self._refusal = result
+                _log.warning("a reply was not taken", error=(result.error or "")[:200])
+                return
+            await self._pause()
+
+    async def _change(self, content: str) -> Result:
+        if self._message_id is None:
+            result = await self._speaker.say(content, is_first=self._said == 0)
+        else:
+            result = await self._speaker.edit(self._message_id, content)
+        self._pace.told(result, asyncio.get_running_loop().time())
+        if result.success:
+            self._said += 1
+            self._faults = 0
+            self._shown = content
+            self._message_id = self._message_id or result.message_id
+        return result
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._pace.wait(asyncio.get_running_loop().time()))

@@ -1,0 +1,256 @@
+"""A small connector for tests of gateways: it keeps the contract, and misbehaves when told to.
+
+It checks the token, answers hellos, keeps what it delivers until that is acknowledged, delivers the
+rest again after the next handshake, confirms `going_idle`, and records everything that it is told.
+It can be reached in memory, on virtual time (`dial`), and over a real socket (`listening`). It has
+no gate, no store and no platform: for those there is the real one.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from accord.kernel import canonical, tokens
+from accord.kernel.clock import Clock, SystemClock
+from accord.relay.gateway.sockets import Closed, Socket
+from accord.relay.wire import (
+    UNAUTHORIZED,
+    BadLine,
+    Described,
+    Descriptor,
+    Frame,
+    GoingIdle,
+    GoingIdleAck,
+    Hello,
+    Inbound,
+    InboundAck,
+    Interrupt,
+    InterruptInbound,
+    LineReader,
+    MessageEvent,
+    Outbound,
+    OutboundResult,
+    Passthrough,
+    PassthroughForward,
+    Reason,
+    Result,
+    UnknownFrame,
+    messages,
+    read_frame,
+    write_frame,
+)
+from accord.testing.wires import Accepted, MemoryWire, Wire, serve_http
+
+GATEWAY = "gateway-1"
+SECRET = "not a secret"  # noqa: S105 - it protects nothing
+DESCRIPTOR = Descriptor("web", "Web chat", 2000, False, True, True, "markdown", "chars")
+
+
+class Connector:
+    """The other end of a gateway.
+
+    Args:
+        descriptor: What it answers to every hello.
+        clock: By which tokens expire.
+
+    Attributes:
+        refusals: The reasons with which the next dials are closed; None lets one in.
+        answers: Says what becomes of an action; None leaves it without an answer.
+        describes: Whether hellos are answered.
+        confirms: Whether `going_idle` is confirmed.
+        piece: Into how many bytes every message is cut, if at all.
+        dials, hellos, acks, actions, interrupts, idles, policies, bad: What was received.
+    """
+
+    def __init__(self, descriptor: Descriptor = DESCRIPTOR, clock: Clock | None = None) -> None:
+        self.descriptor: Descriptor | Callable[[Hello], Descriptor] = descriptor
+        self._clock = clock or SystemClock()
+        self.refusals: deque[str | None] = deque()
+        self.answers: Callable[[Outbound], Result | None] = _succeed()
+        self.describes = True
+        self.confirms = True
+        self.piece: int | None = None
+        self.dials: list[str | None] = []
+        self.hellos: list[Hello] = []
+        self.acks: list[str] = []
+        self.actions: list[Outbound] = []
+        self.interrupts: list[Interrupt] = []
+        self.idles = 0
+        self.policies: list[dict[str, Any]] = []
+        self.bad: list[str] = []
+        self.flipped = False
+        self._buffer: dict[str, Frame] = {}
+        self._wire: Wire | None = None
+        self._greeted = False
+        self._changed = asyncio.Condition()
+
+    @property
+    def connected(self) -> bool:
+        """Whether a gateway has shaken hands and is there."""
+        return self._wire is not None and self._greeted
+
+    @property
+    def texts(self) -> list[str]:
+        """What was sent and edited, in order."""
+        actions = [each.action for each in self.actions]
+        return [content for each in actions if (content := getattr(each, "content", None))]
+
+    def ops(self, *names: str) -> list[Any]:
+        """The actions of some kinds, in order."""
+        return [each.action for each in self.actions if each.action.op in names]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something holds of what was received."""
+        async with self._changed:
+            await self._changed.wait_for(condition)
+
+    async def deliver(self, event: MessageEvent, buffer_id: str) -> None:
+        """Deliver an event, now or after the next handshake, until it is acknowledged."""
+        await self._keep(Inbound(event, buffer_id), buffer_id)
+
+    async def forward(self, forward: PassthroughForward, buffer_id: str | None = None) -> None:
+        """Forward a request; without a buffer id it is done when it was written."""
+        frame = Passthrough(forward, buffer_id)
+        if buffer_id is None:
+            await self.send(frame)
+        else:
+            await self._keep(frame, buffer_id)
+
+    async def interrupt(self, session_key: str, chat_id: str = "") -> None:
+        """Stop the turn of a session."""
+        await self.send(InterruptInbound(session_key, chat_id))
+
+    async def send(self, *frames: Frame) -> None:
+        """Send frames in one message, or in pieces."""
+        await self.raw(b"".join(map(write_frame, frames)).decode())
+
+    async def raw(self, data: str | bytes) -> None:
+        """Send whatever it is."""
+        assert self._wire is not None
+        if isinstance(data, bytes) or self.piece is None:
+            await self._wire.send(data)
+            return
+        for message in messages(data.encode(), self.piece):
+            await self._wire.send(message.decode())
+
+    async def close(self, code: int, reason: str = "") -> None:
+        """End the socket in due form."""
+        if self._wire is not None:
+            await self._wire.close(code, reason)
+
+    def drop(self) -> None:
+        """End the socket as a power cut does."""
+        if self._wire is not None:
+            self._wire.abort()
+
+    @asynccontextmanager
+    async def dial(self, _url: str, token: str) -> AsyncIterator[Socket]:
+        """Reach it in memory: a gateway's `dial`."""
+        wire = MemoryWire()
+        serving = asyncio.create_task(self._accept(Accepted(wire, token)))
+        try:
+            yield wire.client
+        finally:
+            await wire.client.close()
+            serving.cancel()
+            await asyncio.wait({serving})
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[str]:
+        """Reach it over a real socket, at the address that is given."""
+        async with serve_http(self._accept, self._post) as address:
+            yield address
+
+    async def _post(self, path: str, token: str | None, body: bytes) -> int:
+        if path != "/relay/policy":
+            return 404
+        if self._refusal(token) is not None:
+            return 401
+        self.policies.append(canonical.decode(body))
+        await self._tell()
+        return 200
+
+    async def _accept(self, accepted: Accepted) -> None:
+        wire, token = accepted.wire, accepted.token
+        self.dials.append(token)
+        refusal = self.refusals.popleft() if self.refusals else self._refusal(token)
+        await self._tell()
+        if refusal is not None:
+            await wire.close(UNAUTHORIZED, refusal)
+            return
+        self._wire, self._greeted = wire, False
+        reader = LineReader()
+        try:
+            while (message := await wire.receive()) is not None:
+                for line in reader.feed(message):
+                    await self._handle(read_frame(line))
+                    await self._tell()
+        finally:
+            if self._wire is wire:
+                self._wire = None
+            await self._tell()
+
+    def _refusal(self, token: str | None) -> str | None:
+        if token is None or (expiry := tokens.expiry(token)) is None:
+            return Reason.UNAUTHORIZED.value
+        if tokens.verify(token, [SECRET], expiry) != GATEWAY:
+            return Reason.UNAUTHORIZED.value
+        return Reason.EXPIRED.value if expiry < self._clock.now() else None
+
+    async def _handle(self, frame: Frame | UnknownFrame | BadLine) -> None:
+        match frame:
+            case Hello():
+                self.hellos.append(frame)
+                if self.describes:
+                    await self._greet(frame)
+            case InboundAck(buffer_id):
+                self.acks.append(buffer_id)
+                self._buffer.pop(buffer_id, None)
+            case Outbound(request_id):
+                self.actions.append(frame)
+                if (result := self.answers(frame)) is not None:
+                    await self.send(OutboundResult(request_id, result))
+            case Interrupt():
+                self.interrupts.append(frame)
+            case GoingIdle():
+                self.idles += 1
+                if self.confirms:
+                    self.flipped = True
+                    await self.send(GoingIdleAck())
+            case _:
+                self.bad.append(repr(frame))
+
+    async def _greet(self, hello: Hello) -> None:
+        described = self.descriptor
+        await self.send(Described(described(hello) if callable(described) else described))
+        if not self._greeted:
+            self._greeted, self.flipped = True, False
+            if self._buffer:
+                await self.send(*self._buffer.values())
+
+    async def _keep(self, frame: Frame, buffer_id: str) -> None:
+        self._buffer[buffer_id] = frame
+        if self.connected and not self.flipped:
+            try:
+                await self.send(frame)
+            except Closed:
+                return  # it is delivered after the next handshake
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+def _succeed() -> Callable[[Outbound], Result]:
+    numbers = iter(range(1, 1_000_000))
+
+    def answer(outbound: Outbound) -> Result:
+        if outbound.action.op in ("send", "follow_up"):
+            return Result(True, f"sent-{next(numbers)}")
+        if outbound.action.op == "get_chat_info":
+            return Result(True, chat_info={"name": "general", "type": "group"})
+        return Result(True)
+
+    return answer
