@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from accord.capabilities import membership
-from accord.community.bus import BusSettings
+from accord.community.bus import BusSettings, Legacy
 from accord.community.discovery import Endpoint
 from accord.community.identity import certificate, ensure_certificate, fingerprint
 from accord.community.node import Node, NodeSettings, open_node
@@ -135,7 +135,7 @@ def node_settings(settings: Settings) -> NodeSettings:
         discovery=chosen.discovery and not _is_loopback(chosen.host),
         plain_http=chosen.plain_http,
         sync_seconds=chosen.sync_seconds,
-        bus=BusSettings(require_to=chosen.require_to),
+        bus=BusSettings(require_to=chosen.require_to, legacy=Legacy(chosen.legacy)),
     )
 
 

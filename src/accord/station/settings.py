@@ -129,6 +129,10 @@ class CommunitySettings(_Section):
     require_to: Annotated[
         bool, Field(description="refuse calls that do not say which node they are for")
     ] = False
+    legacy: Annotated[
+        Literal["off", "loopback", "anywhere"],
+        Field(description="from where calls are taken that nobody signed; best from nowhere"),
+    ] = "off"
     sync_seconds: Annotated[
         float, Field(gt=0, le=3600, description="about how often it meets each node")
     ] = 15.0

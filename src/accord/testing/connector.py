@@ -57,22 +57,26 @@ class Connector:
 
     Attributes:
         refusals: The reasons with which the next dials are closed; None lets one in.
+        statuses: What the next declarations of a policy are answered with.
         answers: Says what becomes of an action; None leaves it without an answer.
         describes: Whether hellos are answered.
         confirms: Whether `going_idle` is confirmed.
         piece: Into how many bytes every message is cut, if at all.
-        dials, hellos, acks, actions, interrupts, idles, policies, bad: What was received.
+        dials, posts: The tokens that were shown.
+        hellos, acks, actions, interrupts, idles, policies, bad: What was received.
     """
 
     def __init__(self, descriptor: Descriptor = DESCRIPTOR, clock: Clock | None = None) -> None:
         self.descriptor: Descriptor | Callable[[Hello], Descriptor] = descriptor
         self._clock = clock or SystemClock()
         self.refusals: deque[str | None] = deque()
+        self.statuses: deque[int] = deque()
         self.answers: Callable[[Outbound], Result | None] = _succeed()
         self.describes = True
         self.confirms = True
         self.piece: int | None = None
         self.dials: list[str | None] = []
+        self.posts: list[str | None] = []
         self.hellos: list[Hello] = []
         self.acks: list[str] = []
         self.actions: list[Outbound] = []
@@ -164,13 +168,13 @@ class Connector:
             yield address
 
     async def _post(self, path: str, token: str | None, body: bytes) -> int:
-        if path != "/relay/policy":
-            return 404
-        if self._refusal(token) is not None:
-            return 401
-        self.policies.append(canonical.decode(body))
+        self.posts.append(token)
+        status = 404 if path != "/relay/policy" else 401 if self._refusal(token) else 200
+        status = self.statuses.popleft() if self.statuses else status
+        if status == 200:
+            self.policies.append(canonical.decode(body))
         await self._tell()
-        return 200
+        return status
 
     async def _accept(self, accepted: Accepted) -> None:
         wire, token = accepted.wire, accepted.token

@@ -175,7 +175,9 @@ class Scribe:
         }
         return self._agreed(pen, "community.member.revoked", data, signers=signers, **options)
 
-    def floor(self, pen: Pen, lamport: int, heads: Mapping[Pen, int] | Any, **options: Any) -> Event:
+    def floor(
+        self, pen: Pen, lamport: int, heads: Mapping[Pen, int] | Any, **options: Any
+    ) -> Event:
         """A retention floor; `heads` are pairs of a pen and the number of its last event."""
         data = {
             "lamport": lamport,
@@ -237,7 +239,10 @@ class Scribe:
     ) -> Event:
         if signers:
             bare = {name: value for name, value in data.items() if name != "co_signers"}
-            data = {**bare, "co_signers": [self._co_sign(each, event_type, bare) for each in signers]}
+            data = {
+                **bare,
+                "co_signers": [self._co_sign(each, event_type, bare) for each in signers],
+            }
         return self.write(pen, event_type, data, **options)
 
     def _co_sign(self, pen: Pen, event_type: str, data: Mapping[str, Any]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 
 from accord.community.bus import (
     BUS_STORE,
+    CHECKS,
     Bus,
     BusSettings,
     Call,
@@ -27,6 +28,7 @@ from accord.community.envelope import answers, calls
 from accord.community.envelope.calls import Request
 from accord.community.envelope.names import Level
 from accord.community.envelope.schemas import Descriptor, describe
+from accord.community.errors import Code
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
@@ -177,6 +179,18 @@ class Stage:
             address=address,
             headers=request.headers | (headers or {}),
         )
+
+    def refused(self, answer: httpx.Response, check: str, code: Code) -> dict[str, Any]:
+        """The answer is this refusal, by this check, and no handler ran."""
+        assert answer.status_code == code.status, answer.text
+        body: dict[str, Any] = answer.json()
+        assert body["error"] == code.value
+        assert body["message"]
+        assert self.bus.figures.refusals == {(check, code.value): 1}
+        self.bus.figures._refused.clear()
+        assert code in {each.name: each for each in CHECKS}[check].codes
+        assert self.served == []
+        return body
 
     def offer(self, descriptor: Descriptor, handler: Any = None, **options: Any) -> None:
         async def echo(call: Call) -> dict[str, Any]:

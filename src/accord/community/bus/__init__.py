@@ -9,6 +9,7 @@ from accord.community.bus.checks import CHECKS, Check, Commons
 from accord.community.bus.door import Guest
 from accord.community.bus.ledger import SCHEMA as BUS_STORE
 from accord.community.bus.ledger import Ledger, open_ledger
+from accord.community.bus.legacy import Legacy
 from accord.community.bus.public import public_routes
 from accord.community.bus.rates import Limits
 from accord.community.bus.registry import Call, Frame, Handler, Offer, Registry
@@ -30,6 +31,7 @@ __all__ = [
     "Guest",
     "Handler",
     "Ledger",
+    "Legacy",
     "Limits",
     "Offer",
     "Registry",

@@ -14,6 +14,7 @@ from starlette.requests import Request as HttpRequest
 from accord.community.bus import checks
 from accord.community.bus.answering import Visit
 from accord.community.bus.checks import Commons
+from accord.community.bus.legacy import Legacy, Stranger, is_flat
 from accord.community.bus.presence import GoneError
 from accord.community.bus.rates import Rates, is_loopback
 from accord.community.bus.settings import BusSettings
@@ -70,6 +71,7 @@ class Door:
         self._rates = rates
         self._communities = communities
         self._settings = settings
+        self._stranger = Stranger(settings.legacy, clock)
         self._unverified = 0
 
     async def admit(self, http: HttpRequest, visit: Visit) -> Guest:
@@ -79,6 +81,8 @@ class Door:
             CommunityError: The first check that refuses it.
         """
         sent = http.scope["headers"]
+        if self._settings.legacy is not Legacy.OFF and is_flat(sent):
+            return await self._let_stranger_in(http, visit)
 
         def read(raw: bytes) -> tuple[Request, Any]:
             body = _json(raw)
@@ -129,6 +133,22 @@ class Door:
         finally:
             self._unverified -= visit.size
         return self._know(http, visit, request, body, strangers=strangers)
+
+    async def _let_stranger_in(self, http: HttpRequest, visit: Visit) -> Guest:
+        try:
+            raw = await self._receive(http, visit)
+        finally:
+            self._unverified -= visit.size
+        visit.check = checks.SIGNATURE
+        self._stranger.check(http.client.host if http.client else "")
+        visit.check = checks.HEADERS
+        request, body = self._stranger.read(_json(raw), self._communities)
+        visit.know(request)
+        visit.check = checks.MEMBERSHIP
+        commons = self._communities.get(request.community)
+        if commons is None:
+            raise CommunityError(Code.NOT_FOUND, "this node is not in that community")
+        return Guest(request, commons, Level.MEMBER, False, body)
 
     async def _receive(self, http: HttpRequest, visit: Visit) -> bytes:
         sent: list[tuple[bytes, bytes]] = http.scope["headers"]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from accord.community.bus.legacy import Legacy
 from accord.community.bus.rates import Limits
 
 MAX_BODY: Final = 8 * 1024 * 1024
@@ -20,6 +21,7 @@ class BusSettings:
         body_seconds: How long a body may take to arrive.
         stall_seconds: How long a stream waits for a client that has stopped reading.
         ack_window: How many frames a stream runs ahead of what the client has acknowledged.
+        legacy: From where calls are taken that nobody signed.
         max_listeners: How many subscriptions there may be at once, and a 64th of it for one caller.
     """
 
@@ -30,4 +32,5 @@ class BusSettings:
     body_seconds: float = 30.0
     stall_seconds: float = 60.0
     ack_window: int = 64
+    legacy: Legacy = Legacy.OFF
     max_listeners: int = 1024

@@ -4,9 +4,10 @@ An author's chain is summed up in a few numbers, however long it is: how far it 
 gap, where it forks, where it breaks. From these the standing of any of its events follows.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from accord.community.envelope import Event
@@ -69,29 +70,58 @@ class Chain:
         return Chain(link.author_seq, _hash(link), link.lamport, link.author_seq)
 
 
-def verdict_of(event: Event, chains: dict[str, Chain]) -> Verdict | None:
+def verdict_of(event: Event, chains: Mapping[str, Chain]) -> Verdict | None:
     """Why the author's chain does not let an event stand; None when it does."""
     if event.author_seq is None:
         return None
-    return chains[event.author].verdict(event.author_seq, event.digest)
+    chain = chains.get(event.author)
+    return None if chain is None else chain.verdict(event.author_seq, event.digest)
 
 
-def all_chains(links: Iterable[Link]) -> dict[str, Chain]:
-    """Sum up the chains of all authors."""
+def all_chains(links: Iterable[Link], upto: int | None = None) -> dict[str, Chain]:
+    """Sum up the chains of all authors, as far as a lamport: what is quarantined is in none."""
     return {
-        author: chain_of(of_author)
-        for author, of_author in groupby(links, key=lambda link: link.author)
+        author: chain_of(of_author if upto is None else within(of_author, upto))
+        for author, of_author in groupby(links, key=attrgetter("author"))
     }
+
+
+def within(links: Iterable[Link], upto: int) -> Iterator[Link]:
+    """The links at or below a lamport."""
+    return (link for link in links if link.lamport <= upto)
 
 
 def chain_of(links: Iterable[Link]) -> Chain:
     """Sum up the chain of one author, whose links come by number and digest."""
-    chain = Chain()
-    chained = (link for link in links if link.author_seq is not None)
-    for seq, same in groupby(chained, key=lambda link: link.author_seq):
-        assert seq is not None
-        chain = _extended(chain, seq, *_first_two(same))
-    return chain
+    head: Link | None = None
+    head_seq = seen_seq = 0
+    head_hash: str | None = None
+    head_lamport = -1
+    fork: tuple[int, bytes, bytes] | None = None
+    cut: tuple[int, Verdict] | None = None
+    last: Link | None = None
+    for link in links:
+        seq = link.author_seq
+        if seq is None:
+            continue
+        if last is not None and seq == last.author_seq:
+            if fork is None and link.digest != last.digest:
+                fork = seq, last.digest, link.digest
+            continue
+        last, seen_seq = link, seq
+        if fork is not None or cut is not None or seq != head_seq + 1:
+            continue
+        if head is not None:
+            head_hash = _hash(head)
+        # A stub has lost its prev; a retention floor vouches for it.
+        if link.prev != head_hash and (link.prev is not None or seq == 1):
+            cut = seq, _BROKEN
+        elif link.lamport <= head_lamport:
+            cut = seq, _LAMPORT
+        else:
+            head, head_seq, head_lamport = link, seq, link.lamport
+    head_hash = None if head is None else _hash(head)
+    return Chain(head_seq, head_hash, head_lamport, seen_seq, fork, cut)
 
 
 def reach(lamports: Iterable[int], start: int = 0) -> int:
@@ -102,26 +132,6 @@ def reach(lamports: Iterable[int], start: int = 0) -> int:
             break
         reached = max(reached, lamport)
     return reached
-
-
-def _first_two(links: Iterator[Link]) -> tuple[Link, Link | None]:
-    first = next(links)
-    second = next((link for link in links if link.digest != first.digest), None)
-    return first, second
-
-
-def _extended(chain: Chain, seq: int, link: Link, twin: Link | None) -> Chain:
-    if chain.fork is not None:
-        return replace(chain, seen_seq=seq)
-    fork = None if twin is None else (seq, link.digest, twin.digest)
-    if chain.cut is not None or seq != chain.head_seq + 1:
-        return replace(chain, seen_seq=seq, fork=fork)
-    # A stub has lost its prev; a retention floor vouches for it.
-    if link.prev != chain.head_hash and not (link.prev is None and seq > 1):
-        return replace(chain, seen_seq=seq, fork=fork, cut=(seq, _BROKEN))
-    if link.lamport <= chain.head_lamport:
-        return replace(chain, seen_seq=seq, fork=fork, cut=(seq, _LAMPORT))
-    return Chain(seq, _hash(link), link.lamport, seq, fork)
 
 
 def _hash(link: Link) -> str:

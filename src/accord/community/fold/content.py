@@ -6,13 +6,18 @@ immutable, so a copy of the content is a copy of its dictionaries.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from accord.community.envelope import Event, Position
 from accord.community.envelope.names import Level
 from accord.community.fold.verdicts import ACCEPTED, VERDICTS, Status, Verdict
 from accord.kernel import canonical
 from accord.kernel.digest import blake3
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+_NOTHING: Final[Any] = object()
 
 RESERVED: Final = ("federation.", "chat.group.")
 """Types that the specification keeps for later."""
@@ -75,18 +80,20 @@ class Content:
         files: Who holds what, and its size.
         documents: By corpus and document.
         manifests: By node.
-        counts: Events by status.
-        head: The last event that is not quarantined.
+        counts: Content events by status.
+        head: The last event that is not quarantined, content or not.
+        changes: What was changed, to be undone; None while nobody wants to.
     """
 
     posts: dict[str, tuple[Post, ...]] = field(default_factory=dict)
     messages: dict[str, tuple[Message, ...]] = field(default_factory=dict)
-    clients: set[tuple[str, str, str]] = field(default_factory=set)
+    clients: dict[tuple[str, str, str], bool] = field(default_factory=dict)
     files: dict[tuple[str, str], int] = field(default_factory=dict)
     documents: dict[tuple[str, str], Document] = field(default_factory=dict)
     manifests: dict[str, Manifest] = field(default_factory=dict)
     counts: dict[Status, int] = field(default_factory=lambda: dict.fromkeys(Status, 0))
     head: Position | None = None
+    changes: "list[tuple[dict[Any, Any], Any, Any]] | None" = None
 
     def copy(self) -> "Content":
         """A copy that changes apart from this one."""
@@ -100,6 +107,28 @@ class Content:
             self.counts.copy(),
             self.head,
         )
+
+    def put(self, table: dict[Key, Value], key: Key, value: Value) -> None:
+        """Change one entry of one of the tables."""
+        if self.changes is not None:
+            self.changes.append((table, key, table.get(key, _NOTHING)))
+        table[key] = value
+
+    def drop(self, table: dict[Key, Value], key: Key) -> None:
+        """Remove one entry of one of the tables."""
+        if self.changes is not None:
+            self.changes.append((table, key, table[key]))
+        del table[key]
+
+    def undo(self, count: int) -> None:
+        """Undo all changes but the first ones."""
+        assert self.changes is not None
+        for table, key, before in reversed(self.changes[count:]):
+            if before is _NOTHING:
+                del table[key]
+            else:
+                table[key] = before
+        del self.changes[count:]
 
 
 Levels = dict[str, Level]
@@ -123,26 +152,20 @@ def learn_manifest(content: Content, event: Event, manifest: Mapping[str, Any]) 
     extensions = set(manifest.get("extensions", ()))
     if known is not None:
         extensions.update(known.extensions)
-    content.manifests[event.author] = Manifest(
-        manifest["display_name"],
-        tuple(
-            (each["transport"], each["host"], each["port"], each.get("certificate"))
-            for each in manifest["endpoints"]
-        ),
-        tuple(sorted(extensions)),
-        event.hash,
-    )
+    said = Manifest(manifest["display_name"], tuple(sorted(extensions)), event.hash)
+    content.put(content.manifests, event.author, said)
 
 
 def _posted(content: Content, event: Event, levels: Levels) -> Verdict:
-    data = event.data
-    client = "post", event.author, data["client_id"]
-    if client in content.clients:
+    data, author = event.data, event.author
+    client = "post", author, data["client_id"]
+    others = content.posts.get(event.event_id, ())
+    if client in content.clients or (others and any(post.author == author for post in others)):
         return _DUPLICATE_POST
-    content.clients.add(client)
+    content.put(content.clients, client, True)
     fields = {name: value for name, value in data.items() if name != "client_id"}
-    post = Post(event.author, data["client_id"], event.lamport, event.wall_clock, fields, None)
-    content.posts[event.event_id] = (*content.posts.get(event.event_id, ()), post)
+    post = Post(author, data["client_id"], event.lamport, event.wall_clock, fields, None)
+    content.put(content.posts, event.event_id, (*others, post))
     return ACCEPTED
 
 
@@ -154,45 +177,48 @@ def _post_updated(content: Content, event: Event, levels: Levels) -> Verdict:
             if event.lamport <= post.lamport:
                 return _NAMES_LATER
             if post.ended is not None:
-                return VERDICTS["market.ended"]
+                return _ENDED
             changed = post._replace(fields={**post.fields, **event.data["fields"]})
-            content.posts[target] = (*posts[:number], changed, *posts[number + 1 :])
+            content.put(content.posts, target, (*posts[:number], changed, *posts[number + 1 :]))
             return ACCEPTED
-    return VERDICTS["market.missing"]
+    return _NO_POST
 
 
 def _post_expired(content: Content, event: Event, levels: Levels) -> Verdict:
     target, reason = event.data["target_event_id"], event.data["reason"]
     posts = content.posts.get(target, ())
-    moderates = levels[event.author] >= Level.TRUSTED
-    mine = [post for post in posts if post.author == event.author]
-    ending = mine or (list(posts) if moderates else [])
-    if not ending:
-        return VERDICTS["market.missing"]
-    if not mine and reason == "user_request":
+    is_mine = any(post.author == event.author for post in posts)
+    if not posts or not (is_mine or levels[event.author] >= Level.TRUSTED):
+        return _NO_POST
+    if not is_mine and reason == "user_request":
         return VERDICTS["market.reason"]
-    if all(event.lamport <= post.lamport for post in ending):
+    ending = [post for post in posts if not is_mine or post.author == event.author]
+    named = [post for post in ending if post.lamport < event.lamport]
+    if not named:
         return _NAMES_LATER
-    if all(post.ended is not None for post in ending):
-        return VERDICTS["market.ended"]
-    content.posts[target] = tuple(
-        post._replace(ended=reason) if post in ending and post.ended is None else post
+    if all(post.ended is not None for post in named):
+        return _ENDED
+    authors = {post.author for post in named}
+    ended = tuple(
+        post._replace(ended=reason) if post.ended is None and post.author in authors else post
         for post in posts
     )
+    content.put(content.posts, target, ended)
     return ACCEPTED
 
 
 def _sent(content: Content, event: Event, levels: Levels) -> Verdict:
-    data = event.data
+    data, author = event.data, event.author
     if data["recipient"] not in levels:
         return VERDICTS["chat.recipient"]
-    client = "chat", event.author, data["client_id"]
-    if client in content.clients:
+    client = "chat", author, data["client_id"]
+    others = content.messages.get(event.event_id, ())
+    if client in content.clients or (others and any(each.author == author for each in others)):
         return VERDICTS["chat.duplicate"]
-    content.clients.add(client)
+    content.put(content.clients, client, True)
     said = data["sealed"] if "sealed" in data else data["body"]
     message = Message(
-        event.author,
+        author,
         data["recipient"],
         data["client_id"],
         event.lamport,
@@ -202,7 +228,7 @@ def _sent(content: Content, event: Event, levels: Levels) -> Verdict:
         None,
         None,
     )
-    content.messages[event.event_id] = (*content.messages.get(event.event_id, ()), message)
+    content.put(content.messages, event.event_id, (*others, message))
     return ACCEPTED
 
 
@@ -215,28 +241,38 @@ def _read(content: Content, event: Event, levels: Levels) -> Verdict:
 
 
 def _receipt(content: Content, event: Event, what: str) -> Verdict:
-    target = event.data["target_event_id"]
+    """A receipt is for every message of that id to its author: ids can be reused by others."""
+    target, author = event.data["target_event_id"], event.author
     messages = content.messages.get(target, ())
-    for number, message in enumerate(messages):
-        if message.recipient == event.author:
-            if event.lamport <= message.lamport:
-                return _NAMES_LATER
-            if getattr(message, what) is not None:
-                return VERDICTS["chat.already"]
-            told = message._replace(**{what: event.data[what]})
-            content.messages[target] = (*messages[:number], told, *messages[number + 1 :])
-            return ACCEPTED
-    return VERDICTS["chat.missing"]
+    mine = [message for message in messages if message.recipient == author]
+    named = [message for message in mine if message.lamport < event.lamport]
+    if not named:
+        return _NAMES_LATER if mine else _NO_MESSAGE
+    fresh = {message.author for message in named if getattr(message, what) is None}
+    if not fresh:
+        return VERDICTS["chat.already"]
+    moment = {what: event.data[what]}
+    told = tuple(
+        message._replace(**moment)
+        if message.recipient == author and message.author in fresh
+        else message
+        for message in messages
+    )
+    content.put(content.messages, target, told)
+    return ACCEPTED
 
 
 def _advertised(content: Content, event: Event, levels: Levels) -> Verdict:
-    content.files[event.data["cid"], event.author] = event.data["sizes_bytes"]
+    content.put(content.files, (event.data["cid"], event.author), event.data["sizes_bytes"])
     return ACCEPTED
 
 
 def _unpinned(content: Content, event: Event, levels: Levels) -> Verdict:
-    held = content.files.pop((event.data["cid"], event.author), None)
-    return VERDICTS["file.missing"] if held is None else ACCEPTED
+    held = event.data["cid"], event.author
+    if held not in content.files:
+        return VERDICTS["file.missing"]
+    content.drop(content.files, held)
+    return ACCEPTED
 
 
 def _ingested(content: Content, event: Event, levels: Levels) -> Verdict:
@@ -246,9 +282,10 @@ def _ingested(content: Content, event: Event, levels: Levels) -> Verdict:
     name = data["corpus"], data["doc_cid"]
     if name in content.documents:
         return VERDICTS["rag.duplicate"]
-    content.documents[name] = Document(
+    document = Document(
         event.author, event.lamport, data.get("title"), data.get("language"), data["chunks"]
     )
+    content.put(content.documents, name, document)
     return ACCEPTED
 
 
@@ -263,6 +300,9 @@ def _manifest_updated(content: Content, event: Event, levels: Levels) -> Verdict
 _LEVEL: Final = VERDICTS["membership.level"]
 _NAMES_LATER: Final = VERDICTS["names.later"]
 _DUPLICATE_POST: Final = VERDICTS["market.duplicate"]
+_NO_POST: Final = VERDICTS["market.missing"]
+_ENDED: Final = VERDICTS["market.ended"]
+_NO_MESSAGE: Final = VERDICTS["chat.missing"]
 
 JUDGES: Final[Mapping[str, Judge]] = {
     "market.post.created": _posted,

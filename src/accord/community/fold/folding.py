@@ -1,12 +1,13 @@
 """The fold: every event of a log, judged in order.
 
 Chains first, then membership, then everything in total order against both. What lies at or below
-a retention floor is settled: content there is judged by the membership events at or below that
-floor alone, so that content which was pruned never needs to be read again.
+a retention floor is settled: content there is judged by the membership events that the floor
+covers and by no others, so that content which was pruned never needs to be read again.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,16 +15,17 @@ from accord.community.envelope import Event, Position
 from accord.community.envelope.names import Level
 from accord.community.fold.chains import Chain, all_chains, reach
 from accord.community.fold.content import Content, Levels, judge, learn_manifest
-from accord.community.fold.history import MEMBERSHIP, History, Memory
-from accord.community.fold.roster import Roster
+from accord.community.fold.history import History, Memory
+from accord.community.fold.regimes import Regime, regimes_of
+from accord.community.fold.roster import JOINED, Roster
 from accord.community.fold.settling import settle
 from accord.community.fold.state import State
-from accord.community.fold.verdicts import ACCEPTED, VERDICTS, Verdict
+from accord.community.fold.verdicts import ACCEPTED, VERDICTS, Status, Verdict
 
 Sink = Callable[[Event, Verdict], None]
 """Told of every event and its verdict, in total order."""
 
-_JOINED: Final = "community.member.joined"
+_NEVER: Final = 2**63
 _QUARANTINED: Final = VERDICTS["lamport.gap"]
 _FOREIGN: Final = VERDICTS["community.foreign"]
 _LEVEL: Final = VERDICTS["membership.level"]
@@ -40,41 +42,51 @@ class Ground:
         reach: The greatest lamport that is not quarantined.
         membership: Its events, in order.
         roster: What they come to, all of them.
-        settled: By the lamport of each floor, ascending, what they come to up to there.
+        regimes: From the lowest floor up; the last one is the roster's.
     """
 
     community_id: str
-    chains: dict[str, Chain]
+    chains: Mapping[str, Chain]
     reach: int
     membership: Sequence[Event]
     roster: Roster
-    settled: tuple[tuple[int, Roster], ...]
+    regimes: tuple[Regime, ...]
+
+    def state(self, content: Content) -> State:
+        """The state, with what content has come to."""
+        statuses = (outcome.verdict.status for outcome in self.roster.outcomes.values())
+        counted = Counter(statuses)
+        counts = {status: counted[status] for status in Status}
+        return State(self.community_id, self.roster, self.chains, content, counts)
 
 
 def ground(
-    community_id: str, chains: dict[str, Chain], reached: int, membership: Sequence[Event]
+    community_id: str, chains: Mapping[str, Chain], reached: int, membership: Sequence[Event]
 ) -> Ground:
     """Fold the membership events, which come in total order."""
-    within = [event for event in membership if event.lamport <= reached]
-    roster = settle(within, chains, community_id)
-    settled = []
-    for lamport in sorted(floor.lamport for floor in roster.floors):
-        below = [event for event in within if event.lamport <= lamport]
-        settled.append((lamport, settle(below, chains, community_id)))
-    return Ground(community_id, chains, reached, membership, roster, tuple(settled))
+    ours = [
+        event
+        for event in membership
+        if event.lamport <= reached and event.community_id == community_id
+    ]
+    roster = settle(ours, chains, community_id)
+    regimes = regimes_of(ours, chains, roster)
+    return Ground(community_id, chains, reached, membership, roster, regimes)
 
 
 def fold(history: History, community_id: str, *, sink: Sink | None = None) -> State:
     """Judge every event of a history and give the state that they come to."""
-    on = ground(
-        community_id,
-        all_chains(history.authors()),
-        reach(history.lamports()),
-        list(history.membership()),
-    )
+    on = read_ground(history, community_id)
     content = Content()
     run(on, content, history.in_order(None), sink)
-    return State(on.community_id, on.roster, on.chains, content)
+    return on.state(content)
+
+
+def read_ground(history: History, community_id: str) -> Ground:
+    """What the events of a history are judged by."""
+    reached = reach(history.lamports())
+    chains = all_chains(history.authors(), reached)
+    return ground(community_id, chains, reached, list(history.membership()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +98,19 @@ class Folded:
 
 
 def fold_events(events: Iterable[Event], community_id: str) -> Folded:
-    """Fold events in memory; see `fold`."""
+    """Fold events in memory; see `fold`. Another community's are refused and leave no trace."""
     verdicts: dict[bytes, Verdict] = {}
+    ours = []
+    for event in events:
+        if event.community_id == community_id:
+            ours.append(event)
+        else:
+            verdicts[event.digest] = _FOREIGN
 
     def note(event: Event, verdict: Verdict) -> None:
         verdicts[event.digest] = verdict
 
-    return Folded(fold(Memory(events), community_id, sink=note), verdicts)
+    return Folded(fold(Memory(ours), community_id, sink=note), verdicts)
 
 
 def run(
@@ -103,79 +121,97 @@ def run(
     after: Position | None = None,
 ) -> None:
     """Judge events that come in total order behind a position, and let them take effect."""
-    counts = content.counts
-    reached = on.reach
+    counts, outcomes = content.counts, on.roster.outcomes
     last: Event | None = None
-    regime = iter(_regimes(on, after))
-    court = next(regime)
+    regimes = iter(on.regimes)
+    court = _Court(on, next(regimes), after)
     for event in events:
-        while event.lamport > court.upto:
-            court = next(regime)
-        if event.lamport > reached:
+        lamport = event.lamport
+        while lamport > court.upto:
+            court = _Court(on, next(regimes), None)
+        if lamport > on.reach:
             verdict = _QUARANTINED
         else:
             verdict = court.judge(event, content)
             last = event
-        counts[verdict.status] += 1
+        if event.digest not in outcomes:
+            counts[verdict.status] += 1
         if sink is not None:
             sink(event, verdict)
     if last is not None:
         content.head = last.position
 
 
-def _regimes(on: Ground, after: Position | None) -> Iterator["_Court"]:
-    for lamport, roster in on.settled:
-        if after is None or after.lamport <= lamport:
-            yield _Court(on, roster, lamport, after)
-    yield _Court(on, on.roster, None, after)
+def late(on: Ground, event: Event) -> Verdict | None:
+    """Why an event may come late without changing what was judged before; None when it does.
+
+    Only what a revocation or a floor takes away can.
+    """
+    return regime_at(on, event.lamport).void(event)
+
+
+def regime_at(on: Ground, lamport: int) -> Regime:
+    """The regime by which content at a lamport is judged."""
+    return next(each for each in on.regimes if each.floor is None or lamport <= each.floor.lamport)
 
 
 class _Court:
-    """Judges the events between two floors, or behind the last one, by one roster.
+    """Judges the events of one regime in order.
 
     Args:
         on: What is common to all events.
-        roster: Whose word counts for content here.
-        upto: The floor above; None behind the last.
-        after: Where judging begins; only the first court is asked from there.
+        regime: By whose word.
+        after: Where judging begins.
     """
 
-    def __init__(
-        self, on: Ground, roster: Roster, upto: int | None, after: Position | None
-    ) -> None:
-        self.upto: float = float("inf") if upto is None else upto
-        self._on = on
+    __slots__ = (
+        "_chains",
+        "_community_id",
+        "_cutoffs",
+        "_has_floor",
+        "_levels",
+        "_next",
+        "_next_lamport",
+        "_outcomes",
+        "_regime",
+        "_unchained",
+        "upto",
+    )
+
+    def __init__(self, on: Ground, regime: Regime, after: Position | None) -> None:
+        self.upto = _NEVER if regime.floor is None else regime.floor.lamport
+        self._regime = regime
+        self._community_id = on.community_id
         self._chains = on.chains
-        self._roster = roster
+        self._outcomes = on.roster.outcomes
+        self._cutoffs = regime.cutoffs
+        self._has_floor = regime.floor is not None
         self._levels: Levels = {}
         self._unchained = False
-        self._cutoffs = roster.cutoffs
-        self._top_floor = max((floor.lamport for floor in on.roster.floors), default=-1)
-        self._membership = [event for event in on.membership if event.digest in roster.outcomes]
         self._next = 0
-        self._positions = [event.position for event in self._membership]
+        self._next_lamport = -1
         if after is not None:
             self._advance(after)
 
     def judge(self, event: Event, content: Content) -> Verdict:
         """Judge one event and let it take effect."""
-        if event.community_id != self._on.community_id:
-            return _FOREIGN
-        if self._next < len(self._positions) and self._positions[self._next] < event.position:
-            self._advance(event.position)
-        if event.event_type in MEMBERSHIP:
-            outcome = self._on.roster.outcomes[event.digest]
-            if event.event_type == _JOINED and outcome.verdict is ACCEPTED:
-                learn_manifest(content, event, event.data["node_manifest"])
-            return outcome.verdict
         author, seq = event.author, event.author_seq
-        if (author in self._cutoffs or event.lamport <= self._top_floor) and (
-            void := self._void(event)
-        ) is not None:
-            return void
+        if event.community_id != self._community_id:
+            return _FOREIGN
+        if event.lamport >= self._next_lamport:
+            self._advance(event.position)
+        outcome = self._outcomes.get(event.digest)
+        if outcome is not None:
+            if event.event_type == JOINED:
+                self._meet(event, content)
+            return outcome.verdict
+        if self._has_floor or author in self._cutoffs:
+            void = self._regime.void(event)
+            if void is not None:
+                return void
         if seq is not None:
             chain = self._chains[author]
-            if seq > chain.head_seq or not chain.is_whole:
+            if seq > chain.head_seq or chain.fork is not None:
                 standing = chain.verdict(seq, event.digest)
                 if standing is not None:
                     return standing
@@ -185,19 +221,17 @@ class _Court:
             return _LEVEL
         return judge(content, event, self._levels)
 
-    def _void(self, event: Event) -> Verdict | None:
-        cutoff = self._cutoffs.get(event.author)
-        if cutoff is not None and cutoff.voids(event):
-            return VERDICTS["revoked.cutoff"]
-        if any(floor.voids(event) for floor in self._on.roster.floors):
-            return VERDICTS["floor"]
-        return None
+    def _meet(self, joined: Event, content: Content) -> None:
+        """Learn who has joined, as far as this regime knows of it."""
+        outcome = self._regime.outcomes.get(joined.digest)
+        if outcome is not None and outcome.verdict is ACCEPTED:
+            learn_manifest(content, joined, joined.data["node_manifest"])
 
     def _advance(self, before: Position) -> None:
         """Take up what the membership events before a position came to."""
-        end = bisect_left(self._positions, before, self._next)
-        for event in self._membership[self._next : end]:
-            outcome = self._roster.outcomes[event.digest]
+        turns, last = self._regime.turns, self._regime.end
+        end = bisect_left(turns, before, self._next, last, key=lambda turn: turn[0])
+        for _, outcome in turns[self._next : end]:
             if outcome.policy is not None:
                 self._unchained = bool(outcome.policy.get("unchained_events", False))
             if outcome.node is not None:
@@ -206,3 +240,4 @@ class _Court:
                 else:
                     self._levels[outcome.node] = outcome.level
         self._next = end
+        self._next_lamport = turns[end][0].lamport if end < last else _NEVER

@@ -1,92 +1,114 @@
-"""Where two grounds judge an event otherwise: how far a rewind must go.
+"""Where two grounds judge content otherwise: how far a rewind must go.
 
-New events change the ground on which old ones were judged: who belonged, what a revocation or a
-floor takes away. Finds the first place at which that makes a difference, exactly where the history
-can tell, and too early rather than too late.
+New events change the ground on which old ones were judged: whose chain forks, who belonged, what a
+revocation or a floor takes away. Finds the first place at which that makes a difference to
+content, exactly where the history can tell, and too early rather than too late.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from accord.community.envelope import Position
-from accord.community.fold.folding import Ground
+from accord.community.fold.chains import Chain
+from accord.community.fold.folding import Ground, regime_at
 from accord.community.fold.history import History, Link
-from accord.community.fold.roster import Cutoff, Roster
+from accord.community.fold.regimes import Regime
+from accord.community.fold.standing import Cutoff, Floor
 
-END = Position(2**63, "", b"")
+END: Final = Position(2**63, "", b"")
 """Behind every event."""
 
-_FAR = 2**62
+_FAR: Final = 2**62
 
 
 def first_difference(old: Ground, new: Ground, history: History) -> Position:
-    """The first position at which an event that both know may be judged otherwise."""
+    """The first position at which content that both know may be judged otherwise."""
     return min(
-        [
-            _of_outcomes(old.roster, new.roster, old, verdicts=True),
-            *_of_regimes(old, new, history),
-            *_of_floors(old, new, history),
-        ]
+        [END, *_of_chains(old, new, history), *_of_regimes(old, new, history)],
     )
 
 
-def _of_outcomes(before: Roster, after: Roster, old: Ground, *, verdicts: bool) -> Position:
-    for event in old.membership:
-        was, now = before.outcomes.get(event.digest), after.outcomes.get(event.digest)
-        if was is None or now is None or was == now:
+def _at(lamport: int) -> Position:
+    return Position(lamport, "", b"")
+
+
+def _of_chains(old: Ground, new: Ground, history: History) -> Iterator[Position]:
+    for author, chain in new.chains.items():
+        was = old.chains.get(author, Chain())
+        if was is chain or (was.is_whole and chain.is_whole):
             continue
-        if verdicts or was[1:] != now[1:]:
-            return event.position
-    return END
+        for link in history.author(author):
+            seq = link.author_seq
+            if seq is not None and link.lamport <= old.reach:
+                before, now = was.verdict(seq, link.digest), chain.verdict(seq, link.digest)
+                if before is not now:
+                    yield _at(link.lamport)
 
 
 def _of_regimes(old: Ground, new: Ground, history: History) -> Iterator[Position]:
-    """Content is judged by another roster below each floor."""
-    bounds = sorted({lamport for lamport, _ in (*old.settled, *new.settled)})
+    """Content is judged by another regime below each floor."""
+    floors = [each.floor for each in (*old.regimes, *new.regimes) if each.floor is not None]
     above = -1
-    for upto in (*bounds, _FAR):
-        before, after = _roster_at(old, upto), _roster_at(new, upto)
-        found = _of_outcomes(before, after, old, verdicts=False)
-        if found.lamport <= upto:
-            yield max(found, Position(above + 1, "", b""))
+    for upto in (*sorted({floor.lamport for floor in floors}), _FAR):
+        before, after = regime_at(old, upto), regime_at(new, upto)
+        turned = _of_turns(before, after)
+        if turned.lamport <= upto:
+            yield max(turned, _at(above + 1))
         yield from _of_cutoffs(before, after, history, above, upto)
+        yield from _of_floors(before.floor, after.floor, new, history, above, upto)
         above = upto
 
 
-def _roster_at(on: Ground, upto: int) -> Roster:
-    return next((roster for lamport, roster in on.settled if upto <= lamport), on.roster)
+def _of_turns(before: Regime, after: Regime) -> Position:
+    """The first turn that only one of two regimes takes."""
+    if before.turns is after.turns and before.end == after.end:
+        return END
+    pairs = zip(before.turns[: before.end], after.turns[: after.end], strict=False)
+    for was, now in pairs:
+        if was[0] != now[0] or was[1][1:] != now[1][1:]:
+            return min(was[0], now[0])
+    shorter = min(before.end, after.end)
+    longer = before if before.end > after.end else after
+    return longer.turns[shorter][0] if longer.end > shorter else END
 
 
 def _of_cutoffs(
-    before: Roster, after: Roster, history: History, above: int, upto: int
+    before: Regime, after: Regime, history: History, above: int, upto: int
 ) -> Iterator[Position]:
     for author in sorted(before.cutoffs.keys() | after.cutoffs.keys()):
         was, now = before.cutoffs.get(author), after.cutoffs.get(author)
-        if was == now:
+        if was != now:
+            for link in history.author(author):
+                if above < link.lamport <= upto and _may_differ(was, now, link):
+                    yield _at(link.lamport)
+
+
+def _may_differ(was: Cutoff | None, now: Cutoff | None, link: Link) -> bool:
+    cutoffs = [cutoff for cutoff in (was, now) if cutoff is not None]
+    if link.author_seq is None:
+        # A link has no event id, so within one lamport nobody can tell.
+        return any(link.lamport >= cutoff.position.lamport for cutoff in cutoffs)
+    voids = [cutoff.voids_link(link.author_seq, link.digest) for cutoff in cutoffs]
+    return voids[0] if len(voids) == 1 else voids[0] != voids[1]
+
+
+def _of_floors(
+    was: Floor | None, now: Floor | None, new: Ground, history: History, above: int, upto: int
+) -> Iterator[Position]:
+    if was == now:
+        return
+    floors = [floor for floor in (was, now) if floor is not None]
+    for author, chain in new.chains.items():
+        if all(_covers_whole(floor, author, chain) for floor in floors):
             continue
         for link in history.author(author):
-            if above < link.lamport <= upto and _voids(was, link) != _voids(now, link):
-                yield Position(link.lamport, "", b"")
+            covered = [floor.covers(author, link.author_seq, link.digest) for floor in floors]
+            if above < link.lamport <= upto and not all(covered):
+                yield _at(link.lamport)
 
 
-def _voids(cutoff: Cutoff | None, link: Link) -> bool:
-    if cutoff is None:
-        return False
-    if link.author_seq is None:
-        return link.lamport >= cutoff.position.lamport
-    return cutoff.voids_link(link.author_seq, link.digest)
-
-
-def _of_floors(old: Ground, new: Ground, history: History) -> Iterator[Position]:
-    for floor in new.roster.floors:
-        if floor in old.roster.floors:
-            continue
-        for author, chain in new.chains.items():
-            if chain.seen_seq <= floor.heads.get(author, (0, ""))[0]:
-                continue
-            for link in history.author(author):
-                if (
-                    link.author_seq is not None
-                    and link.lamport <= floor.lamport
-                    and floor.voids_link(author, link.author_seq, link.digest)
-                ):
-                    yield Position(link.lamport, "", b"")
+def _covers_whole(floor: Floor, author: str, chain: Chain) -> bool:
+    last_seq, last_hash = floor.heads.get(author, (0, ""))
+    if chain.seen_seq == last_seq:
+        return chain.fork is None and chain.head_hash == last_hash
+    return chain.seen_seq < last_seq

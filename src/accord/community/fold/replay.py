@@ -1,38 +1,30 @@
 """A state that is kept up with its log, batch by batch; incremental equals full.
 
-New events at the end are simply judged. Anything that changes what was judged before (an event
-that comes late, a gap that closes, an equivocation, a revocation that reaches back, a quarantine
-that ends) rewinds to the last checkpoint before the first place concerned, and judging goes on
-from there.
+New events at the end are simply judged. Anything that changes how content was judged before (an
+event that comes late, a gap that closes, an equivocation, a revocation that reaches back, a
+quarantine that ends) rewinds to the first place concerned, and judging goes on from there: near
+the end by undoing, further back from a copy. Membership is small, and folded anew whenever one of
+its events comes.
 """
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from accord.community.envelope import Event, Position
 from accord.community.errors import Code, CommunityError
-from accord.community.fold.chains import Chain, all_chains, chain_of, reach
+from accord.community.fold.chains import Chain, all_chains, chain_of, reach, within
 from accord.community.fold.content import Content
-from accord.community.fold.folding import Ground, ground, run
+from accord.community.fold.folding import Ground, ground, late, read_ground, run
 from accord.community.fold.grounds import END, first_difference
 from accord.community.fold.history import MEMBERSHIP, History, Link
+from accord.community.fold.past import START, Past
+from accord.community.fold.snapshots import NeedsHistoryError, check_unchanged
 from accord.community.fold.state import State
-from accord.community.fold.verdicts import ACCEPTED, Status, Verdict
+from accord.community.fold.verdicts import ACCEPTED, VERDICTS, Status, Verdict
 
-_START: Final = Position(-1, "", b"")
-_CHECKPOINTS: Final = 16
-_BETWEEN: Final = 1000
-
-
-class NeedsHistoryError(CommunityError):
-    """A snapshot is not enough: something behind it changes what came before it."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            Code.PARTITION, what, mend="fold the log from its beginning, or from a newer snapshot"
-        )
+_FOREIGN: Final = VERDICTS["community.foreign"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +50,14 @@ class Replay:
     def __init__(self, community_id: str) -> None:
         self._community_id = community_id
         self._ground = ground(community_id, {}, 0, [])
-        self._content = Content()
-        self._checkpoints: list[tuple[Position, Content]] = [(_START, Content())]
-        self._since_checkpoint = 0
+        self._past = Past(START, Content())
         self._highest = 0
         self._not_standing: dict[bytes, Verdict] = {}
 
     @property
     def state(self) -> State:
         """What the events come to, as far as they were given."""
-        on = self._ground
-        return State(self._community_id, on.roster, on.chains, self._content)
+        return self._ground.state(self._past.content)
 
     @classmethod
     def resume(cls, state: State, history: History) -> "tuple[Self, Advance]":
@@ -80,21 +69,17 @@ class Replay:
             NeedsHistoryError: What came before the snapshot would be judged otherwise now.
         """
         replay = cls(state.community_id)
-        head = state.content.head or _START
-        replay._ground = ground(
-            state.community_id,
-            all_chains(history.authors()),
-            reach(history.lamports()),
-            list(history.membership()),
-        )
+        on = replay._ground = read_ground(history, state.community_id)
         replay._highest = max(history.lamports(), default=0)
-        _check_unchanged(state, replay._ground, history)
-        replay._content = _kept(state.content)
-        replay._checkpoints = [(head, _kept(state.content))]
+        came_late = check_unchanged(state, on, history)
+        head = state.content.head or START
+        replay._past = Past(head, state.content.copy())
+        replay._past.content.counts[Status.VOID] += came_late
+        replay._past.content.counts[Status.QUARANTINED] = 0
         changed = replay._judge(history.in_order(_or_none(head)), frozenset(), is_rewound=False)
         return replay, Advance(replay.state, changed)
 
-    def advance(self, history: History, new: Sequence[Event]) -> Advance:
+    def advance(self, history: History, new: Iterable[Event]) -> Advance:
         """Take up new events, which the history already has.
 
         Raises:
@@ -102,46 +87,63 @@ class Replay:
                 nothing was taken up.
         """
         unique = {event.digest: event for event in new}
-        fresh = sorted(unique.values(), key=lambda event: event.position)
+        ours = [event for event in unique.values() if event.community_id == self._community_id]
+        fresh = sorted(ours, key=lambda event: event.position)
+        foreign = [(e, _FOREIGN) for e in unique.values() if e.community_id != self._community_id]
         if not fresh:
-            return Advance(self.state, [])
-        on, changed_from = self._renewed(history, fresh)
-        touched = min(fresh[0].position, changed_from)
-        if touched <= self._checkpoints[0][0]:
+            return Advance(self.state, foreign)
+        old = self._ground
+        on = self._renewed(history, fresh)
+        changed_from = END if on.regimes is old.regimes else first_difference(old, on, history)
+        if on.reach > old.reach and self._highest > old.reach:
+            changed_from = min(changed_from, Position(old.reach + 1, "", b""))
+        behind = [event for event in fresh if event.position <= self._past.base]
+        told = [(event, late(on, event)) for event in behind if event.event_type not in MEMBERSHIP]
+        touched = min([changed_from, *(e.position for e in fresh if e.position > self._past.base)])
+        if changed_from <= self._past.base or any(verdict is None for _, verdict in told):
             raise NeedsHistoryError("an event reaches back behind the snapshot")
         self._ground = on
         self._highest = max(self._highest, fresh[-1].lamport)
-        if changed_from == END and touched > (self._content.head or _START):
-            changed = self._judge(fresh, unique.keys(), is_rewound=False)
-        else:
-            after = self._rewind(touched)
-            changed = self._judge(history.in_order(after), unique.keys(), is_rewound=True)
+        changed = foreign + self._membership_changes(old, unique.keys())
+        changed += [(event, verdict) for event, verdict in told if verdict is not None]
+        for event, verdict in told:
+            assert verdict is not None
+            self._not_standing[event.digest] = verdict
+        if told:
+            self._past.add(verdict.status for _, verdict in told if verdict is not None)
+        if touched > (self._past.content.head or START):
+            ahead = fresh[len(behind) :]
+            changed += self._judge(ahead, unique.keys(), is_rewound=False)
+        elif touched != END:
+            after = self._past.rewind(touched)
+            changed += self._judge(history.in_order(after), unique.keys(), is_rewound=True)
+        changed.sort(key=lambda each: each[0].position)
         return Advance(self.state, changed)
 
-    def _renewed(self, history: History, fresh: Sequence[Event]) -> tuple[Ground, Position]:
-        """The ground with new events, and the first position at which it changes the past."""
+    def _renewed(self, history: History, fresh: Sequence[Event]) -> Ground:
+        """The ground with new events."""
         old = self._ground
-        chains, changed_from = self._chains(history, fresh)
         reached = self._reach(history, fresh)
-        if reached > old.reach and self._highest > old.reach:
-            changed_from = min(changed_from, Position(old.reach + 1, "", b""))
+        chains, is_simple = self._chains(history, fresh, reached)
+        added = [event for event in fresh if event.event_type in MEMBERSHIP]
+        if is_simple and not added:
+            return replace(old, chains=chains, reach=reached)
         membership = list(old.membership)
-        for event in fresh:
-            if event.event_type in MEMBERSHIP:
-                insort(membership, event, key=lambda each: each.position)
-        if len(membership) == len(old.membership) and changed_from == END:
-            same = old.community_id, chains, reached, old.membership, old.roster, old.settled
-            return Ground(*same), END
-        on = ground(self._community_id, chains, reached, membership)
-        return on, min(changed_from, first_difference(old, on, history))
+        for event in added:
+            insort(membership, event, key=lambda each: each.position)
+        return ground(self._community_id, chains, reached, membership)
 
     def _chains(
-        self, history: History, fresh: Sequence[Event]
-    ) -> tuple[dict[str, Chain], Position]:
-        chains = dict(self._ground.chains)
+        self, history: History, fresh: Sequence[Event], reached: int
+    ) -> tuple[dict[str, Chain], bool]:
+        """The chains, and whether all that is new merely follows what was there."""
+        old = self._ground
+        if reached > old.reach and self._highest > old.reach:
+            return all_chains(history.authors(), reached), False
+        chains = dict(old.chains)
         tangled = set()
         for event in fresh:
-            if event.author_seq is None or event.author in tangled:
+            if event.author_seq is None or event.lamport > reached or event.author in tangled:
                 continue
             link = Link(event.author, event.author_seq, event.digest, event.prev, event.lamport)
             longer = chains.get(event.author, Chain()).followed_by(link)
@@ -149,18 +151,9 @@ class Replay:
                 tangled.add(event.author)
             else:
                 chains[event.author] = longer
-        changed_from = END
         for author in sorted(tangled):
-            links = list(history.author(author))
-            was = self._ground.chains.get(author, Chain())
-            now = chains[author] = chain_of(links)
-            for link in links:
-                seq = link.author_seq
-                if seq is not None and was.verdict(seq, link.digest) is not now.verdict(
-                    seq, link.digest
-                ):
-                    changed_from = min(changed_from, Position(link.lamport, "", b""))
-        return chains, changed_from
+            chains[author] = chain_of(within(history.author(author), reached))
+        return chains, not tangled
 
     def _reach(self, history: History, fresh: Sequence[Event]) -> int:
         reached = reach((event.lamport for event in fresh), self._ground.reach)
@@ -169,22 +162,35 @@ class Replay:
             reached = reach(history.lamports())
         return reached
 
-    def _rewind(self, touched: Position) -> Position | None:
-        while self._checkpoints[-1][0] >= touched:
-            self._checkpoints.pop()
-        position, content = self._checkpoints[-1]
-        self._content = content.copy()
-        self._since_checkpoint = 0
-        return _or_none(position)
+    def _membership_changes(
+        self, old: Ground, fresh: Iterable[bytes]
+    ) -> list[tuple[Event, Verdict]]:
+        new, was, now = frozenset(fresh), old.roster.outcomes, self._ground.roster.outcomes
+        if was is now:
+            return []
+        return [
+            (event, now[event.digest].verdict)
+            for event in self._ground.membership
+            if event.digest in now
+            and (
+                event.digest in new
+                or event.digest not in was
+                or was[event.digest].verdict is not now[event.digest].verdict
+            )
+        ]
 
     def _judge(
         self, events: Iterable[Event], fresh: Iterable[bytes], *, is_rewound: bool
     ) -> list[tuple[Event, Verdict]]:
         changed: list[tuple[Event, Verdict]] = []
-        others = self._not_standing
+        others, outcomes = self._not_standing, self._ground.roster.outcomes
         new = frozenset(fresh)
+        past = self._past
 
         def note(event: Event, verdict: Verdict) -> None:
+            past.note(event, verdict.status)
+            if event.digest in outcomes:
+                return
             before = others.get(event.digest, ACCEPTED)
             if not is_rewound or before is not verdict or event.digest in new:
                 changed.append((event, verdict))
@@ -192,48 +198,14 @@ class Replay:
                 others[event.digest] = verdict
             elif before is not ACCEPTED:
                 del others[event.digest]
-            self._since_checkpoint += 1
 
-        run(self._ground, self._content, events, note, self._content.head)
-        self._remember()
+        run(self._ground, past.content, events, note, past.content.head)
+        past.settle()
         return changed
-
-    def _remember(self) -> None:
-        """Keep a copy now and then: often near the end, seldom far behind it."""
-        total = sum(self._content.counts.values())
-        if self._since_checkpoint < _BETWEEN + total // 50 or self._content.head is None:
-            return
-        self._since_checkpoint = 0
-        self._checkpoints.append((self._content.head, _kept(self._content)))
-        if len(self._checkpoints) > _CHECKPOINTS:
-            # Every second one of the older half goes; the first, where all begins, stays.
-            half = _CHECKPOINTS // 2
-            self._checkpoints = self._checkpoints[:half:2] + self._checkpoints[half:]
-
-
-def _check_unchanged(state: State, on: Ground, history: History) -> None:
-    """Make sure that a snapshot's content would be judged now as it was."""
-    head = state.content.head or _START
-    counts = state.content.counts
-    covered = sum(lamport <= head.lamport for lamport in history.lamports())
-    if covered != sum(counts.values()) - counts[Status.QUARANTINED]:
-        raise NeedsHistoryError("the log has other events than the snapshot up to its head")
-    for author, chain in state.chains.items():
-        now = on.chains.get(author, Chain())
-        if (now.fork, now.cut) != (chain.fork, chain.cut) or now.head_seq < chain.head_seq:
-            raise NeedsHistoryError(f"the chain of {author} is another than in the snapshot")
-    below = [event for event in on.membership if event.position <= head]
-    then = ground(on.community_id, on.chains, on.reach, below)
-    if first_difference(then, on, history) <= head:
-        raise NeedsHistoryError("what came behind the snapshot changes what came before it")
-
-
-def _kept(content: Content) -> Content:
-    """A copy to begin from again; what is quarantined lies behind it and is counted anew."""
-    copy = content.copy()
-    copy.counts[Status.QUARANTINED] = 0
-    return copy
 
 
 def _or_none(position: Position) -> Position | None:
-    return None if position == _START else position
+    return None if position == START else position
+
+
+__all__ = ["Advance", "Iterator", "NeedsHistoryError", "Replay"]

@@ -54,6 +54,8 @@ class Roster:
         revoked: Of those whose revocation the pass has reached.
         floors: The retention floors, in order.
         outcomes: What each event came to, by digest.
+        known: The revocations that count from the start.
+        unweighed: Those that reach back and are too many.
         holding: The revocations that hold by themselves.
         seniority: Of each of those, where its earliest signer was admitted, and its id.
     """
@@ -79,8 +81,8 @@ class Roster:
         self.seniority: dict[bytes, tuple[Position, str]] = {}
         self._chains = chains
         self._unchained_from: int | None = None
-        self._unweighed = unweighed
-        self._known = frozenset(event.digest for event in known)
+        self.unweighed = unweighed
+        self.known = frozenset(event.digest for event in known)
         for event in known:
             self._cut(event)
 
@@ -104,7 +106,7 @@ class Roster:
             outcome = self._judge(event)._replace(verdict=verdict)
         else:
             outcome = Outcome(verdict)
-        if event.digest in self._known:
+        if event.digest in self.known:
             outcome = self._uphold(event, outcome)
         self.outcomes[event.digest] = outcome
 
@@ -218,7 +220,7 @@ class Roster:
 
     def _revoked(self, event: Event) -> Outcome:
         target = event.data["target_node_id"]
-        if event.digest in self._unweighed:
+        if event.digest in self.unweighed:
             return _refused("membership.reach")
         if target not in self.members and target not in self.revoked:
             return _refused("membership.target")

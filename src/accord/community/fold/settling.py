@@ -1,8 +1,8 @@
 """Stage (b), whole: the membership fold, settled also where revocations reach back.
 
-Most revocations and floors end what their targets say from now on, and one pass in order judges
-them in place. One that voids a membership event *before* its own position changes the ground that
-it stands on itself, and others too. These are decided first, one at a time, and never taken back:
+Most revocations end what their targets say from now on, and one pass in order judges them in
+place. One that voids a membership event *before* its own position changes the ground that it stands
+on itself, and others too. These are decided first, one at a time, and never taken back:
 
 - It *holds* beside what is known already when, with its own cutoff known from the start too, it
   has its signers at its position and its own event is not void.
@@ -10,123 +10,152 @@ it stands on itself, and others too. These are decided first, one at a time, and
 - Of those that hold, the first in order is taken that nobody excludes one-sidedly; where two
   exclude each other, the junior gives way: the side whose earliest-admitted signer came later,
   then the greater event id. In a ring of exclusions the most senior is taken.
+
+A revocation in place takes part where its target has signed one that reaches back.
+
+Each question costs a pass, so only so many are asked. Revocations that nobody could ever have been
+trusted to make are left aside; of the others that reach back, each author has its first four, and
+all together sixteen, those of the authors who could have been admitted earliest. Of those that
+hold at a time, the first eight are weighed against each other.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from accord.community.envelope import Event, Position
+from accord.community.envelope.names import Level
 from accord.community.fold.chains import Chain
-from accord.community.fold.roster import (
-    FLOORED,
-    REVOKED,
-    Known,
-    Roster,
-    cutoff_of,
-    floor_of,
-    signers,
-)
+from accord.community.fold.conceivable import Conceivable
+from accord.community.fold.roster import REVOKED, Roster, is_known
+from accord.community.fold.standing import cutoff_of, signers
 
-MAX_RIVALS: Final = 32
+OF_AUTHOR: Final = 4
+"""How many revocations that reach back are weighed of one author."""
+
+OF_ALL: Final = 16
+"""How many are weighed of all."""
+
+RIVALS: Final = 8
 """How many that hold are weighed against each other at a time, the first ones in order."""
 
+_Known = tuple[Event, ...]
 
-def settle(events: Sequence[Event], chains: dict[str, Chain], community_id: str) -> Roster:
+
+def settle(events: Sequence[Event], chains: Mapping[str, Chain], community_id: str) -> Roster:
     """Fold the membership events, which come in total order."""
     return _Settling(events, chains, community_id).settled()
 
 
 class _Settling:
     def __init__(
-        self, events: Sequence[Event], chains: dict[str, Chain], community_id: str
+        self, events: Sequence[Event], chains: Mapping[str, Chain], community_id: str
     ) -> None:
         self._events = events
         self._chains = chains
         self._community_id = community_id
-        self._reaching = _reaching(events)
-        reaching = {event.digest for event in self._reaching}
-        self._in_place = [
-            event
-            for event in events
-            if event.event_type == REVOKED and event.digest not in reaching
-        ]
+        self._in_place, reaching = _sorted_out(events)
+        self._reaching, unweighed = _weighed(reaching, events, community_id)
+        self._unweighed = frozenset(event.digest for event in unweighed)
         self._worlds: dict[frozenset[bytes], Roster] = {}
 
     def settled(self) -> Roster:
-        known = Known()
+        known: _Known = ()
         while (chosen := self._next(known)) is not None:
-            known = _with(known, chosen)
-            self._worlds.clear()
+            known = (*known, chosen)
+            taken = _names(known)
+            self._worlds = {key: each for key, each in self._worlds.items() if taken <= key}
         return self._world(known)
 
-    def _next(self, known: Known) -> Event | None:
-        reaching = self._holding(self._reaching, known)
+    def _next(self, known: _Known) -> Event | None:
+        reaching = [event for event in self._reaching if event not in known]
+        reaching = [event for event in reaching if self._holds(event, known)][:RIVALS]
         if not reaching:
             return None
-        at_risk = {signer for event in reaching for signer in signers(event)}
-        rivals = [event for event in self._in_place if event.data["target_node_id"] in at_risk]
-        candidates = sorted(
-            reaching + self._holding(rivals, known), key=lambda event: event.position
-        )
+        candidates = sorted(reaching + self._rivals(reaching, known), key=_position)
         for event in candidates:
             if not any(self._gives_way(event, other, known) for other in candidates):
                 return event
         return min(candidates, key=lambda event: self._seniority(event, known))
 
-    def _holding(self, events: Iterable[Event], known: Known) -> list[Event]:
-        found = []
-        for event in events:
-            if event.digest not in known.digests() and self._holds(event, known):
-                found.append(event)
-                if len(found) == MAX_RIVALS:
-                    break
-        return found
+    def _rivals(self, reaching: Sequence[Event], known: _Known) -> list[Event]:
+        at_risk = {signer for event in reaching for signer in signers(event)}
+        # One in place voids nothing before it, so it holds with its cutoff as without.
+        holding = self._world(known).holding
+        found = (
+            event
+            for event in self._in_place
+            if event.data["target_node_id"] in at_risk
+            and event.digest in holding
+            and event not in known
+        )
+        return [event for event, _ in zip(found, range(RIVALS), strict=False)]
 
-    def _gives_way(self, event: Event, other: Event, known: Known) -> bool:
-        if event is other or self._holds(event, _with(known, other)):
+    def _gives_way(self, event: Event, other: Event, known: _Known) -> bool:
+        if event is other or self._holds(event, (*known, other)):
             return False
-        is_mutual = not self._holds(other, _with(known, event))
+        is_mutual = not self._holds(other, (*known, event))
         return not is_mutual or self._seniority(other, known) < self._seniority(event, known)
 
-    def _holds(self, event: Event, known: Known) -> bool:
+    def _holds(self, event: Event, known: _Known) -> bool:
         """Whether an event holds by itself beside what is known and its own cutoff."""
-        return event.digest in self._world(_with(known, event)).holding
+        return event.digest in self._world((*known, event)).holding
 
-    def _seniority(self, event: Event, known: Known) -> tuple[Position, str]:
-        world = self._world(_with(known, event))
-        return world.seniority.get(event.digest, (event.position, event.event_id))
+    def _seniority(self, event: Event, known: _Known) -> tuple[Position, str]:
+        return self._world((*known, event)).seniority[event.digest]
 
-    def _world(self, known: Known) -> Roster:
-        key = known.digests()
+    def _world(self, known: _Known) -> Roster:
+        key = _names(known)
         world = self._worlds.get(key)
         if world is None:
-            world = self._worlds[key] = Roster(self._community_id, self._chains, known)
+            world = Roster(self._community_id, self._chains, known, self._unweighed)
+            self._worlds[key] = world
             for event in self._events:
                 world.take(event)
         return world
 
 
-def _with(known: Known, event: Event) -> Known:
-    if event.digest in known.digests():
-        return known
-    if event.event_type == FLOORED:
-        return Known(known.revocations, (*known.floors, event))
-    return Known((*known.revocations, event), known.floors)
+def _names(known: _Known) -> frozenset[bytes]:
+    return frozenset(event.digest for event in known)
 
 
-def _reaching(events: Sequence[Event]) -> list[Event]:
-    """The revocations and floors that would void a membership event before them."""
-    by_author: dict[str, list[Event]] = {}
-    found = []
-    for number, event in enumerate(events):
-        if event.event_type == REVOKED:
-            cutoff = cutoff_of(event)
-            earlier = by_author.get(event.data["target_node_id"], ())
-            if any(cutoff.voids(each) for each in earlier):
-                found.append(event)
-        elif event.event_type == FLOORED:
-            floor = floor_of(event)
-            if any(floor.voids(each) for each in events[:number]):
-                found.append(event)
-        by_author.setdefault(event.author, []).append(event)
-    return found
+def _position(event: Event) -> Position:
+    return event.position
+
+
+def _sorted_out(events: Sequence[Event]) -> tuple[list[Event], list[Event]]:
+    """The revocations in place, and those that would void a membership event before them."""
+    last_seq: dict[str, int] = {}
+    numbered: dict[tuple[str, int], set[str]] = {}
+    in_place: list[Event] = []
+    reaching: list[Event] = []
+    for event in events:
+        if event.event_type == REVOKED and is_known(event):
+            target, cutoff = event.data["target_node_id"], cutoff_of(event)
+            others = numbered.get((target, cutoff.last_seq), set()) - {cutoff.last_hash}
+            is_reaching = last_seq.get(target, 0) > cutoff.last_seq or others
+            (reaching if is_reaching else in_place).append(event)
+        if event.author_seq is not None:
+            seq = event.author_seq
+            last_seq[event.author] = max(last_seq.get(event.author, 0), seq)
+            numbered.setdefault((event.author, seq), set()).add(event.hash)
+    return in_place, reaching
+
+
+def _weighed(
+    reaching: Sequence[Event], events: Sequence[Event], community_id: str
+) -> tuple[list[Event], list[Event]]:
+    """Those that are weighed, in order, and the rest."""
+    if not reaching:
+        return [], []
+    able = Conceivable(events, community_id)
+    admissible = [event for event in reaching if able.could_revoke(event)]
+    chosen: list[Event] = []
+    of_author: Counter[str] = Counter()
+    for event in sorted(admissible, key=lambda event: (able.since[event.author], event.position)):
+        if of_author[event.author] < OF_AUTHOR and len(chosen) < OF_ALL:
+            of_author[event.author] += 1
+            chosen.append(event)
+    names = {event.digest for event in chosen}
+    rest = [event for event in reaching if event.digest not in names]
+    return sorted(chosen, key=_position), rest

@@ -59,7 +59,7 @@ class Cutoff(NamedTuple):
 
     def also(self, other: "Cutoff") -> "Cutoff":
         """Both cutoffs in one."""
-        least = min(self, other, key=lambda each: (each.last_seq, each.position))
+        least = min(self, other, key=lambda each: (each.last_seq, each.last_hash or ""))
         first = min(self, other, key=lambda each: each.position)
         return Cutoff(least.last_seq, least.last_hash, first.position, first.revoked_at)
 

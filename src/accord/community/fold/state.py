@@ -6,7 +6,7 @@ events' own words, arrays in the order of their keys, no clock. Two nodes with t
 the same bytes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,8 @@ from accord.community.envelope.names import Level
 from accord.community.errors import Code, CommunityError
 from accord.community.fold.chains import Chain
 from accord.community.fold.content import Content, Document, Manifest, Message, Post
-from accord.community.fold.roster import Cutoff, Floor, Invite, Known, Member, Roster
+from accord.community.fold.roster import Roster
+from accord.community.fold.standing import Cutoff, Floor, Invite, Member
 from accord.community.fold.verdicts import VERDICTS, Status
 from accord.kernel import canonical
 
@@ -28,12 +29,13 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What all the events of a log come to."""
+    """What all the events of a log come to; `membership_counts` are its events by status."""
 
     community_id: str
     roster: Roster
     chains: Mapping[str, Chain]
     content: Content
+    membership_counts: Mapping[Status, int]
 
     @property
     def lamport(self) -> int:
@@ -48,7 +50,7 @@ class State:
 
 def empty(community_id: str) -> State:
     """The state before the first event."""
-    return State(community_id, Roster(community_id, {}, Known()), {}, Content())
+    return State(community_id, Roster(community_id, {}), {}, Content(), dict.fromkeys(Status, 0))
 
 
 def state_bytes(state: State) -> bytes:
@@ -66,11 +68,18 @@ def state_object(state: State) -> JsonObject:
         "created_at": roster.created_at,
         "policy": None if roster.policy is None else dict(roster.policy),
         "head": None if content.head is None else _position(content.head),
-        "counts": {status.value: count for status, count in content.counts.items()},
+        "counts": {
+            "membership": _counts(state.membership_counts),
+            "content": _counts(content.counts),
+        },
         "members": [_member(*each) for each in sorted(roster.members.items())],
         "revoked": [_cutoff(*each) for each in sorted(roster.revoked.items())],
-        "invites": [_invite(*each) for each in sorted(roster.invites.items())],
-        "floors": [_floor(each) for each in sorted(roster.floors)],
+        "invites": [
+            _invite(name, invite)
+            for name, invites in sorted(roster.invites.items())
+            for invite in sorted(invites)
+        ],
+        "floors": [_floor(each) for each in roster.floors],
         "authors": [_chain(*each) for each in sorted(state.chains.items())],
         "manifests": [_manifest(*each) for each in sorted(content.manifests.items())],
         "market": [
@@ -112,7 +121,7 @@ def state_from(raw: bytes) -> State:
 
 
 def _state(payload: JsonObject) -> State:
-    roster = Roster(payload["community_id"], {}, Known())
+    roster = Roster(payload["community_id"], {})
     roster.name, roster.created_at = payload["name"], payload["created_at"]
     roster.policy = payload["policy"]
     roster.members = {
@@ -131,16 +140,16 @@ def _state(payload: JsonObject) -> State:
         for each in payload["revoked"]
     }
     roster.cutoffs = dict(roster.revoked)
-    roster.invites = {
-        (each["event_id"], each["invitee"]): Invite(
+    for each in payload["invites"]:
+        name = each["event_id"], each["invitee"]
+        invite = Invite(
             each["inviter"],
             Level.parse(each["level"]),
             each["expires_at"],
             each["lamport"],
             each["redeemed"],
         )
-        for each in payload["invites"]
-    }
+        roster.invites[name] = (*roster.invites.get(name, ()), invite)
     roster.floors = [
         Floor(
             each["lamport"],
@@ -151,13 +160,14 @@ def _state(payload: JsonObject) -> State:
         for each in payload["floors"]
     ]
     chains = {each["author"]: _chain_from(each) for each in payload["authors"]}
-    return State(payload["community_id"], roster, chains, _content(payload))
+    counts = _counts_from(payload["counts"]["membership"])
+    return State(payload["community_id"], roster, chains, _content(payload), counts)
 
 
 def _content(payload: JsonObject) -> Content:
     content = Content()
     content.head = None if payload["head"] is None else _position_from(payload["head"])
-    content.counts = {status: payload["counts"][status.value] for status in Status}
+    content.counts = _counts_from(payload["counts"]["content"])
     for each in payload["manifests"]:
         content.manifests[each["node_id"]] = Manifest(
             each["display_name"],
@@ -174,11 +184,11 @@ def _content(payload: JsonObject) -> Content:
             each["client_id"],
             each["lamport"],
             each["created_at"],
-            {name: _fields[1](name, value) for name, value in each["fields"].items()},
+            {name: _degrees_from_text(name, value) for name, value in each["fields"].items()},
             each["ended"],
         )
         content.posts[each["event_id"]] = (*content.posts.get(each["event_id"], ()), post)
-        content.clients.add(("post", post.author, post.client_id))
+        content.clients["post", post.author, post.client_id] = True
     for each in payload["chat"]:
         message = Message(
             each["author"],
@@ -193,7 +203,7 @@ def _content(payload: JsonObject) -> Content:
         )
         same = content.messages.get(each["event_id"], ())
         content.messages[each["event_id"]] = (*same, message)
-        content.clients.add(("chat", message.author, message.client_id))
+        content.clients["chat", message.author, message.client_id] = True
     for each in payload["files"]:
         content.files[each["cid"], each["holder"]] = each["size_bytes"]
     for each in payload["corpora"]:
@@ -201,6 +211,14 @@ def _content(payload: JsonObject) -> Content:
             each["ingester"], each["lamport"], each["title"], each["language"], each["chunks"]
         )
     return content
+
+
+def _counts(counts: Mapping[Status, int]) -> JsonObject:
+    return {status.value: counts[status] for status in Status}
+
+
+def _counts_from(payload: JsonObject) -> dict[Status, int]:
+    return {status: payload[status.value] for status in Status}
 
 
 def _position(position: Position) -> JsonObject:
@@ -316,7 +334,7 @@ def _post(event_id: str, post: Post) -> JsonObject:
         "client_id": post.client_id,
         "lamport": post.lamport,
         "created_at": post.created_at,
-        "fields": {name: _fields[0](name, value) for name, value in post.fields.items()},
+        "fields": {name: _degrees_to_text(name, value) for name, value in post.fields.items()},
         "ended": post.ended,
     }
 
@@ -365,9 +383,3 @@ def _degrees_from_text(name: str, value: Any) -> Any:
         each: text if each == "label" else canonical.decode(text.encode())
         for each, text in value.items()
     }
-
-
-_fields: Final[tuple[Callable[[str, Any], Any], Callable[[str, Any], Any]]] = (
-    _degrees_to_text,
-    _degrees_from_text,
-)

@@ -5,11 +5,11 @@ each part does is its own; nothing here knows SQL, signatures or the rules of th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
@@ -24,7 +24,6 @@ from accord.community.log.marker import Marker
 from accord.community.log.provers import Provers
 from accord.community.log.proving import Outcome, prove_each
 from accord.community.log.rows import Proven
-from accord.community.log.stubs import Stub
 from accord.community.log.writing import Writing
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
@@ -32,7 +31,6 @@ from accord.kernel.ulid import UlidSource
 from accord.storage import Store
 
 T = TypeVar("T")
-Fetch: TypeAlias = Callable[[Sequence[Position]], Iterator[bytes | Stub | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +132,6 @@ class Log:
             )
         author = await self._author(key or self.key)
         return await self._writing.append(author, event_type, data)
-
-    async def positions(self, build: Callable[[Iterator[Position]], T]) -> T:
-        """Build something, such as an index, from the place of every event and stub in order."""
-        return await self.store.read(lambda c: build(rows.positions(c, self.number)))
-
-    async def fetching(self, work: Callable[[Fetch], T]) -> T:
-        """Run something, such as a turn of reconciliation, that reads events as it needs them.
-
-        It is given a function from places to what is there, in their order: raw events, stubs of
-        pruned ones, None for what is not here.
-        """
-        return await self.store.read(
-            lambda c: work(lambda positions: rows.held(c, self.number, positions))
-        )
 
     def subscribe(self, listener: Callable[[News], None]) -> Callable[[], None]:
         """Call a function after every batch, on the event loop; returns what ends it."""

@@ -4,14 +4,23 @@ Owns the choice of where to begin and the size of a step; memory is bounded by t
 page. Works on a read connection that it is given, and writes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from sqlalchemy import Connection
 
 from accord.community.envelope import Event, Position
-from accord.community.fold import ACCEPTED, NeedsHistoryError, Replay, State, Verdict, state_from
+from accord.community.fold import (
+    ACCEPTED,
+    Advance,
+    NeedsHistoryError,
+    Replay,
+    State,
+    Verdict,
+    state_from,
+)
 from accord.community.log import keeping
 from accord.community.log.history import Heads, StoreHistory
 from accord.community.log.keeping import Kept
@@ -57,18 +66,20 @@ def replayed(
     """
     kept = keeping.every(connection, number) if begin_with is None else begin_with
     for snapshot in kept:
-        if upto is not None and snapshot.lamport > upto:
-            continue
-        state = state_from(snapshot.state)
-        before = StoreHistory(connection, number, upto=snapshot.lamport, heads=heads)
-        try:
-            replay, _ = Replay.resume(state, before)
-            return _follow(connection, number, replay, state.content.head, upto, heads)
-        except NeedsHistoryError:
-            continue
+        if upto is None or snapshot.lamport <= upto:
+            state = state_from(snapshot.state)
+            log = partial(StoreHistory, connection, number, heads=heads)
+            try:
+                if snapshot.is_base:
+                    return _from_base(state, log(upto=upto))
+                replay, _ = Replay.resume(state, log(upto=snapshot.lamport))
+                return _follow(replay, state.content.head, log, upto)
+            except NeedsHistoryError:
+                continue
     if keeping.base(connection, number) is not None:
         return None
-    return _follow(connection, number, Replay(community_id), None, upto, heads)
+    whole = partial(StoreHistory, connection, number, heads=heads)
+    return _follow(Replay(community_id), None, whole, upto)
 
 
 def state_at(
@@ -90,21 +101,30 @@ def judgement(event: Event, verdict: Verdict) -> Judgement:
 
 
 def _follow(
-    connection: Connection,
-    number: int,
-    replay: Replay,
-    after: Position | None,
-    upto: int | None,
-    heads: Heads | None,
+    replay: Replay, after: Position | None, log: Callable[..., StoreHistory], upto: int | None
 ) -> Replayed:
     fallen: dict[bytes, Judgement] = {}
-    tail = StoreHistory(connection, number, upto=upto, heads=heads).in_order(after)
+    tail = log(upto=upto).in_order(after)
     while page := list(islice(tail, PAGE)):
         # Only what the replay has been given so far, or it would look ahead at every page.
-        so_far = StoreHistory(connection, number, upto=page[-1].lamport, heads=heads)
-        for event, verdict in replay.advance(so_far, page).changed:
-            if verdict is ACCEPTED:
-                fallen.pop(event.digest, None)
-            else:
-                fallen[event.digest] = judgement(event, verdict)
+        so_far = log(upto=page[-1].lamport)
+        _note(fallen, replay.advance(so_far, page))
     return Replayed(replay, after, fallen)
+
+
+def _from_base(state: State, history: StoreHistory) -> Replayed:
+    """Resume behind what is pruned, in one step: only from the whole log is it known what came
+    too late for a place that is closed.
+    """
+    replay, advance = Replay.resume(state, history)
+    fallen: dict[bytes, Judgement] = {}
+    _note(fallen, advance)
+    return Replayed(replay, state.content.head, fallen)
+
+
+def _note(fallen: dict[bytes, Judgement], advance: Advance) -> None:
+    for event, verdict in advance.changed:
+        if verdict is ACCEPTED:
+            fallen.pop(event.digest, None)
+        else:
+            fallen[event.digest] = judgement(event, verdict)

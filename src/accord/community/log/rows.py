@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from sqlalchemy import (
     Connection,
-    Row,
     Select,
     bindparam,
     delete,
@@ -24,7 +23,6 @@ from sqlalchemy import (
 from sqlalchemy import update as sql_update
 
 from accord.community.envelope import KINDS, Event, Position, stored
-from accord.community.log.stubs import Stub
 from accord.community.log.tables import STREAM, communities, events
 from accord.storage import Record, journal
 
@@ -179,34 +177,6 @@ def present(connection: Connection, number: int, positions: Sequence[Position]) 
     return found
 
 
-def held(
-    connection: Connection, number: int, positions: Sequence[Position]
-) -> Iterator[bytes | Stub | None]:
-    """What the log has at these places, in their order: raw events, stubs of pruned ones, None."""
-    for part in slices(positions):
-        query = select(events).where(events.c.community == number, tuple_(*_PLACE).in_(part))
-        found = {row.digest: row for row in connection.execute(query)}
-        for position in part:
-            row = found.get(position[2])
-            yield None if row is None else _held(row)
-
-
-def _held(row: Row[Any]) -> bytes | Stub:
-    if row.body is not None:
-        return bytes(row.body.encode())
-    return Stub(
-        row.lamport,
-        row.event_id,
-        "blake3:" + row.digest.hex(),
-        row.author,
-        row.author_seq,
-        row.prev,
-        row.event_type,
-        row.status,
-        row.rule,
-    )
-
-
 def slices(positions: Sequence[Position]) -> Iterator[Sequence[Position]]:
     """Positions in portions that fit into one statement."""
     for start in range(0, len(positions), _LOOKUP):
@@ -242,12 +212,6 @@ def fallen(connection: Connection, number: int, since: Position | None) -> Itera
 def last_arrival(connection: Connection, number: int) -> int:
     """The number of the event that came last; 0 in an empty log."""
     return connection.execute(_ARRIVED, {"of": number}).scalar_one() or 0
-
-
-def positions(connection: Connection, number: int) -> Iterator[Position]:
-    """The place of every event and stub, in total order."""
-    query = in_order(select(*_PLACE).where(events.c.community == number))
-    return (Position(*row) for row in rows(connection, query))
 
 
 def whole(number: int) -> Select[Any]:

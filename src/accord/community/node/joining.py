@@ -6,17 +6,15 @@ is in the way of trying again.
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any, Final
 
+from accord.community.envelope import kinds
 from accord.community.envelope.invites import Invite
 from accord.community.errors import Code, CommunityError
 from accord.community.fold import views
-from accord.community.identity import create_root
 from accord.community.node.dialing import Dialler
 from accord.community.node.hosted import Hosted
 from accord.community.sync import meet
-from accord.kernel.signing import SigningKey
 
 POLICY: Final[Mapping[str, Any]] = {
     "min_signatures_to_invite": 1,
@@ -31,24 +29,15 @@ POLICY: Final[Mapping[str, Any]] = {
 """The policy of a community that is founded without saying otherwise."""
 
 
-def new_root(home: Path) -> SigningKey:
-    """The root key of a community to be founded."""
-    return create_root(home)
-
-
-async def found(
-    hosted: Hosted, root: SigningKey, founder: str, name: str, policy: Mapping[str, Any]
-) -> None:
-    """Write the founding event.
+def founding(founder: str, name: str, policy: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of a founding event.
 
     Raises:
         CommunityError: Name or policy are not what they must be: `bad_request`.
     """
-    await hosted.log.append(
-        "community.created",
-        {"name": name, "founder_node_id": founder, "policy": {**POLICY, **policy}},
-        key=root,
-    )
+    data = {"name": name, "founder_node_id": founder, "policy": {**POLICY, **policy}}
+    kinds.check("community.created", kinds.version("community.created"), data)
+    return data
 
 
 async def redeem(

@@ -6,12 +6,14 @@ runs.
 """
 
 import asyncio
+import ipaddress
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import structlog
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
@@ -19,7 +21,7 @@ from accord.community.bus import BUS_STORE, Bus, open_ledger, public_routes
 from accord.community.discovery import Announcement, Endpoint, LocalNetwork, PeerBook
 from accord.community.envelope.invites import Invite
 from accord.community.errors import Code, CommunityError
-from accord.community.identity import community_folder
+from accord.community.identity import community_folder, create_root
 from accord.community.log import SCHEMA, open_log
 from accord.community.log.holding import known
 from accord.community.node import joining
@@ -29,10 +31,13 @@ from accord.community.node.hosted import Hosted
 from accord.community.node.presence import Presence
 from accord.community.node.rounds import Rounds
 from accord.community.node.settings import NodeSettings
+from accord.community.node.working import Working
 from accord.community.sync import Holdings, sync_routes
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.storage import Store, open_store
+
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class Node:
@@ -44,6 +49,7 @@ class Node:
         communities: Those it is in, by id.
         book: Whom it has met.
         dialler: Reaches others as this node.
+        working: Long work that its owner has asked for.
         presence: What it says of itself.
     """
 
@@ -77,10 +83,13 @@ class Node:
             dialler=self.dialler,
             presence=self.presence,
             topics=bus.topics,
+            log_manifest=self._log_manifest,
             settings=settings,
             clock=clock,
             chance=chance,
         )
+        self.working = Working(self)
+        opened.push_async_callback(self.working.close)
         self._hosting = asyncio.Lock()
         self._ready = False
 
@@ -109,7 +118,7 @@ class Node:
         async with AsyncExitStack() as running:
             if self._settings.discovery and endpoints:
                 await self._announce(endpoints, running)
-            for hosted in self.communities.values():
+            for hosted in tuple(self.communities.values()):
                 await self._log_manifest(hosted)
             self._ready = True
             try:
@@ -151,9 +160,10 @@ class Node:
 
     async def found(self, name: str, policy: Mapping[str, Any]) -> Mapping[str, Any]:
         """Found a community, with this node as its first anchor."""
-        root = await asyncio.to_thread(joining.new_root, self._home)
+        data = joining.founding(self.key.id, name, policy)
+        root = await asyncio.to_thread(create_root, self._home)
         hosted = await self.host(root.id)
-        await joining.found(hosted, root, self.key.id, name, policy)
+        await hosted.log.append("community.created", data, key=root)
         await self._log_manifest(hosted)
         return self._describe(hosted)
 
@@ -178,7 +188,7 @@ class Node:
         return {
             "node_id": self.key.id,
             "endpoints": [endpoint.url for endpoint in self.presence.endpoints],
-            "communities": [self._describe(each) for each in self.communities.values()],
+            "communities": [self._describe(each) for each in self._founded()],
         }
 
     async def peers(self, community_id: str) -> Mapping[str, Any]:
@@ -223,8 +233,12 @@ class Node:
 
     def _asked(self, community_id: str | None) -> Hosted | None:
         if community_id is None:
-            return next(iter(self.communities.values()), None)
+            return next(iter(self._founded()), None)
         return self.communities.get(community_id)
+
+    def _founded(self) -> list[Hosted]:
+        """The communities whose log has begun; a join that failed may leave others."""
+        return [each for each in self.communities.values() if each.state.is_founded]
 
     def _describe(self, hosted: Hosted) -> dict[str, Any]:
         return {
@@ -247,19 +261,35 @@ class Node:
             or not {*told.extensions} >= {*manifest["extensions"]}
             or [Endpoint(*each) for each in told.endpoints] != list(self.presence.endpoints)
         ):
-            await hosted.log.append("node.manifest.updated", {"manifest": dict(manifest)})
+            try:
+                await hosted.log.append("node.manifest.updated", {"manifest": dict(manifest)})
+            except CommunityError as error:
+                # Others find this node by other ways meanwhile, and it is tried again.
+                _log.warning("the manifest is not logged", why=str(error))
 
     async def _announce(self, endpoints: Sequence[Endpoint], running: AsyncExitStack) -> None:
         network = LocalNetwork(lambda hint: self.book.hint(hint, now=self._clock.now()))
         announcement = Announcement(
             self.key.id,
             tuple(self.communities),
-            tuple(endpoint.host for endpoint in endpoints),
+            tuple(endpoint.host for endpoint in endpoints if _is_address(endpoint.host)),
             endpoints[0].port,
             endpoints[0].transport,
         )
-        await network.start(announcement)
+        try:
+            await network.start(announcement)
+        except CommunityError as error:
+            _log.warning("the local network is not searched for nodes", why=str(error))
+            return
         running.push_async_callback(network.close)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 @asynccontextmanager

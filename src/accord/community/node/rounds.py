@@ -47,6 +47,7 @@ class Rounds:
         dialler: Dialler,
         presence: Presence,
         topics: Topics,
+        log_manifest: Callable[[Hosted], Awaitable[None]],
         settings: NodeSettings,
         clock: Clock,
         chance: Random,
@@ -57,6 +58,7 @@ class Rounds:
         self._dialler = dialler
         self._presence = presence
         self._topics = topics
+        self._log_manifest = log_manifest
         self._settings = settings
         self._clock = clock
         self._chance = chance
@@ -108,12 +110,13 @@ class Rounds:
             async with limit:
                 outcomes[node_id or address] = await self._meet_one(hosted, address, node_id)
 
+        targets = await self._targets(hosted)
         async with asyncio.TaskGroup() as group:
-            for address, node_id in self._targets(hosted):
+            for address, node_id in targets:
                 group.create_task(one(address, node_id))
         return outcomes
 
-    def _targets(self, hosted: Hosted) -> list[tuple[str, str | None]]:
+    async def _targets(self, hosted: Hosted) -> list[tuple[str, str | None]]:
         now = self._clock.now()
         known = {
             endpoint.url: peer.node_id
@@ -125,11 +128,15 @@ class Rounds:
             for peer in self._book.due(hosted.community_id, now=now)
             if peer.endpoints
         }
-        met = {peer.node_id for peer in self._book.peers(hosted.community_id)}
-        for node_id, manifest in hosted.state.content.manifests.items():
-            if node_id not in met and node_id != self._own_id and manifest.endpoints:
-                # Not met since this node started: the log tells where it was last.
-                targets.setdefault(Endpoint(*manifest.endpoints[0]).url, node_id)
+        logged = await hosted.log.view(lambda state: dict(state.content.manifests))
+        for node_id, manifest in logged.items():
+            peer = self._book.peer(hosted.community_id, node_id)
+            if node_id == self._own_id or not manifest.endpoints:
+                continue
+            url = Endpoint(*manifest.endpoints[0]).url
+            # Not met since this node started, or gone from where it was met: the log tells more.
+            if peer is None or (peer.failures and url not in known):
+                targets.setdefault(url, node_id)
         for hint in self._book.hints(now=now):
             if hint.endpoint.url not in known:
                 targets.setdefault(hint.endpoint.url, hint.node_id)
@@ -168,6 +175,7 @@ class Rounds:
         for hosted in tuple(self._communities.values()):
             if not hosted.is_member:
                 continue
+            await self._log_manifest(hosted)
             manifest = self._presence.manifest(hosted)
             self._topics.publish("node.manifest.updated", manifest, community=hosted.community_id)
 

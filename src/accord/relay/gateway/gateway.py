@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -17,19 +18,14 @@ from accord.kernel import tokens
 from accord.kernel.clock import Clock, SystemClock
 from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.agents import Agent, prepare
-from accord.relay.gateway.chats import Chats
 from accord.relay.gateway.idle import watch
-from accord.relay.gateway.inbox import Taken
-from accord.relay.gateway.intake import Intake
 from accord.relay.gateway.link import Link
-from accord.relay.gateway.outbound import Requests
 from accord.relay.gateway.policy import declare, policies
 from accord.relay.gateway.redial import Ended, Redial
-from accord.relay.gateway.sessions import Ending, Sessions
+from accord.relay.gateway.serving import Serving
 from accord.relay.gateway.settings import GatewaySettings
 from accord.relay.gateway.sockets import Closed, Dial, web_socket
 from accord.relay.gateway.state import Health, Life, State
-from accord.relay.gateway.turns import Turns
 from accord.relay.wire import (
     Described,
     Descriptor,
@@ -43,7 +39,6 @@ from accord.relay.wire import (
     OutboundResult,
     Passthrough,
     Result,
-    Send,
     dial_url,
 )
 
@@ -90,7 +85,6 @@ class RelayGateway:
         self._url = url
         self._secret = secret
         self._gateway_id = gateway_id
-        self._agent = prepare(agent)
         self._settings = settings or GatewaySettings()
         self._limits = self._settings.limits
         self._suspend = suspend
@@ -99,9 +93,9 @@ class RelayGateway:
         self._dial = dial or web_socket(self._limits)
         self._life = Life(on_health)
         self.counts: Counter[str] = Counter()
-        self._chats = Chats(self._limits.chats)
-        self._requests = Requests(new_id, self._limits, self.counts)
-        self._descriptors: tuple[Descriptor, ...] = ()
+        self._serving = Serving(
+            prepare(agent), self._settings, new_id, self.stay_awake, self.counts
+        )
         self._link: Link | None = None
         self._stopping = asyncio.Event()
         self._woken = asyncio.Event()
@@ -109,9 +103,6 @@ class RelayGateway:
         self._is_asleep = False
         self._active_at = 0.0
         self._redial = Redial(self._limits)
-        self._left: list[tuple[int, str]] = []
-        self._sessions: Sessions
-        self._intake: Intake
 
     @property
     def health(self) -> Health:
@@ -133,10 +124,10 @@ class RelayGateway:
             raise RelayError(Code.CONFLICT, "a gateway runs once", mend="make a new one")
         self._has_run = True
         async with self._settings.open_inbox(self._gateway_id, self._clock) as inbox:
-            await self._assemble(inbox)
+            await self._serving.open(inbox)
             try:
                 async with asyncio.TaskGroup() as group:
-                    works = [self._intake.run(), self._declare()]
+                    works = [self._serving.intake.run(), self._declare()]
                     if self._settings.idle is not None:
                         works.append(watch(self._settings.idle, self))
                     helpers = [group.create_task(work) for work in works]
@@ -144,7 +135,7 @@ class RelayGateway:
                     for helper in helpers:
                         helper.cancel()
             finally:
-                await self._sessions.close()
+                await self._serving.sessions.close()
         return self._life.state
 
     def stop(self) -> None:
@@ -162,17 +153,18 @@ class RelayGateway:
         10 seconds the gateway stays up.
         """
         link = self._link
-        if link is None or self._life.state is not State.RUNNING or not self._is_quiet:
+        if link is None or self._life.state is not State.RUNNING or not self._serving.is_quiet:
             return False
         if not await self._drain(link):
             return False
         self._is_asleep = True
+        self._woken.clear()
         await link.close()
         return True
 
     def idle_for(self) -> float:
         """How many seconds nothing has been under way; 0 while something is, or not connected."""
-        if self._life.state is not State.RUNNING or not self._is_quiet:
+        if self._life.state is not State.RUNNING or not self._serving.is_quiet:
             return 0.0
         return self._clock.monotonic() - self._active_at
 
@@ -182,9 +174,7 @@ class RelayGateway:
 
     async def send(self, chat_id: str, content: str, *, reply_to: str | None = None) -> Result:
         """Say something outside a turn, exactly as it is."""
-        place = self._chats.find(chat_id)
-        action = Send(chat_id, content, reply_to, place.metadata)
-        return await self._requests.perform(action, place.platform, place.bot_id)
+        return await self._serving.send(chat_id, content, reply_to)
 
     async def interrupt(self, session_key: str, reason: str | None = None) -> bool:
         """Ask for the turn of a session to be stopped, wherever it runs; False if not connected."""
@@ -195,41 +185,6 @@ class RelayGateway:
         except Closed:
             return False
         return True
-
-    @property
-    def _is_quiet(self) -> bool:
-        """Whether nothing is under way: no turn, no event, no action."""
-        return self._intake.is_empty and self._sessions.is_quiet and self._requests.is_empty
-
-    async def _assemble(self, inbox: Taken) -> None:
-        settings = self._settings
-        turns = Turns(
-            self._agent,
-            inbox,
-            self._requests,
-            self._chats,
-            describe=self._describe,
-            interrupt=lambda key: self._sessions.interrupt(key),
-            apology=settings.apology,
-            limits=self._limits,
-            counts=self.counts,
-        )
-
-        async def ended(number: int, ending: Ending) -> None:
-            self.stay_awake()
-            await turns.ended(number, ending)
-
-        self._sessions = Sessions(turns.run, ended, self._limits.turns)
-        self._intake = Intake(
-            inbox,
-            self._sessions,
-            self._chats,
-            dialect=settings.session_keys,
-            when_busy=settings.when_busy,
-            read_forward=settings.read_forward,
-            counts=self.counts,
-        )
-        self._left = await inbox.unfinished()
 
     async def _live_until_stopped(self) -> None:
         living = asyncio.create_task(self._live())
@@ -274,10 +229,10 @@ class RelayGateway:
         try:
             async with self._dial(dial_url(self._url), self._token()) as socket:
                 link = Link(socket, self._limits, self.counts)
-                self._descriptors = await link.handshake(hellos)
+                descriptors = await link.handshake(hellos)
                 handshaken = True
-                self._connected(link)
-                await self._requests.connected(link)
+                self._connected(link, descriptors)
+                await self._serving.requests.connected(link)
                 while True:
                     await self._handle(link, await link.next())
         except Closed as closed:
@@ -287,30 +242,29 @@ class RelayGateway:
         finally:
             self._disconnected()
 
-    def _connected(self, link: Link) -> None:
+    def _connected(self, link: Link, descriptors: tuple[Descriptor, ...]) -> None:
         self._link = link
         self.stay_awake()
         self._life.move(State.RUNNING)
         self.counts["handshakes"] += 1
-        left, self._left = self._left, []
-        for number, key in left:
-            self._sessions.offer(number, key)
+        self._serving.resume(descriptors)
 
     def _disconnected(self) -> None:
         if self._link is not None:
             self._link.lost.set()
             self._link = None
-        self._requests.disconnected()
-        if self._life.state in (State.RUNNING, State.DRAINING) and not self._is_asleep:
+        self._serving.requests.disconnected()
+        is_leaving = self._is_asleep or self._stopping.is_set()
+        if self._life.state in (State.RUNNING, State.DRAINING) and not is_leaving:
             self._life.move(State.CONNECTING, "the connection was lost")
 
     async def _handle(self, link: Link, frame: Frame) -> None:
         match frame:
             case Inbound() | Passthrough() | InterruptInbound():
                 self.stay_awake()
-                await self._intake.put(link, frame)
+                await self._serving.intake.put(link, frame)
             case OutboundResult():
-                self._requests.answered(frame)
+                self._serving.requests.answered(frame)
             case GoingIdleAck():
                 link.idle_acked.set()
                 if self._life.state is State.RUNNING:
@@ -324,26 +278,26 @@ class RelayGateway:
     async def _drain(self, link: Link, within: float | None = None) -> bool:
         """Have the connector buffer, then finish; true when all is done and confirmed."""
         self._life.move(State.DRAINING)
-        try:
-            await link.send([GoingIdle()])
-        except Closed:
-            return False
-        if not await link.unless_lost(link.idle_acked.wait(), self._limits.idle_ack):
+        if not await link.unless_lost(self._ask_to_buffer(link), self._limits.idle_ack):
             if link is self._link:
                 self._life.move(State.RUNNING, "the connector did not confirm that it buffers")
                 self.counts["unconfirmed drains"] += 1
             return False
         return await link.unless_lost(self._settle(), within)
 
+    async def _ask_to_buffer(self, link: Link) -> None:
+        with suppress(Closed):  # then it is lost, too
+            await link.send([GoingIdle()])
+        await link.idle_acked.wait()
+
     async def _settle(self) -> None:
-        while not self._is_quiet:
-            await self._sessions.quiet()
+        while not self._serving.is_quiet:
+            await self._serving.sessions.quiet()
             await asyncio.sleep(0.01)
 
     async def _sleep(self) -> None:
         """Be asleep until woken."""
         self._life.move(State.SUSPENDED)
-        self._woken.clear()
         try:
             if self._suspend is None:
                 await self._woken.wait()
@@ -366,7 +320,3 @@ class RelayGateway:
 
     def _token(self) -> str:
         return tokens.make(self._gateway_id, self._secret, self._clock.now())
-
-    def _describe(self, platform: str | None) -> Descriptor:
-        named = [each for each in self._descriptors if each.platform == platform]
-        return (named or self._descriptors)[0]

@@ -8,7 +8,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Protocol
 
 import structlog
 
@@ -24,12 +23,8 @@ class Ending(Enum):
     """The gateway ends; the turn is begun again by the next one."""
 
 
-class Work(Protocol):
-    """What sessions run."""
-
-    def __call__(self, number: int, session_key: str) -> Awaitable[None]:
-        """Run the turn of an event."""
-        ...
+Work = Callable[[int, str], Awaitable[None]]
+"""Runs the turn of an event, by its number and its session."""
 
 
 class _Session:

@@ -14,7 +14,7 @@ from accord.relay.connector.control import enrolment
 from accord.relay.connector.control.changes import Change
 from accord.relay.connector.control.reencryption import left_behind, reencrypt
 from accord.relay.connector.control.stored import StoreDirectory
-from accord.relay.connector.control.tables import enrolments, link_codes, link_pending, link_tries
+from accord.relay.connector.control.tables import enrolments, link_codes, link_pending, link_talks
 from accord.relay.errors import Code, RelayError
 from accord.storage import StoreError
 
@@ -39,7 +39,7 @@ class Housekeeping:
             await asyncio.sleep(_SECONDS)
 
     async def tidy(self) -> None:
-        """Drop what has expired: vault entries, codes, confirmations, tries, enrolment tokens."""
+        """Drop what has expired: vault entries, codes, confirmations, talks, enrolment tokens."""
         await self._directory.vault.purge()
         await self._directory.ledger.change(_drop_expired)
 
@@ -71,7 +71,7 @@ def _drop_expired(change: Change) -> None:
     connection, now = change.connection, change.now
     for table in (link_codes, link_pending):
         connection.execute(delete(table).where(table.c.expires_at <= now))
-    connection.execute(delete(link_tries).where(link_tries.c.until <= now))
+    connection.execute(delete(link_talks).where(link_talks.c.until <= now))
     connection.execute(
         delete(enrolments).where(enrolments.c.expires_at <= now - enrolment.REMEMBERED)
     )

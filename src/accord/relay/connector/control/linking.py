@@ -82,7 +82,7 @@ _NOT_WAITING: Final = Step(
 )
 _DECLINED: Final = Step("link.declined", Effect.DROP, "All right, nothing was linked.")
 _NOT_LINKED: Final = Step("link.unlinked", Effect.DROP, "Your account is not linked to any agent.")
-_BURNED: Final = Step(
+BURNED: Final = Step(
     "link.burned",
     Effect.BURN,
     "Codes belong in a direct message. That one has been cancelled; ask your agent for a new one.",
@@ -119,7 +119,7 @@ def step(command: LinkCommand, known: Known, tries: int) -> Step:
                 "link.unbound", Effect.UNBIND, f"Your account is no longer linked to {names}."
             )
         case LinkCommand.BURN:
-            return _BURNED
+            return BURNED
 
 
 def _link(known: Known, tries: int) -> Step:

@@ -5,9 +5,9 @@ confirmations and bindings. A message is decided and done within one change.
 """
 
 import hmac
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, insert, select
 
 from accord.relay.connector.control import policies, records
 from accord.relay.connector.control.changes import Change
@@ -19,12 +19,20 @@ from accord.relay.connector.control.tables import (
     bindings,
     link_codes,
     link_pending,
-    link_tries,
+    link_talks,
 )
-from accord.relay.gate.linking import LinkCommand, LinkRequest
+from accord.relay.gate.linking import LinkRequest
 
 MOST_CODES: Final = 5
 """How many codes of one instance can be out at once; a further one replaces the oldest."""
+
+
+class Talk(NamedTuple):
+    """Somebody who talks to the bot, and the event in which that happened."""
+
+    platform: str
+    user_id: str
+    event: str
 
 
 def offer(change: Change, keyring: Keyring, instance: str, code: str, until: int) -> None:
@@ -72,16 +80,17 @@ def take(
     keyring: Keyring,
     settings: ControlSettings,
     request: LinkRequest,
-    platform: str,
-    user_id: str,
+    talk: Talk,
 ) -> LinkReply:
-    """Do what a message about linking asks for, and say what the bot answers."""
+    """Do what a direct message about linking asks for, once, and say what the bot answers."""
+    platform, user_id = talk.platform, talk.user_id
+    before = change.connection.execute(select(link_talks).where(*_of(talk))).first()
+    if before is not None and before.event == talk.event:
+        return LinkReply(before.text, before.rule)
+    tries, until = 0, change.now + settings.link_tries_seconds * 1000
+    if before is not None and before.until > change.now:
+        tries, until = before.tries, before.until
     digests = keyring.digests(request.code) if request.code else []
-    if request.command is LinkCommand.BURN:
-        burn(change, digests)
-        decided = step(request.command, Known(), settings.link_tries)
-        return LinkReply(decided.text, decided.rule)
-    tries, tries_until = _tries(change, platform, user_id)
     # Whoever has guessed too often does not even get the code looked up.
     offered = None if tries >= settings.link_tries else _offered(change, digests)
     waiting = _waiting(change, platform, user_id)
@@ -97,8 +106,7 @@ def take(
     decided = step(request.command, known, settings.link_tries)
     match decided.effect:
         case Effect.COUNT_TRY:
-            until = tries_until or change.now + settings.link_tries_seconds * 1000
-            _count(change, platform, user_id, tries + 1, until)
+            tries += 1
         case Effect.SPEND:
             burn(change, digests)
         case Effect.ASK if offered is not None:
@@ -114,7 +122,9 @@ def take(
             unbind(change, platform, user_id)
         case _:
             pass
-    return LinkReply(decided.text, decided.rule)
+    reply = LinkReply(decided.text, decided.rule)
+    _remember(change, talk, tries, until, reply)
+    return reply
 
 
 def bind(change: Change, instance: records.Instance, platform: str, user_id: str) -> None:
@@ -126,7 +136,9 @@ def bind(change: Change, instance: records.Instance, platform: str, user_id: str
         "instance": instance.instance,
     }
     there = change.connection.execute(
-        select(bindings.c.instance).where(*_equal(bindings, values))
+        select(bindings.c.instance).where(
+            *(bindings.c[name] == value for name, value in values.items())
+        )
     ).first()
     if there is None:
         change.connection.execute(insert(bindings).values(**values, created_at=change.now))
@@ -206,23 +218,21 @@ def _bound(change: Change, platform: str, user_id: str) -> dict[str, str]:
     return {each.instance: each.name for each in found if each is not None}
 
 
-def _tries(change: Change, platform: str, user_id: str) -> tuple[int, int | None]:
-    row = change.connection.execute(
-        select(link_tries.c.tries, link_tries.c.until).where(
-            link_tries.c.platform == platform, link_tries.c.user_id == user_id
+def _remember(change: Change, talk: Talk, tries: int, until: int, reply: LinkReply) -> None:
+    change.connection.execute(delete(link_talks).where(*_of(talk)))
+    change.connection.execute(
+        insert(link_talks).values(
+            platform=talk.platform,
+            user_id=talk.user_id,
+            tries=tries,
+            until=until,
+            event=talk.event,
+            rule=reply.rule,
+            text=reply.text,
         )
-    ).first()
-    return (row.tries, row.until) if row is not None and row.until > change.now else (0, None)
-
-
-def _count(change: Change, platform: str, user_id: str, tries: int, until: int) -> None:
-    who = {"platform": platform, "user_id": user_id}
-    changed = change.connection.execute(
-        update(link_tries).where(*_equal(link_tries, who)).values(tries=tries, until=until)
     )
-    if not changed.rowcount:
-        change.connection.execute(insert(link_tries).values(**who, tries=tries, until=until))
+    change.touch("user", talk.platform, talk.user_id)
 
 
-def _equal(table: Any, values: dict[str, str]) -> list[Any]:
-    return [table.c[name] == value for name, value in values.items()]
+def _of(talk: Talk) -> tuple[ColumnElement[bool], ...]:
+    return link_talks.c.platform == talk.platform, link_talks.c.user_id == talk.user_id

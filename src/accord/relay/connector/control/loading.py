@@ -12,6 +12,7 @@ from sqlalchemy import Connection, select
 
 from accord.kernel import canonical
 from accord.relay.connector.control import records
+from accord.relay.connector.control.directory import LinkReply
 from accord.relay.connector.control.keyring import Box, Keyring
 from accord.relay.connector.control.tables import (
     bindings,
@@ -21,6 +22,7 @@ from accord.relay.connector.control.tables import (
     identities,
     link_codes,
     link_pending,
+    link_talks,
     principals,
     relevance,
     routes,
@@ -53,12 +55,14 @@ class Person:
         home: Where its direct messages go.
         voices: The instances that speak through it; None when it is no bot of ours.
         pending: A link that it has been asked to confirm.
+        talked: The last event in which it talked to the bot about linking, and the answer.
     """
 
     bound: Mapping[str, tuple[str, ...]]
     home: Home | None
     voices: frozenset[str] | None
     pending: Pending | None
+    talked: tuple[str, LinkReply] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +109,15 @@ def person(connection: Connection, platform: str, user_id: str) -> Person:
             link_pending.c.platform == platform, link_pending.c.user_id == user_id
         )
     ).first()
+    talked = connection.execute(
+        select(link_talks).where(link_talks.c.platform == platform, link_talks.c.user_id == user_id)
+    ).first()
     return Person(
-        bound, Home(*home) if home else None, voices or None, Pending(*pending) if pending else None
+        bound,
+        Home(*home) if home else None,
+        voices or None,
+        Pending(*pending) if pending else None,
+        (talked.event, LinkReply(talked.text, talked.rule)) if talked else None,
     )
 
 

@@ -165,9 +165,7 @@ def _from_jwks(raw: bytes) -> list[PublicKey] | None:
 
 
 def _is_time(value: object) -> TypeGuard[int | float]:
-    return (
-        isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LATEST
-    )
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LATEST
 
 
 def _begun(value: Any, now: float) -> bool:

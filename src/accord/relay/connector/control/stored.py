@@ -24,6 +24,8 @@ from accord.relay.connector.control.directory import (
     Principal,
 )
 from accord.relay.connector.control.keyring import Keyring
+from accord.relay.connector.control.limits import Limiter
+from accord.relay.connector.control.linking import BURNED
 from accord.relay.connector.control.lookup import Lookup
 from accord.relay.connector.control.managed import ManagedTokens
 from accord.relay.connector.control.names import is_name
@@ -35,7 +37,7 @@ from accord.relay.connector.control.wake import Waker
 from accord.relay.connector.platform import Inbound, InboundKind
 from accord.relay.errors import Code, RelayError
 from accord.relay.gate.facts import Facts
-from accord.relay.gate.linking import LinkCommand, codes_in, recognise
+from accord.relay.gate.linking import codes_in, recognise
 from accord.relay.outgoing.guard import Resolver, resolve
 from accord.storage import Store
 
@@ -77,6 +79,8 @@ class StoreDirectory:
             timeout=settings.platform_seconds,
         )
         self._clock = clock
+        # More often than anybody types; what is beyond it is consumed without an answer.
+        self._talking = Limiter(clock, per_minute=20, burst=20)
         self._handle: ConnectorHandle | None = None
         self._told: list[Callable[[], None]] = []
         self._told_revoked: list[Callable[[str], Awaitable[None]]] = []
@@ -165,30 +169,32 @@ class StoreDirectory:
 
     async def consume_link_dm(self, inbound: Inbound) -> LinkReply | None:
         """Handle an account-link message; None when it is an ordinary one."""
-        source, text = inbound.event.source, inbound.event.text
-        author = source.user_id
         if inbound.kind is not InboundKind.MESSAGE or not is_name(inbound.platform):
             return None
-        if not source.is_dm:
-            request = recognise(text, is_dm=False, awaiting=False)
-            if request is None or request.code is None:
-                await self._burn_shown(text)
-                return None
-        elif not is_name(author) or inbound.author_is_bot:
+        if not self.cache.is_fresh:
+            await self.cache.refresh()
+        if not inbound.event.source.is_dm:
+            return await self._burn_shown(inbound.event.text)
+        author = inbound.event.source.user_id
+        if not is_name(author) or inbound.author_is_bot:
             return None
-        else:
-            request = recognise(text, is_dm=True, awaiting=await self._awaits(inbound, author))
-            if request is None:
-                return None
-        if request.command is LinkCommand.BURN and not await self._is_out((request.code or "",)):
-            # Nothing to write, and a group must not be able to make the store work.
-            return LinkReply("", "link.burned")
-        who = author if author is not None and is_name(author) else ""
+        person = await self.lookup.person(inbound.platform, author)
+        talk = links.Talk(inbound.platform, author, f"{inbound.bot_id} {inbound.event_id}")
+        if person.talked is not None and person.talked[0] == talk.event:
+            return person.talked[1]
+        awaiting = person.pending
+        request = recognise(
+            inbound.event.text,
+            is_dm=True,
+            awaiting=awaiting is not None and self._clock.now() * 1000 < awaiting.expires_at,
+        )
+        if request is None:
+            return None
         self.counts[f"link_{request.command.value}"] += 1
+        if not is_name(talk.event) or self._talking.wait(f"{talk.platform} {author}"):
+            return LinkReply("", "link.limited")
         return await self.ledger.change(
-            lambda change: links.take(
-                change, self.keyring, self.settings, request, inbound.platform, who
-            )
+            lambda change: links.take(change, self.keyring, self.settings, request, talk)
         )
 
     def flush_visibility(self, platform: str, scope_id: str | None = None) -> None:
@@ -212,25 +218,18 @@ class StoreDirectory:
             await self.cache.refresh()
         return await self.lookup.profile(instance) if is_name(instance) else None
 
-    async def _awaits(self, inbound: Inbound, author: str) -> bool:
-        if not self.cache.is_fresh:
-            await self.cache.refresh()
-        pending = (await self.lookup.person(inbound.platform, author)).pending
-        return pending is not None and self._clock.now() * 1000 < pending.expires_at
-
-    async def _is_out(self, codes: tuple[str, ...]) -> bool:
-        out = await self.lookup.codes()
-        return any(digest in out for code in codes for digest in self.keyring.digests(code))
-
-    async def _burn_shown(self, text: str) -> None:
+    async def _burn_shown(self, text: str) -> LinkReply | None:
         """A code that somebody shows in a group can be used no more."""
-        shown = codes_in(text)
-        if not shown or not await self.lookup.codes() or not await self._is_out(shown):
-            return
-        digests = [digest for code in shown for digest in self.keyring.digests(code)]
-        self.counts["link_burn"] += await self.ledger.change(
-            lambda change: links.burn(change, digests)
-        )
+        asked = recognise(text, is_dm=False, awaiting=False)
+        shown = codes_in(text) if asked is None or asked.code is None else (asked.code,)
+        # Only for a code that is out: a group must not be able to make the store work.
+        if shown and (out := await self.lookup.codes()):
+            digests = [digest for code in shown for digest in self.keyring.digests(code)]
+            if any(digest in out for digest in digests):
+                self.counts["link_burn"] += 1
+                await self.ledger.change(lambda change: links.burn(change, digests))
+                return LinkReply(BURNED.text, BURNED.rule) if asked else None
+        return LinkReply("", BURNED.rule) if asked else None
 
     async def _is_empty(self, instance: str) -> bool:
         return self._handle is None or await self._handle.is_empty(instance)

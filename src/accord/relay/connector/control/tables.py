@@ -175,13 +175,18 @@ link_pending = Table(
 )
 Index("link_pending_instance", link_pending.c.instance)
 
-link_tries = Table(
-    "link_tries",
+# Somebody who talks to the bot about linking: wrong codes until a moment, and the last event with
+# its answer, so that an event that is delivered again is answered again and done once.
+link_talks = Table(
+    "link_talks",
     METADATA,
     Column("platform", Text, primary_key=True),
     Column("user_id", Text, primary_key=True),
     Column("tries", Integer, nullable=False),
     Column("until", BigInteger, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("text", Text, nullable=False),
 )
 
 # No reference to the instance: it is written for every event that carries a capability.

@@ -195,7 +195,7 @@ class Connection:
             frame = read_frame(line)
             if isinstance(frame, InboundAck):
                 seq = read_buffer_id(frame.buffer_id, self.session.series)
-                if seq is not None and self.session.ack(seq):
+                if seq is not None:
                     acked.append(seq)
                     continue
                 self._counts["acks of nothing"] += 1

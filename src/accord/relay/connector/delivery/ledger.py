@@ -128,10 +128,14 @@ class Ledger:
 
     async def run(self) -> None:
         """Write until closed and nothing is left."""
-        while not self._closed or self._waiting:
-            await self._work.wait()
-            if not await self._write_next() and self._closed:
-                return  # what could not be written is told again by whoever was not answered
+        try:
+            while not self._closed or self._waiting:
+                await self._work.wait()
+                if not await self._write_next() and self._closed:
+                    return  # what sockets told is told again on their next connection
+        finally:
+            self._closed = True
+            _answer_all(self._answers, _stopping())
 
     def close(self) -> None:
         """Take nothing more, and let `run` end after what was taken."""
@@ -143,7 +147,7 @@ class Ledger:
 
     def _ask(self, items: list[Any], item: Any, kind: int) -> Answer:
         if self._closed:
-            raise RelayError(Code.UNAVAILABLE, "the connector is stopping", mend="try again")
+            raise _stopping()
         answer: Answer = asyncio.get_running_loop().create_future()
         items.append(item)
         self._answers[kind].append(answer)
@@ -221,9 +225,7 @@ class Ledger:
             return await self._store.write(unit)
 
     async def _fail(self, batch: Batch, answers: Answers, error: Exception) -> None:
-        for future in (future for futures in answers for future in futures):
-            if not future.done():
-                future.set_exception(error)
+        _answer_all(answers, error)
         # What a gateway acknowledged must not come back only because the disk was full.
         for name in ("sent", "acked"):
             told: dict[Claim, set[int]] = getattr(self._waiting, name)
@@ -235,3 +237,13 @@ class Ledger:
 
 def _nobody() -> Answers:
     return [], [], [], []
+
+
+def _answer_all(answers: Answers, error: Exception) -> None:
+    for future in (future for futures in answers for future in futures):
+        if not future.done():
+            future.set_exception(error)
+
+
+def _stopping() -> RelayError:
+    return RelayError(Code.UNAVAILABLE, "the connector is stopping", mend="try again")

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from accord.kernel.clock import Clock
+from accord.kernel.errors import AccordError
 from accord.kernel.ulid import UlidSource
 from accord.relay.connector.control.directory import (
     Directory,
@@ -147,15 +148,13 @@ class Delivery:
 
     async def serve(self, transport: Transport, token: str | None) -> None:
         """Serve one socket that was accepted, until it ends."""
-        try:
-            principal = await self._directory.authenticate(token)
-            queue = await self._ledger.open(principal.instance, principal.tenant)
-        except RelayError as error:
-            await self._refuse(transport, error)
+        principal = await self._admit(transport, token)
+        if principal is None:
             return
-        except StoreError as error:
-            _log.error("nobody can be let in", reason=str(error))
-            await transport.close(TRY_LATER, "try again later")
+        try:
+            queue = await self._ledger.open(principal.instance, principal.tenant)
+        except (RelayError, StoreError) as error:
+            await self._put_off(transport, error)
             return
         connection = Connection(
             principal,
@@ -172,13 +171,8 @@ class Delivery:
             return
         try:
             # Whoever was revoked while it came in would be missed by the closing of sockets.
-            await self._directory.authenticate(token)
-            await connection.serve()
-        except RelayError as error:
-            await self._refuse(transport, error)
-        except StoreError as error:
-            _log.error("a socket lost its store", reason=str(error))
-            await transport.close(TRY_LATER, "try again later")
+            if await self._admit(transport, token) is not None:
+                await connection.serve()
         finally:
             self.hub.detach(connection)
 
@@ -307,10 +301,21 @@ class Delivery:
     def _burial(self, reason: str) -> Burial:
         return Burial(self._ids.new(), int(self._clock.now() * 1000), self._name, reason)
 
-    async def _refuse(self, transport: Transport, error: RelayError) -> None:
-        reason = close_reason(error)
-        self.counts[f"refused {reason.value}"] += 1
-        await transport.close(UNAUTHORIZED, reason.value)
+    async def _admit(self, transport: Transport, token: str | None) -> Principal | None:
+        """Who dials; a socket of nobody is closed, and says why."""
+        try:
+            return await self._directory.authenticate(token)
+        except RelayError as error:
+            reason = close_reason(error)
+            self.counts[f"refused {reason.value}"] += 1
+            await transport.close(UNAUTHORIZED, reason.value)
+        except StoreError as error:
+            await self._put_off(transport, error)
+        return None
+
+    async def _put_off(self, transport: Transport, error: AccordError) -> None:
+        _log.error("a gateway was put off", reason=str(error))
+        await transport.close(TRY_LATER, "try again later")
 
     async def _tidy(self) -> None:
         tidied = await self._janitor.visit(_JANITOR_SECONDS)

@@ -167,11 +167,14 @@ def upgrade() -> None:
     )
     op.create_index("link_pending_instance", "link_pending", ["instance"])
     op.create_table(
-        "link_tries",
+        "link_talks",
         sa.Column("platform", sa.Text(), nullable=False),
         sa.Column("user_id", sa.Text(), nullable=False),
         sa.Column("tries", sa.Integer(), nullable=False),
         sa.Column("until", sa.BigInteger(), nullable=False),
+        sa.Column("event", sa.Text(), nullable=False),
+        sa.Column("rule", sa.Text(), nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("platform", "user_id"),
     )
     op.create_table(

@@ -1,0 +1,208 @@
+"""The log: verified and fsynced ingest, and the fold over parsed events and from the store.
+
+Ingest is held against libsodium alone, verifying as many signatures in as many threads as there
+are processors. The fold is held against reading the same events with `orjson` and nothing else.
+ACCORD_BENCH_FULL=1 folds 1,000,000 events instead of 200,000.
+"""
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import orjson
+from nacl.bindings import crypto_sign_open
+
+from accord.community.envelope import Event, verification_inputs
+from accord.community.fold import Memory, fold
+from accord.community.log import SCHEMA, Provers, open_log, rows
+from accord.community.log.history import StoreHistory
+from accord.community.log.rows import Proven
+from accord.kernel.clock import SystemClock
+from accord.kernel.signing import SigningKey
+from accord.storage import Store, open_store
+from accord.testing.histories import realistic
+from bench.figure import Figure
+
+CALLERS = 64
+SIGNED = 16_000
+FOLDED = 1_000_000 if os.environ.get("ACCORD_BENCH_FULL") else 200_000
+_ROUNDS = 3
+_AT_ONCE = 2000
+
+
+def run() -> Iterator[Figure]:
+    """Measure every part."""
+    yield from ingest_figures()
+    yield from fold_figures()
+
+
+def ingest_figures() -> Iterator[Figure]:
+    """Events a second from 64 callers, one event a call and 32 a call."""
+    community_id, made = realistic(SIGNED, seed=1, signed=True)
+    events = list(made)
+    bare = max(verify_bare(events) for _ in range(_ROUNDS))
+    processors = os.cpu_count() or 1
+    for size, goal in ((32, 0.5), (1, None)):
+        rate = max(asyncio.run(ingest(community_id, events, size)) for _ in range(_ROUNDS))
+        bare = max(bare, verify_bare(events))
+        yield Figure(
+            f"ingest, {CALLERS} callers, {size} a call",
+            "events/s",
+            rate,
+            bare,
+            f"libsodium in {processors} threads",
+            goal,
+        )
+
+
+def verify_bare(events: Sequence[Event]) -> float:
+    """Signatures a second by libsodium alone."""
+    claims = [claim for event in events for claim in verification_inputs(event)]
+    signed = [(claim.signature + claim.message, claim.public) for claim in claims]
+    count = os.cpu_count() or 1
+
+    def verify(part: Sequence[tuple[bytes, bytes]]) -> None:
+        for message, public in part:
+            crypto_sign_open(message, public)
+
+    threads = [threading.Thread(target=verify, args=(signed[n::count],)) for n in range(count)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(events) / (time.perf_counter() - start)
+
+
+async def ingest(community_id: str, events: Sequence[Event], size: int) -> float:
+    """Let many callers bring events in turns, and return how many a second were acknowledged."""
+    raws = [event.encode() for event in events]
+    calls = iter([raws[start : start + size] for start in range(0, len(raws), size)])
+    provers = Provers()
+    # Starting a process is no part of taking in an event.
+    await provers.prove(raws[:256], community_id)
+    try:
+        with tempfile.TemporaryDirectory(prefix="accord-bench-") as folder:
+            async with (
+                open_store(folder, SCHEMA) as store,
+                open_log(
+                    store,
+                    community_id,
+                    key=SigningKey(b"n" * 32),
+                    clock=SystemClock(),
+                    folder=Path(folder),
+                    provers=provers,
+                ) as log,
+            ):
+
+                async def call() -> None:
+                    for part in calls:
+                        receipt = await log.receive(part)
+                        assert receipt.accepted == len(part)
+
+                start = time.perf_counter()
+                await asyncio.gather(*(call() for _ in range(CALLERS)))
+                return len(raws) / (time.perf_counter() - start)
+    finally:
+        provers.close()
+
+
+def fold_figures() -> Iterator[Figure]:
+    """Events a second, and the memory that the fold takes from the store."""
+    with tempfile.TemporaryDirectory(prefix="accord-bench-") as folder:
+        asyncio.run(_fill(folder))
+        yield from _folds(folder)
+
+
+def _folds(folder: str) -> Iterator[Figure]:
+    answers = {part: _measured(part, folder) for part in ("read", "parsed", "store")}
+    for part, name, goal in (("parsed", "parsed events", 100_000), ("store", "the store", 50_000)):
+        rate, base = answers[part][0], answers["read"][0]
+        yield Figure(
+            f"fold {FOLDED:,}, {name}",
+            "events/s",
+            rate,
+            base,
+            f"orjson.loads of them; goal {goal:,}/s",
+            round(goal / base, 2),
+        )
+    yield Figure(
+        "memory of the fold from the store",
+        "MB",
+        answers["store"][1],
+        answers["read"][1],
+        "reading them and keeping none",
+    )
+
+
+def _measured(part: str, folder: str) -> tuple[float, float]:
+    """Measure one part in a process of its own, whose memory is only that part's."""
+    program = f"from bench.community_log import measure; measure({part!r}, {folder!r})"
+    answer = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    rate, memory = answer.stdout.split()
+    return float(rate), float(memory)
+
+
+def measure(part: str, folder: str) -> None:
+    """Print events a second and the greatest memory in MB."""
+    rate = asyncio.run(_measure(part, folder))
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(rate, memory)
+
+
+async def _measure(part: str, folder: str) -> float:
+    community_id, _ = realistic(0)
+    async with open_store(folder, SCHEMA) as store:
+        number = await store.write(lambda c: rows.register(c, community_id))
+        if part == "read":
+            return await store.read(
+                lambda c: _rate(
+                    sum(
+                        len(orjson.loads(row[1])) > 0
+                        for row in rows.rows(c, rows.in_order(rows.whole(number)))
+                    )
+                    for _ in (0,)
+                )
+            )
+        if part == "parsed":
+            history = Memory(await store.read(lambda c: list(StoreHistory(c, number).in_order())))
+            return _rate(_counted(fold(history, community_id)) for _ in (0,))
+        return await store.read(
+            lambda c: _rate(_counted(fold(StoreHistory(c, number), community_id)) for _ in (0,))
+        )
+
+
+def _rate(counts: Iterator[int]) -> float:
+    start = time.perf_counter()
+    return sum(counts) / (time.perf_counter() - start)
+
+
+def _counted(state: object) -> int:
+    return FOLDED
+
+
+async def _fill(folder: str) -> None:
+    """Store events that nobody signed: folding does not look at signatures."""
+    community_id, made = realistic(FOLDED)
+    async with open_store(folder, SCHEMA) as store:
+        number = await store.write(lambda c: rows.register(c, community_id))
+        batch: list[Proven] = []
+        for event in made:
+            batch.append(Proven(event, event.encode().decode()))
+            if len(batch) == _AT_ONCE:
+                await _add(store, number, batch)
+                batch = []
+        await _add(store, number, batch)
+
+
+async def _add(store: Store, number: int, batch: Sequence[Proven]) -> None:
+    await store.write(lambda c: rows.add(c, number, batch, now_ms=0, source="bench"))

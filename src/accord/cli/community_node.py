@@ -1,0 +1,288 @@
+"""The node of a home, as the commands reach it: in its station, or opened here for a moment.
+
+Both ways go through the same signed routes. Owns which of the two it is, and finding the community
+and the node that a person means. It decides nothing and prints nothing.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    import httpx
+
+    from accord.community.client import Client
+    from accord.community.errors import CommunityError
+    from accord.kernel.signing import SigningKey
+    from accord.station.settings import Settings
+
+T = TypeVar("T")
+
+Community = Annotated[
+    str | None,
+    typer.Option(
+        "--community", help="Which one: the beginning of its name or id [default: the only one]."
+    ),
+]
+
+# The command that holds a home is soon done, and a station soon up.
+_PATIENCE_SECONDS: Final = 15.0
+_STEP_SECONDS: Final = 0.1
+# Joining a large community, or an answer that a model writes, takes its time.
+_ANSWER_SECONDS: Final = 600.0
+_HERE: Final = "the command line"
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The node of a home.
+
+    Attributes:
+        key: Its device key, with which every request is signed.
+        settings: Those of the home.
+        address: Where its station listens; None when no station runs.
+    """
+
+    key: "SigningKey"
+    settings: "Settings"
+    address: str | None
+    _transport: "httpx.AsyncBaseTransport | None"
+
+    def client(self, community_id: str | None = None) -> "Client":
+        """A client of the node, in a community or, for what concerns none, in no particular."""
+        from accord.community.client import Client
+
+        return Client(
+            self.address or "http://node",
+            self.key,
+            community_id or self.key.id,
+            self.key.id,
+            transport=self._transport,
+            seconds=_ANSWER_SECONDS,
+        )
+
+    @contextlib.asynccontextmanager
+    async def community(self, wanted: str | None) -> AsyncIterator["Client"]:
+        """A client in the community that is meant.
+
+        Raises:
+            CommunityError: None is, or more than one.
+        """
+        async with self.client() as client:
+            status = await client.get("/node/v1/status")
+        found = choose_community(status["communities"], wanted)
+        async with self.client(found["community_id"]) as client:
+            yield client
+
+
+def with_node(
+    home: Path | None,
+    config: Path | None,
+    work: Callable[[Local], Awaitable[T]],
+    *,
+    make: bool = False,
+) -> T:
+    """Do something with the node of a home.
+
+    Args:
+        home: The home.
+        config: The settings file.
+        work: What to do.
+        make: Whether to make the home, and the node's key, where they are missing.
+    """
+
+    async def run() -> T:
+        async with local_node(home, config, make=make) as here:
+            return await work(here)
+
+    return asyncio.run(run())
+
+
+@contextlib.asynccontextmanager
+async def local_node(
+    home: Path | None, config: Path | None, *, make: bool = False
+) -> AsyncIterator[Local]:
+    """Reach the node of a home.
+
+    Raises:
+        AccordError: There is no node, or it cannot be reached or opened.
+    """
+    from accord.kernel.signing import SigningKey
+    from accord.station.home import Home
+    from accord.station.settings import load
+
+    settings = load(home, config)
+    place = Home(settings.home)
+    if not make and not place.device_key.exists():
+        raise _missing(settings.home)
+    address = await _station_of(place)
+    if address is not None:
+        yield Local(SigningKey.load(place.device_key), settings, address, None)
+        return
+    with contextlib.ExitStack() as undo:
+        async with contextlib.AsyncExitStack() as opened:
+            here = await _opened(place, settings, undo, opened)
+            undo.pop_all()
+            yield here
+
+
+async def _opened(
+    place: Any, settings: "Settings", undo: contextlib.ExitStack, opened: contextlib.AsyncExitStack
+) -> Local:
+    """Open the node in this process, with the home held as a station would hold it."""
+    from accord.capabilities import membership
+    from accord.community.client import LocalTransport
+    from accord.community.node import open_node
+    from accord.kernel.clock import SystemClock
+    from accord.station import logs
+    from accord.station.community import node_settings
+    from accord.station.home import device_key, taken
+    from accord.station.store import place as stores
+
+    clock = SystemClock()
+    opened.enter_context(taken(place, _HERE, undo))
+    quiet = settings.log.model_copy(update={"level": "error"})
+    opened.enter_context(logs.configured(quiet))
+    key = device_key(place, undo)
+    node = await opened.enter_async_context(
+        open_node(
+            key,
+            home=settings.home,
+            stores=stores(settings),
+            clock=clock,
+            settings=node_settings(settings),
+            register=lambda node: membership.register(node, clock),
+        )
+    )
+    return Local(key, settings, None, LocalTransport(node.application()))
+
+
+async def _station_of(place: Any) -> str | None:
+    """Where the station of a home answers; None when the home is free.
+
+    Raises:
+        StationError: It does not answer, or another command holds the home for long.
+    """
+    import httpx
+
+    from accord.station.errors import StationError
+    from accord.station.home import holder
+
+    waited = 0.0
+    async with httpx.AsyncClient(trust_env=False, timeout=5.0) as http:
+        while (held := holder(place)) is not None:
+            if held.address != _HERE:
+                with contextlib.suppress(httpx.HTTPError):
+                    found = await http.get(f"{held.address}/ready")
+                    if found.status_code == httpx.codes.OK:
+                        return held.address
+            if waited >= _PATIENCE_SECONDS:
+                raise StationError(
+                    f"process {held.pid} at {held.address} holds the home and does not answer",
+                    where=str(place.path),
+                    mend=f"look at {held.address}/readyz, or try again",
+                )
+            await asyncio.sleep(_STEP_SECONDS)
+            waited += _STEP_SECONDS
+    return None
+
+
+def choose_community(communities: list[dict[str, Any]], wanted: str | None) -> dict[str, Any]:
+    """The community that a person means.
+
+    Raises:
+        CommunityError: None is meant, or more than one.
+    """
+    from accord.community.envelope.names import display_id
+
+    def is_meant(each: dict[str, Any]) -> bool:
+        text = (wanted or "").lower()
+        return each["name"].lower().startswith(text) or any(
+            form.lower().startswith(text)
+            for form in (
+                each["community_id"],
+                each["community_id"].removeprefix("ed25519:"),
+                display_id(each["community_id"]),
+            )
+        )
+
+    if not communities:
+        raise _no_community(
+            "this node is in no community", "`accord community create` or `accord community join`"
+        )
+    exact = [each for each in communities if wanted in (each["name"], each["community_id"])]
+    found = exact or [each for each in communities if is_meant(each)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise _no_community(
+            f"this node is in no community {printable(wanted or '')!r}",
+            "`accord community list` shows them",
+        )
+    names = ", ".join(
+        f"{printable(each['name'])} ({display_id(each['community_id'])})" for each in found[:8]
+    )
+    raise _no_community(f"several communities are meant: {names}", "say which with --community")
+
+
+def choose_node(members: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
+    """The member that a person means by a full id, a display id or a display name.
+
+    Raises:
+        CommunityError: None is meant, or more than one.
+    """
+    from accord.community.envelope.names import display_id
+
+    for form in ("node_id", "display_id", "display_name"):
+        found = [
+            each
+            for each in members
+            if (display_id(each["node_id"]) if form == "display_id" else each[form]) == wanted
+        ]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            ids = ", ".join(display_id(each["node_id"]) for each in found[:8])
+            raise _no_community(
+                f"several members are called {printable(wanted)!r}: {ids}", "give the id"
+            )
+    raise _no_community(
+        f"no member is {printable(wanted[:80])!r}", "`accord community members` shows them all"
+    )
+
+
+def printable(text: str) -> str:
+    """A text that came from somewhere else, safe to show on a terminal."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def shown(node_id: str, names: dict[str, str | None]) -> str:
+    """A node as people read it: what it calls itself, and its display id."""
+    from accord.community.envelope.names import display_id
+
+    name = names.get(node_id)
+    return f"{printable(name)} ({display_id(node_id)})" if name else display_id(node_id)
+
+
+def _no_community(what: str, mend: str) -> "CommunityError":
+    from accord.community.errors import Code, CommunityError
+
+    return CommunityError(Code.NOT_FOUND, what, mend=mend)
+
+
+def _missing(home: Path) -> Exception:
+    from accord.station.errors import StationError
+
+    return StationError(
+        "there is no node here yet",
+        where=str(home),
+        mend="make one with `accord community create`, `accord community id` or `accord up`",
+    )
