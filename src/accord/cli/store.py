@@ -7,12 +7,15 @@ each of them, whatever engine they are kept in.
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from accord.cli import report
 from accord.cli.options import Config, Home, Json
+
+if TYPE_CHECKING:
+    from accord.storage import Schema
 
 app = typer.Typer(no_args_is_help=True, epilog="Example: accord store backup ./backup-monday")
 
@@ -30,18 +33,20 @@ def backup(
     """
     from accord import storage
     from accord.station.settings import load
-    from accord.station.store import SCHEMAS, place
+    from accord.station.store import place
 
     where = place(load(home, config))
+    schemas = _kept(where)
+    stores = kept(where)
     if dest.exists():
         raise storage.StoreError("it is there already", where=str(dest), mend="name a new folder")
     try:
         with tempfile.TemporaryDirectory(prefix=".accord-", dir=dest.absolute().parent) as made:
             draft = Path(made) / "stores"
             draft.mkdir(mode=0o700)
-            for schema in SCHEMAS:
+            for schema in schemas:
                 with report.progress(f"backing up {schema.name}") as bar:
-                    file = draft / f"{schema.name}.db"
+                    file = _file(draft, schema)
                     storage.backup(where, schema, file, progress=lambda _, *step: bar(*step))
             draft.rename(dest)
     except OSError as error:
@@ -51,7 +56,7 @@ def backup(
             mend="name a new folder in one that exists and can be written",
         ) from error
     if as_json:
-        stores = {schema.name: str(dest / f"{schema.name}.db") for schema in SCHEMAS}
+        stores = {schema.name: str(_file(dest, schema)) for schema in schemas}
         report.show_json({"path": str(dest), "stores": stores})
     else:
         typer.echo(f"Backed up to {dest}.")
@@ -62,11 +67,11 @@ def check(home: Home = None, config: Config = None, as_json: Json = False) -> No
     """Prove that every record is as it was written; exit 1 if something is wrong."""
     from accord import storage
     from accord.station.settings import load
-    from accord.station.store import SCHEMAS, place
+    from accord.station.store import place
 
     where = place(load(home, config))
     reports: list[storage.Report] = []
-    for schema in SCHEMAS:
+    for schema in _kept(where):
         with report.progress(f"checking {schema.name}") as bar:
             reports.append(storage.check(where, schema, progress=lambda _, *step: bar(*step)))
     fine = all(one.ok for one in reports)
@@ -96,14 +101,28 @@ def restore(
     """
     from accord import storage
     from accord.station.settings import load
-    from accord.station.store import SCHEMAS, place
+    from accord.station.store import SCHEMAS, STATION, place
 
     where = place(load(home, config))
-    for schema in SCHEMAS:
+    # The station's own is always there; a plane that never ran left none.
+    schemas = [each for each in SCHEMAS if _file(source, each).exists() or each is STATION]
+    for schema in schemas:
         with report.progress(f"restoring {schema.name}") as bar:
-            file = source / f"{schema.name}.db"
+            file = _file(source, schema)
             storage.restore(file, where, schema, progress=lambda _, *step: bar(*step))
     if as_json:
-        report.show_json({"restored": [schema.name for schema in SCHEMAS]})
+        report.show_json({"restored": [schema.name for schema in schemas]})
     else:
         typer.echo(f"Restored from {source}.")
+
+
+def _kept(where: str | Path) -> "list[Schema]":
+    """The stores that the station has: its own, and those of planes that have run."""
+    from accord import storage
+    from accord.station.store import SCHEMAS, STATION
+
+    return [each for each in SCHEMAS if each is STATION or storage.exists(where, each)]
+
+
+def _file(folder: Path, schema: "Schema") -> Path:
+    return folder / f"{schema.name}.db"

@@ -7,8 +7,9 @@ the same routes, for this machine's clients.
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Final, TypeAlias
 
 import structlog
 from prometheus_client.metrics_core import Metric
@@ -25,6 +26,7 @@ from accord.community.node import Node, NodeSettings, open_node
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.station import listener
+from accord.station.errors import StationError
 from accord.station.home import Home
 from accord.station.plane import Measured, PlaneContext
 from accord.station.settings import Settings
@@ -44,13 +46,35 @@ _PATHS = (
 )
 
 
+Offer: TypeAlias = Callable[[Node, Clock], None]
+"""Registers capabilities on a node's bus."""
+
+OFFERS: Final[Sequence[Offer]] = (membership.register,)
+"""What every node offers."""
+
+
 class CommunityPlane:
-    """The node of a station."""
+    """The node of a station.
+
+    Args:
+        settings: The station's.
+        key: Its device key.
+        clock: The time.
+        offers: What the node offers on its bus.
+    """
 
     name = "community"
 
-    def __init__(self, settings: Settings, key: SigningKey, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        key: SigningKey,
+        clock: Clock,
+        *,
+        offers: Sequence[Offer] = OFFERS,
+    ) -> None:
         self._settings = settings
+        self._offers = offers
         self._key = key
         self._clock = clock
         self._app: Starlette | None = None
@@ -68,7 +92,7 @@ class CommunityPlane:
     async def run(self, context: PlaneContext) -> None:
         """Open the node, listen for others, and meet them."""
         chosen = self._settings.community
-        with listener.bind(chosen.host, chosen.port) as listening:
+        with _bind(chosen.host, chosen.port) as listening:
             async with open_node(
                 self._key,
                 home=self._settings.home,
@@ -108,7 +132,8 @@ class CommunityPlane:
                 await asyncio.wait([serving])
 
     def _register(self, node: Node) -> None:
-        membership.register(node, self._clock)
+        for offer in self._offers:
+            offer(node, self._clock)
 
     def _certificate(self) -> Path | None:
         if _is_loopback(self._settings.community.host):
@@ -124,6 +149,17 @@ class _Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._plane.serve(scope, receive, send)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        return listener.bind(host, port)
+    except StationError as error:
+        raise StationError(
+            error.what,
+            where=error.where,
+            mend="choose another place for the bus with --bus-port or [community] host and port",
+        ) from error
 
 
 def node_settings(settings: Settings) -> NodeSettings:

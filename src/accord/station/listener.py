@@ -35,7 +35,7 @@ def bind(host: str, port: int) -> socket.socket:
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=1024)
+        return _prompt(socket.create_server((host, port), family=family, backlog=1024))
     except socket.gaierror as error:
         what, mend = f"the host is not known ({error.strerror})", _MEND_HOST
     except UnicodeError:
@@ -48,6 +48,12 @@ def bind(host: str, port: int) -> socket.socket:
         else:
             what, mend = f"cannot listen there ({error.strerror})", _MEND_HOST
     raise StationError(what, where=f"{host}:{port}", mend=mend)
+
+
+def _prompt(listening: socket.socket) -> socket.socket:
+    # Inherited by each connection: a small answer must not wait for the last acknowledgement.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def address(listening: socket.socket) -> str:

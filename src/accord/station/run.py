@@ -52,7 +52,15 @@ def planes(ground: Ground) -> Sequence[Plane]:
     """The planes that the settings ask for."""
     from accord.station.community import CommunityPlane
 
-    return (CommunityPlane(ground.settings, ground.key, ground.clock),)
+    made: list[Plane] = [CommunityPlane(ground.settings, ground.key, ground.clock)]
+    return [*made, *connectors(ground)] if ground.settings.relay.enabled else made
+
+
+def connectors(ground: Ground) -> Sequence[Plane]:
+    """The relay plane alone, for a machine that serves as a connector and nothing else."""
+    from accord.station.relay import RelayPlane
+
+    return (RelayPlane(ground.settings, ground.key, ground.clock),)
 
 
 def serve(

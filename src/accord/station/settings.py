@@ -1,7 +1,8 @@
 """The one settings object: defaults, then one TOML file, then the environment.
 
-Owns the names, types and defaults of every setting and the sentences that say what is wrong with
-one. It reads the file and the environment and never writes either; it makes nothing on disk.
+Owns where settings come from and the sentences that say what is wrong with one; what may be set is
+in `sections`. It reads the file and the environment and never writes either; it makes nothing on
+disk.
 """
 
 import os
@@ -10,22 +11,23 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pydantic_settings
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from accord.station.errors import SettingsError
+from accord.station.sections import (
+    CommunitySettings,
+    LogSettings,
+    RelaySettings,
+    StationSettings,
+    StoreSettings,
+)
+
+__all__ = ["LogSettings", "Settings", "load", "sections", "variable"]
 
 PREFIX = "ACCORD_"
 FILE_NAME = "accord.toml"
@@ -35,107 +37,6 @@ FILE_NAME = "accord.toml"
 OTHER_VARIABLES = frozenset({"ACCORD_HOME", "ACCORD_VECTORS"})
 
 _TOML_PLACE = re.compile(r"(.*) \(at (.*)\)", re.DOTALL)
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _truth_is_no_number(cls, value: object, info: ValidationInfo) -> object:
-        # pydantic would take `true` for 1.
-        if (
-            isinstance(value, bool)
-            and cls.model_fields[str(info.field_name)].annotation is not bool
-        ):
-            raise ValueError("should not be true or false")
-        return value
-
-
-class StationSettings(_Section):
-    """`[station]`: where the station listens and how it stops."""
-
-    name: Annotated[str, Field(min_length=1, max_length=100, description="how it calls itself")] = (
-        "station"
-    )
-    host: Annotated[str, Field(min_length=1, description="the address to listen on")] = "127.0.0.1"
-    port: Annotated[
-        int, Field(ge=0, le=65535, description="the port to listen on; 0 takes a free one")
-    ] = 7070
-    drain_seconds: Annotated[
-        float,
-        Field(ge=0, le=3600, description="how long the planes may take to finish when it stops"),
-    ] = 10.0
-
-
-class LogSettings(_Section):
-    """`[log]`: what is logged, how, and where to."""
-
-    level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        Field(description="the least level that is logged"),
-    ] = "info"
-    format: Annotated[
-        Literal["auto", "console", "json"],
-        Field(description="on stderr; `auto` is `console` on a terminal and `json` elsewhere"),
-    ] = "auto"
-    file: Annotated[
-        bool, Field(description="also write JSON lines to `logs/station.log` in the home, rotated")
-    ] = True
-
-
-class StoreSettings(_Section):
-    """`[store]`: where records are kept."""
-
-    url: Annotated[
-        SecretStr,
-        Field(
-            description="a `postgresql://` URL; empty keeps SQLite files in `stores/` in the home"
-        ),
-    ] = SecretStr("")
-
-    @field_validator("url")
-    @classmethod
-    def _engine_is_known(cls, url: SecretStr) -> SecretStr:
-        if url.get_secret_value() and not url.get_secret_value().startswith("postgresql://"):
-            raise ValueError("should be empty or start with postgresql://")
-        return url
-
-
-class CommunitySettings(_Section):
-    """`[community]`: the bus on which other nodes reach this one, and how it finds them."""
-
-    host: Annotated[str, Field(min_length=1, description="the address to listen on for nodes")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[
-        int,
-        Field(ge=0, le=65535, description="the port to listen on for nodes; 0 takes a free one"),
-    ] = 7080
-    advertise: Annotated[
-        tuple[str, ...],
-        Field(max_length=8, description="the hosts under which others reach it; empty finds one"),
-    ] = ()
-    peers: Annotated[
-        tuple[str, ...],
-        Field(max_length=256, description="nodes to meet, such as `https://192.168.1.4:7080`"),
-    ] = ()
-    discovery: Annotated[
-        bool, Field(description="find nodes by multicast DNS, unless it listens on loopback only")
-    ] = True
-    plain_http: Annotated[
-        bool, Field(description="dial other machines without TLS where a peer says `http`")
-    ] = False
-    require_to: Annotated[
-        bool, Field(description="refuse calls that do not say which node they are for")
-    ] = False
-    legacy: Annotated[
-        Literal["off", "loopback", "anywhere"],
-        Field(description="from where calls are taken that nobody signed; best from nowhere"),
-    ] = "off"
-    sync_seconds: Annotated[
-        float, Field(gt=0, le=3600, description="about how often it meets each node")
-    ] = 15.0
 
 
 class Settings(BaseSettings):
@@ -150,6 +51,7 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     store: StoreSettings = StoreSettings()
     community: CommunitySettings = CommunitySettings()
+    relay: RelaySettings = RelaySettings()
 
     @classmethod
     def settings_customise_sources(
@@ -299,9 +201,8 @@ def _finding(file: Path, detail: ErrorDetails) -> SettingsError:
     secret = isinstance(default, SecretStr)
     # Never show what was given for a secret, not even when it is wrong.
     seen = "" if secret else f", not {detail['input']!r}"
-    example = (
-        "a value such as postgresql://user@host/name" if secret else f"the default {default!r}"
-    )
+    shown = fields[key].examples
+    example = f"a value such as {shown[0]}" if shown else f"the default {default!r}"
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return SettingsError(
         f"the value {message[:1].lower()}{message[1:]}{seen}",

@@ -6,7 +6,8 @@ signed or acknowledged live in sealed tables, which `check` can prove intact.
 """
 
 from accord.storage.backup import backup, restore
-from accord.storage.check import Report, check
+from accord.storage.bulk import Rows
+from accord.storage.check import Report, check, exists
 from accord.storage.errors import StoreError
 from accord.storage.journal import Entry, Record
 from accord.storage.schema import Schema
@@ -17,11 +18,13 @@ __all__ = [
     "Entry",
     "Record",
     "Report",
+    "Rows",
     "Schema",
     "Store",
     "StoreError",
     "backup",
     "check",
+    "exists",
     "open_store",
     "restore",
     "sealed",

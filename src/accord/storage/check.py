@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from sqlalchemy import Connection, Table, func, select
+from sqlalchemy import Connection, Table, func, inspect, select
 from sqlalchemy.exc import DBAPIError
 
 from accord.kernel.finding import Finding, pointer
@@ -58,6 +58,22 @@ def check(
         StoreError: There is no store to check, or it cannot be opened.
     """
     return check_place(locate(where, schema), schema, progress)
+
+
+def exists(where: str | os.PathLike[str], schema: Schema) -> bool:
+    """Whether the store of a plane has ever been opened here.
+
+    Raises:
+        StoreError: It cannot be told, as when the server is away.
+    """
+    place = locate(where, schema)
+    if place.file is not None:
+        return place.file.is_file()
+    try:
+        with connect(place, Role.INSPECT).connect() as connection:
+            return inspect(connection).has_table("journal", schema=place.name)
+    except DBAPIError as error:
+        raise explain(error, place.label) from error
 
 
 def check_place(place: Place, schema: Schema, progress: Progress) -> Report:

@@ -21,13 +21,13 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     bindparam,
-    insert,
     select,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
+from accord.storage.bulk import Rows
 from accord.storage.errors import StoreError
 from accord.storage.sealing import sealed, verify
 
@@ -93,11 +93,10 @@ def _advance(dialect: ModuleType) -> ReturningInsert[int]:
     return cast("ReturningInsert[int]", statement.returning(_HEADS.c.seq))
 
 
-_GIVEN = tuple(field.name for field in fields(Record))
 _FIELDS = tuple(field.name for field in fields(Entry))
 
 # Built once: building a statement costs more than running it.
-_INSERT = insert(_JOURNAL)
+_ROWS = Rows(_JOURNAL, ("stream", "seq", "id", "recorded_at", "source", "body"))
 _ADVANCE = {"postgresql": _advance(postgresql), "sqlite": _advance(sqlite)}
 _SET_HEAD = update(_HEADS).where(_HEADS.c.stream == bindparam("of")).values(seq=bindparam("head"))
 _KNOWN = select(_JOURNAL.c.id, _JOURNAL.c.seq, _JOURNAL.c.body).where(
@@ -164,11 +163,13 @@ def _append_to(connection: Connection, stream: str, records: list[Record]) -> di
         connection.execute(_SET_HEAD, {"of": stream, "head": head})
     if fresh:
         seqs = range(head - len(fresh) + 1, head + 1)
-        rows = [
-            {name: getattr(record, name) for name in _GIVEN} | {"seq": seq}
-            for seq, record in zip(seqs, fresh.values(), strict=True)
-        ]
-        connection.execute(_INSERT, rows)
+        _ROWS.insert(
+            connection,
+            [
+                (each.stream, seq, each.id, each.recorded_at, each.source, each.body)
+                for seq, each in zip(seqs, fresh.values(), strict=True)
+            ],
+        )
         placed.update(zip(fresh, seqs, strict=True))
     return placed
 

@@ -65,7 +65,7 @@ async def test_bad_lines_are_named_and_the_rest_is_taken(
     assert [(line.number, line.code) for line in done.lines] == [
         (3, Code.INVALID_SIGNATURE),
         (5, Code.BAD_REQUEST),
-        (9, Code.BAD_REQUEST),
+        (10, Code.BAD_REQUEST),
     ]
 
 

@@ -49,7 +49,9 @@ async def verify_log(log: Log, *, progress: Progress = no_progress) -> Audit:
     def look(connection: Connection) -> tuple[int, _Auditor]:
         auditor = _Auditor(connection, log.number, log.community_id)
         auditor.read_rows(progress)
-        auditor.fold()
+        if not auditor.findings:
+            # What is damaged cannot be folded, and would only be told again.
+            auditor.fold()
         return rows.last_arrival(connection, log.number), auditor
 
     arrival, auditor = await log.store.read(look)
@@ -75,7 +77,7 @@ class _Auditor:
 
     def read_rows(self, progress: Progress) -> None:
         """Prove every event anew, and hold its row against it."""
-        query = rows.in_order(select(events).where(events.c.community == self._number))
+        query = select(events).where(events.c.community == self._number)
         for row in rows.rows(self._connection, query):
             if row.body is None:
                 self.stubs += 1

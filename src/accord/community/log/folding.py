@@ -13,16 +13,8 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from accord.community.envelope import Event, Position
-from accord.community.fold import (
-    ACCEPTED,
-    VERDICTS,
-    NeedsHistoryError,
-    Replay,
-    State,
-    Verdict,
-    state_from,
-)
+from accord.community.envelope import Event
+from accord.community.fold import ACCEPTED, NeedsHistoryError, Replay, State, Verdict, state_from
 from accord.community.log import keeping, rows
 from accord.community.log.history import StoreHistory
 from accord.community.log.keeping import Kept
@@ -53,7 +45,6 @@ class Folding:
         self._community_id = community_id
         self._replay: Replay | None = None
         self._state = Replay(community_id).state
-        self._base = -1
         self.is_partial = False
         self._pending: list[Event] = []
         self._lock = asyncio.Lock()
@@ -82,7 +73,7 @@ class Folding:
             batch, self._pending = self._pending, []
             if not batch or self.is_partial:
                 return ()
-            if self._replay is None or min(event.lamport for event in batch) <= self._base:
+            if self._replay is None:
                 return await self._reload(batch)
             replay, self._replay = self._replay, None  # not to be used again unless it succeeds
             try:
@@ -128,37 +119,24 @@ class Folding:
     async def _reload(self, batch: Sequence[Event]) -> tuple[Event, ...]:
         self._replay = None
         base, loaded = await self._store.read(self._load)
-        self._base = -1 if base is None else base.lamport
         self.is_partial = loaded is None
         if loaded is None:
             assert base is not None
             self._state = state_from(base.state)
             return ()
         self._replay, self._state = loaded.replay, loaded.replay.state
-        fallen = loaded.fallen | self._too_late(batch)
-        await self._store.write(lambda c: self._correct(c, fallen, loaded.since))
-        return tuple(event for event in batch if event.digest not in fallen)
-
-    def _too_late(self, batch: Sequence[Event]) -> dict[bytes, Judgement]:
-        """What came to a place that is pruned: no replay goes there, and a floor has closed it."""
-        floors = self._state.roster.floors
-        return {
-            event.digest: judgement(event, VERDICTS["floor"])
-            for event in batch
-            if event.lamport <= self._base and any(floor.voids(event) for floor in floors)
-        }
+        await self._store.write(lambda c: self._correct(c, loaded))
+        return tuple(event for event in batch if event.digest not in loaded.fallen)
 
     def _load(self, connection: Connection) -> tuple[Kept | None, Replayed | None]:
         base = keeping.base(connection, self._number)
         return base, replayed(connection, self._number, self._community_id)
 
-    def _correct(
-        self, connection: Connection, fallen: dict[bytes, Judgement], since: Position | None
-    ) -> None:
+    def _correct(self, connection: Connection, loaded: Replayed) -> None:
         """Make the written verdicts behind a position what they are."""
-        right = dict(fallen)
+        right = dict(loaded.fallen)
         corrected: list[Judgement] = []
-        for written in rows.fallen(connection, self._number, since):
+        for written in rows.fallen(connection, self._number, loaded.since):
             position = written.position
             found = right.pop(position.digest, Judgement(position, "accepted", None))
             if found != written:

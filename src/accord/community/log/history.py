@@ -3,10 +3,13 @@
 Lives on one read connection, so that all that it gives is of one moment. Never writes.
 """
 
-from collections.abc import Iterator, Mapping
+import heapq
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Column, Connection, Select, select
 
 from accord.community.envelope import Event, Position
 from accord.community.fold import Link
@@ -18,6 +21,8 @@ from accord.community.log.tables import events
 Heads: TypeAlias = Mapping[str, tuple[int, str]]
 
 _LINK = (events.c.author, events.c.author_seq, events.c.digest, events.c.prev, events.c.lamport)
+_CHAINED = (events.c.author, events.c.author_seq, events.c.digest)
+_UNCHAINED = (events.c.author, events.c.digest)
 
 
 class StoreHistory:
@@ -27,7 +32,7 @@ class StoreHistory:
         connection: Where to read.
         number: The community's number in the store.
         upto: Where to end: only events at or below this lamport are given.
-        heads: Where each author's chain ends, as a retention floor has it.
+        heads: Where each author's chain ends, as a retention floor has it; nothing else is given.
     """
 
     def __init__(
@@ -54,36 +59,45 @@ class StoreHistory:
     def membership(self) -> Iterator[Event]:
         """The events of the membership stage, in total order."""
         query = rows.whole(self._number).where(events.c.stage == "membership")
-        found = self._events(rows.in_order(self._bounded(query)))
+        found = self._events(query)
         return (event for event in found if event.event_type in MEMBERSHIP)
 
     def in_order(self, after: Position | None = None) -> Iterator[Event]:
         """Every event behind a position, in total order; pruned ones are left out."""
-        return self._events(rows.in_order(self._bounded(rows.whole(self._number)), after))
+        return self._events(rows.whole(self._number), after)
 
     def lamports(self) -> Iterator[int]:
         """The lamports of all events and stubs, ascending."""
-        query = self._bounded(select(events.c.lamport).where(events.c.community == self._number))
-        return (row[0] for row in rows.rows(self._connection, query.order_by(events.c.lamport)))
+        query = select(*rows.PLACE).where(events.c.community == self._number)
+        return map(itemgetter(0), self._slim(self._bounded(query), rows.PLACE))
 
     def _links(self, query: Select[Any]) -> Iterator[Link]:
-        query = self._bounded(query.where(events.c.community == self._number)).order_by(
-            events.c.author, events.c.author_seq, events.c.digest
-        )
-        for row in rows.rows(self._connection, query):
-            if self._is_within(row[0], row[1], row[2]):
-                yield Link(*row)
+        query = self._bounded(query.where(events.c.community == self._number))
+        chained = self._slim(query.where(events.c.author_seq.is_not(None)), _CHAINED)
+        unchained = self._slim(query.where(events.c.author_seq.is_(None)), _UNCHAINED)
+        if (first := next(unchained, None)) is not None:
+            others = itertools.chain([first], unchained)
+            chained = heapq.merge(others, chained, key=itemgetter(0))
+        links = map(Link._make, chained)
+        if self._heads is None:
+            return links
+        return filter(self._is_within, links)
 
-    def _events(self, query: Select[Any]) -> Iterator[Event]:
-        for event in rows.read(self._connection, query):
-            if self._is_within(event.author, event.author_seq, event.digest):
-                yield event
+    def _events(self, query: Select[Any], after: Position | None = None) -> Iterator[Event]:
+        found = rows.read(self._connection, self._bounded(query), after)
+        if self._heads is None:
+            return found
+        return filter(self._is_within, found)
+
+    def _slim(self, query: Select[Any], key: Sequence[Column[Any]]) -> Iterator[Any]:
+        return rows.rows(self._connection, query, key=key, page=rows.SLIM_PAGE)
 
     def _bounded(self, query: Select[Any]) -> Select[Any]:
         return query if self._upto is None else query.where(events.c.lamport <= self._upto)
 
-    def _is_within(self, author: str, author_seq: int | None, digest: bytes) -> bool:
-        if self._heads is None or author_seq is None:
-            return True
-        last, head = self._heads.get(author, (0, ""))
-        return author_seq < last or (author_seq == last and head == "blake3:" + digest.hex())
+    def _is_within(self, one: Link | Event) -> bool:
+        heads = self._heads or {}
+        last, head = heads.get(one.author, (0, ""))
+        if one.author_seq is None or one.author_seq == last:
+            return one.author_seq is not None and head == "blake3:" + one.digest.hex()
+        return one.author_seq < last

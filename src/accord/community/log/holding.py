@@ -18,18 +18,15 @@ def known(connection: Connection) -> list[str]:
 
 def items(connection: Connection, number: int) -> Iterator[Item]:
     """The place of everything in a log, in total order."""
-    query = select(events.c.lamport, events.c.event_id, events.c.digest).where(
-        events.c.community == number
-    )
-    for row in rows.rows(connection, rows.in_order(query)):
+    query = select(*rows.PLACE).where(events.c.community == number)
+    for row in rows.rows(connection, query, page=rows.SLIM_PAGE):
         yield row[0], row[1], bytes(row[2])
 
 
 def bodies(connection: Connection, number: int, wanted: Sequence[Item]) -> Iterator[Body | None]:
     """The bodies of items, in order; read only as far as they are asked for."""
-    place = tuple_(events.c.lamport, events.c.event_id, events.c.digest)
     for part in rows.slices([Position(*item) for item in wanted]):
-        query = select(events).where(events.c.community == number, place.in_(part))
+        query = select(events).where(events.c.community == number, tuple_(*rows.PLACE).in_(part))
         found = {
             (row.lamport, row.event_id, bytes(row.digest)): row for row in connection.execute(query)
         }

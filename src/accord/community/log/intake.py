@@ -69,6 +69,8 @@ class Intake:
         self._settle = settle
         self._waiting: list[_Call] = []
         self._running: set[asyncio.Task[None]] = set()
+        self._last = asyncio.Event()
+        self._last.set()
         self._closed = False
 
     async def receive(self, raws: Sequence[bytes]) -> Receipt:
@@ -139,7 +141,15 @@ class Intake:
             start = end
 
     async def _outcomes(self, raws: Sequence[bytes]) -> Sequence[bool | CommunityError]:
-        proven = await self._prove(raws)
+        # Settled in the order in which they came: what comes late makes the fold go back.
+        before, self._last = self._last, asyncio.Event()
+        last = self._last
+        try:
+            proven = await self._prove(raws)
+            await before.wait()
+        finally:
+            # The next one is woken behind us, so that its settling begins after ours.
+            last.set()
         fresh = iter(await self._settle([each for each in proven if isinstance(each, Proven)]))
         return [next(fresh) if isinstance(each, Proven) else each for each in proven]
 

@@ -4,7 +4,9 @@ Owns the choice of where to begin and the size of a step; memory is bounded by t
 page. Works on a read connection that it is given, and writes nothing.
 """
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -64,6 +66,34 @@ def replayed(
     Returns:
         None where bodies are missing and no snapshot stands for them.
     """
+    with uncollected():
+        return _replayed(connection, number, community_id, upto, heads, begin_with)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the collector of reference cycles away from a fold.
+
+    A fold makes no cycles, and a great many objects that stay: looking through them again and
+    again would take longer than folding.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _replayed(
+    connection: Connection,
+    number: int,
+    community_id: str,
+    upto: int | None,
+    heads: Heads | None,
+    begin_with: Sequence[Kept] | None,
+) -> Replayed | None:
     kept = keeping.every(connection, number) if begin_with is None else begin_with
     for snapshot in kept:
         if upto is None or snapshot.lamport <= upto:
@@ -113,8 +143,9 @@ def _follow(
 
 
 def _from_base(state: State, history: StoreHistory) -> Replayed:
-    """Resume behind what is pruned, in one step: only from the whole log is it known what came
-    too late for a place that is closed.
+    """Resume behind what is pruned, in one step.
+
+    Only from the whole log is it known what came too late for a place that a floor has closed.
     """
     replay, advance = Replay.resume(state, history)
     fallen: dict[bytes, Judgement] = {}

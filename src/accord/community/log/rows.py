@@ -5,11 +5,11 @@ that it is given; commits nothing, checks no signature and judges nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import (
+    Column,
     Connection,
     Select,
     bindparam,
@@ -24,17 +24,19 @@ from sqlalchemy import update as sql_update
 
 from accord.community.envelope import KINDS, Event, Position, stored
 from accord.community.log.tables import STREAM, communities, events
-from accord.storage import Record, journal
+from accord.storage import Record, Rows, StoreError, journal
 
-PAGE: Final = 2000
-"""How many rows are fetched at once."""
+PAGE: Final = 500
+"""How many rows are fetched at once: not many, since each may hold the largest of events."""
+
+SLIM_PAGE: Final = 5000
+"""How many rows without a body are."""
 
 # Far below the number of parameters that either engine takes in one statement.
 _LOOKUP: Final = 300
 
-_INSERT = insert(events)
-_PLACE = (events.c.lamport, events.c.event_id, events.c.digest)
-_COLUMNS = tuple(column.name for column in events.columns)
+PLACE: Final[tuple[Column[Any], ...]] = (events.c.lamport, events.c.event_id, events.c.digest)
+_ROWS = Rows(events, [column.name for column in events.columns])
 _HIGHEST = select(func.max(events.c.lamport)).where(events.c.community == bindparam("of"))
 _of_peers = (events.c.community == bindparam("of"), events.c.arrival.is_(None))
 _A_STUB = select(literal(1)).where(*_of_peers).limit(1)
@@ -117,7 +119,7 @@ def add(
         arrivals = journal.append(connection, records)
         _displace_stubs(connection, number, [each.event for each in fresh])
         placed = zip(fresh, arrivals, strict=True)
-        _insert(connection, [_row(number, each, now_ms, arrival) for each, arrival in placed])
+        _ROWS.insert(connection, [_row(number, each, now_ms, arrival) for each, arrival in placed])
     return is_fresh
 
 
@@ -128,15 +130,6 @@ def _displace_stubs(connection: Connection, number: int, fresh: Sequence[Event])
             _DISPLACE,
             [{"of": number, "by": event.author, "numbered": event.author_seq} for event in fresh],
         )
-
-
-def _insert(connection: Connection, new: Sequence[tuple[Any, ...]]) -> None:
-    """Insert rows by the bare driver: naming every value of every row would cost more."""
-    compiled = _INSERT.compile(dialect=connection.dialect)
-    if compiled.positiontup is not None:
-        connection.exec_driver_sql(str(compiled), list(new))
-    else:
-        connection.execute(_INSERT, [dict(zip(_COLUMNS, row, strict=True)) for row in new])
 
 
 def _row(number: int, proven: Proven, now_ms: int, arrival: int) -> tuple[Any, ...]:
@@ -168,10 +161,10 @@ def present(connection: Connection, number: int, positions: Sequence[Position]) 
     """Which of these positions the log holds, but for stubs that a peer gave."""
     found: set[Position] = set()
     for part in slices(positions):
-        query = select(*_PLACE).where(
+        query = select(*PLACE).where(
             events.c.community == number,
             events.c.arrival.is_not(None),
-            tuple_(*_PLACE).in_(part),
+            tuple_(*PLACE).in_(part),
         )
         found.update(Position(*row) for row in connection.execute(query))
     return found
@@ -202,10 +195,10 @@ def judge(connection: Connection, number: int, judgements: Iterable[Judgement]) 
 
 def fallen(connection: Connection, number: int, since: Position | None) -> Iterator[Judgement]:
     """The written verdicts, behind a position, on events that do not stand."""
-    query = select(*_PLACE, events.c.status, events.c.rule).where(
+    query = select(*PLACE, events.c.status, events.c.rule).where(
         events.c.community == number, events.c.status != "accepted", events.c.body.is_not(None)
     )
-    for lamport, event_id, digest, status, rule in connection.execute(in_order(query, since)).all():
+    for lamport, event_id, digest, status, rule in rows(connection, query, since):
         yield Judgement(Position(lamport, event_id, digest), status, rule)
 
 
@@ -215,28 +208,63 @@ def last_arrival(connection: Connection, number: int) -> int:
 
 
 def whole(number: int) -> Select[Any]:
-    """Select digest and body of every event of a community that has one."""
-    return select(events.c.digest, events.c.body).where(
+    """Select place and body of every event of a community that has one."""
+    return select(*PLACE, events.c.body).where(
         events.c.community == number, events.c.body.is_not(None)
     )
 
 
 def in_order(query: Select[Any], after: Position | None = None) -> Select[Any]:
     """The total order over a query of events, from behind a position on."""
+    return _sorted(query, PLACE, after)
+
+
+def rows(
+    connection: Connection,
+    query: Select[Any],
+    after: Position | None = None,
+    *,
+    key: Sequence[Column[Any]] = PLACE,
+    page: int = PAGE,
+) -> Iterator[Any]:
+    """Give the rows of a query by a key that it selects, by default in total order.
+
+    Pages are queries of their own: no cursor is left open where a reader stops early, and a
+    server keeps nothing between them.
+    """
+    last: Sequence[Any] | None = after
+    while True:
+        found = connection.execute(_sorted(query, key, last).limit(page)).all()
+        yield from found
+        if len(found) < page:
+            return
+        last = [found[-1]._mapping[column] for column in key]  # noqa: SLF001 - public, says its docs
+
+
+def _sorted(
+    query: Select[Any], key: Sequence[Column[Any]], after: Sequence[Any] | None
+) -> Select[Any]:
     if after is not None:
         # The first condition is implied by the second; it is what both engines use an index for.
-        query = query.where(events.c.lamport >= after.lamport, tuple_(*_PLACE) > tuple(after))
-    return query.order_by(*_PLACE)
+        query = query.where(key[0] >= after[0], tuple_(*key) > tuple(after))
+    return query.order_by(*key)
 
 
-def rows(connection: Connection, query: Select[Any]) -> Iterator[Any]:
-    """Run a query and give its rows one by one, holding a page at a time."""
-    options = {"yield_per": PAGE}
-    with closing(connection.execute(query, execution_options=options)) as result:
-        for part in result.partitions():
-            yield from part
+def read(
+    connection: Connection, query: Select[Any], after: Position | None = None
+) -> Iterator[Event]:
+    """Give the events of a query of place and body, in total order.
 
-
-def read(connection: Connection, query: Select[Any]) -> Iterator[Event]:
-    """Run a query of digest and body, and give its events."""
-    return (stored(body, digest) for digest, body in rows(connection, query))
+    Raises:
+        StoreError: One is damaged.
+    """
+    for _, event_id, digest, body in rows(connection, query, after):
+        try:
+            event = stored(body, digest)
+        except (ValueError, KeyError, TypeError):
+            raise StoreError(
+                "an event in the store is damaged",
+                where=f"event {event_id}",
+                mend="run `accord community verify`, and restore the last good backup",
+            ) from None
+        yield event

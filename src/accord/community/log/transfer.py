@@ -66,7 +66,7 @@ async def export_log(log: Log, file: BinaryIO, *, progress: Progress = no_progre
     def write(connection: Connection) -> int:
         file.write(canonical.encode({"community_id": log.community_id, "format": FORMAT}) + b"\n")
         done = 0
-        for _, body in rows.rows(connection, rows.in_order(rows.whole(log.number))):
+        for *_, body in rows.rows(connection, rows.whole(log.number)):
             file.write(body.encode() + b"\n")
             done += 1
             if not done % rows.PAGE:

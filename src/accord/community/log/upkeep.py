@@ -6,7 +6,7 @@ transaction, and what was not done is due again.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
@@ -93,7 +93,7 @@ async def _declare_floor(log: Log, now: float) -> int | None:
     if not is_anchor(log.state, log.key.id) or log.is_recovering:
         return None
 
-    def candidate(connection: Connection) -> tuple[int, State] | None:
+    def candidate(connection: Connection) -> dict[str, Any] | None:
         newest = keeping.newest(connection, log.number)
         before = int((now - RETENTION_SECONDS) * 1000)
         lamport = keeping.settled_by(connection, log.number, before)
@@ -102,24 +102,36 @@ async def _declare_floor(log: Log, now: float) -> int | None:
         lamport = min(lamport, newest.lamport)
         if lamport < top_floor(log.state) + LAMPORTS:
             return None
-        state = state_at(connection, log.number, log.community_id, lamport)
-        return None if state is None else (lamport, state)
+        return _floor_at(connection, log, lamport)
 
-    found = await log.store.read(candidate)
-    if found is None:
+    data = await log.store.read(candidate)
+    if data is None:
         return None
-    lamport, state = found
-    heads = [
-        {"author": author, "author_seq": chain.head_seq, "hash": chain.head_hash}
+    await log.append("community.retention.floored", data)
+    return int(data["lamport"])
+
+
+def _floor_at(connection: Connection, log: Log, lamport: int) -> dict[str, Any] | None:
+    """A floor: the authors' heads, and the state that they and nothing beyond them come to."""
+    state = state_at(connection, log.number, log.community_id, lamport)
+    if state is None:
+        return None
+    heads = {
+        author: (chain.head_seq, chain.head_hash)
         for author, chain in sorted(state.chains.items())
         if chain.head_hash is not None
-    ]
-    digest = digest_of(state_bytes(state))
-    await log.append(
-        "community.retention.floored",
-        {"lamport": lamport, "heads": heads, "state_digest": digest},
-    )
-    return lamport
+    }
+    covered = state_at(connection, log.number, log.community_id, lamport, heads)
+    if covered is None:
+        return None
+    return {
+        "lamport": lamport,
+        "heads": [
+            {"author": author, "author_seq": seq, "hash": head}
+            for author, (seq, head) in heads.items()
+        ],
+        "state_digest": digest_of(state_bytes(covered)),
+    }
 
 
 async def prune(log: Log) -> int:

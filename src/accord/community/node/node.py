@@ -24,6 +24,7 @@ from accord.community.errors import Code, CommunityError
 from accord.community.identity import community_folder, create_root
 from accord.community.log import SCHEMA, open_log
 from accord.community.log.holding import known
+from accord.community.log.provers import Provers
 from accord.community.node import joining
 from accord.community.node.control import control_routes
 from accord.community.node.dialing import Dialler
@@ -71,6 +72,8 @@ class Node:
         self.book = PeerBook(key.id)
         self.presence = Presence(key, clock, bus.registry, settings.display_name)
         self._store = store
+        self._provers = Provers()
+        opened.callback(self._provers.close)
         self._opened = opened
         self._home = home
         self._settings = settings
@@ -135,7 +138,14 @@ class Node:
             folder = community_folder(self._home, community_id)
             await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
             log = await self._opened.enter_async_context(
-                open_log(self._store, community_id, key=self.key, clock=self._clock, folder=folder)
+                open_log(
+                    self._store,
+                    community_id,
+                    key=self.key,
+                    clock=self._clock,
+                    folder=folder,
+                    provers=self._provers,
+                )
             )
             holdings = Holdings(log)
             self._opened.callback(holdings.close)

@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, func, select
 
 from accord.community.discovery import Endpoint
 from accord.community.envelope.names import Level
@@ -34,6 +34,7 @@ _INVITE: Final = ("event_id", "invitee", "inviter", "level", "expires_at")
 async def community(hosted: Hosted) -> dict[str, Any]:
     """A community as a whole, with the digest of its state: equal on nodes that agree."""
     state = await hosted.log.view(state_object)
+    counts = await hosted.log.store.read(lambda c: _counts(c, hosted.log.number))
     now = hosted.log.clock.now()
     levels = {each["node_id"]: each["level"] for each in state["members"]}
     return {
@@ -42,7 +43,7 @@ async def community(hosted: Hosted) -> dict[str, Any]:
         "members": len(state["members"]),
         "revoked": len(state["revoked"]),
         "head_lamport": hosted.log.head_lamport,
-        "counts": state["counts"],
+        "counts": counts,
         "equivocations": [
             {"author": each["author"], **each["equivocation"]}
             for each in state["authors"]
@@ -175,6 +176,16 @@ async def named(hosted: Hosted, name: str) -> list[dict[str, Any]]:
     if not found:
         raise CommunityError(Code.NOT_FOUND, "no such event is known here", where=name)
     return found
+
+
+def _counts(connection: Connection, number: int) -> dict[str, int]:
+    query = (
+        select(events.c.status, func.count())
+        .where(events.c.community == number)
+        .group_by(events.c.status)
+    )
+    found = {row[0]: row[1] for row in connection.execute(query)}
+    return {status.value: found.get(status.value, 0) for status in Status}
 
 
 def _entry(row: Row[Any]) -> dict[str, Any]:

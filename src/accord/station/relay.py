@@ -1,0 +1,222 @@
+"""The relay plane: a connector with the station's folder, key and clock, and its web chat.
+
+Owns where the connector listens and which platforms it has. The station's own address serves the
+same routes, so that one machine needs one address only.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
+
+import structlog
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
+
+from accord.kernel.clock import Clock
+from accord.kernel.signing import SigningKey
+from accord.relay.connector import RELAY
+from accord.relay.connector.assembly import Connector, assembled, open_connector
+from accord.relay.connector.control import ControlSettings, Keyring
+from accord.relay.connector.delivery import LocalBus, RedisBus, RelayBus
+from accord.relay.connector.platform import Platform
+from accord.relay.outgoing import OutgoingPolicy
+from accord.relay.platforms.webchat import open_webchat
+from accord.station import listener
+from accord.station.errors import StationError
+from accord.station.health import SecurityHeaders
+from accord.station.home import Home
+from accord.station.plane import PlaneContext
+from accord.station.sections import split_listen
+from accord.station.settings import Settings
+from accord.station.store import place
+from accord.storage import open_store
+
+_log = structlog.stdlib.get_logger(__name__)
+
+_PATHS = ("/relay/{rest:path}", "/manage/{rest:path}", "/chat", "/chat/{rest:path}")
+_TRY_LATER = 1013
+
+
+class RelayPlane:
+    """The connector of a station.
+
+    Args:
+        settings: The station's.
+        key: Its device key, whose id names this connector among others.
+        clock: The time.
+    """
+
+    name = "relay"
+
+    def __init__(self, settings: Settings, key: SigningKey, clock: Clock) -> None:
+        self._settings = settings
+        self._key = key
+        self._clock = clock
+        self._app: Starlette | None = None
+        self._connector: Connector | None = None
+
+    def collect(self) -> Iterable[Metric]:
+        """What the connector did and refused, while it is up."""
+        figures = CounterMetricFamily(
+            "accord_relay", "What the connector did, and what it refused.", labels=["what"]
+        )
+        if self._connector is not None:
+            for what, count in sorted(self._connector.counts.items()):
+                figures.add_metric([what], count)
+        yield figures
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """The connector's routes, at the station's own address."""
+        door = _Door(self)
+        return (
+            WebSocketRoute("/relay", door),
+            *(Route(path, door, include_in_schema=False) for path in _PATHS),
+        )
+
+    async def run(self, context: PlaneContext) -> None:
+        """Open the connector and serve until the station drains."""
+        async with contextlib.AsyncExitStack() as opened:
+            sockets = [
+                opened.enter_context(listener.bind(*split_listen(place)))
+                for place in filter(None, [self._settings.relay.listen])
+            ]
+            connector = await opened.enter_async_context(self._opened())
+            app = Starlette(routes=connector.routes, middleware=[Middleware(SecurityHeaders)])
+            self._app, self._connector = app, connector
+            try:
+                await self._serve(app, sockets, context)
+            finally:
+                self._app = self._connector = None
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a client of the station's own address."""
+        if self._app is not None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": _TRY_LATER})
+        else:
+            away = {"error": "unavailable", "message": "the relay plane is not up"}
+            await JSONResponse(away, 503)(scope, receive, send)
+
+    @contextlib.asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Connector]:
+        settings, clock = self._settings, self._clock
+        async with contextlib.AsyncExitStack() as opened:
+            store = await opened.enter_async_context(open_store(place(settings), RELAY))
+            platforms: list[Platform] = []
+            if settings.relay.webchat:
+                chat = await opened.enter_async_context(open_webchat(place(settings), clock))
+                platforms += chat.platforms
+            yield await opened.enter_async_context(
+                open_connector(
+                    store,
+                    keyring(settings),
+                    clock,
+                    # The home is locked, so nobody else of this name runs; after a crash the
+                    # next run goes on under the same leases at once.
+                    name=self._key.id,
+                    settings=control_settings(settings),
+                    platforms=platforms,
+                    bus=_bus(settings),
+                )
+            )
+
+    async def _serve(
+        self, app: Starlette, sockets: list[socket.socket], context: PlaneContext
+    ) -> None:
+        if not sockets:
+            context.ready()
+            await context.draining.wait()
+            return
+        server = listener.Listener(app, certificate=_certificate(self._settings))
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(server.serve(sockets), name="relay")
+            await server.serving.wait()
+            _log.info("the relay is up", address=listener.address(sockets[0]))
+            context.ready()
+            try:
+                await context.draining.wait()
+            finally:
+                server.should_exit = True
+                await asyncio.wait([serving])
+
+
+class _Door:
+    """An ASGI application in front of a connector that may not be up."""
+
+    def __init__(self, plane: RelayPlane) -> None:
+        self._plane = plane
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._plane.serve(scope, receive, send)
+
+
+@contextlib.asynccontextmanager
+async def operated(settings: Settings, clock: Clock, name: str) -> AsyncIterator[Connector]:
+    """The connector of a home for its operator: nothing runs, and a station may run beside it.
+
+    Args:
+        settings: Those of the home.
+        clock: The time.
+        name: Who operates it, for the journal.
+
+    Raises:
+        AccordError: The store or the key file cannot be opened.
+    """
+    async with (
+        open_store(place(settings), RELAY) as store,
+        assembled(
+            store, keyring(settings), clock, name=name, settings=control_settings(settings)
+        ) as connector,
+    ):
+        yield connector
+
+
+def keyring(settings: Settings) -> Keyring:
+    """The keys under which the relay of a home keeps its secrets."""
+    return Keyring.load(Home(settings.home).device_key.with_name("relay.key"))
+
+
+def control_settings(settings: Settings) -> ControlSettings:
+    """What the station's settings say about the control half."""
+    chosen = settings.relay
+    return ControlSettings(
+        managed_keys=chosen.managed_keys and str(_at_home(settings, chosen.managed_keys)),
+        managed_issuer=chosen.managed_issuer,
+        outgoing=OutgoingPolicy(
+            http=chosen.wake_http,
+            ports=frozenset(chosen.wake_ports),
+            networks=tuple(map(ipaddress.ip_network, chosen.wake_networks)),
+        ),
+    )
+
+
+def _bus(settings: Settings) -> RelayBus:
+    url = settings.relay.redis.get_secret_value()
+    return RedisBus(url) if url else LocalBus()
+
+
+def _certificate(settings: Settings) -> Path | None:
+    if not settings.relay.certificate:
+        return None
+    file = _at_home(settings, settings.relay.certificate)
+    if not file.is_file():
+        raise StationError(
+            "there is no certificate here",
+            where=str(file),
+            mend="correct [relay] certificate, or leave it empty to listen without TLS",
+        )
+    return file
+
+
+def _at_home(settings: Settings, name: str) -> Path:
+    """A file that the settings name, from the home on."""
+    return settings.home / Path(name).expanduser()

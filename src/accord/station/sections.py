@@ -1,0 +1,187 @@
+"""The sections of the settings: every name, type, default and description.
+
+Owns what may be set and which values are possible. It reads nothing; `settings` does.
+"""
+
+import ipaddress
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        # pydantic would take `true` for 1.
+        if (
+            isinstance(value, bool)
+            and cls.model_fields[str(info.field_name)].annotation is not bool
+        ):
+            raise ValueError("should not be true or false")
+        return value
+
+
+class StationSettings(_Section):
+    """`[station]`: where the station listens and how it stops."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100, description="how it calls itself")] = (
+        "station"
+    )
+    host: Annotated[str, Field(min_length=1, description="the address to listen on")] = "127.0.0.1"
+    port: Annotated[
+        int, Field(ge=0, le=65535, description="the port to listen on; 0 takes a free one")
+    ] = 7070
+    drain_seconds: Annotated[
+        float,
+        Field(ge=0, le=3600, description="how long the planes may take to finish when it stops"),
+    ] = 10.0
+
+
+class LogSettings(_Section):
+    """`[log]`: what is logged, how, and where to."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Field(description="the least level that is logged"),
+    ] = "info"
+    format: Annotated[
+        Literal["auto", "console", "json"],
+        Field(description="on stderr; `auto` is `console` on a terminal and `json` elsewhere"),
+    ] = "auto"
+    file: Annotated[
+        bool, Field(description="also write JSON lines to `logs/station.log` in the home, rotated")
+    ] = True
+
+
+class StoreSettings(_Section):
+    """`[store]`: where records are kept."""
+
+    url: Annotated[
+        SecretStr,
+        Field(
+            description="a `postgresql://` URL; empty keeps SQLite files in `stores/` in the home",
+            examples=["postgresql://user@host/name"],
+        ),
+    ] = SecretStr("")
+
+    @field_validator("url")
+    @classmethod
+    def _engine_is_known(cls, url: SecretStr) -> SecretStr:
+        if url.get_secret_value() and not url.get_secret_value().startswith("postgresql://"):
+            raise ValueError("should be empty or start with postgresql://")
+        return url
+
+
+class CommunitySettings(_Section):
+    """`[community]`: the bus on which other nodes reach this one, and how it finds them."""
+
+    host: Annotated[str, Field(min_length=1, description="the address to listen on for nodes")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[
+        int,
+        Field(ge=0, le=65535, description="the port to listen on for nodes; 0 takes a free one"),
+    ] = 7080
+    advertise: Annotated[
+        tuple[str, ...],
+        Field(max_length=8, description="the hosts under which others reach it; empty finds one"),
+    ] = ()
+    peers: Annotated[
+        tuple[str, ...],
+        Field(max_length=256, description="nodes to meet, such as `https://192.168.1.4:7080`"),
+    ] = ()
+    discovery: Annotated[
+        bool, Field(description="find nodes by multicast DNS, unless it listens on loopback only")
+    ] = True
+    plain_http: Annotated[
+        bool, Field(description="dial other machines without TLS where a peer says `http`")
+    ] = False
+    require_to: Annotated[
+        bool, Field(description="refuse calls that do not say which node they are for")
+    ] = False
+    legacy: Annotated[
+        Literal["off", "loopback", "anywhere"],
+        Field(description="from where calls are taken that nobody signed; best from nowhere"),
+    ] = "off"
+    sync_seconds: Annotated[
+        float, Field(gt=0, le=3600, description="about how often it meets each node")
+    ] = 15.0
+
+
+class RelaySettings(_Section):
+    """`[relay]`: the connector, its web chat, and how gateways and platforms reach it."""
+
+    enabled: Annotated[bool, Field(description="run a connector in this station")] = True
+    webchat: Annotated[bool, Field(description="serve the built-in web chat")] = True
+    listen: Annotated[
+        str,
+        Field(
+            description="where else gateways and platforms reach it, such as `0.0.0.0:7090`; "
+            "empty for the station's own address only"
+        ),
+    ] = ""
+    certificate: Annotated[
+        str, Field(description="a PEM file with certificate and key, to listen there by TLS")
+    ] = ""
+    redis: Annotated[
+        SecretStr,
+        Field(
+            description="a `redis://` URL, for connectors that share a PostgreSQL store; "
+            "empty for one alone",
+            examples=["redis://host:6379/0"],
+        ),
+    ] = SecretStr("")
+    managed_keys: Annotated[
+        str, Field(description="a JWKS or PEM file: who signs managed tokens; empty for nobody")
+    ] = ""
+    managed_issuer: Annotated[
+        str, Field(description="the `iss` that managed tokens must carry; empty asks for none")
+    ] = ""
+    wake_http: Annotated[bool, Field(description="let wake URLs be plain `http`")] = False
+    wake_ports: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=65535)], ...],
+        Field(max_length=64, description="ports that wake URLs may name besides 443"),
+    ] = ()
+    wake_networks: Annotated[
+        tuple[str, ...],
+        Field(max_length=64, description="private ranges that wake URLs may lead to"),
+    ] = ()
+
+    @field_validator("listen")
+    @classmethod
+    def _is_a_place(cls, listen: str) -> str:
+        if listen:
+            split_listen(listen)
+        return listen
+
+    @field_validator("redis")
+    @classmethod
+    def _bus_is_known(cls, url: SecretStr) -> SecretStr:
+        text = url.get_secret_value()
+        if text and not text.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("should be empty or start with redis://, rediss:// or unix://")
+        return url
+
+    @field_validator("wake_networks")
+    @classmethod
+    def _ranges_are_ranges(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for network in networks:
+            ipaddress.ip_network(network)
+        return networks
+
+
+def split_listen(listen: str) -> tuple[str, int]:
+    """The host and the port of a place to listen at.
+
+    Raises:
+        ValueError: It is not written like `0.0.0.0:7090` or `[::]:7090`.
+    """
+    host, _, port = listen.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    is_port = port.isascii() and port.isdecimal() and len(port) < 6 and int(port) < 65536
+    if not host or "[" in host or not is_port:
+        raise ValueError("should be a host and a port, such as 0.0.0.0:7090")
+    return host, int(port)
