@@ -15,8 +15,11 @@ PARTS = (
     "contracts",
     "contracts_compare",
     "community_bus",
+    "community_fold",
+    "community_log",
     "community_reconcile",
     "community_sync",
+    "relay_delivery",
     "relay_gate",
 )
 

@@ -32,7 +32,6 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.asyncio.client import ClientConnection, connect
 
-import accord.relay.connector.control.tables
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import RELAY
 from accord.relay.connector.delivery import Delivery, LocalBus
@@ -141,7 +140,7 @@ async def pace(delivery: Delivery, count: int, rate: float, pipe: Pipe) -> None:
 async def emptied(delivery: Delivery) -> None:
     """Wait until nothing is owed to anybody."""
     for number in range(SESSIONS):
-        while not await delivery.is_empty(f"i{number}"):
+        while not await delivery.is_empty(f"i{number}"):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 

@@ -3,6 +3,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,14 @@ def refused(result: "subprocess.CompletedProcess[str]", code: int, *parts: str) 
         assert part in result.stderr
 
 
+def until_ready(address: str) -> None:
+    """A station says where it is as soon as it answers; its planes follow."""
+    deadline = time.monotonic() + 30
+    while (answer := httpx.get(f"{address}/readyz")).status_code != 200:
+        assert time.monotonic() < deadline, answer.text
+        time.sleep(0.02)
+
+
 def test_a_station_comes_up_answers_and_ends_with_exit_0(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with python_child("-m", "accord.cli", "up", "--home", str(home), "--port", "0") as child:
@@ -40,7 +49,7 @@ def test_a_station_comes_up_answers_and_ends_with_exit_0(tmp_path: Path) -> None
         assert lines[3].split()[1].startswith("ed25519:")
         assert lines[4].split("try")[1].strip() == f"curl {address}/readyz"
         assert httpx.get(f"{address}/livez").text == "alive\n"
-        assert httpx.get(f"{address}/readyz").status_code == 200
+        until_ready(address)
         child.terminate()
         assert child.wait() == 0
         child.assert_gone()
@@ -74,7 +83,7 @@ def test_a_station_goes_on_when_the_reader_of_its_first_words_has_gone(tmp_path:
             assert process.stderr
             assert "station is up" in process.stderr.readline()
             lock = json.loads((home / "station.lock").read_text())
-            assert httpx.get(f"{lock['address']}/readyz").status_code == 200
+            until_ready(lock["address"])
             process.terminate()
             assert process.wait(30) == 0
         finally:
@@ -91,7 +100,7 @@ def test_a_second_station_on_one_home_is_refused_and_told_who_holds_it(
         address = json.loads(child.read_line())["address"]
         second = accord("up", "--port", "0")
         refused(second, 1, str(home), f"process {child.pid} at {address}", "stop it first")
-        assert httpx.get(f"{address}/readyz").status_code == 200
+        until_ready(address)
 
 
 def test_broken_toml_is_one_sentence_and_makes_nothing(accord: Run, tmp_path: Path) -> None:
@@ -182,7 +191,7 @@ def test_the_log_of_a_station_with_a_secret_does_not_tell_it(
     arguments = ["up", "--home", str(home), "--port", "0", "--json"]
     with python_child("-m", "accord.cli", *arguments, env=env) as child:
         address = json.loads(child.read_line())["address"]
-        assert httpx.get(f"{address}/readyz").status_code == 200
+        until_ready(address)
         child.terminate()
         assert child.wait() == 0
     assert "station is up" in (home / "logs" / "station.log").read_text()

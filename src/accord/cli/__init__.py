@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from accord import __version__
-from accord.cli import canon, config, contract, doctor, keys, report, store, up
+from accord.cli import canon, community, config, contract, doctor, keys, relay, report, store, up
 
 app = typer.Typer(
     name="accord",
@@ -23,6 +23,8 @@ app.command(epilog=doctor.EXAMPLE)(doctor.doctor)
 app.command(epilog=canon.EXAMPLE)(canon.canon)
 app.add_typer(keys.app, name="keys", help="Make and look at Ed25519 keys.")
 app.add_typer(store.app, name="store", help="Back up, check and restore the station's records.")
+app.add_typer(community.app, name="community", help="Found, join and look after communities.")
+app.add_typer(relay.app, name="relay", help="Bring agents into chats.")
 app.add_typer(contract.app, name="contract", help="Check, compare and derive from contracts.")
 app.add_typer(config.app, name="config", help="Check and show the settings.")
 

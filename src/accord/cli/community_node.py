@@ -1,17 +1,19 @@
 """The node of a home, as the commands reach it: in its station, or opened here for a moment.
 
 Both ways go through the same signed routes. Owns which of the two it is, and finding the community
-and the node that a person means. It decides nothing and prints nothing.
+and the node that a person means. It decides nothing.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
+
+from accord.cli.contract_reading import printable
 
 if TYPE_CHECKING:
     import httpx
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from accord.community.client import Client
     from accord.community.errors import CommunityError
     from accord.kernel.signing import SigningKey
+    from accord.station.home import Home as Place
     from accord.station.settings import Settings
 
 T = TypeVar("T")
@@ -95,12 +98,20 @@ def with_node(
         work: What to do.
         make: Whether to make the home, and the node's key, where they are missing.
     """
+    from accord.community.errors import CommunityError
 
     async def run() -> T:
         async with local_node(home, config, make=make) as here:
             return await work(here)
 
-    return asyncio.run(run())
+    try:
+        return asyncio.run(run())
+    except CommunityError as error:
+        # The words may be another node's.
+        where = None if error.where is None else printable(error.where)
+        raise CommunityError(
+            error.code, printable(error.what), where=where, mend=error.mend
+        ) from error
 
 
 @contextlib.asynccontextmanager
@@ -120,32 +131,57 @@ async def local_node(
     place = Home(settings.home)
     if not make and not place.device_key.exists():
         raise _missing(settings.home)
-    address = await _station_of(place)
-    if address is not None:
-        yield Local(SigningKey.load(place.device_key), settings, address, None)
-        return
     with contextlib.ExitStack() as undo:
         async with contextlib.AsyncExitStack() as opened:
-            here = await _opened(place, settings, undo, opened)
+            address = await _taken_or_served(place, undo, opened)
+            if address is None:
+                here = await _opened(place, settings, undo, opened)
+            else:
+                here = Local(SigningKey.load(place.device_key), settings, address, None)
             undo.pop_all()
             yield here
 
 
+async def _taken_or_served(
+    place: "Place", undo: contextlib.ExitStack, opened: contextlib.AsyncExitStack
+) -> str | None:
+    """The address of the station that holds the home; else None, and the home is held from now.
+
+    Raises:
+        StationError: Neither can be had.
+    """
+    from accord.station.errors import StationError
+    from accord.station.home import holder, taken
+
+    while (address := await _station_of(place)) is None:
+        try:
+            opened.enter_context(taken(place, _HERE, undo))
+        except StationError:
+            if holder(place) is None:
+                raise
+            # Another was quicker, and may stand on what was made here.
+            undo.pop_all()
+        else:
+            return None
+    return address
+
+
 async def _opened(
-    place: Any, settings: "Settings", undo: contextlib.ExitStack, opened: contextlib.AsyncExitStack
+    place: "Place",
+    settings: "Settings",
+    undo: contextlib.ExitStack,
+    opened: contextlib.AsyncExitStack,
 ) -> Local:
-    """Open the node in this process, with the home held as a station would hold it."""
-    from accord.capabilities import membership
+    """Open the node in this process."""
     from accord.community.client import LocalTransport
     from accord.community.node import open_node
     from accord.kernel.clock import SystemClock
     from accord.station import logs
-    from accord.station.community import node_settings
-    from accord.station.home import device_key, taken
+    from accord.station.community import OFFERS, node_settings
+    from accord.station.home import device_key
     from accord.station.store import place as stores
 
     clock = SystemClock()
-    opened.enter_context(taken(place, _HERE, undo))
     quiet = settings.log.model_copy(update={"level": "error"})
     opened.enter_context(logs.configured(quiet))
     key = device_key(place, undo)
@@ -156,13 +192,14 @@ async def _opened(
             stores=stores(settings),
             clock=clock,
             settings=node_settings(settings),
-            register=lambda node: membership.register(node, clock),
         )
     )
+    for offer in OFFERS:
+        offer(node, clock)
     return Local(key, settings, None, LocalTransport(node.application()))
 
 
-async def _station_of(place: Any) -> str | None:
+async def _station_of(place: "Place") -> str | None:
     """Where the station of a home answers; None when the home is free.
 
     Raises:
@@ -256,20 +293,20 @@ def choose_node(members: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
     )
 
 
-def printable(text: str) -> str:
-    """A text that came from somewhere else, safe to show on a terminal."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
-
-
 def shown(node_id: str, names: dict[str, str | None]) -> str:
     """A node as people read it: what it calls itself, and its display id."""
     from accord.community.envelope.names import display_id
 
     name = names.get(node_id)
     return f"{printable(name)} ({display_id(node_id)})" if name else display_id(node_id)
+
+
+def show_lines(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows whose columns stand below each other, and whose ids are never cut short."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        typer.echo("  ".join(line).rstrip())
 
 
 def _no_community(what: str, mend: str) -> "CommunityError":

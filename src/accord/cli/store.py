@@ -37,7 +37,6 @@ def backup(
 
     where = place(load(home, config))
     schemas = _kept(where)
-    stores = kept(where)
     if dest.exists():
         raise storage.StoreError("it is there already", where=str(dest), mend="name a new folder")
     try:

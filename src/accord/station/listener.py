@@ -20,6 +20,7 @@ from accord.station.errors import StationError
 
 _HEAD_SECONDS = 10.0
 _KEEP_ALIVE_SECONDS = 15
+_PING_SECONDS = 20.0
 # After the planes have drained, answers that are still on their way get this long.
 _GOODBYE_SECONDS = 2
 
@@ -109,6 +110,11 @@ class Listener(uvicorn.Server):
                 app,
                 ssl_certfile=certificate,
                 http=_PromptProtocol,
+                # A third lighter on each idle socket than uvicorn's own choice.
+                ws="websockets-sansio",
+                ws_per_message_deflate=False,
+                ws_ping_interval=_PING_SECONDS,
+                ws_ping_timeout=_PING_SECONDS,
                 lifespan="off",
                 log_config=None,
                 access_log=False,

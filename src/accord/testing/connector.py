@@ -89,6 +89,7 @@ class Connector:
         self._wire: Wire | None = None
         self._greeted = False
         self._changed = asyncio.Condition()
+        self._writing = asyncio.Lock()
 
     @property
     def connected(self) -> bool:
@@ -133,11 +134,13 @@ class Connector:
     async def raw(self, data: str | bytes) -> None:
         """Send whatever it is."""
         assert self._wire is not None
+        wire = self._wire
         if isinstance(data, bytes) or self.piece is None:
-            await self._wire.send(data)
+            await wire.send(data)
             return
-        for message in messages(data.encode(), self.piece):
-            await self._wire.send(message.decode())
+        async with self._writing:
+            for message in messages(data.encode(), self.piece):
+                await wire.send(message.decode())
 
     async def close(self, code: int, reason: str = "") -> None:
         """End the socket in due form."""

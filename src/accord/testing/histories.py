@@ -1,14 +1,14 @@
 """Histories of a community: what members wrote, honest or not, from one seed.
 
 A `Scribe` keeps keys, chains and lamports, so that a test says who does what and nothing else.
-`realistic` and `hostile` write whole histories. Unsigned events have digests and signatures that
-prove nothing and cost little; whatever reads events without verifying them cannot tell.
+`accord.testing.chronicles` writes whole histories with it. Unsigned events have digests and
+signatures that prove nothing and cost little; whatever reads events without verifying them cannot
+tell.
 """
 
 import base64
 import itertools
-import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -176,7 +176,7 @@ class Scribe:
         return self._agreed(pen, "community.member.revoked", data, signers=signers, **options)
 
     def floor(
-        self, pen: Pen, lamport: int, heads: Mapping[Pen, int] | Any, **options: Any
+        self, pen: Pen, lamport: int, heads: Iterable[tuple[Pen, int]], **options: Any
     ) -> Event:
         """A retention floor; `heads` are pairs of a pen and the number of its last event."""
         data = {
@@ -258,70 +258,3 @@ def ulid(number: int) -> str:
         number, digit = divmod(number, 32)
         digits = _ALPHABET[digit] + digits
     return "01KDY" + digits.rjust(21, "0")
-
-
-def realistic(
-    count: int, *, seed: int = 0, members: int = 200, signed: bool = False
-) -> tuple[str, Iterator[Event]]:
-    """An honest history of a busy community: its id, and its events in total order."""
-    scribe = Scribe(seed, signed=signed)
-    return scribe.community_id, itertools.islice(_realistic(scribe, seed, members), count)
-
-
-def _realistic(scribe: Scribe, seed: int, members: int) -> Iterator[Event]:
-    chance = random.Random(seed)  # noqa: S311
-    founder = scribe.pen("founder")
-    scribe.found(founder)
-    everyone, trusted = [founder], [founder]
-    scribe.write(founder, "node.manifest.updated", {"manifest": scribe.manifest(founder)})
-    posts: list[tuple[Pen, Event]] = []
-    messages: list[tuple[Pen, Event]] = []
-    files: list[tuple[Pen, str]] = []
-    yield from _taken(scribe)
-    for number in itertools.count():
-        pen = chance.choice(everyone)
-        turn = chance.random()
-        name = blake3(b"%d" % number).hexdigest()
-        if len(everyone) < members and chance.random() < 0.02:
-            newcomer = scribe.pen(f"member {len(everyone)}")
-            scribe.admit(pen, newcomer)
-            everyone.append(newcomer)
-            if len(trusted) * 10 < len(everyone):
-                scribe.level(founder, "promoted", newcomer, "trusted")
-                trusted.append(newcomer)
-        elif turn < 0.34 or len(everyone) < 2:
-            posts.append((pen, scribe.post(pen)))
-        elif turn < 0.44 and posts:
-            writer, post = posts[chance.randrange(len(posts))]
-            data = {"client_id": name[:16], "target_event_id": post.event_id}
-            scribe.write(writer, "market.post.updated", {**data, "fields": {"title": "Saw"}})
-        elif turn < 0.49 and posts:
-            writer, post = posts.pop(chance.randrange(len(posts)))
-            data = {"client_id": name[:16], "target_event_id": post.event_id}
-            scribe.write(writer, "market.post.expired", {**data, "reason": "fulfilled"})
-        elif turn < 0.74:
-            recipient = chance.choice([each for each in everyone[:50] if each is not pen])
-            messages.append((recipient, scribe.say(pen, recipient)))
-        elif turn < 0.86 and messages:
-            reader, message = messages.pop(0 if chance.random() < 0.5 else -1)
-            data = {"target_event_id": message.event_id, "delivered_at": message.wall_clock}
-            scribe.write(reader, "chat.message.delivered", data)
-        elif turn < 0.95:
-            files.append((pen, f"blake3:{name}"))
-            data = {"cid": files[-1][1], "sizes_bytes": number}
-            scribe.write(pen, "file.cid.advertised", data)
-        elif turn < 0.97 and files:
-            holder, cid = files.pop()
-            scribe.write(holder, "file.cid.unpinned", {"cid": cid})
-        elif turn < 0.99:
-            data = {"corpus": "house-rules", "doc_cid": f"blake3:{name}", "chunks": 12}
-            scribe.write(chance.choice(trusted), "rag.document.ingested", data)
-        else:
-            scribe.write(pen, "node.manifest.updated", {"manifest": scribe.manifest(pen, "to")})
-        del messages[:-1000]
-        yield from _taken(scribe)
-
-
-def _taken(scribe: Scribe) -> list[Event]:
-    taken, scribe.events = scribe.events, []
-    return taken

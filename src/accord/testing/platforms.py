@@ -8,17 +8,14 @@ connector's side of it, one for each process.
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import SecretStr
-from sqlalchemy import Connection
 
-from accord.relay.connector.control.directory import Capability, Dialect, LinkReply, Principal
 from accord.relay.connector.platform import Found, Inbound, InboundKind, PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.gate import Facts
 from accord.relay.wire.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 from accord.relay.wire.descriptor import Descriptor
 from accord.relay.wire.event import MessageEvent

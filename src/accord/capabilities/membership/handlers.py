@@ -10,12 +10,12 @@ from typing import Any, Final
 from accord.community.bus import Call
 from accord.community.envelope import schemas
 from accord.community.envelope.intents import has_signed
-from accord.community.envelope.invites import Invite
+from accord.community.envelope.invites import TTL_SECONDS, Invite
 from accord.community.envelope.names import Level
 from accord.community.errors import Code, CommunityError
 from accord.community.fold import views
 from accord.community.node import Hosted, Node
-from accord.kernel.clock import Clock, parse_time
+from accord.kernel.clock import Clock, format_time, parse_time
 
 _INVITED: Final = "community.member.invited"
 _REVOKED: Final = "community.member.revoked"
@@ -38,7 +38,7 @@ class _Serving:
     async def invite(self, call: Call) -> Mapping[str, Any]:
         began = self._clock.monotonic()
         hosted = self._node.community(call.community)
-        wanted = call.body["input"]
+        wanted = self._whole(call.body["input"])
         level = Level.parse(wanted["initial_level"])
         self._check_inviter(hosted, call, level)
         if parse_time(wanted["expires_at"]) <= self._clock.now():
@@ -57,6 +57,14 @@ class _Serving:
                 "lamport": standing[1],
                 "ms": self._ms(began),
             },
+        }
+
+    def _whole(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What is asked for: a member, for a day, where nothing else is said."""
+        return {
+            "initial_level": Level.MEMBER.text,
+            "expires_at": format_time(self._clock.now() + TTL_SECONDS),
+            **given,
         }
 
     async def revoke(self, call: Call) -> Mapping[str, Any]:
@@ -135,11 +143,11 @@ def _standing(hosted: Hosted, wanted: Mapping[str, Any], inviter: str) -> tuple[
     for event_id in views.open_invites(
         hosted.state, wanted["invitee_node_id"], hosted.log.clock.now()
     ):
-        invite = hosted.state.roster.invites[event_id, wanted["invitee_node_id"]]
-        if (invite.inviter, invite.level.text, invite.expires_at) == (
-            inviter,
-            wanted["initial_level"],
-            wanted["expires_at"],
-        ):
-            return event_id, invite.lamport
+        for invite in hosted.state.roster.invites[event_id, wanted["invitee_node_id"]]:
+            if (invite.inviter, invite.level.text, invite.expires_at) == (
+                inviter,
+                wanted["initial_level"],
+                wanted["expires_at"],
+            ):
+                return event_id, invite.lamport
     return None

@@ -6,8 +6,10 @@ byte-identical state. docs/concepts/fold.md walks through the stages.
 
 from accord.community.fold.folding import Folded, fold, fold_events
 from accord.community.fold.history import History, Link, Memory
-from accord.community.fold.replay import Advance, NeedsHistoryError, Replay
-from accord.community.fold.state import State, state_bytes, state_from, state_object
+from accord.community.fold.reading import state_from
+from accord.community.fold.replay import Advance, Replay
+from accord.community.fold.snapshots import NeedsHistoryError
+from accord.community.fold.state import State, state_bytes, state_object
 from accord.community.fold.verdicts import ACCEPTED, VERDICTS, Status, Verdict
 
 __all__ = [

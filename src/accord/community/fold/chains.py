@@ -4,13 +4,13 @@ An author's chain is summed up in a few numbers, however long it is: how far it 
 gap, where it forks, where it breaks. From these the standing of any of its events follows.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from accord.community.envelope import Event
+from accord.community.envelope import MAX_LAMPORT, Event
 from accord.community.fold.history import Link
 from accord.community.fold.verdicts import VERDICTS, Verdict
 
@@ -78,21 +78,17 @@ def verdict_of(event: Event, chains: Mapping[str, Chain]) -> Verdict | None:
     return None if chain is None else chain.verdict(event.author_seq, event.digest)
 
 
-def all_chains(links: Iterable[Link], upto: int | None = None) -> dict[str, Chain]:
+def all_chains(links: Iterable[Link], upto: int = MAX_LAMPORT) -> dict[str, Chain]:
     """Sum up the chains of all authors, as far as a lamport: what is quarantined is in none."""
-    return {
-        author: chain_of(of_author if upto is None else within(of_author, upto))
+    chains = {
+        author: chain_of(of_author, upto)
         for author, of_author in groupby(links, key=attrgetter("author"))
     }
+    return {author: chain for author, chain in chains.items() if chain.seen_seq}
 
 
-def within(links: Iterable[Link], upto: int) -> Iterator[Link]:
-    """The links at or below a lamport."""
-    return (link for link in links if link.lamport <= upto)
-
-
-def chain_of(links: Iterable[Link]) -> Chain:
-    """Sum up the chain of one author, whose links come by number and digest."""
+def chain_of(links: Iterable[Link], upto: int = MAX_LAMPORT) -> Chain:
+    """Sum up the chain of one author as far as a lamport; links come by number and digest."""
     head: Link | None = None
     head_seq = seen_seq = 0
     head_hash: str | None = None
@@ -102,7 +98,7 @@ def chain_of(links: Iterable[Link]) -> Chain:
     last: Link | None = None
     for link in links:
         seq = link.author_seq
-        if seq is None:
+        if seq is None or link.lamport > upto:
             continue
         if last is not None and seq == last.author_seq:
             if fork is None and link.digest != last.digest:
@@ -128,9 +124,10 @@ def reach(lamports: Iterable[int], start: int = 0) -> int:
     """The greatest lamport below the first gap above `start` that quarantines what follows."""
     reached = start
     for lamport in lamports:
-        if lamport - reached > MAX_GAP:
-            break
-        reached = max(reached, lamport)
+        if lamport > reached:
+            if lamport - reached > MAX_GAP:
+                break
+            reached = lamport
     return reached
 
 

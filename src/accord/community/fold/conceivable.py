@@ -37,7 +37,7 @@ class Conceivable:
                 self._take(event)
 
     def could_revoke(self, revocation: Event) -> bool:
-        """Whether enough of its signers could have been trusted at its position."""
+        """Whether enough of its signers could have been trusted then, and its target a member."""
         return revocation.digest in self._able
 
     def _take(self, event: Event) -> None:
@@ -59,7 +59,7 @@ class Conceivable:
                 self._raise(target, min(Level.parse(data["new_level"]), level), event)
         elif kind == REVOKED and event.author in self.since and level >= Level.TRUSTED:
             trusted = sum(self._level(each) >= Level.TRUSTED for each in signers(event))
-            if trusted >= self._least:
+            if trusted >= self._least and self._level(data["target_node_id"]):
                 self._able.add(event.digest)
 
     def _level(self, node_id: str) -> Level:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
+from blake3 import blake3
+
 from accord.community.envelope import Event, Position
 from accord.community.envelope.names import Level
 from accord.community.fold.verdicts import ACCEPTED, VERDICTS, Status, Verdict
 from accord.kernel import canonical
-from accord.kernel.digest import blake3
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -26,7 +27,12 @@ DEFAULT_TTL_SECONDS: Final = 7 * 24 * 3600
 
 
 class Post(NamedTuple):
-    """A post of the market. `ended` is the reason of its end; None while it stands."""
+    """A post of the market.
+
+    Attributes:
+        fields: What it says, as its author wrote and changed it.
+        ended: The reason of its end; None while it stands.
+    """
 
     author: str
     client_id: str
@@ -76,7 +82,7 @@ class Content:
     Attributes:
         posts: By event id, which its author chose: two authors may have chosen the same.
         messages: Likewise.
-        clients: The client ids that were used, by kind and author.
+        clients: The client ids that were used; see `used`.
         files: Who holds what, and its size.
         documents: By corpus and document.
         manifests: By node.
@@ -87,7 +93,7 @@ class Content:
 
     posts: dict[str, tuple[Post, ...]] = field(default_factory=dict)
     messages: dict[str, tuple[Message, ...]] = field(default_factory=dict)
-    clients: dict[tuple[str, str, str], bool] = field(default_factory=dict)
+    clients: dict[str, bool] = field(default_factory=dict)
     files: dict[tuple[str, str], int] = field(default_factory=dict)
     documents: dict[tuple[str, str], Document] = field(default_factory=dict)
     manifests: dict[str, Manifest] = field(default_factory=dict)
@@ -131,6 +137,11 @@ class Content:
         del self.changes[count:]
 
 
+def used(kind: str, author: str, client_id: str) -> str:
+    """A client id of an author, of one kind; all ids of authors have one length."""
+    return kind + author + client_id
+
+
 Levels = dict[str, Level]
 Judge = Callable[[Content, Event, Levels], Verdict]
 
@@ -152,19 +163,26 @@ def learn_manifest(content: Content, event: Event, manifest: Mapping[str, Any]) 
     extensions = set(manifest.get("extensions", ()))
     if known is not None:
         extensions.update(known.extensions)
-    said = Manifest(manifest["display_name"], tuple(sorted(extensions)), event.hash)
+    said = Manifest(
+        manifest["display_name"],
+        tuple(
+            (each["transport"], each["host"], each["port"], each.get("certificate"))
+            for each in manifest["endpoints"]
+        ),
+        tuple(sorted(extensions)),
+        event.hash,
+    )
     content.put(content.manifests, event.author, said)
 
 
 def _posted(content: Content, event: Event, levels: Levels) -> Verdict:
     data, author = event.data, event.author
-    client = "post", author, data["client_id"]
+    client = used("post", author, data["client_id"])
     others = content.posts.get(event.event_id, ())
     if client in content.clients or (others and any(post.author == author for post in others)):
         return _DUPLICATE_POST
     content.put(content.clients, client, True)
-    fields = {name: value for name, value in data.items() if name != "client_id"}
-    post = Post(author, data["client_id"], event.lamport, event.wall_clock, fields, None)
+    post = Post(author, data["client_id"], event.lamport, event.wall_clock, data, None)
     content.put(content.posts, event.event_id, (*others, post))
     return ACCEPTED
 
@@ -178,7 +196,7 @@ def _post_updated(content: Content, event: Event, levels: Levels) -> Verdict:
                 return _NAMES_LATER
             if post.ended is not None:
                 return _ENDED
-            changed = post._replace(fields={**post.fields, **event.data["fields"]})
+            changed = Post(*post[:4], {**post.fields, **event.data["fields"]}, None)
             content.put(content.posts, target, (*posts[:number], changed, *posts[number + 1 :]))
             return ACCEPTED
     return _NO_POST
@@ -200,7 +218,7 @@ def _post_expired(content: Content, event: Event, levels: Levels) -> Verdict:
         return _ENDED
     authors = {post.author for post in named}
     ended = tuple(
-        post._replace(ended=reason) if post.ended is None and post.author in authors else post
+        Post(*post[:5], reason) if post.ended is None and post.author in authors else post
         for post in posts
     )
     content.put(content.posts, target, ended)
@@ -211,7 +229,7 @@ def _sent(content: Content, event: Event, levels: Levels) -> Verdict:
     data, author = event.data, event.author
     if data["recipient"] not in levels:
         return VERDICTS["chat.recipient"]
-    client = "chat", author, data["client_id"]
+    client = used("chat", author, data["client_id"])
     others = content.messages.get(event.event_id, ())
     if client in content.clients or (others and any(each.author == author for each in others)):
         return VERDICTS["chat.duplicate"]
@@ -223,7 +241,7 @@ def _sent(content: Content, event: Event, levels: Levels) -> Verdict:
         data["client_id"],
         event.lamport,
         event.wall_clock,
-        str(blake3(canonical.encode(said))),
+        "blake3:" + blake3(canonical.encode(said)).hexdigest(),
         tuple((each["cid"], each["name"]) for each in data.get("attachments", ())),
         None,
         None,
@@ -251,15 +269,21 @@ def _receipt(content: Content, event: Event, what: str) -> Verdict:
     fresh = {message.author for message in named if getattr(message, what) is None}
     if not fresh:
         return VERDICTS["chat.already"]
-    moment = {what: event.data[what]}
+    moment = event.data[what]
     told = tuple(
-        message._replace(**moment)
+        _told(message, what, moment)
         if message.recipient == author and message.author in fresh
         else message
         for message in messages
     )
     content.put(content.messages, target, told)
     return ACCEPTED
+
+
+def _told(message: Message, what: str, moment: str) -> Message:
+    if what == "read_at":
+        return Message(*message[:8], moment)
+    return Message(*message[:7], moment, message.read_at)
 
 
 def _advertised(content: Content, event: Event, levels: Levels) -> Verdict:

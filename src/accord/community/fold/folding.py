@@ -43,6 +43,7 @@ class Ground:
         membership: Its events, in order.
         roster: What they come to, all of them.
         regimes: From the lowest floor up; the last one is the roster's.
+        counts: The membership events by status.
     """
 
     community_id: str
@@ -51,13 +52,11 @@ class Ground:
     membership: Sequence[Event]
     roster: Roster
     regimes: tuple[Regime, ...]
+    counts: Mapping[Status, int]
 
     def state(self, content: Content) -> State:
         """The state, with what content has come to."""
-        statuses = (outcome.verdict.status for outcome in self.roster.outcomes.values())
-        counted = Counter(statuses)
-        counts = {status: counted[status] for status in Status}
-        return State(self.community_id, self.roster, self.chains, content, counts)
+        return State(self.community_id, self.roster, self.chains, content, self.counts)
 
 
 def ground(
@@ -71,7 +70,9 @@ def ground(
     ]
     roster = settle(ours, chains, community_id)
     regimes = regimes_of(ours, chains, roster)
-    return Ground(community_id, chains, reached, membership, roster, regimes)
+    found = Counter(outcome.verdict.status for outcome in roster.outcomes.values())
+    counts = {status: found[status] for status in Status}
+    return Ground(community_id, chains, reached, membership, roster, regimes, counts)
 
 
 def fold(history: History, community_id: str, *, sink: Sink | None = None) -> State:
@@ -121,7 +122,7 @@ def run(
     after: Position | None = None,
 ) -> None:
     """Judge events that come in total order behind a position, and let them take effect."""
-    counts, outcomes = content.counts, on.roster.outcomes
+    counts, outcomes, reached = content.counts, on.roster.outcomes, on.reach
     last: Event | None = None
     regimes = iter(on.regimes)
     court = _Court(on, next(regimes), after)
@@ -129,13 +130,19 @@ def run(
         lamport = event.lamport
         while lamport > court.upto:
             court = _Court(on, next(regimes), None)
-        if lamport > on.reach:
+        if lamport > reached:
             verdict = _QUARANTINED
+            counts[Status.QUARANTINED] += 1
         else:
-            verdict = court.judge(event, content)
             last = event
-        if event.digest not in outcomes:
-            counts[verdict.status] += 1
+            outcome = outcomes.get(event.digest)
+            if outcome is None:
+                verdict = court.judge(event, content)
+                counts[verdict.status] += 1
+            else:
+                verdict = outcome.verdict
+                if event.event_type == JOINED:
+                    court.meet(event, content)
         if sink is not None:
             sink(event, verdict)
     if last is not None:
@@ -172,7 +179,6 @@ class _Court:
         "_levels",
         "_next",
         "_next_lamport",
-        "_outcomes",
         "_regime",
         "_unchained",
         "upto",
@@ -183,7 +189,6 @@ class _Court:
         self._regime = regime
         self._community_id = on.community_id
         self._chains = on.chains
-        self._outcomes = on.roster.outcomes
         self._cutoffs = regime.cutoffs
         self._has_floor = regime.floor is not None
         self._levels: Levels = {}
@@ -194,17 +199,12 @@ class _Court:
             self._advance(after)
 
     def judge(self, event: Event, content: Content) -> Verdict:
-        """Judge one event and let it take effect."""
+        """Judge one content event and let it take effect."""
         author, seq = event.author, event.author_seq
         if event.community_id != self._community_id:
             return _FOREIGN
         if event.lamport >= self._next_lamport:
             self._advance(event.position)
-        outcome = self._outcomes.get(event.digest)
-        if outcome is not None:
-            if event.event_type == JOINED:
-                self._meet(event, content)
-            return outcome.verdict
         if self._has_floor or author in self._cutoffs:
             void = self._regime.void(event)
             if void is not None:
@@ -221,7 +221,7 @@ class _Court:
             return _LEVEL
         return judge(content, event, self._levels)
 
-    def _meet(self, joined: Event, content: Content) -> None:
+    def meet(self, joined: Event, content: Content) -> None:
         """Learn who has joined, as far as this regime knows of it."""
         outcome = self._regime.outcomes.get(joined.digest)
         if outcome is not None and outcome.verdict is ACCEPTED:

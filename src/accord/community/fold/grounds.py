@@ -5,13 +5,13 @@ revocation or a floor takes away. Finds the first place at which that makes a di
 content, exactly where the history can tell, and too early rather than too late.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from accord.community.envelope import Position
 from accord.community.fold.chains import Chain
 from accord.community.fold.folding import Ground, regime_at
-from accord.community.fold.history import History, Link
+from accord.community.fold.history import Link
 from accord.community.fold.regimes import Regime
 from accord.community.fold.standing import Cutoff, Floor
 
@@ -20,11 +20,19 @@ END: Final = Position(2**63, "", b"")
 
 _FAR: Final = 2**62
 
+LinksOf = Callable[[str], Iterable[Link]]
 
-def first_difference(old: Ground, new: Ground, history: History) -> Position:
-    """The first position at which content that both know may be judged otherwise."""
+
+def first_difference(old: Ground, new: Ground, links_of: LinksOf) -> Position:
+    """The first position at which content that both know may be judged otherwise.
+
+    Args:
+        old: What it was judged by.
+        new: What it is judged by now.
+        links_of: Gives the links of an author.
+    """
     return min(
-        [END, *_of_chains(old, new, history), *_of_regimes(old, new, history)],
+        [END, *_of_chains(old, new, links_of), *_of_regimes(old, new, links_of)],
     )
 
 
@@ -32,12 +40,12 @@ def _at(lamport: int) -> Position:
     return Position(lamport, "", b"")
 
 
-def _of_chains(old: Ground, new: Ground, history: History) -> Iterator[Position]:
+def _of_chains(old: Ground, new: Ground, links_of: LinksOf) -> Iterator[Position]:
     for author, chain in new.chains.items():
         was = old.chains.get(author, Chain())
         if was is chain or (was.is_whole and chain.is_whole):
             continue
-        for link in history.author(author):
+        for link in links_of(author):
             seq = link.author_seq
             if seq is not None and link.lamport <= old.reach:
                 before, now = was.verdict(seq, link.digest), chain.verdict(seq, link.digest)
@@ -45,7 +53,7 @@ def _of_chains(old: Ground, new: Ground, history: History) -> Iterator[Position]
                     yield _at(link.lamport)
 
 
-def _of_regimes(old: Ground, new: Ground, history: History) -> Iterator[Position]:
+def _of_regimes(old: Ground, new: Ground, links_of: LinksOf) -> Iterator[Position]:
     """Content is judged by another regime below each floor."""
     floors = [each.floor for each in (*old.regimes, *new.regimes) if each.floor is not None]
     above = -1
@@ -54,8 +62,8 @@ def _of_regimes(old: Ground, new: Ground, history: History) -> Iterator[Position
         turned = _of_turns(before, after)
         if turned.lamport <= upto:
             yield max(turned, _at(above + 1))
-        yield from _of_cutoffs(before, after, history, above, upto)
-        yield from _of_floors(before.floor, after.floor, new, history, above, upto)
+        yield from _of_cutoffs(before, after, links_of, above, upto)
+        yield from _of_floors(before.floor, after.floor, new, links_of, above, upto)
         above = upto
 
 
@@ -73,12 +81,12 @@ def _of_turns(before: Regime, after: Regime) -> Position:
 
 
 def _of_cutoffs(
-    before: Regime, after: Regime, history: History, above: int, upto: int
+    before: Regime, after: Regime, links_of: LinksOf, above: int, upto: int
 ) -> Iterator[Position]:
     for author in sorted(before.cutoffs.keys() | after.cutoffs.keys()):
         was, now = before.cutoffs.get(author), after.cutoffs.get(author)
         if was != now:
-            for link in history.author(author):
+            for link in links_of(author):
                 if above < link.lamport <= upto and _may_differ(was, now, link):
                     yield _at(link.lamport)
 
@@ -93,7 +101,7 @@ def _may_differ(was: Cutoff | None, now: Cutoff | None, link: Link) -> bool:
 
 
 def _of_floors(
-    was: Floor | None, now: Floor | None, new: Ground, history: History, above: int, upto: int
+    was: Floor | None, now: Floor | None, new: Ground, links_of: LinksOf, above: int, upto: int
 ) -> Iterator[Position]:
     if was == now:
         return
@@ -101,7 +109,7 @@ def _of_floors(
     for author, chain in new.chains.items():
         if all(_covers_whole(floor, author, chain) for floor in floors):
             continue
-        for link in history.author(author):
+        for link in links_of(author):
             covered = [floor.covers(author, link.author_seq, link.digest) for floor in floors]
             if above < link.lamport <= upto and not all(covered):
                 yield _at(link.lamport)

@@ -3,8 +3,11 @@
 A history may be a list or a store; the fold streams through it and keeps none of it.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple, Protocol
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, Protocol
 
 from accord.community.envelope import Event, Position, Stage
 from accord.community.envelope.kinds import KINDS
@@ -13,6 +16,9 @@ MEMBERSHIP: Final = frozenset(
     name for name, kind in KINDS.items() if kind.stage is Stage.MEMBERSHIP
 )
 """The types of events that decide who belongs."""
+
+_FEW: Final = 1000
+_position: Final[Callable[[Any], Any]] = attrgetter("lamport", "event_id", "digest")
 
 
 class Link(NamedTuple):
@@ -31,7 +37,7 @@ class Link(NamedTuple):
 
 
 class History(Protocol):
-    """The events of one log, each once."""
+    """The events of one log, each once, and of no other community's."""
 
     def authors(self) -> Iterator[Link]:
         """Every link, those of one author together, by number and digest."""
@@ -58,8 +64,10 @@ class Memory:
     """A history of events in memory; duplicates fall away by digest."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
-        self._events = {event.digest: event for event in events}
+        self._events: dict[bytes, Event] = {}
+        self._by_author: dict[str, list[Event]] = {}
         self._sorted: list[Event] | None = None
+        self.add(events)
 
     def add(self, events: Iterable[Event]) -> list[Event]:
         """Add events and return those that are new."""
@@ -67,9 +75,13 @@ class Memory:
         for event in events:
             if event.digest not in self._events:
                 self._events[event.digest] = event
+                self._by_author.setdefault(event.author, []).append(event)
                 fresh.append(event)
-        if fresh:
+        if len(fresh) > _FEW:
             self._sorted = None
+        elif self._sorted is not None:
+            for event in fresh:
+                insort(self._sorted, event, key=_position)
         return fresh
 
     def __contains__(self, digest: bytes) -> bool:
@@ -80,12 +92,12 @@ class Memory:
 
     def authors(self) -> Iterator[Link]:
         """Every link, those of one author together, by number and digest."""
-        return iter(sorted(map(_link, self._events.values()), key=_chained))
+        for author in sorted(self._by_author):
+            yield from self.author(author)
 
     def author(self, author: str) -> Iterator[Link]:
         """The links of one author, by number and digest."""
-        links = [_link(event) for event in self._events.values() if event.author == author]
-        return iter(sorted(links, key=_chained))
+        return iter(_in_chain_order(map(_link, self._by_author.get(author, ()))))
 
     def membership(self) -> Iterator[Event]:
         """The events of the membership stage, in total order."""
@@ -95,22 +107,23 @@ class Memory:
         """Every event behind a position, in total order."""
         if self._sorted is None:
             self._sorted = sorted(self._events.values(), key=_position)
-        if after is None:
-            return iter(self._sorted)
-        return (event for event in self._sorted if event.position > after)
+        start = 0 if after is None else bisect_right(self._sorted, after, key=_position)
+        return islice(self._sorted, start, None)
 
     def lamports(self) -> Iterator[int]:
         """The lamports of all events, ascending."""
-        return (event.lamport for event in self.in_order())
+        return map(attrgetter("lamport"), self.in_order())
 
 
 def _link(event: Event) -> Link:
     return Link(event.author, event.author_seq, event.digest, event.prev, event.lamport)
 
 
-def _chained(link: Link) -> tuple[str, int, bytes]:
-    return link.author, link.author_seq or 0, link.digest
-
-
-def _position(event: Event) -> tuple[int, str, bytes]:
-    return event.lamport, event.event_id, event.digest
+def _in_chain_order(links: Iterable[Link]) -> list[Link]:
+    """The links of one author: unchained ones first, all by number and digest."""
+    chained: list[Link] = []
+    unchained: list[Link] = []
+    for link in links:
+        (unchained if link.author_seq is None else chained).append(link)
+    # They compare by number and digest, as long as all have a number, or none.
+    return sorted(unchained) + sorted(chained)

@@ -93,7 +93,7 @@ class _Progress:
         self._roster = roster
         self._at = 0
         self._heads: dict[str, tuple[int, bytes]] = {}
-        self._is_plain = not roster.known and not roster.unweighed
+        self._is_plain = not roster.reaching
 
     def advance(self, lamport: int) -> None:
         while self._at < len(self._events) and self._events[self._at].lamport <= lamport:

@@ -8,13 +8,12 @@ its events comes.
 """
 
 from bisect import insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from accord.community.envelope import Event, Position
-from accord.community.errors import Code, CommunityError
-from accord.community.fold.chains import Chain, all_chains, chain_of, reach, within
+from accord.community.fold.chains import Chain, all_chains, chain_of, reach
 from accord.community.fold.content import Content
 from accord.community.fold.folding import Ground, ground, late, read_ground, run
 from accord.community.fold.grounds import END, first_difference
@@ -94,7 +93,9 @@ class Replay:
             return Advance(self.state, foreign)
         old = self._ground
         on = self._renewed(history, fresh)
-        changed_from = END if on.regimes is old.regimes else first_difference(old, on, history)
+        changed_from = (
+            END if on.regimes is old.regimes else first_difference(old, on, history.author)
+        )
         if on.reach > old.reach and self._highest > old.reach:
             changed_from = min(changed_from, Position(old.reach + 1, "", b""))
         behind = [event for event in fresh if event.position <= self._past.base]
@@ -111,7 +112,7 @@ class Replay:
             self._not_standing[event.digest] = verdict
         if told:
             self._past.add(verdict.status for _, verdict in told if verdict is not None)
-        if touched > (self._past.content.head or START):
+        if changed_from == END and touched > (self._past.content.head or START):
             ahead = fresh[len(behind) :]
             changed += self._judge(ahead, unique.keys(), is_rewound=False)
         elif touched != END:
@@ -152,7 +153,7 @@ class Replay:
             else:
                 chains[event.author] = longer
         for author in sorted(tangled):
-            chains[author] = chain_of(within(history.author(author), reached))
+            chains[author] = chain_of(history.author(author), reached)
         return chains, not tangled
 
     def _reach(self, history: History, fresh: Sequence[Event]) -> int:
@@ -188,9 +189,10 @@ class Replay:
         past = self._past
 
         def note(event: Event, verdict: Verdict) -> None:
-            past.note(event, verdict.status)
             if event.digest in outcomes:
+                past.note(event, None)
                 return
+            past.note(event, verdict.status)
             before = others.get(event.digest, ACCEPTED)
             if not is_rewound or before is not verdict or event.digest in new:
                 changed.append((event, verdict))
@@ -200,12 +202,8 @@ class Replay:
                 del others[event.digest]
 
         run(self._ground, past.content, events, note, past.content.head)
-        past.settle()
         return changed
 
 
 def _or_none(position: Position) -> Position | None:
     return None if position == START else position
-
-
-__all__ = ["Advance", "Iterator", "NeedsHistoryError", "Replay"]

@@ -45,7 +45,7 @@ class Roster:
         community_id: Whose log it is.
         chains: The authors' chains.
         known: Revocations that count from the start and are never taken back.
-        unweighed: Revocations that reach back and are too many to be weighed.
+        reaching: Revocations that reach back: they have no effect unless they are known.
 
     Attributes:
         members: Who belongs at this point.
@@ -55,7 +55,7 @@ class Roster:
         floors: The retention floors, in order.
         outcomes: What each event came to, by digest.
         known: The revocations that count from the start.
-        unweighed: Those that reach back and are too many.
+        reaching: Those that reach back.
         holding: The revocations that hold by themselves.
         seniority: Of each of those, where its earliest signer was admitted, and its id.
     """
@@ -65,7 +65,7 @@ class Roster:
         community_id: str,
         chains: Mapping[str, Chain],
         known: Iterable[Event] = (),
-        unweighed: frozenset[bytes] = frozenset(),
+        reaching: frozenset[bytes] = frozenset(),
     ) -> None:
         self.community_id = community_id
         self.name = ""
@@ -81,7 +81,7 @@ class Roster:
         self.seniority: dict[bytes, tuple[Position, str]] = {}
         self._chains = chains
         self._unchained_from: int | None = None
-        self.unweighed = unweighed
+        self.reaching = reaching
         self.known = frozenset(event.digest for event in known)
         for event in known:
             self._cut(event)
@@ -220,9 +220,11 @@ class Roster:
 
     def _revoked(self, event: Event) -> Outcome:
         target = event.data["target_node_id"]
-        if event.digest in self.unweighed:
+        is_known = event.digest in self.known
+        if event.digest in self.reaching and not is_known:
             return _refused("membership.reach")
-        if target not in self.members and target not in self.revoked:
+        # What is known may have undone its own target's admission.
+        if target not in self.members and target not in self.revoked and not is_known:
             return _refused("membership.target")
         if rule := self._unsigned(event, "min_signatures_to_revoke", 3):
             return _refused(rule)

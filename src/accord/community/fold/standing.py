@@ -79,11 +79,14 @@ class Floor(NamedTuple):
         )
 
     def covers(self, author: str, seq: int | None, digest: bytes) -> bool:
-        """Whether the floor's heads reach as far as an event."""
+        """Whether the floor's heads reach as far as an event.
+
+        No unchained event stands below a floor, so there is nothing to take away.
+        """
         last_seq, last_hash = self.heads.get(author, (0, ""))
-        if seq is None or seq == last_seq:
-            return seq is not None and last_hash == "blake3:" + digest.hex()
-        return seq < last_seq
+        if seq == last_seq:
+            return last_hash == "blake3:" + digest.hex()
+        return seq is None or seq < last_seq
 
 
 class Outcome(NamedTuple):

@@ -11,19 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from accord.community.envelope import Position
-from accord.community.envelope.names import Level
-from accord.community.errors import Code, CommunityError
 from accord.community.fold.chains import Chain
 from accord.community.fold.content import Content, Document, Manifest, Message, Post
 from accord.community.fold.roster import Roster
 from accord.community.fold.standing import Cutoff, Floor, Invite, Member
-from accord.community.fold.verdicts import VERDICTS, Status
+from accord.community.fold.verdicts import Status
 from accord.kernel import canonical
 
 VERSION: Final = 1
-MAX_BYTES: Final = 256 * 1024 * 1024
-"""The largest state that is read."""
-
 JsonObject = dict[str, Any]
 
 
@@ -100,125 +95,8 @@ def state_object(state: State) -> JsonObject:
     }
 
 
-def state_from(raw: bytes) -> State:
-    """Read a state that `state_bytes` wrote, and nothing else.
-
-    Raises:
-        CommunityError: It is not one: `bad_request`.
-    """
-    refusal = CommunityError(Code.BAD_REQUEST, "this is not a state that a fold wrote")
-    try:
-        state = _state(canonical.decode(raw, max_bytes=MAX_BYTES))
-        written = state_bytes(state)
-    except (canonical.CanonicalError, CommunityError):
-        raise refusal from None
-    except (KeyError, TypeError, ValueError, AttributeError):
-        # Some member is missing or of another form; which one helps nobody.
-        raise refusal from None
-    if written != raw:
-        raise refusal
-    return state
-
-
-def _state(payload: JsonObject) -> State:
-    roster = Roster(payload["community_id"], {})
-    roster.name, roster.created_at = payload["name"], payload["created_at"]
-    roster.policy = payload["policy"]
-    roster.members = {
-        each["node_id"]: Member(
-            Level.parse(each["level"]),
-            each["added_at"],
-            each["added_by"],
-            _position_from(each["since"]),
-        )
-        for each in payload["members"]
-    }
-    roster.revoked = {
-        each["node_id"]: Cutoff(
-            each["last_seq"], each["last_hash"], _position_from(each["by"]), each["revoked_at"]
-        )
-        for each in payload["revoked"]
-    }
-    roster.cutoffs = dict(roster.revoked)
-    for each in payload["invites"]:
-        name = each["event_id"], each["invitee"]
-        invite = Invite(
-            each["inviter"],
-            Level.parse(each["level"]),
-            each["expires_at"],
-            each["lamport"],
-            each["redeemed"],
-        )
-        roster.invites[name] = (*roster.invites.get(name, ()), invite)
-    roster.floors = [
-        Floor(
-            each["lamport"],
-            {head["author"]: (head["author_seq"], head["hash"]) for head in each["heads"]},
-            each["state_digest"],
-            _position_from(each["by"]),
-        )
-        for each in payload["floors"]
-    ]
-    chains = {each["author"]: _chain_from(each) for each in payload["authors"]}
-    counts = _counts_from(payload["counts"]["membership"])
-    return State(payload["community_id"], roster, chains, _content(payload), counts)
-
-
-def _content(payload: JsonObject) -> Content:
-    content = Content()
-    content.head = None if payload["head"] is None else _position_from(payload["head"])
-    content.counts = _counts_from(payload["counts"]["content"])
-    for each in payload["manifests"]:
-        content.manifests[each["node_id"]] = Manifest(
-            each["display_name"],
-            tuple(
-                (one["transport"], one["host"], one["port"], one["certificate"])
-                for one in each["endpoints"]
-            ),
-            tuple(each["extensions"]),
-            each["event"],
-        )
-    for each in payload["market"]:
-        post = Post(
-            each["author"],
-            each["client_id"],
-            each["lamport"],
-            each["created_at"],
-            {name: _degrees_from_text(name, value) for name, value in each["fields"].items()},
-            each["ended"],
-        )
-        content.posts[each["event_id"]] = (*content.posts.get(each["event_id"], ()), post)
-        content.clients["post", post.author, post.client_id] = True
-    for each in payload["chat"]:
-        message = Message(
-            each["author"],
-            each["recipient"],
-            each["client_id"],
-            each["lamport"],
-            each["sent_at"],
-            each["body"],
-            tuple((one["cid"], one["name"]) for one in each["attachments"]),
-            each["delivered_at"],
-            each["read_at"],
-        )
-        same = content.messages.get(each["event_id"], ())
-        content.messages[each["event_id"]] = (*same, message)
-        content.clients["chat", message.author, message.client_id] = True
-    for each in payload["files"]:
-        content.files[each["cid"], each["holder"]] = each["size_bytes"]
-    for each in payload["corpora"]:
-        content.documents[each["corpus"], each["doc_cid"]] = Document(
-            each["ingester"], each["lamport"], each["title"], each["language"], each["chunks"]
-        )
-    return content
-
-
 def _counts(counts: Mapping[Status, int]) -> JsonObject:
     return {status.value: counts[status] for status in Status}
-
-
-def _counts_from(payload: JsonObject) -> dict[Status, int]:
-    return {status: payload[status.value] for status in Status}
 
 
 def _position(position: Position) -> JsonObject:
@@ -227,11 +105,6 @@ def _position(position: Position) -> JsonObject:
         "event_id": position.event_id,
         "hash": "blake3:" + position.digest.hex(),
     }
-
-
-def _position_from(payload: JsonObject) -> Position:
-    digest = bytes.fromhex(payload["hash"].removeprefix("blake3:"))
-    return Position(payload["lamport"], payload["event_id"], digest)
 
 
 def _member(node_id: str, member: Member) -> JsonObject:
@@ -296,24 +169,6 @@ def _chain(author: str, chain: Chain) -> JsonObject:
     }
 
 
-def _chain_from(payload: JsonObject) -> Chain:
-    fork, cut = payload["equivocation"], payload["broken"]
-    return Chain(
-        payload["author_seq"],
-        payload["hash"],
-        payload["lamport"],
-        payload["seen_seq"],
-        None
-        if fork is None
-        else (
-            fork["author_seq"],
-            bytes.fromhex(fork["events"][0].removeprefix("blake3:")),
-            bytes.fromhex(fork["events"][1].removeprefix("blake3:")),
-        ),
-        None if cut is None else (cut["author_seq"], VERDICTS[cut["rule"]]),
-    )
-
-
 def _manifest(node_id: str, manifest: Manifest) -> JsonObject:
     return {
         "node_id": node_id,
@@ -334,7 +189,11 @@ def _post(event_id: str, post: Post) -> JsonObject:
         "client_id": post.client_id,
         "lamport": post.lamport,
         "created_at": post.created_at,
-        "fields": {name: _degrees_to_text(name, value) for name, value in post.fields.items()},
+        "fields": {
+            name: _degrees_to_text(name, value)
+            for name, value in post.fields.items()
+            if name != "client_id"
+        },
         "ended": post.ended,
     }
 
@@ -373,13 +232,4 @@ def _degrees_to_text(name: str, value: Any) -> Any:
     return {
         each: degree if isinstance(degree, str) else canonical.encode(degree).decode()
         for each, degree in value.items()
-    }
-
-
-def _degrees_from_text(name: str, value: Any) -> Any:
-    if name != "location":
-        return value
-    return {
-        each: text if each == "label" else canonical.decode(text.encode())
-        for each, text in value.items()
     }

@@ -19,6 +19,9 @@ class Status(Enum):
     HELD = "held"
     QUARANTINED = "quarantined"
 
+    # Enum's own hash is slow, and every event is counted by its status.
+    __hash__ = object.__hash__
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -68,7 +71,7 @@ _SENTENCES: Final = {
         "membership.target": "it is about somebody who was no member",
         "membership.already": "it changes nothing",
         "membership.revoked": "who was revoked never returns",
-        "membership.reach": "more revocations that reach back are weighed from nobody",
+        "membership.reach": "it reaches back, and does not hold in the past that is left",
         "invite.missing": "no standing invite of that name is for its author",
         "invite.expired": "the invite had expired",
         "invite.manifest": "the manifest in it is not the author's for this community",

@@ -1,11 +1,13 @@
 """What people and programs ask of a state. Whatever depends on the time takes `as_of`."""
 
-from typing import Any
+from typing import Any, Final
 
 from accord.community.envelope.names import Level
 from accord.community.fold.content import DEFAULT_TTL_SECONDS, Post
 from accord.community.fold.state import State
 from accord.kernel.clock import format_time, parse_time
+
+_NOT_SHOWN: Final = frozenset({"client_id", "ttl_seconds"})
 
 
 def level_of(state: State, node_id: str) -> Level:
@@ -28,8 +30,9 @@ def open_invites(state: State, node_id: str, as_of: float) -> list[str]:
     """The ids of the invites that a node may redeem."""
     return [
         event_id
-        for (event_id, invitee), invite in sorted(state.roster.invites.items())
-        if invitee == node_id and not invite.redeemed and as_of <= parse_time(invite.expires_at)
+        for (event_id, invitee), invites in sorted(state.roster.invites.items())
+        if invitee == node_id
+        and any(not one.redeemed and as_of <= parse_time(one.expires_at) for one in invites)
     ]
 
 
@@ -78,11 +81,11 @@ def market(state: State, as_of: float) -> list[dict[str, Any]]:
             "event_id": event_id,
             "lamport": post.lamport,
             "author": post.author,
-            **{name: value for name, value in post.fields.items() if name != "ttl_seconds"},
+            **{name: value for name, value in post.fields.items() if name not in _NOT_SHOWN},
             "created_at": post.created_at,
             "expires_at": format_time(_runs_out(post)),
         }
-        for event_id, posts in state.content.posts.items()
+        for event_id, posts in list(state.content.posts.items())
         for post in posts
         if post.ended is None and as_of < _runs_out(post)
     ]
@@ -101,7 +104,7 @@ def conversations(state: State) -> list[dict[str, Any]]:
             "delivered_at": message.delivered_at,
             "read_at": message.read_at,
         }
-        for event_id, messages in state.content.messages.items()
+        for event_id, messages in list(state.content.messages.items())
         for message in messages
     ]
     return sorted(found, key=lambda each: (each["lamport"], each["event_id"], each["from"]))

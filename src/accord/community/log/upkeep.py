@@ -55,7 +55,33 @@ async def maintain(log: Log) -> Done:
     at = due(log.head_lamport, now=now, last=last)
     taken = at if at is not None and await take_snapshot(log, at) else None
     floor = await _declare_floor(log, now)
+    await _mark_floor(log)
     return Done(taken, floor, await prune(log))
+
+
+async def _mark_floor(log: Log) -> None:
+    """Take a snapshot where the newest floor was declared: whoever joins later begins with it.
+
+    All nodes take it at the same lamport, so that two anchors can be asked for the same one.
+    """
+    marked = _marks(log.state)[-1:]
+    kept = await log.store.read(lambda c: keeping.every(c, log.number))
+    if marked and marked[0] not in {each.lamport for each in kept}:
+        await take_snapshot(log, marked[0])
+
+
+def _marks(state: State) -> list[int]:
+    return sorted(floor.position.lamport for floor in state.roster.floors)
+
+
+async def offered(log: Log, lamport: int | None) -> Snapshot | None:
+    """The signed snapshot at a lamport; where none is named, the newest that others take too."""
+    signed = await snapshots(log)
+    if lamport is not None:
+        return next((each for each in signed if each.lamport == lamport), None)
+    marks = _marks(log.state)
+    common = (each for each in signed if each.lamport in marks or each.lamport % LAMPORTS == 0)
+    return next(common, signed[0] if signed else None)
 
 
 async def take_snapshot(log: Log, lamport: int) -> bool:
@@ -203,29 +229,31 @@ def _is_settled(stub: Stub, state: State) -> bool:
 
 
 async def adopt(log: Log, snapshot: Snapshot, known_anchors: frozenset[str]) -> None:
-    """Begin an empty log with a snapshot that enough anchors vouch for; see `agree`.
+    """Begin a log with a snapshot that enough anchors vouch for; see `agree`.
+
+    For a log that is empty, or that lacks what others have pruned: nothing of what it has is lost,
+    but what lies below the snapshot is taken from there.
 
     Raises:
-        CommunityError: No anchor vouches for it (`unauthorized`), or the log is not empty
-            (`bad_request`).
+        CommunityError: No anchor vouches for it (`unauthorized`), or the log has moved on
+            (`partition`).
     """
     check_author(snapshot, known_anchors)
+    kept = Kept(
+        snapshot.lamport,
+        snapshot.wall_clock,
+        snapshot.state,
+        is_base=True,
+        author=snapshot.author,
+        signature=snapshot.signature,
+    )
 
     def begin(connection: Connection) -> bool:
-        if rows.last_arrival(connection, log.number):
-            return False
-        kept = Kept(
-            snapshot.lamport,
-            snapshot.wall_clock,
-            snapshot.state,
-            is_base=True,
-            author=snapshot.author,
-            signature=snapshot.signature,
-        )
-        return keeping.keep(connection, log.number, kept, arrival=0)
+        arrival = rows.last_arrival(connection, log.number)
+        return keeping.keep(connection, log.number, kept, arrival=arrival)
 
     if not await log.store.write(begin):
         raise CommunityError(
-            Code.BAD_REQUEST, "a snapshot can only begin a log", mend="let the log sync instead"
+            Code.PARTITION, "the log has a later snapshot", mend="let the log sync instead"
         )
     await log.refold()

@@ -53,6 +53,11 @@ class Hosted:
         return self.log.state
 
     @property
+    def own_id(self) -> str:
+        """Which node this is."""
+        return self._key.id
+
+    @property
     def is_member(self) -> bool:
         """Whether this node belongs to it."""
         return self.level_of(self._key.id) >= Level.MEMBER

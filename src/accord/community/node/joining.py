@@ -12,6 +12,7 @@ from accord.community.envelope import kinds
 from accord.community.envelope.invites import Invite
 from accord.community.errors import Code, CommunityError
 from accord.community.fold import views
+from accord.community.node import beginning
 from accord.community.node.dialing import Dialler
 from accord.community.node.hosted import Hosted
 from accord.community.sync import meet
@@ -54,7 +55,7 @@ async def redeem(
         try:
             async with AsyncExitStack() as opened:
                 client, _ = await dialler.dial(address, invite.community_id, opened)
-                await meet(client, hosted.holdings)
+                await beginning.meet_from(hosted, client, dialler)
                 await _join(hosted, manifest, own_id)
                 await meet(client, hosted.holdings)
         except CommunityError as error:

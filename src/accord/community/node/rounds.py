@@ -19,11 +19,12 @@ from accord.community.envelope.names import Level
 from accord.community.errors import CommunityError
 from accord.community.log import News
 from accord.community.log.upkeep import maintain
+from accord.community.node.beginning import meet_from
 from accord.community.node.dialing import Dialler
 from accord.community.node.hosted import Hosted
 from accord.community.node.presence import Presence
 from accord.community.node.settings import NodeSettings
-from accord.community.sync import Met, meet
+from accord.community.sync import Met
 from accord.kernel.clock import Clock
 from accord.storage import StoreError
 
@@ -158,7 +159,7 @@ class Rounds:
                 self._book.admit(manifest, community_id, is_member=is_member, now=self._clock.now())
                 if not is_member:
                     return Met()
-                met = await meet(client, hosted.holdings)
+                met = await meet_from(hosted, client, self._dialler)
         except CommunityError as error:
             if node_id is not None:
                 self._book.failed(community_id, node_id, now=self._clock.now())

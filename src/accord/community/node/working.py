@@ -129,9 +129,9 @@ class Working:
     async def _export(self, community_id: str, path: Path, progress: Progress) -> dict[str, Any]:
         log = self._log(community_id)
         draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
-        file = await asyncio.to_thread(_create, draft)
         try:
-            with file:
+            # Not beside the loop: whoever cancels must find the file, or none.
+            with _create(draft) as file:
                 written = await export_log(log, file, progress=progress)
                 file.flush()
                 await asyncio.to_thread(os.fsync, file.fileno())
@@ -142,7 +142,7 @@ class Working:
         return {"events": written}
 
     async def _import(self, community_id: str, path: Path, progress: Progress) -> dict[str, Any]:
-        with await asyncio.to_thread(path.open, "rb") as file:
+        with _open(path) as file:
             if community_id not in self._node.communities:
                 await asyncio.to_thread(_check_founding, file, community_id)
             hosted = await self._node.host(community_id)
@@ -162,6 +162,10 @@ class Working:
         if hosted is None:
             raise CommunityError(Code.NOT_FOUND, "this node is not in that community")
         return hosted.log
+
+
+def _open(path: Path) -> BinaryIO:
+    return path.open("rb")
 
 
 def _create(path: Path) -> BinaryIO:

@@ -5,7 +5,6 @@ request; a meeting that breaks off loses nothing, and the next one goes on from 
 """
 
 import asyncio
-import contextlib
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -34,6 +33,7 @@ class Met:
     Attributes:
         received: Events that were new here.
         rejected: Events that the log did not take.
+        lacking: Events that the other node has pruned and this log never had.
         rounds: Round trips.
         sent_bytes: Bytes of all requests.
         received_bytes: Bytes of all replies.
@@ -41,6 +41,7 @@ class Met:
 
     received: int = 0
     rejected: int = 0
+    lacking: int = 0
     rounds: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
@@ -68,21 +69,30 @@ async def meet(client: Client, holdings: Holdings) -> Met:
         await taking.finish()
     finally:
         taking.close()
-    return Met(taking.received, taking.rejected, session.rounds, sent_bytes, received_bytes)
+    return Met(
+        taking.received,
+        taking.rejected,
+        taking.lacking,
+        session.rounds,
+        sent_bytes,
+        received_bytes,
+    )
 
 
 async def take_stubs(log: Log, raws: list[bytes]) -> int:
-    """Take the stubs that a retention floor vouches for; those that none does are left.
+    """Take the stubs that a retention floor vouches for.
 
     Returns:
-        How many were new.
+        How many none vouches for: this log lacks what others have pruned.
     """
-    taken = 0
+    left = 0
     for raw in raws:
         # One by one: a stub that nothing vouches for must not hinder the others.
-        with contextlib.suppress(CommunityError):
-            taken += await receive_stubs(log, [raw])
-    return taken
+        try:
+            await receive_stubs(log, [raw])
+        except CommunityError:
+            left += 1
+    return left
 
 
 class _Taking:
@@ -91,6 +101,7 @@ class _Taking:
     def __init__(self, log: Log, index: Index) -> None:
         self.received = 0
         self.rejected = 0
+        self.lacking = 0
         self._log = log
         self._index = index
         self._arrived: list[Item] = []
@@ -109,7 +120,7 @@ class _Taking:
     async def finish(self) -> None:
         """Wait until everything is in the log, and take the stubs that it then vouches for."""
         await self._settle(0)
-        await take_stubs(self._log, self._stubs)
+        self.lacking = await take_stubs(self._log, self._stubs)
 
     def close(self) -> None:
         """Follow the log no more; what is under way is finished by the log itself."""

@@ -15,7 +15,8 @@ from accord.community.envelope import parse
 from accord.community.envelope.names import Level
 from accord.community.errors import Code, CommunityError
 from accord.community.log import Log
-from accord.community.log.upkeep import snapshots
+from accord.community.log.snapshots import MAX_BYTES as MAX_SNAPSHOT
+from accord.community.log.upkeep import offered
 from accord.community.reconcile import Body, Fetch, respond
 from accord.community.reconcile.session import Answer
 from accord.community.sync.holdings import Holdings
@@ -59,7 +60,7 @@ def sync_routes(bus: Bus, communities: Mapping[str, Admission]) -> Sequence[Rout
         route("/sync/v1/heads", "GET"),
         route("/sync/v1/events", "POST"),
         route(RECONCILE, "POST", opaque=True),
-        route("/sync/v1/snapshot", "GET"),
+        route("/sync/v1/snapshot", "POST"),
     )
 
 
@@ -121,12 +122,14 @@ class _Answering:
         await log.receive(raws)
         await take_stubs(log, stubs)
 
-    async def _snapshot(self, guest: Guest) -> bytes:
+    async def _snapshot(self, guest: Guest) -> Mapping[str, Any]:
         log = self._admit(guest).holdings.log
-        newest = next(iter(await snapshots(log)), None)
-        if newest is None:
-            raise CommunityError(Code.NOT_FOUND, "this node has no snapshot that it signed")
-        return newest.encode()
+        lamport = guest.body.get("lamport") if isinstance(guest.body, dict) else None
+        snapshot = await offered(log, lamport if isinstance(lamport, int) else None)
+        if snapshot is None:
+            raise CommunityError(Code.NOT_FOUND, "this node has signed no such snapshot")
+        told: dict[str, Any] = canonical.decode(snapshot.encode(), max_bytes=MAX_SNAPSHOT)
+        return told
 
     def _admit(self, guest: Guest) -> Admission:
         caller = guest.request.caller

@@ -40,6 +40,7 @@ from accord.relay.wire import (
     Passthrough,
     Result,
     dial_url,
+    write_frame,
 )
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -61,6 +62,13 @@ class RelayGateway:
         chance: From 0 to 1; spreads the dials of gateways that fell together.
         new_id: Makes request ids.
         dial: Opens sockets.
+
+    Attributes:
+        counts: What happened how often, for metrics and tests.
+
+    Raises:
+        RelayError: The id, the secret, the agent or every platform is missing.
+        CanonicalError: The manifest of commands cannot be written as JSON.
     """
 
     def __init__(
@@ -82,11 +90,16 @@ class RelayGateway:
             raise RelayError(
                 Code.BAD_REQUEST, "a gateway needs its id and its secret", mend="enrol it first"
             )
+        if settings is not None and not settings.identities:
+            raise RelayError(
+                Code.BAD_REQUEST, "a gateway fronts at least one platform", where="identities"
+            )
         self._url = url
         self._secret = secret
         self._gateway_id = gateway_id
         self._settings = settings or GatewaySettings()
         self._limits = self._settings.limits
+        self._hellos = _hellos(self._settings)
         self._suspend = suspend
         self._clock = clock or SystemClock()
         self._chance = chance
@@ -130,10 +143,10 @@ class RelayGateway:
                     works = [self._serving.intake.run(), self._declare()]
                     if self._settings.idle is not None:
                         works.append(watch(self._settings.idle, self))
-                    helpers = [group.create_task(work) for work in works]
+                    beside = [group.create_task(work) for work in works]
                     await self._live_until_stopped()
-                    for helper in helpers:
-                        helper.cancel()
+                    for task in beside:
+                        task.cancel()
             finally:
                 await self._serving.sessions.close()
         return self._life.state
@@ -220,16 +233,11 @@ class RelayGateway:
 
     async def _connect(self) -> Ended:
         """Dial once and serve until the connection ends."""
-        settings = self._settings
-        hellos = [
-            Hello(platform, bot_id, settings.session_keys, settings.command_manifest)
-            for platform, bot_id in settings.identities
-        ]
         handshaken = False
         try:
             async with self._dial(dial_url(self._url), self._token()) as socket:
                 link = Link(socket, self._limits, self.counts)
-                descriptors = await link.handshake(hellos)
+                descriptors = await link.handshake(self._hellos)
                 handshaken = True
                 self._connected(link, descriptors)
                 await self._serving.requests.connected(link)
@@ -320,3 +328,13 @@ class RelayGateway:
 
     def _token(self) -> str:
         return tokens.make(self._gateway_id, self._secret, self._clock.now())
+
+
+def _hellos(settings: GatewaySettings) -> tuple[Hello, ...]:
+    hellos = tuple(
+        Hello(platform, bot_id, settings.session_keys, settings.command_manifest)
+        for platform, bot_id in settings.identities
+    )
+    for hello in hellos:
+        write_frame(hello)
+    return hellos

@@ -142,7 +142,11 @@ class Intake:
             key = session_key(frame.event.source, dialect=self._dialect)
             return Delivery(key, frame.event, buffer_id=frame.buffer_id)
         forward = frame.forward
-        event = self._read_forward(forward)
+        event: MessageEvent | None = None
+        try:
+            event = self._read_forward(forward)
+        except Exception as error:  # noqa: BLE001 - a reader that somebody gave us
+            _log.error("a forward could not be read", platform=forward.platform, exc_info=error)
         if event is None:
             self._counts["forwards not understood"] += 1
             return None

@@ -34,7 +34,7 @@ _KNOWN: Final = select(events.c.buffer_id, events.c.message).where(
         events.c.message.in_(bindparam("messages", expanding=True)),
     )
 )
-_INSERT: Final = insert(events).returning(events.c.number)
+_INSERT: Final = insert(events).returning(events.c.number, sort_by_parameter_order=True)
 _BEGIN: Final = (
     update(events)
     .where(events.c.number == bindparam("wanted"), events.c.body.is_not(None))
@@ -190,23 +190,25 @@ def _take(connection: Connection, deliveries: Sequence[Delivery], now: int) -> l
         "messages": [message for _, message in names if message],
     }
     known = {name for row in connection.execute(_KNOWN, wanted) for name in _tagged(row) if name}
-    numbers: list[int | None] = []
+    rows: list[dict[str, Any]] = []
+    is_new: list[bool] = []
     for delivery, (buffer_id, message) in zip(deliveries, names, strict=True):
         own = {name for name in _tagged((buffer_id, message)) if name}
-        if own & known:
-            numbers.append(None)
-            continue
-        known |= own
-        row = {
-            "buffer_id": buffer_id,
-            "message": message,
-            "session_key": delivery.session_key,
-            "body": canonical.encode(delivery.to_dict()).decode(),
-            "attempts": 0,
-            "taken_at": now,
-        }
-        numbers.append(connection.execute(_INSERT, row).scalar_one())
-    return numbers
+        is_new.append(not own & known)
+        if is_new[-1]:
+            known |= own
+            rows.append(
+                {
+                    "buffer_id": buffer_id,
+                    "message": message,
+                    "session_key": delivery.session_key,
+                    "body": canonical.encode(delivery.to_dict()).decode(),
+                    "attempts": 0,
+                    "taken_at": now,
+                }
+            )
+    numbers = iter(connection.execute(_INSERT, rows).scalars().all() if rows else ())
+    return [next(numbers) if new else None for new in is_new]
 
 
 def _tagged(names: Sequence[Any]) -> tuple[str | None, ...]:

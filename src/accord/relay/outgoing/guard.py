@@ -8,6 +8,8 @@ followed, no proxy of the environment is used and no connection is shared betwee
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from ipaddress import ip_address
 from typing import Final, TypeAlias
 
@@ -25,6 +27,8 @@ Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
 SECONDS: Final = 5.0
 # Further addresses of one name would only be tried after these have failed to connect.
 _TRIES: Final = 3
+# Names are chosen by others: one that takes for ever to resolve must hold up nothing else.
+_RESOLVING: Final = ThreadPoolExecutor(8, thread_name_prefix="resolve")
 
 
 async def resolve(host: str, port: int) -> Sequence[Address]:
@@ -34,7 +38,9 @@ async def resolve(host: str, port: int) -> Sequence[Address]:
         OSError: The name has none.
     """
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(
+            _RESOLVING, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        )
     except UnicodeError as error:
         raise OSError(0, "not a host name") from error
     return list(dict.fromkeys(ip_address(entry[4][0]) for entry in found))

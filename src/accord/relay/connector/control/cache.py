@@ -15,6 +15,7 @@ from accord.relay.connector.control.changes import Changed, Entity, Ledger, read
 T = TypeVar("T")
 
 _MOST: Final = 200_000
+_NEVER: Final = float("-inf")
 
 
 class Cache:
@@ -25,7 +26,7 @@ class Cache:
         clock: Where time comes from.
         seconds: How old the knowledge of other processes' changes may be.
         revoked: Told of each instance that was revoked, here or elsewhere.
-        missed: Told when so much was missed that any instance may have been revoked.
+        stopped: Reads which instances are revoked, for when too much was missed to know.
     """
 
     def __init__(
@@ -35,16 +36,17 @@ class Cache:
         *,
         seconds: float,
         revoked: Callable[[str], None],
-        missed: Callable[[], None],
+        stopped: Callable[[Connection], Iterable[str]],
     ) -> None:
         self._ledger = ledger
         self._clock = clock
         self._seconds = seconds
         self._revoked = revoked
-        self._missed = missed
+        self._stopped = stopped
         self._known: dict[Entity, Any] = {}
         self._seen = -1
-        self._looked = -1e9
+        self._looked = _NEVER
+        self._hints = 0
         self.generation = 0
         ledger.listen(self._changed_here)
 
@@ -77,23 +79,34 @@ class Cache:
         """Whether changes of other processes were looked for lately enough."""
         return self._clock.monotonic() - self._looked < self._seconds
 
+    @property
+    def is_hinted(self) -> bool:
+        """Whether there was a hint, and nobody has looked since."""
+        return self._looked == _NEVER
+
     async def refresh(self) -> None:
-        """Look for changes of other processes, and forget what they touched."""
-        now = self._clock.monotonic()
-        seen = self._seen
-        version, touched = await self._ledger.read(lambda connection: read_since(connection, seen))
-        self._looked = max(self._looked, now)
+        """Look for changes of other processes, and forget what they touched.
+
+        Where it is not known what was touched, as at the first look, everything is forgotten and
+        each stopped instance is told of again: a process that died while it told is made up for.
+        """
+        now, hints, seen = self._clock.monotonic(), self._hints, self._seen
+
+        def look(connection: Connection) -> tuple[int, Iterable[Entity], bool]:
+            version, touched = read_since(connection, seen)
+            if touched is not None:
+                return version, touched, True
+            return version, [("revoked", each) for each in self._stopped(connection)], False
+
+        version, touched, is_all_known = await self._ledger.read(look)
+        if hints == self._hints:  # else what the hint was about may have been missed
+            self._looked = max(self._looked, now)
         if version <= self._seen:
             return  # somebody else has looked meanwhile
-        first = self._seen < 0
         self._seen = version
-        if first:
-            self._forget_all()
-        elif touched is None:
-            self._forget_all()
-            self._missed()
-        else:
-            self._forget(touched)
+        if not is_all_known:
+            self._known.clear()
+        self._forget(touched)
 
     def disturb(self) -> None:
         """Let nothing that is being read or put together right now be kept."""
@@ -101,16 +114,13 @@ class Cache:
 
     def hint(self) -> None:
         """Look again before the next answer."""
-        self._looked = -1e9
+        self._hints += 1
+        self._looked = _NEVER
 
     def _changed_here(self, changed: Changed) -> None:
         if self._seen == changed.first - 1:
             self._seen = changed.last
         self._forget(changed.entities)
-
-    def _forget_all(self) -> None:
-        self.generation += 1
-        self._known.clear()
 
     def _forget(self, touched: Iterable[Entity]) -> None:
         self.generation += 1

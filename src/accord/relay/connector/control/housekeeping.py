@@ -1,6 +1,6 @@
-"""What has to be done now and then: dropping what has expired, and changing the key.
+"""What has to be done now and then: looking around, tidying up, and changing the key.
 
-Owns the rhythm of the first and the order of the second. Everything here can be stopped at any
+Owns the rhythm of the first two and the order of the third. Everything here can be stopped at any
 point and begun again.
 """
 
@@ -30,13 +30,20 @@ class Housekeeping:
         self._directory = directory
 
     async def run(self) -> None:
-        """Tidy up every minute, until cancelled."""
+        """Look around often and tidy up now and then, until cancelled.
+
+        An idle process learns of revocations elsewhere only by looking, so that this runs beside
+        delivery in every one.
+        """
+        pause = self._directory.settings.freshness_seconds / 2
         while True:
             try:
                 await self.tidy()
             except StoreError as error:
                 _log.warning("expired entries could not be dropped", reason=error.what)
-            await asyncio.sleep(_SECONDS)
+            for _ in range(max(1, int(_SECONDS / pause))):
+                await asyncio.sleep(pause)
+                await self._directory.look()
 
     async def tidy(self) -> None:
         """Drop what has expired: vault entries, codes, confirmations, talks, enrolment tokens."""

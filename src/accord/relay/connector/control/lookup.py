@@ -126,6 +126,7 @@ class Lookup:
             bindings[User(each, platform, author)] = await self._live(
                 person.bound.get(each, ()), each, live
             )
+        voices = await self._voices(person, tenant or home_tenant)
         grants: dict[Channel, Grant] = {}
         views: list[View] = []
         if tenant is not None and not place.is_dm:
@@ -165,9 +166,18 @@ class Lookup:
             principals=principals,
             visibility=visibility,
             relevance=relevance,
-            voices={} if person.voices is None else {Account(platform, author): person.voices},
+            voices={Account(platform, author): voices} if voices else {},
         )
         return facts, until
+
+    async def _voices(self, person: loading.Person, tenant: str | None) -> frozenset[str]:
+        """The tenant's own instances that speak through an account.
+
+        What another tenant says of its bots must not make a bot of somebody here.
+        """
+        if person.voices is None or tenant is None:
+            return frozenset()
+        return frozenset(await self._live(tuple(sorted(person.voices)), tenant, {}))
 
     async def _live(
         self, instances: tuple[str, ...], tenant: str, live: dict[str, loading.Profile]

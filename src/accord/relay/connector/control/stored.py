@@ -39,7 +39,7 @@ from accord.relay.errors import Code, RelayError
 from accord.relay.gate.facts import Facts
 from accord.relay.gate.linking import codes_in, recognise
 from accord.relay.outgoing.guard import Resolver, resolve
-from accord.storage import Store
+from accord.storage import Store, StoreError
 
 _log: Final = structlog.stdlib.get_logger(__name__)
 
@@ -85,14 +85,15 @@ class StoreDirectory:
         self._told: list[Callable[[], None]] = []
         self._told_revoked: list[Callable[[str], Awaitable[None]]] = []
         self._telling: set[asyncio.Task[None]] = set()
-        self.ledger.listen(self._tell_change)
+        self._looking: asyncio.Task[None] | None = None
         self.cache = Cache(
             self.ledger,
             clock,
             seconds=settings.freshness_seconds,
             revoked=self._tell_revoked,
-            missed=self._tell_all_revoked,
+            stopped=loading.stopped_instances,
         )
+        self.ledger.listen(self._tell_change)  # after the cache, which must forget first
         self.lookup = Lookup(self.cache, self.visibility, clock)
         self.authentication = Authentication(
             self.cache, keyring, managed or ManagedTokens(), settings, clock
@@ -106,7 +107,8 @@ class StoreDirectory:
 
     async def settle(self) -> None:
         """Wait until everybody has been told of the revocations so far."""
-        await asyncio.gather(*self._telling)
+        while self._telling:
+            await asyncio.gather(*self._telling)
 
     async def close(self) -> None:
         """End what is under way."""
@@ -202,8 +204,19 @@ class StoreDirectory:
         self.lookup.flush_visibility(platform, scope_id)
 
     def hint(self) -> None:
-        """Another process has changed something: look before the next answer."""
+        """Another process has changed something: look now, and before the next answer."""
         self.cache.hint()
+        if self._looking is None or self._looking.done():
+            self._looking = self._begin(self.look())
+
+    async def look(self) -> None:
+        """Look for changes of other processes, so that revocations are told without being asked."""
+        try:
+            await self.cache.refresh()
+            while self.cache.is_hinted:
+                await self.cache.refresh()
+        except StoreError as error:
+            _log.warning("changes elsewhere could not be looked for", reason=error.what)
 
     def on_change(self, callback: Callable[[], None]) -> None:
         """Be told after each change made here."""
@@ -242,13 +255,6 @@ class StoreDirectory:
         self.waker.forget(instance)
         self._begin(self._call_revoked(instance))
 
-    def _tell_all_revoked(self) -> None:
-        self._begin(self._find_revoked())
-
-    async def _find_revoked(self) -> None:
-        for instance in await self.ledger.read(loading.stopped_instances):
-            await self._call_revoked(instance)
-
     async def _call_revoked(self, instance: str) -> None:
         for callback in self._told_revoked:
             try:
@@ -257,7 +263,8 @@ class StoreDirectory:
                 # The others must still hear of it; authority is gone from the store already.
                 _log.exception("somebody could not be told of a revocation", instance=instance)
 
-    def _begin(self, telling: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(telling)
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
+        return task

@@ -11,7 +11,7 @@ from typing import Final
 
 import httpx
 import structlog
-from sqlalchemy import select, update
+from sqlalchemy import Connection, select, update
 
 from accord.kernel.clock import Clock
 from accord.relay.connector.control.settings import ControlSettings
@@ -83,35 +83,48 @@ class Waker:
     async def _wake(self, instance: str) -> None:
         try:
             while True:
-                url = await self._due(instance)
+                url, wait = await self._due(instance)
                 if url is not None:
                     async with self._slots:
                         await self._poke(instance, url)
-                await self._sleep(self._settings.wake_seconds)
+                await self._sleep(wait)
                 if await self._is_empty(instance):
                     return
         except StoreError as error:
             # Whoever finds the next event for this instance asks again.
             _log.warning("a wake poke had to be put off", instance=instance, reason=error.what)
 
-    async def _due(self, instance: str) -> str | None:
-        """The URL to poke now, if the cooldown is over: one process alone is told so."""
+    async def _due(self, instance: str) -> tuple[str | None, float]:
+        """The URL to poke now, if the cooldown is over, and how long to wait for the next time.
+
+        The cooldown is in the store, so that of several processes one is told to poke.
+        """
         now = int(self._clock.now() * 1000)
-        cooled = now - int(self._settings.wake_seconds * 1000)
-        live = select(tenants.c.tenant).where(tenants.c.suspended_at.is_(None))
-        claim = (
-            update(instances)
-            .where(
-                instances.c.instance == instance,
-                instances.c.wake_url.is_not(None),
-                instances.c.revoked_at.is_(None),
-                instances.c.woken_at.is_(None) | (instances.c.woken_at <= cooled),
-                instances.c.tenant.in_(live),
+        cooldown = int(self._settings.wake_seconds * 1000)
+
+        def work(connection: Connection) -> tuple[str | None, float]:
+            row = connection.execute(
+                select(instances.c.wake_url, instances.c.woken_at)
+                .join(tenants, tenants.c.tenant == instances.c.tenant)
+                .where(
+                    instances.c.instance == instance,
+                    instances.c.revoked_at.is_(None),
+                    tenants.c.suspended_at.is_(None),
+                )
+                .with_for_update(of=instances)
+            ).first()
+            if row is None or row.wake_url is None:
+                return None, cooldown / 1000
+            left = 0 if row.woken_at is None else row.woken_at + cooldown - now
+            # A clock that was set back must not keep anybody asleep for longer.
+            if 0 < left <= cooldown:
+                return None, left / 1000
+            connection.execute(
+                update(instances).where(instances.c.instance == instance).values(woken_at=now)
             )
-            .values(woken_at=now)
-            .returning(instances.c.wake_url)
-        )
-        return await self._store.write(lambda connection: connection.execute(claim).scalar())
+            return row.wake_url, cooldown / 1000
+
+        return await self._store.write(work)
 
     async def _poke(self, instance: str, url: str) -> None:
         try:

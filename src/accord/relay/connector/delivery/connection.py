@@ -8,19 +8,20 @@ the connection.
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from accord.kernel.clock import Clock
 from accord.relay.connector.control.directory import Principal
-from accord.relay.connector.delivery.entries import Claim, Row, read_buffer_id
+from accord.relay.connector.delivery.allowance import Allowance
+from accord.relay.connector.delivery.entries import Row, read_buffer_id
 from accord.relay.connector.delivery.ledger import Ledger
 from accord.relay.connector.delivery.limits import Limits
+from accord.relay.connector.delivery.office import Office
 from accord.relay.connector.delivery.session import Session, SocketState
 from accord.relay.connector.delivery.transport import Transport
 from accord.relay.wire.actions import Result
-from accord.relay.wire.descriptor import Descriptor
 from accord.relay.wire.frames import (
     BadLine,
     Described,
@@ -43,33 +44,7 @@ POLICY = 1008
 TRY_LATER = 1013
 
 _IDLE = write_frame(GoingIdleAck()).decode()
-# How many seconds' worth of frames a gateway may save up.
-_BURST_SECONDS = 10
 _log = structlog.stdlib.get_logger(__name__)
-
-
-class Office(Protocol):
-    """What a connection asks of the connector."""
-
-    async def greet(self, principal: Principal, hello: Hello) -> Descriptor | str:
-        """The descriptor for an identity, or why it is refused."""
-        ...
-
-    async def act(self, principal: Principal, outbound: Outbound) -> Result:
-        """Do what an agent asked for; never raises."""
-        ...
-
-    async def interrupt(self, principal: Principal, session_key: str) -> None:
-        """Stop the turn of one session of this instance."""
-        ...
-
-    async def load(self, instance: str, after: int, limit: int) -> list[Row]:
-        """Rows of the buffer after a number."""
-        ...
-
-    async def bury(self, claim: Claim, seqs: list[int], reason: str) -> None:
-        """Let rows not be delivered again."""
-        ...
 
 
 class Connection:
@@ -78,7 +53,6 @@ class Connection:
     __slots__ = (
         "_again",
         "_allowance",
-        "_allowed_at",
         "_clock",
         "_counts",
         "_idle_asked",
@@ -123,8 +97,7 @@ class Connection:
         self._idle_granted = False
         self._again = False
         self._stuck_since: float | None = None
-        self._allowance = float(limits.frames_per_second * _BURST_SECONDS)
-        self._allowed_at = clock.monotonic()
+        self._allowance = Allowance(clock, limits.frames_per_second)
 
     async def serve(self) -> None:
         """Read frames until the socket ends."""
@@ -195,7 +168,7 @@ class Connection:
             frame = read_frame(line)
             if isinstance(frame, InboundAck):
                 seq = read_buffer_id(frame.buffer_id, self.session.series)
-                if seq is not None:
+                if seq is not None and self.session.ack(seq):
                     acked.append(seq)
                     continue
                 self._counts["acks of nothing"] += 1
@@ -209,14 +182,10 @@ class Connection:
 
     async def _spend(self, frames: int) -> bool:
         """Whether the gateway may send as many frames; one that may not is sent away."""
-        now = self._clock.monotonic()
-        rate = self._limits.frames_per_second
-        gained = (now - self._allowed_at) * rate
-        self._allowance = min(self._allowance + gained, float(rate * _BURST_SECONDS)) - frames
-        self._allowed_at = now
-        if self._allowance < 0:
-            await self.close(POLICY, "too many frames")
-        return self._allowance >= 0
+        if self._allowance.spend(frames):
+            return True
+        await self.close(POLICY, "too many frames")
+        return False
 
     async def _handle(self, frame: Frame | UnknownFrame | BadLine) -> None:
         match frame:

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-import orjson
 import structlog
-from blake3 import blake3
 from pydantic import SecretStr
 from sqlalchemy.exc import IntegrityError
 
@@ -36,7 +34,6 @@ from accord.relay.wire.actions import (
     Result,
     Send,
     Typing,
-    write_action,
 )
 from accord.relay.wire.frames import Outbound
 from accord.relay.wire.source import GENERIC_PLATFORM
@@ -124,7 +121,7 @@ class OutboundDesk:
         asked = Asked(
             principal.instance,
             outbound.request_id,
-            blake3(orjson.dumps(write_action(action))).hexdigest(),
+            requests.digest_of(action),
             int(self._clock.now() * 1000),
         )
         oldest = asked.at - int(self._limits.request_seconds * 1000)

@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, bindparam, delete, exists, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, exists, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from accord.relay.connector.control.directory import Vault
+from accord.relay.connector.delivery.bulk import BulkInsert
 from accord.relay.connector.delivery.entries import (
     INBOUND,
     Admission,
@@ -49,7 +50,7 @@ _TAKEN = select(receipts.c.event_id, receipts.c.event).where(
     receipts.c.bot_id == bindparam("bot_id"),
     receipts.c.event_id.in_(bindparam("ids", expanding=True)),
 )
-_RECEIVE = insert(receipts)
+_RECEIVE = BulkInsert(receipts)
 _QUEUES = (
     select(
         queues.c.instance,
@@ -82,7 +83,7 @@ _SETTLE = (
     )
     .values(flipped=0, flipped_at=None)
 )
-_ADD = insert(buffer)
+_ADD = BulkInsert(buffer)
 _RANGE = (
     buffer.c.instance == bindparam("of"),
     buffer.c.seq.between(bindparam("first"), bindparam("last")),
@@ -269,19 +270,12 @@ def _store(
         for chat in admission.chats:
             key = (chat.instance, chat.platform, chat.chat_id, chat.session_key)
             seen[key] = {name: getattr(chat, name) for name in chat.__slots__}
-    received = [
-        {
-            "platform": admission.platform,
-            "bot_id": admission.bot_id,
-            "event_id": admission.event_id,
-            "event": admission.event,
-            "received_at": batch.now,
-        }
-        for admission in taking
-    ]
-    connection.execute(_RECEIVE, received)
+    _RECEIVE(
+        connection,
+        [(a.platform, a.bot_id, a.event_id, a.event, batch.now) for a in taking],
+    )
     if added:
-        connection.execute(_ADD, added)
+        _ADD(connection, added)
         moved = sorted({parcel.instance for a in taking for parcel in a.parcels})
         connection.execute(_ADVANCE, [{"of": each, "to": heads[each]} for each in moved])
     if seen:
@@ -298,22 +292,22 @@ def _store(
     return {RowState.PENDING.value: pending} if pending else {}
 
 
-def _buffer_row(admission: Admission, parcel: Parcel, seq: int, now: int) -> dict[str, Any]:
-    return {
-        "instance": parcel.instance,
-        "seq": seq,
-        "tenant": parcel.tenant,
-        "platform": admission.platform,
-        "scope_id": parcel.scope_id,
-        "session_key": parcel.session_key,
-        "event": admission.event,
-        "kind": parcel.kind,
-        "body": parcel.body,
-        "state": RowState.PENDING.value,
-        "deliveries": 0,
-        "epoch": 0,
-        "created_at": now,
-    }
+def _buffer_row(admission: Admission, parcel: Parcel, seq: int, now: int) -> tuple[Any, ...]:
+    return (
+        parcel.instance,
+        seq,
+        parcel.tenant,
+        admission.platform,
+        parcel.scope_id,
+        parcel.session_key,
+        admission.event,
+        parcel.kind,
+        parcel.body,
+        RowState.PENDING.value,
+        0,
+        0,
+        now,
+    )
 
 
 def _slices(items: Sequence[str]) -> list[Sequence[str]]:

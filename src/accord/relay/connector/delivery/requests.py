@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import orjson
+from blake3 import blake3
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from accord.relay.connector.delivery.tables import chats, messages, requests
 from accord.relay.gate import Chat
-from accord.relay.wire.actions import Action, FollowUp, Result
+from accord.relay.wire.actions import Action, FollowUp, Result, write_action
 from accord.storage import Record, journal
 
 OUTBOUND: Final = "relay.outbound"
@@ -93,6 +94,11 @@ class Found:
     bot_id: str | None = None
     chat: Chat | None = None
     sent_by: str | None = None
+
+
+def digest_of(action: Action) -> str:
+    """By which the same action is known again."""
+    return blake3(orjson.dumps(write_action(action))).hexdigest()
 
 
 def begin(connection: Connection, asked: Asked, oldest: int) -> Known | None:

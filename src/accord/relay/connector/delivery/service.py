@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import structlog
-from sqlalchemy import Connection as Database
-from sqlalchemy import select
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
@@ -28,7 +26,6 @@ from accord.relay.connector.control.directory import (
 from accord.relay.connector.delivery import graveyard, inspect
 from accord.relay.connector.delivery.bus import Hint, RelayBus, Topic
 from accord.relay.connector.delivery.connection import TRY_LATER, Connection
-from accord.relay.connector.delivery.entries import Claim, Row
 from accord.relay.connector.delivery.graveyard import Burial, DeadLetter
 from accord.relay.connector.delivery.hub import Hub
 from accord.relay.connector.delivery.ingest import Ingest
@@ -37,18 +34,15 @@ from accord.relay.connector.delivery.ledger import Ledger, Storage
 from accord.relay.connector.delivery.limits import Limits
 from accord.relay.connector.delivery.outbound import OutboundDesk
 from accord.relay.connector.delivery.ownership import Context, Ownership
+from accord.relay.connector.delivery.reception import Reception, is_empty, named
 from accord.relay.connector.delivery.session import Session
-from accord.relay.connector.delivery.tables import buffer, chats
 from accord.relay.connector.delivery.transport import AsgiTransport, Transport, bearer
 from accord.relay.connector.platform import Fence, Inbound, InboundKind, Platform
 from accord.relay.errors import Code, RelayError
 from accord.relay.gate import Decision
 from accord.relay.wire import actions
 from accord.relay.wire.closing import REPLACED, UNAUTHORIZED, Reason
-from accord.relay.wire.descriptor import Descriptor
-from accord.relay.wire.frames import Hello, Outbound
 from accord.relay.wire.session import session_key
-from accord.relay.wire.source import GENERIC_PLATFORM
 from accord.storage import StoreError
 
 _RESTARTING = 1012
@@ -106,6 +100,9 @@ class Delivery:
             self.counts,
             mass_mentions,
         )
+        self._office = Reception(
+            store, directory, self._platforms, self.hub, self._desk, self.burial, self.counts
+        )
         self._janitor = Janitor(store, clock, name, self.limits)
         self.owned = [
             Ownership(each, name, store, self._context, clock, self.limits) for each in platforms
@@ -160,7 +157,7 @@ class Delivery:
             principal,
             Session(principal.instance, queue, self.limits),
             transport,
-            self,
+            self._office,
             self._ledger,
             self._clock,
             self.limits,
@@ -176,65 +173,26 @@ class Delivery:
         finally:
             self.hub.detach(connection)
 
-    # What connections ask for.
-
-    async def greet(self, principal: Principal, hello: Hello) -> Descriptor | str:
-        """The descriptor for an identity, or why it is refused."""
-        platform = self._named(hello.platform, hello.bot_id)
-        if platform is None:
-            return "no such platform"
-        instance = principal.instance
-        if not await self._directory.choose_dialect(
-            instance, hello.session_keys, lambda c: _is_empty(c, instance)
-        ):
-            return "session keys cannot change while something is kept under them"
-        await self._directory.front(principal, platform.name, platform.bot_id)
-        return platform.descriptor()
-
-    async def act(self, principal: Principal, outbound: Outbound) -> actions.Result:
-        """Do what an agent asked for."""
-        return await self._desk.act(principal, outbound)
-
-    async def interrupt(self, principal: Principal, session_key: str) -> None:
-        """Stop the turn of one session of this instance; of a session it does not have, nothing."""
-        chat_id = await self._store.read(lambda c: _chat_of(c, principal.instance, session_key))
-        if chat_id is None:
-            self.counts["interrupts of nothing"] += 1
-        else:
-            self.hub.interrupt(principal.tenant, principal.instance, session_key, chat_id)
-
-    async def load(self, instance: str, after: int, limit: int) -> list[Row]:
-        """Rows of the buffer after a number."""
-        return await self.hub.load(instance, after, limit)
-
-    async def bury(self, claim: Claim, seqs: list[int], reason: str) -> None:
-        """Let rows not be delivered again."""
-        self.counts["dead letters"] += await self._store.write(
-            lambda c: graveyard.bury(c, claim, seqs, self._burial(reason))
-        )
-
-    # What control, the command line and the console ask for.
-
     async def close_instance(self, instance: str, code: int, reason: str) -> None:
         """Close the instance's live socket, if this process holds it."""
         await self.hub.close(instance, code, reason)
 
     async def dead_letter(self, instance: str, reason: str) -> None:
         """Let nothing of the instance's buffer be delivered any more."""
-        burial = self._burial(reason)
+        burial = self.burial(reason)
         while moved := await self._store.write(
             lambda c, burial=burial: graveyard.bury_all(c, instance, burial)  # type: ignore[misc]
         ):
             self.counts["dead letters"] += moved
-            burial = self._burial(reason)
+            burial = self.burial(reason)
 
     async def is_empty(self, instance: str) -> bool:
         """Whether nothing waits for the instance."""
-        return await self._store.read(lambda c: _is_empty(c, instance))
+        return await self._store.read(lambda c: is_empty(c, instance))
 
     async def perform(self, platform: str, action: actions.Action) -> actions.Result:
         """Let the bot act on a platform."""
-        found = self._named(platform, "")
+        found = named(self._platforms, platform, "")
         if found is None:
             raise RelayError(Code.NOT_FOUND, f"there is no platform {platform!r} here")
         return await found.perform(action, self._ids.new())
@@ -249,18 +207,11 @@ class Delivery:
 
     async def replay(self, instance: str, seqs: Sequence[int]) -> None:
         """Put dead letters at the end of their instance's queue."""
-        burial = self._burial("replayed")
+        burial = self.burial("replayed")
         head = await self._store.write(lambda c: graveyard.replay(c, instance, seqs, burial))
         connection = self.hub.find(instance)
         if connection is not None:
             connection.offer([], head)
-
-    def _named(self, name: str, bot_id: str) -> Platform | None:
-        if found := self._platforms.get((name, bot_id)):
-            return found
-        # A gateway that fronts one bot need not know its id, nor even the platform's name.
-        named = [each for each in self._platforms.values() if name in (each.name, GENERIC_PLATFORM)]
-        return named[0] if len(named) == 1 else None
 
     def _taken(
         self, inbound: Inbound, decision: Decision, reply: LinkReply | None, event: str
@@ -298,7 +249,8 @@ class Delivery:
             platform.name, fence, self._store, self.take, self._directory.flush_visibility
         )
 
-    def _burial(self, reason: str) -> Burial:
+    def burial(self, reason: str) -> Burial:
+        """A burial by this process, now."""
         return Burial(self._ids.new(), int(self._clock.now() * 1000), self._name, reason)
 
     async def _admit(self, transport: Transport, token: str | None) -> Principal | None:
@@ -342,17 +294,3 @@ class _Endpoint:
         transport = AsgiTransport(receive, send)
         if await transport.accept():
             await self._delivery.serve(transport, bearer(scope))
-
-
-def _is_empty(connection: Database, instance: str) -> bool:
-    query = select(buffer.c.seq).where(buffer.c.instance == instance).limit(1)
-    return connection.execute(query).first() is None
-
-
-def _chat_of(connection: Database, instance: str, session_key: str) -> str | None:
-    query = (
-        select(chats.c.chat_id)
-        .where(chats.c.instance == instance, chats.c.session_key == session_key)
-        .order_by(chats.c.delivered_at.desc())
-    )
-    return connection.execute(query).scalar()

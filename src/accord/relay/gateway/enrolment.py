@@ -1,0 +1,199 @@
+"""How a gateway gets its secret, and where it keeps it: a file that only its owner can read.
+
+Owns the client of `POST /relay/enroll` and the form of the file. A token is spent only after the
+file could be made, for it can be spent once. Shows no token and no secret, in no error.
+"""
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+
+from accord.kernel import canonical
+from accord.kernel.files import sync_folder
+from accord.relay.errors import Code, RelayError
+from accord.relay.gateway.settings import state_folder
+from accord.relay.wire import http_url
+
+FILE_NAME: Final = "credentials.json"
+_SCHEMES: Final = ("http://", "https://", "ws://", "wss://")
+_SECONDS: Final = 30.0
+_MOST_BYTES: Final = 64 * 1024
+_CODES: Final = {code.value: code for code in Code}
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """By what a gateway is known to its connector."""
+
+    url: str
+    gateway_id: str
+    tenant: str
+    secret: str = field(repr=False)
+    delivery_key: str = field(repr=False, default="")
+
+
+def credentials_file(gateway_id: str) -> Path:
+    """Where the credentials of a gateway are kept unless another place is named."""
+    return state_folder() / quote(gateway_id, safe="") / FILE_NAME
+
+
+def known_files() -> list[Path]:
+    """The credentials of this user's gateways."""
+    return sorted(state_folder().glob(f"*/{FILE_NAME}"))
+
+
+async def enrol(
+    url: str,
+    token: str,
+    gateway_id: str,
+    file: Path,
+    *,
+    wake_url: str | None = None,
+    replace: bool = False,
+) -> Credentials:
+    """Spend an enrolment token, and keep what it gives in a file.
+
+    Args:
+        url: The connector, such as `https://connector.example`.
+        token: What its operator gave out.
+        gateway_id: How this gateway calls itself; unlike any other there.
+        file: Where to keep the credentials.
+        wake_url: What the connector may ask for to wake a gateway that sleeps.
+        replace: Whether to replace older credentials.
+
+    Raises:
+        RelayError: The file cannot be made or is there already, the connector does not answer, or
+            it refuses; nothing is kept then.
+    """
+    if not url.lower().startswith(_SCHEMES):
+        raise RelayError(
+            Code.BAD_REQUEST, "this is no connector's address", where=url[:200], mend="use https://"
+        )
+    with _draft(file, replace) as draft:
+        asked = {"enrollmentToken": token, "gatewayId": gateway_id}
+        if wake_url is not None:
+            asked["wakeUrl"] = wake_url
+        answer = await _ask(http_url(url, "/relay/enroll"), asked)
+        given = [answer.get(name) for name in ("gatewayId", "tenant", "secret", "deliveryKey")]
+        if not all(isinstance(value, str) for value in given) or not all(given[:3]):
+            raise _unexpected(url)
+        made = Credentials(url, *map(str, given))
+        os.write(draft, canonical.encode(asdict(made)) + b"\n")
+    return made
+
+
+def load_credentials(file: Path) -> Credentials:
+    """Read what `enrol` kept.
+
+    Raises:
+        RelayError: There is nothing, others may read it, or it is damaged.
+    """
+    try:
+        with file.open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            raw = opened.read(_MOST_BYTES)
+    except OSError as error:
+        raise RelayError(
+            Code.NOT_FOUND,
+            f"the credentials cannot be read ({error.strerror})",
+            where=str(file),
+            mend="enrol the gateway first",
+        ) from error
+    if mode & 0o077:
+        raise RelayError(
+            Code.BAD_REQUEST,
+            f"the credentials may be read by others (mode {stat.S_IMODE(mode):04o})",
+            where=str(file),
+            mend=f"run `chmod 600 {file}`",
+        )
+    try:
+        return Credentials(**{name: _text(value) for name, value in canonical.decode(raw).items()})
+    except (canonical.CanonicalError, AttributeError, TypeError):
+        raise RelayError(
+            Code.BAD_REQUEST,
+            "the file holds no gateway's credentials",
+            where=str(file),
+            mend="enrol the gateway anew",
+        ) from None
+
+
+@contextlib.contextmanager
+def _draft(file: Path, replace: bool) -> Iterator[int]:
+    """A file to write to, which takes its name when all went well."""
+    if file.exists() and not replace:
+        raise RelayError(
+            Code.CONFLICT,
+            "there are credentials already",
+            where=str(file),
+            mend="choose another gateway id, or replace them",
+        )
+    draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            yield descriptor
+            os.fsync(descriptor)
+            draft.replace(file)
+            sync_folder(file.parent)
+        finally:
+            os.close(descriptor)
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise RelayError(
+            Code.INTERNAL_ERROR,
+            f"the credentials cannot be kept ({error.strerror})",
+            where=str(file),
+            mend="name another file",
+        ) from error
+
+
+async def _ask(url: str, body: dict[str, str]) -> dict[str, Any]:
+    try:
+        # No redirects: the token is for the connector that was named.
+        async with (
+            httpx.AsyncClient(timeout=_SECONDS, follow_redirects=False) as client,
+            client.stream("POST", url, json=body) as response,
+        ):
+            raw = b""
+            async for chunk in response.aiter_bytes():
+                raw += chunk
+                if len(raw) > _MOST_BYTES:
+                    raise _unexpected(url)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise RelayError(
+            Code.UNAVAILABLE,
+            f"the connector does not answer ({str(error) or type(error).__name__})",
+            where=url,
+            mend="check the address, and whether it runs",
+        ) from error
+    try:
+        answer = canonical.decode(raw)
+    except canonical.CanonicalError:
+        raise _unexpected(url) from None
+    if not isinstance(answer, dict):
+        raise _unexpected(url)
+    if not response.is_success:
+        code = _CODES.get(str(answer.get("error")), Code.UNAVAILABLE)
+        raise RelayError(code, str(answer.get("message") or "the connector refuses")[:500])
+    return answer
+
+
+def _unexpected(url: str) -> RelayError:
+    return RelayError(
+        Code.UNAVAILABLE, "what answers there is no connector", where=url, mend="check the address"
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value

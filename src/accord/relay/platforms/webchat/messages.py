@@ -1,0 +1,209 @@
+"""Messages: posting, editing, reading, and which of them the connector still has to get.
+
+Units of work only. A message is posted once for each key that its author gives it in a chat.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+
+from accord.relay.errors import Code, RelayError
+from accord.relay.platforms.webchat.changes import Change, Kind
+from accord.relay.platforms.webchat.chats import no_message
+from accord.relay.platforms.webchat.tables import accounts, chats, messages
+
+_replies = messages.alias("replies")
+_threads = chats.alias("threads")
+_COUNT = (
+    select(func.count())
+    .select_from(_replies)
+    .where(_replies.c.chat_id == _threads.c.id)
+    .scalar_subquery()
+)
+_SHOWN: Final = (
+    select(
+        messages,
+        accounts.c.name.label("author_name"),
+        accounts.c.is_bot.label("author_is_bot"),
+        chats.c.parent_id,
+        chats.c.root_id,
+        _threads.c.id.label("thread_id"),
+        _COUNT.label("replies"),
+    )
+    .join(accounts, accounts.c.id == messages.c.author_id)
+    .join(chats, chats.c.id == messages.c.chat_id)
+    .outerjoin(_threads, _threads.c.root_id == messages.c.id)
+)
+_PAGE: Final = (
+    _SHOWN.where(messages.c.chat_id == bindparam("chat"), messages.c.id < bindparam("before"))
+    .order_by(messages.c.id.desc())
+    .limit(bindparam("limit"))
+)
+_THESE: Final = _SHOWN.where(messages.c.id.in_(bindparam("ids", expanding=True)))
+_BY_KEY: Final = select(messages.c.id).where(
+    messages.c.chat_id == bindparam("chat"),
+    messages.c.author_id == bindparam("author"),
+    messages.c.key == bindparam("of"),
+)
+_PLACE: Final = select(messages.c.chat_id, messages.c.author_id, messages.c.text).where(
+    messages.c.id == bindparam("id")
+)
+_WAITING: Final = (
+    select(
+        messages,
+        accounts.c.name.label("author_name"),
+        chats.c.kind,
+        chats.c.space_id,
+        chats.c.name.label("chat_name"),
+        chats.c.parent_id,
+    )
+    .join(accounts, accounts.c.id == messages.c.author_id)
+    .join(chats, chats.c.id == messages.c.chat_id)
+    .where(
+        messages.c.chat_id == bindparam("chat"),
+        messages.c.bot_id.in_(bindparam("bots", expanding=True)),
+        messages.c.is_taken.is_(False),
+    )
+    .order_by(messages.c.id)
+    .limit(bindparam("limit"))
+)
+_CHATS_WAITING: Final = (
+    select(messages.c.chat_id)
+    .where(
+        messages.c.bot_id == bindparam("bot"),
+        messages.c.is_taken.is_(False),
+        messages.c.sent_at <= bindparam("before"),
+    )
+    .group_by(messages.c.chat_id)
+    .order_by(func.min(messages.c.id))
+)
+_TAKEN: Final = (
+    update(messages)
+    .where(messages.c.id.in_(bindparam("ids", expanding=True)))
+    .values(is_taken=True)
+)
+
+
+class Place(NamedTuple):
+    """Where a message is, who wrote it, and what it says."""
+
+    chat_id: str
+    author_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message to be posted.
+
+    Attributes:
+        key: Its author's name for it.
+        bot_id: The bot that sees it; None where it is a bot's own.
+        is_addressed: Whether it speaks to that bot.
+    """
+
+    chat_id: str
+    author_id: str
+    text: str
+    key: str
+    reply_to: int | None = None
+    bot_id: str | None = None
+    is_addressed: bool = False
+
+
+def post(change: Change, draft: Draft) -> int:
+    """Post a message and return its id; one that was posted before is not posted again."""
+    named = {"chat": draft.chat_id, "author": draft.author_id, "of": draft.key}
+    known = change.connection.execute(_BY_KEY, named).scalar()
+    if known is not None:
+        return int(known)
+    number = change.tell(Kind.MESSAGE, draft.chat_id, draft.author_id)
+    change.connection.execute(
+        insert(messages).values(
+            id=number,
+            chat_id=draft.chat_id,
+            author_id=draft.author_id,
+            text=draft.text,
+            reply_to=draft.reply_to,
+            sent_at=change.now,
+            key=draft.key,
+            bot_id=draft.bot_id,
+            is_addressed=draft.is_addressed,
+            is_taken=draft.bot_id is None,
+        )
+    )
+    return number
+
+
+def edit(change: Change, message_id: int, author_id: str, text: str, chat_id: str) -> None:
+    """Change the text of an author's own message.
+
+    Raises:
+        RelayError: There is no such message in the chat, or somebody else wrote it.
+    """
+    found = place(change.connection, message_id)
+    if found is None or found.chat_id != chat_id:
+        raise no_message()
+    if found.author_id != author_id:
+        raise RelayError(Code.FORBIDDEN, "only its author can edit a message")
+    if found.text == text:
+        return
+    change.connection.execute(
+        update(messages).where(messages.c.id == message_id).values(text=text, edited_at=change.now)
+    )
+    change.tell(Kind.MESSAGE, chat_id, author_id, message_id)
+
+
+def place(connection: Connection, message_id: int) -> Place | None:
+    """Where a message is and who wrote it."""
+    row = connection.execute(_PLACE, {"id": message_id}).first()
+    return None if row is None else Place(*row)
+
+
+def page(connection: Connection, chat_id: str, before: int, limit: int) -> list[Row[Any]]:
+    """The messages of a chat before an id, the newest last."""
+    found = connection.execute(_PAGE, {"chat": chat_id, "before": before, "limit": limit})
+    return list(reversed(found.all()))
+
+
+def these(connection: Connection, ids: Iterable[int]) -> dict[int, Row[Any]]:
+    """Messages by their ids."""
+    wanted = list(ids)
+    return {row.id: row for row in connection.execute(_THESE, {"ids": wanted})} if wanted else {}
+
+
+def shown(row: Row[Any]) -> dict[str, Any]:
+    """A message as browsers get it."""
+    return {
+        "id": row.id,
+        "chat": row.chat_id,
+        "author": {"id": row.author_id, "name": row.author_name, "bot": row.author_is_bot},
+        "text": row.text,
+        "reply_to": row.reply_to,
+        "sent_at": row.sent_at,
+        "edited_at": row.edited_at,
+        "root": row.root_id,
+        "parent": row.parent_id,
+        "thread": None if row.thread_id is None else {"id": row.thread_id, "count": row.replies},
+    }
+
+
+def waiting(
+    connection: Connection, chat_id: str, bots: Iterable[str], limit: int
+) -> Sequence[Row[Any]]:
+    """What the connector has not got of what these bots saw in a chat, in order."""
+    wanted = {"chat": chat_id, "bots": list(bots), "limit": limit}
+    return connection.execute(_WAITING, wanted).all()
+
+
+def chats_waiting(connection: Connection, bot_id: str, before: int) -> list[str]:
+    """The chats in which something that a bot saw has been waiting since before a time."""
+    rows = connection.execute(_CHATS_WAITING, {"bot": bot_id, "before": before})
+    return list(rows.scalars())
+
+
+def taken(connection: Connection, ids: Sequence[int]) -> None:
+    """The connector has these now."""
+    connection.execute(_TAKEN, {"ids": list(ids)})

@@ -1,0 +1,96 @@
+"""The same over real WebSockets."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from accord.relay.wire.closing import UNAUTHORIZED
+
+
+@pytest.fixture
+def where(sqlite_where: str) -> str:
+    """None of this depends on the engine."""
+    return sqlite_where
+
+
+@asynccontextmanager
+async def serving(world: Any) -> AsyncIterator[str]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        Starlette(routes=world.delivery.routes),
+        http="h11",
+        ws="websockets-sansio",
+        ws_per_message_deflate=False,
+        lifespan="off",
+        log_config=None,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server._serve([listening]))
+    try:
+        yield f"ws://127.0.0.1:{listening.getsockname()[1]}/relay"
+    finally:
+        server.should_exit = True
+        await task
+
+
+def dial(url: str, token: str | None) -> Any:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return connect(url, additional_headers=headers, compression=None, max_size=2**20)
+
+
+async def next_frames(client: ClientConnection, count: int) -> list[dict[str, Any]]:
+    text = ""
+    async with asyncio.timeout(20):
+        while text.count("\n") < count:
+            text += str(await client.recv())
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("token", [None, "", "wrong", "é", "x" * 5000])
+async def test_a_bad_token_is_closed_after_accepting(world: Any, token: str | None) -> None:
+    async with serving(world) as url:
+        headers = b"" if token is None else token.encode("utf-8").decode("latin-1")
+        async with dial(url, None if token is None else str(headers)) as client:
+            with pytest.raises(ConnectionClosed):
+                await client.recv()
+            assert (client.close_code, client.close_reason) == (UNAUTHORIZED, "unauthorized")
+
+
+async def test_an_event_goes_out_and_its_acknowledgement_comes_back(world: Any) -> None:
+    async with serving(world) as url, dial(url, "token-alpha") as client:
+        await client.send('{"type":"hello","platform":"memory","botId":"bot"}\n')
+        (described,) = await next_frames(client, 1)
+        assert described["type"] == "descriptor"
+        world.chat.write("ann", "c1", "x" * 900_000)
+        (frame,) = await next_frames(client, 1)
+        assert frame["event"]["text"] == "x" * 900_000
+        await client.send(json.dumps({"type": "inbound_ack", "bufferId": frame["bufferId"]}) + "\n")
+        await world.empty("alpha")
+
+
+async def test_binary_messages_and_garbage_do_no_harm(world: Any) -> None:
+    async with serving(world) as url, dial(url, "token-alpha") as client:
+        await client.send(b"\xff\xfe\n")
+        await client.send(b'{"type":"hello","platform":"memory","botId":"bot"}\n')
+        (described,) = await next_frames(client, 1)
+        assert described["type"] == "descriptor"
+        assert world.delivery.counts["bad lines"] == 1
+
+
+async def test_a_socket_that_vanishes_is_forgotten(world: Any) -> None:
+    async with serving(world) as url:
+        async with dial(url, "token-alpha") as client:
+            await client.send('{"type":"hello","platform":"memory","botId":"bot"}\n')
+            await next_frames(client, 1)
+            client.transport.abort()
+        await world.until(lambda: world.delivery.hub.find("alpha") is None)

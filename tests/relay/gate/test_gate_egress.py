@@ -1,0 +1,154 @@
+"""What an agent may do in chats, and what is taken out of its words."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accord.relay.gate import (
+    RECENT_SECONDS,
+    Capability,
+    Chat,
+    EgressFacts,
+    declined,
+    may_send,
+    neutralise,
+)
+from accord.relay.wire import Action, Edit, FollowUp, GetChatInfo, Send, Typing
+
+NOW = 1_750_000_000.0
+CHAT = Chat("t1", "s1", delivered_at=NOW - 60)
+ACTIONS: list[Action] = [
+    Send("c1", "hi"),
+    Edit("c1", "m1", "hi"),
+    Typing("c1"),
+    GetChatInfo("c1"),
+]
+
+
+def facts(chat: Chat | None = CHAT, **others: Any) -> EgressFacts:
+    return EgressFacts("t1", "i1", NOW, chat, **{"sent_by": "i1", **others})
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: str(action.op))
+@pytest.mark.parametrize(
+    ("chat", "rule"),
+    [
+        (None, "egress.unknown-chat"),
+        (Chat("t2", "s1", delivered_at=NOW), "egress.unknown-chat"),
+        (Chat("t2", "s1", holder="i1"), "egress.unknown-chat"),
+        (Chat("t1", "s1"), "egress.unknown-chat"),
+        (Chat("t1", "s1", holder="i2"), "egress.unknown-chat"),
+        (Chat("t1", "s1", delivered_at=NOW - RECENT_SECONDS), "egress.recent"),
+        (Chat("t1", "s1", delivered_at=NOW - RECENT_SECONDS - 1), "egress.stale"),
+        (Chat("t1", "s1", holder="i1"), "egress.granted"),
+    ],
+)
+def test_every_action_needs_a_channel_or_a_recent_chat(
+    action: Action, chat: Chat | None, rule: str
+) -> None:
+    verdict = may_send(action, facts(chat))
+    assert verdict.rule == rule
+    assert verdict.passed == (rule in ("egress.recent", "egress.granted"))
+
+
+@pytest.mark.parametrize(
+    ("chat", "metadata", "rule"),
+    [
+        (CHAT, {"scope_id": "s1"}, "egress.recent"),
+        (CHAT, {"scope_id": "s2"}, "egress.scope-mismatch"),
+        (CHAT, {"scope_id": ["s1"]}, "egress.scope-mismatch"),
+        (CHAT, {"scope_id": None, "user_id": "anybody"}, "egress.recent"),
+        (Chat("t1", user_id="u", delivered_at=NOW), {"user_id": "u"}, "egress.recent"),
+        (Chat("t1", user_id="u", delivered_at=NOW), {"user_id": "v"}, "egress.user-mismatch"),
+        (Chat("t1", user_id="u", delivered_at=NOW), {"scope_id": "s"}, "egress.scope-mismatch"),
+    ],
+)
+def test_hints_that_do_not_match_decline(chat: Chat, metadata: dict[str, Any], rule: str) -> None:
+    assert may_send(Send("c1", "x", metadata=metadata), facts(chat)).rule == rule
+    assert may_send(Edit("c1", "m1", "x", metadata), facts(chat)).rule == rule
+
+
+@pytest.mark.parametrize("sent_by", [None, "i2"])
+def test_an_instance_edits_only_its_own_messages(sent_by: str | None) -> None:
+    verdict = may_send(Edit("c1", "m1", "x"), facts(sent_by=sent_by))
+    assert verdict.rule == "egress.not-own-message"
+
+
+@pytest.mark.parametrize(
+    ("capability", "passed"),
+    [
+        (None, False),
+        (Capability("t1", "i1", NOW + 1), True),
+        (Capability("t1", "i1", NOW), False),
+        (Capability("t2", "i1", NOW + 1), False),
+        (Capability("t1", "i2", NOW + 1), False),
+    ],
+)
+def test_a_follow_up_needs_a_living_capability_of_its_own(
+    capability: Capability | None, passed: bool
+) -> None:
+    action = FollowUp("key", "discord.interaction_token", "hi")
+    assert may_send(action, facts(None, capability=capability)).passed == passed
+
+
+def test_whatever_fails_declines() -> None:
+    broken: Any = EgressFacts("t1", "i1", NOW, Chat("t1", delivered_at="yesterday"))  # type: ignore[arg-type]
+    assert may_send(Typing("c1"), broken).rule == "gate.error"
+
+
+def test_a_refusal_says_why_and_nothing_of_other_tenants() -> None:
+    unknown = declined(may_send(Send("c1", "x"), facts(None)))
+    others = declined(may_send(Send("c1", "x"), facts(Chat("t2", delivered_at=NOW))))
+    assert unknown == others
+    assert unknown.to_dict() == {
+        "success": False,
+        "error": "egress declined: this instance has nothing to do with this chat",
+    }
+
+
+@pytest.mark.parametrize(
+    ("platform", "alarm"),
+    [
+        ("discord", "@everyone"),
+        ("discord", "@here!"),
+        ("discord", "@EVERYONEs"),
+        ("discord", "<@&123>"),
+        ("slack", "<!channel>"),
+        ("slack", "<!subteam^S1|team>"),
+        ("slack", "@here"),
+        ("matrix", "@room"),
+        ("mattermost", "@all"),
+        ("webchat", "@everyone"),
+        ("anything", "@channel"),
+        ("anything", "<@&1>"),
+    ],
+)
+def test_mass_mentions_are_taken_out(platform: str, alarm: str) -> None:
+    text = neutralise(f"hi {alarm} there", platform)
+    assert alarm not in text
+    assert text.replace("\u200b", "") == f"hi {alarm} there"
+
+
+@pytest.mark.parametrize(
+    ("platform", "text"),
+    [
+        ("discord", "<@123> mail@example.org"),
+        ("telegram", "@allison and @here_is_bob"),
+        ("slack", "<@U1> <!date^1|x>"),
+        ("matrix", "@roomy:hs.org"),
+    ],
+)
+def test_other_mentions_stay_as_they_are(platform: str, text: str) -> None:
+    assert neutralise(text, platform) == text
+
+
+@given(
+    st.lists(st.sampled_from(["@", "everyone", "here", "<", "!", "&", "channel", " ", "x"])),
+    st.sampled_from(["discord", "slack", "other"]),
+)
+def test_neutralising_twice_is_neutralising_once(parts: list[str], platform: str) -> None:
+    once = neutralise("".join(parts), platform)
+    assert neutralise(once, platform) == once
+    assert once.replace("\u200b", "") == "".join(parts)

@@ -1,0 +1,362 @@
+"""What holds for every event and all facts, in small worlds whose ids collide on purpose."""
+
+import dataclasses
+import json
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accord.relay.errors import RelayError
+from accord.relay.gate import (
+    RULES,
+    Account,
+    Channel,
+    Event,
+    Facts,
+    Grant,
+    Home,
+    LinkCommand,
+    Principal,
+    PrincipalPolicy,
+    Route,
+    Seat,
+    Sight,
+    User,
+    View,
+    about,
+    decide,
+    from_record,
+    to_record,
+)
+from accord.relay.wire import RelevancePolicy
+
+tenants = st.sampled_from(["t1", "t2"])
+platforms = st.sampled_from(["discord", "web"])
+users = st.sampled_from(["ann", "bob", "bot"])
+instances = st.sampled_from(["i1", "i2"])
+scopes = st.sampled_from([None, "s1", "s2"])
+chats = st.sampled_from(["c1", "c2", "s1"])
+seats = st.builds(Seat, tenants, instances, platforms)
+some_instances = st.lists(instances, max_size=2, unique=True)
+
+events = st.builds(
+    Event,
+    event_id=st.just("e"),
+    platform=platforms,
+    bot_id=st.sampled_from(["bot", "other-bot"]),
+    chat_id=chats,
+    is_dm=st.booleans(),
+    author=st.none() | users,
+    scope_id=scopes,
+    parent_chat_id=st.none() | chats,
+    author_is_bot=st.booleans(),
+    addressed=st.booleans(),
+    hook=st.none() | st.just("/hook"),
+    link=st.none() | st.none() | st.none() | st.sampled_from(LinkCommand),
+)
+facts = st.builds(
+    Facts,
+    routes=st.dictionaries(
+        st.builds(Route, platforms, st.sampled_from(["s1", "s2", "c1", "c2", "/hook"])), tenants
+    ),
+    bindings=st.dictionaries(st.builds(User, tenants, platforms, users), some_instances.map(tuple)),
+    dm_defaults=st.dictionaries(
+        st.builds(Account, platforms, users), st.builds(Home, tenants, instances)
+    ),
+    grants=st.dictionaries(
+        st.builds(Channel, tenants, platforms, scopes, chats),
+        st.builds(Grant, instances, st.none() | users),
+    ),
+    principals=st.dictionaries(
+        seats, st.builds(Principal, st.sampled_from(PrincipalPolicy), st.frozensets(users))
+    ),
+    visibility=st.dictionaries(
+        st.builds(View, platforms, scopes, chats, users), st.sampled_from(Sight), min_size=4
+    ),
+    relevance=st.dictionaries(
+        seats, st.builds(RelevancePolicy, st.booleans(), st.frozensets(chats), st.booleans())
+    ),
+    voices=st.dictionaries(st.builds(Account, platforms, users), some_instances.map(frozenset)),
+)
+
+
+def delivered(event: Event, known: Facts) -> set[tuple[str, str]]:
+    """The specification once more, as plainly as it can be said."""
+    if event.link or event.author is None or event.author == event.bot_id:
+        return set()
+    account = Account(event.platform, event.author)
+    key = event.hook or event.scope_id or event.chat_id
+    tenant = known.routes.get(Route(event.platform, key))
+    home = known.dm_defaults.get(account)
+    if event.is_dm:
+        if home is None or (tenant is not None and tenant != home.tenant):
+            return set()
+        tenant = home.tenant
+    if tenant is None:
+        return set()
+    bound = set(known.bindings.get(User(tenant, event.platform, event.author), ()))
+    is_bot = event.author_is_bot or account in known.voices
+    received = set()
+    for instance in ("i1", "i2"):
+        seat = Seat(tenant, instance, event.platform)
+        is_owner = instance in bound
+        grant = _grant(event, known, tenant)
+        holds = grant is not None and grant.instance == instance and not event.is_dm
+        if event.is_dm:
+            assert home is not None
+            authorized = is_owner and home.instance == instance
+        else:
+            principal = known.principals.get(seat, Principal())
+            admits = principal.policy is PrincipalPolicy.ANY or (
+                principal.policy is PrincipalPolicy.ALLOW_LIST and event.author in principal.allow
+            )
+            authorized = is_owner or (holds and admits and (bool(bound) or is_bot))
+        authorized = authorized and instance not in known.voices.get(account, ())
+        viewer = event.author if is_owner else grant.owner if grant else None
+        if viewer and not is_owner:
+            owned = known.bindings.get(User(tenant, event.platform, viewer), ())
+            viewer = viewer if instance in owned else None
+        view = View(event.platform, event.scope_id, event.chat_id, viewer or "")
+        visible = event.is_dm or known.visibility.get(view) is Sight.VISIBLE
+        policy = known.relevance.get(seat, RelevancePolicy())
+        is_free = bool({event.chat_id, event.parent_chat_id} & policy.free_response_scopes)
+        is_addressed = not policy.require_address or event.addressed or is_free
+        relevant = is_owner or (is_addressed and (policy.allow_other_bots or not is_bot))
+        if authorized and visible and relevant:
+            received.add((tenant, instance))
+    return received
+
+
+def _grant(event: Event, known: Facts, tenant: str) -> Grant | None:
+    for channel in (event.chat_id, event.parent_chat_id or event.chat_id):
+        found = known.grants.get(Channel(tenant, event.platform, event.scope_id, channel))
+        if found is not None:
+            return found
+    return None
+
+
+@given(events, facts)
+def test_delivered_is_exactly_what_is_authorized_visible_and_relevant(
+    event: Event, known: Facts
+) -> None:
+    decision = decide(event, known)
+    received = {(str(decision.tenant), instance) for instance in decision.deliveries}
+    assert received == delivered(event, known)
+    assert len(decision.deliveries) == len(received)
+
+
+def test_the_same_holds_in_many_dense_worlds() -> None:
+    count = {True: 0, False: 0}
+    spoken: set[str] = set()
+    for seed in range(20_000):
+        event, known = dense_world(random.Random(seed))
+        decision = decide(event, known)
+        received = {(str(decision.tenant), instance) for instance in decision.deliveries}
+        assert received == delivered(event, known), seed
+        spoken.update(verdict.rule for verdict in decision.verdicts)
+        for candidate in decision.candidates:
+            count[candidate.delivers] += 1
+            spoken.update(verdict.rule for verdict in candidate.verdicts)
+    assert min(count.values()) > 1000
+    speaking = {rule for rule in RULES if not rule.startswith("egress.")}
+    assert spoken == speaking
+
+
+def dense_world(chance: random.Random) -> tuple[Event, Facts]:
+    """A world in which most of what could be known is, so that deep layers are reached."""
+    pick = chance.choice
+
+    def maybe() -> bool:
+        return chance.random() < 0.6
+
+    event = Event(
+        "e",
+        "web",
+        "bot",
+        pick("cd"),
+        maybe() and maybe(),
+        pick(["ann", "bob", "crow", "bot", None]),
+        pick([None, "s", "s"]),
+        pick([None, "c", "d"]),
+        not maybe(),
+        maybe(),
+        None,
+        LinkCommand.UNLINK if chance.random() < 0.05 else None,
+    )
+    people, places = ("ann", "bob", "crow"), (None, "s")
+    homes = [(tenant, instance) for tenant in ("t1", "t2") for instance in ("i1", "i2")]
+    known = Facts(
+        {Route("web", key): pick(["t1", "t1", "t2"]) for key in "scd" if maybe()},
+        {
+            User(tenant, "web", who): tuple(each for each in ("i1", "i2") if maybe())
+            for tenant in ("t1", "t2")
+            for who in people
+            if maybe()
+        },
+        {Account("web", who): Home(*pick(homes)) for who in people if maybe()},
+        {
+            Channel(tenant, "web", scope, chat): Grant(pick(["i1", "i2"]), pick([*people, None]))
+            for tenant in ("t1", "t2")
+            for scope in places
+            for chat in "cd"
+            if maybe()
+        },
+        {
+            Seat(*home, "web"): Principal(pick(list(PrincipalPolicy)), frozenset({pick(people)}))
+            for home in homes
+            if maybe()
+        },
+        {
+            View("web", scope, chat, who): pick([Sight.VISIBLE, *Sight])
+            for scope in places
+            for chat in "cd"
+            for who in people
+            if maybe()
+        },
+        {
+            Seat(*home, "web"): RelevancePolicy(maybe(), frozenset({pick("cd")}), maybe())
+            for home in homes
+            if maybe()
+        },
+        {Account("web", "crow"): frozenset({pick(["i1", "i2"])})} if maybe() else {},
+    )
+    return event, known
+
+
+@given(events, facts)
+def test_every_layer_has_its_say(event: Event, known: Facts) -> None:
+    decision = decide(event, known)
+    layers = [verdict.layer.value for verdict in decision.verdicts]
+    assert layers == ["link", "origin", "tenant", "candidates"]
+    for candidate in decision.candidates:
+        said = [verdict.layer.value for verdict in candidate.verdicts]
+        assert said == ["authority", "visibility", "relevance"]
+        assert candidate.delivers == all(verdict.passed for verdict in candidate.verdicts)
+    assert bool(decision.candidates) == all(verdict.passed for verdict in decision.verdicts)
+    assert decision.wakes == decision.deliveries
+
+
+@given(events, facts, facts)
+def test_nothing_of_another_tenant_changes_or_receives_anything(
+    event: Event, known: Facts, other: Facts
+) -> None:
+    tenant = decide(event, known).tenant
+    mine = dataclasses.replace(
+        known,
+        bindings={key: found for key, found in known.bindings.items() if key.tenant == tenant},
+        grants={key: found for key, found in known.grants.items() if key.tenant == tenant},
+        principals={key: found for key, found in known.principals.items() if key.tenant == tenant},
+        relevance={key: found for key, found in known.relevance.items() if key.tenant == tenant},
+    )
+    strange = dataclasses.replace(
+        known,
+        bindings={**_others(other.bindings, tenant), **mine.bindings},
+        grants={**_others(other.grants, tenant), **mine.grants},
+        principals={**_others(other.principals, tenant), **mine.principals},
+        relevance={**_others(other.relevance, tenant), **mine.relevance},
+    )
+    assert decide(event, mine) == decide(event, known) == decide(event, strange)
+
+
+def _others(known: Mapping[Any, Any], tenant: str | None) -> dict[Any, Any]:
+    return {key: found for key, found in known.items() if key.tenant != tenant}
+
+
+@given(events, facts, st.sampled_from(["other", "bot", ""]))
+def test_the_bot_that_saw_it_does_not_choose_the_tenant(
+    event: Event, known: Facts, bot: str
+) -> None:
+    seen_by_another = dataclasses.replace(event, bot_id=bot)
+    if event.author not in (event.bot_id, bot):
+        assert decide(seen_by_another, known) == decide(event, known)
+
+
+class Broken(Mapping[Any, Any]):
+    """A mapping that fails like a source of facts may."""
+
+    def __getitem__(self, key: Any) -> Any:
+        raise RuntimeError(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        raise RuntimeError
+
+    def __len__(self) -> int:
+        raise RuntimeError
+
+
+NAMES = [field.name for field in dataclasses.fields(Facts)]
+
+
+@given(events, facts, st.sets(st.sampled_from(NAMES), min_size=1))
+def test_whatever_fails_never_delivers_more(event: Event, known: Facts, broken: set[str]) -> None:
+    failing = dataclasses.replace(known, **{name: Broken() for name in broken})
+    decision = decide(event, failing)
+    assert set(decision.deliveries) <= {each for _, each in delivered(event, known)}
+    verdicts = list(decision.verdicts)
+    verdicts += [verdict for each in decision.candidates for verdict in each.verdicts]
+    assert not any(verdict.passed for verdict in verdicts if verdict.rule == "gate.error")
+
+
+@given(events, facts)
+def test_a_record_carries_all_that_the_decision_was_made_from(event: Event, known: Facts) -> None:
+    decision = decide(event, known)
+    record = json.loads(json.dumps(to_record(event, known, decision)))
+    read = from_record(record)
+    assert read == (event, about(event, known), decision)
+    assert decide(read.event, read.facts) == decision
+
+
+def test_a_record_of_a_failure_tells_the_failure() -> None:
+    event, known = dense_world(random.Random(1))
+    event = dataclasses.replace(event, link=None, is_dm=False, author="ann")
+    decision = decide(event, dataclasses.replace(known, routes=Broken()))
+    read = from_record(to_record(event, known, decision))
+    assert read.decision == decision
+    assert read.decision.verdicts[2].rule == "gate.error"
+    assert "RuntimeError" in read.decision.verdicts[2].sentence
+
+
+def test_a_record_stays_small_whatever_lists_there_are() -> None:
+    event, known = dense_world(random.Random(1))
+    event = dataclasses.replace(event, link=None, is_dm=False, author="ann")
+    many = frozenset(str(number) for number in range(10_000))
+    seats = {Seat(tenant, each, "web") for tenant in ("t1", "t2") for each in ("i1", "i2")}
+    known = dataclasses.replace(
+        known,
+        routes={Route("web", key): "t1" for key in "scd"},
+        bindings={User("t1", "web", "ann"): ("i1", "i2")},
+        principals=dict.fromkeys(seats, Principal(PrincipalPolicy.ALLOW_LIST, many)),
+        relevance=dict.fromkeys(seats, RelevancePolicy(True, many)),
+        voices={Account("web", who): many for who in ("ann", "bob", "crow")},
+    )
+    decision = decide(event, known)
+    assert len(decision.candidates) == 2
+    assert len(json.dumps(to_record(event, known, decision))) < 4000
+
+
+@given(events, facts, st.data())
+def test_a_damaged_record_is_refused_or_read(event: Event, known: Facts, data: Any) -> None:
+    record = to_record(event, known, decide(event, known))
+    target: Any = record
+    while True:
+        keys = sorted(target) if isinstance(target, dict) else range(len(target))
+        key = data.draw(st.sampled_from(list(keys)))
+        if not isinstance(target[key], dict | list) or not target[key] or data.draw(st.booleans()):
+            break
+        target = target[key]
+    target[key] = data.draw(st.sampled_from([None, 7, "x", [], {}, [[]], ["x"], {"x": 1}]))
+    try:
+        read = from_record(record)
+    except RelayError:
+        return
+    decide(read.event, read.facts)
+
+
+@pytest.mark.parametrize("record", [None, [], {}, {"version": 2}, {"version": 1}])
+def test_what_is_no_record_is_refused(record: Any) -> None:
+    with pytest.raises(RelayError):
+        from_record(record)

@@ -1,0 +1,252 @@
+"""How an answer is shown while the agent is still at it: on virtual time."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.relay.gateway.conftest import message, virtually
+
+from accord.relay.gateway import GatewaySettings, RelayGateway, State, Turn
+from accord.relay.gateway.pacing import Pace, is_limited
+from accord.relay.gateway.replies import Reply
+from accord.relay.gateway.segments import LONG, SHORT, ready
+from accord.relay.wire import Descriptor, Result, measure
+from accord.testing import VirtualClock, run_virtual
+from accord.testing.connector import DESCRIPTOR, Connector
+
+
+class Screen:
+    """A platform that shows messages, and refuses what it is told to."""
+
+    def __init__(self, descriptor: Descriptor = DESCRIPTOR) -> None:
+        self.descriptor = descriptor
+        self.shown: dict[str, str] = {}
+        self.changes: list[tuple[float, str, str]] = []
+        self.refuse: list[Result | None] = []
+
+    async def say(self, content: str, *, is_first: bool) -> Result:
+        assert is_first == (not self.shown)
+        return self._change(f"n{len(self.shown)}", content, "say")
+
+    async def edit(self, message_id: str, content: str) -> Result:
+        assert message_id in self.shown
+        return self._change(message_id, content, "edit")
+
+    def _change(self, name: str, content: str, how: str) -> Result:
+        assert content.strip()
+        assert self.descriptor.measure(content) <= self.descriptor.max_message_length
+        if self.refuse and (refusal := self.refuse.pop(0)) is not None:
+            return refusal
+        self.shown[name] = content
+        self.changes.append((asyncio.get_running_loop().time(), how, content))
+        return Result(True, name)
+
+    def reply(self) -> Reply:
+        edits = self.descriptor.supports_edit
+        return Reply(self, self.descriptor, edits=edits, pause=1.0)
+
+
+def stream(screen: Screen, parts: list[str], pause: float = 0.1) -> Reply:
+    reply = screen.reply()
+
+    async def play() -> None:
+        for part in parts:
+            await reply.add(part)
+            await asyncio.sleep(pause)
+        await reply.finish()
+
+    run_virtual(play(), max_seconds=10_000)
+    return reply
+
+
+def test_a_short_answer_is_one_message() -> None:
+    screen = Screen()
+    stream(screen, ["Hello, ", "world"], pause=0.0)
+    assert [(how, text) for _, how, text in screen.changes] == [("say", "Hello, world")]
+
+
+def test_a_message_grows_in_place_no_faster_than_the_platform_likes() -> None:
+    screen = Screen()
+    stream(screen, [f"word{n} " for n in range(50)])
+    times = [at for at, _, _ in screen.changes]
+    assert [how for _, how, _ in screen.changes] == ["say", *["edit"] * (len(times) - 1)]
+    assert all(later - earlier >= 0.999 for earlier, later in itertools.pairwise(times))
+    assert 5 <= len(times) <= 8
+    assert list(screen.shown.values()) == ["".join(f"word{n} " for n in range(50)).rstrip()]
+
+
+def test_an_answer_that_outgrows_a_message_goes_on_in_the_next() -> None:
+    screen = Screen(replace(DESCRIPTOR, max_message_length=40))
+    stream(screen, [f"word{n} " for n in range(30)])
+    assert len(screen.shown) > 3
+    said = " ".join(screen.shown.values())
+    assert said.split() == [f"word{n}" for n in range(30)]
+
+
+def test_code_stays_fenced_across_messages() -> None:
+    screen = Screen(replace(DESCRIPTOR, max_message_length=60))
+    code = "".join(f"line number {n}\n" for n in range(12))
+    stream(screen, ["Look:\n```py\n", *code.splitlines(keepends=True), "```\nDone."])
+    assert len(screen.shown) > 3
+    for shown in screen.shown.values():
+        assert shown.count("```") % 2 == 0
+    said = "\n".join(screen.shown.values())
+    assert [line for line in said.splitlines() if line.startswith("line")] == code.splitlines()
+
+
+_TEXT = st.text(st.sampled_from("ab \n.`~é🌍\u0301"), max_size=30)
+
+
+@settings(max_examples=150)
+@given(st.lists(_TEXT, max_size=12), st.booleans(), st.sampled_from(["chars", "utf16"]))
+@example(["a" * 30] * 9, True, "utf16")
+@example(["🌍" * 30] * 9, False, "utf16")
+def test_nothing_is_lost_whatever_the_platform_can_do(
+    parts: list[str], edits: bool, unit: str
+) -> None:
+    descriptor = replace(DESCRIPTOR, max_message_length=23, supports_edit=edits, len_unit=unit)
+    screen = Screen(descriptor)
+    stream(screen, parts, pause=0.4)
+    said = "".join(screen.shown.values())
+    marks = {ord(each): None for each in " \n`~"}
+    said, wanted = said.translate(marks), "".join(parts).translate(marks)
+    if "`" in "".join(parts) or "~" in "".join(parts):
+        left = iter(said)  # a block that is opened again repeats its opening line
+        assert all(each in left for each in wanted)
+    else:
+        assert said == wanted
+    assert all(measure(each, unit) <= 23 for each in screen.shown.values())
+
+
+def test_without_edits_every_segment_is_a_message_of_its_own() -> None:
+    screen = Screen(replace(DESCRIPTOR, supports_edit=False))
+    first, second = "First. " * 30, "Second. " * 30
+    stream(screen, [first, "\n\n", second, "\n\n", "Last."], pause=2.0)
+    assert list(screen.shown.values()) == [first.strip(), second.strip(), "Last."]
+
+
+def test_short_paragraphs_are_gathered() -> None:
+    assert ready("One.\n\nTwo.\n\n") == 0
+    assert ready("x" * SHORT + "\n\nTwo.\n\nThree") == len("x" * SHORT + "\n\nTwo.\n\n")
+
+
+def test_a_long_paragraph_is_cut_after_a_sentence() -> None:
+    text = "Some words in a sentence. " * (LONG // 26 + 2) + "and so"
+    assert text[: ready(text)].endswith("sentence. ")
+    assert ready(text) > LONG - 60
+
+
+def test_a_segment_never_ends_inside_fenced_code() -> None:
+    text = "x" * SHORT + "\n\n```\ncode\n\nmore\n\n"
+    assert ready(text) == SHORT + 2
+    assert ready(text + "```\n\n") == len(text + "```\n\n")
+
+
+@given(st.text(st.sampled_from("ab.!? \n`~。"), max_size=2000))
+def test_a_segment_is_a_beginning_of_the_text(text: str) -> None:
+    assert 0 <= ready(text) <= len(text)
+
+
+LIMITED = Result(False, error="rate limited, retry after 7 s")
+
+
+def test_a_platform_that_complains_is_left_alone_for_a_while() -> None:
+    screen = Screen()
+    screen.refuse = [None, LIMITED]
+    stream(screen, [f"word{n} " for n in range(150)])
+    times = [at for at, _, _ in screen.changes]
+    assert times[1] - times[0] >= 7.9
+    assert list(screen.shown.values()) == ["".join(f"word{n} " for n in range(150)).rstrip()]
+
+
+@pytest.mark.parametrize(
+    ("error", "limited"),
+    [
+        ("rate limited", True),
+        ("HTTP 429", True),
+        ("Too Many Requests: retry after 3", True),
+        ("egress declined: not granted", False),
+        ("outcome unknown", False),
+        ("14290 is no channel", False),
+        (None, False),
+    ],
+)
+def test_what_a_complaint_looks_like(error: str | None, limited: bool) -> None:
+    assert is_limited(Result(False, error=error)) is limited
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0, 100)), max_size=50))
+def test_the_pause_stays_within_its_bounds(changes: list[tuple[bool, float]]) -> None:
+    pace, now = Pace(1.0), 0.0
+    for limited, later in changes:
+        now += later
+        pace.told(Result(False, error="429 retry after 99999") if limited else Result(True), now)
+        assert 0.999 <= pace.wait(now) <= 60.001
+    for _ in range(8):
+        pace.told(Result(True), now)
+    assert pace.wait(now) == pytest.approx(1.0)
+
+
+def test_what_can_no_longer_be_edited_is_said_anew() -> None:
+    screen = Screen()
+    gone = Result(False, error="no such message")
+    screen.refuse = [None, gone, gone, gone, gone]
+    stream(screen, [f"word{n} " for n in range(60)])
+    assert screen.shown["n1"] == "".join(f"word{n} " for n in range(60)).rstrip()
+
+
+def test_a_declined_answer_is_not_tried_again_and_again() -> None:
+    screen = Screen()
+    screen.refuse = [Result(False, error="egress declined: not granted")] * 50
+    reply = stream(screen, [f"word{n} " for n in range(50)])
+    assert not screen.shown
+    assert len(screen.refuse) == 49
+    assert reply.refusal is not None
+
+
+def test_a_platform_that_does_not_name_its_messages_gets_new_ones() -> None:
+    class Nameless(Screen):
+        def _change(self, name: str, content: str, how: str) -> Result:
+            super()._change(name, content, how)
+            return Result(True)
+
+    screen = Nameless()
+    stream(screen, [f"word{n} " for n in range(50)])
+    assert {how for _, how, _ in screen.changes} == {"say"}
+    assert " ".join(screen.shown.values()).split() == [f"word{n}" for n in range(50)]
+
+
+def test_typing_is_shown_while_the_agent_thinks_and_not_while_it_speaks() -> None:
+    async def thinking(_: Turn) -> AsyncIterator[str]:
+        await asyncio.sleep(12)
+        yield "well, "
+        await asyncio.sleep(30)
+        yield "yes"
+
+    async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
+        await gateway.reached(State.RUNNING)
+        await connector.deliver(message("think"), "b-1")
+        await connector.until(lambda: "well, yes" in connector.texts)
+        assert len(connector.ops("typing")) == 3
+        assert connector.texts == ["well,", "well, yes"]
+
+    virtually(scene, thinking)
+
+
+def test_a_platform_without_typing_is_asked_once() -> None:
+    async def thinking(_: Turn) -> str:
+        await asyncio.sleep(60)
+        return "yes"
+
+    async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
+        connector.answers = lambda outbound: Result(outbound.action.op != "typing", "x")
+        await gateway.reached(State.RUNNING)
+        await connector.deliver(message("think"), "b-1")
+        await connector.until(lambda: connector.texts == ["yes"])
+        assert len(connector.ops("typing")) == 1
+
+    virtually(scene, thinking, settings=GatewaySettings(apology=None))

@@ -1,0 +1,208 @@
+"""Frames: what is written is read back, and what is not a frame is a value."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accord.kernel import canonical
+from accord.relay import wire
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+optional = st.none() | texts
+metadata = st.dictionaries(ids, texts | st.integers(-5, 5) | st.booleans(), max_size=3)
+sources = st.builds(
+    wire.SessionSource,
+    platform=ids,
+    chat_id=texts,
+    chat_type=ids,
+    chat_name=optional,
+    user_id=optional,
+    thread_id=optional,
+    scope_id=optional,
+    message_id=optional,
+)
+events = st.builds(
+    wire.MessageEvent,
+    text=texts,
+    source=sources,
+    message_type=st.sampled_from(wire.MessageType),
+    message_id=optional,
+    media_urls=st.lists(texts, max_size=2).map(tuple),
+    bot_id=optional,
+)
+actions = (
+    st.builds(wire.Send, ids, texts, optional, metadata)
+    | st.builds(wire.Edit, ids, ids, texts, metadata)
+    | st.builds(wire.Typing, ids)
+    | st.builds(wire.FollowUp, ids, ids, texts, metadata)
+    | st.builds(wire.GetChatInfo, ids)
+)
+descriptors = st.builds(
+    wire.Descriptor,
+    platform=ids,
+    label=texts,
+    max_message_length=st.integers(2, 10_000),
+    supports_draft_streaming=st.booleans(),
+    supports_edit=st.booleans(),
+    supports_threads=st.booleans(),
+    markdown_dialect=texts,
+    len_unit=texts,
+    emoji=optional,
+    platform_hint=texts,
+    pii_safe=st.booleans(),
+)
+forwards = st.builds(
+    wire.PassthroughForward,
+    texts,
+    texts,
+    texts,
+    texts,
+    st.lists(st.tuples(texts, texts), max_size=3).map(tuple),
+    st.binary(max_size=40),
+)
+results = st.builds(wire.Result, st.booleans(), optional, optional, st.none() | metadata)
+optional_ids = st.none() | ids
+frames: st.SearchStrategy[wire.Frame] = st.one_of(
+    st.builds(wire.Hello, ids, texts, st.sampled_from(["hermes", "scoped"]), st.none() | metadata),
+    st.builds(wire.Outbound, ids, actions, optional_ids, optional_ids),
+    st.builds(wire.Interrupt, texts, optional),
+    st.just(wire.GoingIdle()),
+    st.builds(wire.InboundAck, ids),
+    st.builds(wire.Described, descriptors),
+    st.builds(wire.Inbound, events, optional_ids),
+    st.builds(wire.OutboundResult, ids, results),
+    st.builds(wire.InterruptInbound, texts, texts),
+    st.builds(wire.Passthrough, forwards, optional_ids),
+    st.just(wire.GoingIdleAck()),
+)
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+TYPES = (
+    "hello",
+    "outbound",
+    "interrupt",
+    "inbound_ack",
+    "descriptor",
+    "inbound",
+    "outbound_result",
+    "interrupt_inbound",
+    "passthrough_forward",
+)
+
+
+@given(frames)
+def test_what_is_written_is_read_back(frame: wire.Frame) -> None:
+    line = wire.write_frame(frame)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert wire.read_frame(line) == frame
+
+
+@given(st.binary(max_size=60) | anything.map(lambda value: json.dumps(value).encode()))
+def test_no_line_raises(line: bytes) -> None:
+    assert isinstance(wire.read_frame(line), wire.UnknownFrame | wire.BadLine)
+
+
+@given(frames, st.data())
+def test_a_frame_with_any_member_replaced_does_not_raise(
+    frame: wire.Frame, data: st.DataObject
+) -> None:
+    written = wire.frame_dict(frame)
+    target: Any = written
+    while True:
+        name = data.draw(st.sampled_from(sorted(target)))
+        if not isinstance(target[name], dict) or not target[name] or data.draw(st.booleans()):
+            break
+        target = target[name]
+    target[name] = data.draw(anything)
+    wire.read_frame(canonical.encode(written))
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_frame_without_its_members_is_a_bad_line_or_has_defaults(name: str) -> None:
+    read = wire.read_frame(json.dumps({"type": name}))
+    assert isinstance(read, wire.BadLine), read
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("[]", "object"),
+        ("3", "object"),
+        ("{", "byte"),
+        ('{"type":"hello","type":"hello"}', "twice"),
+        ('{"type":7}', "text"),
+        ('{"type":"inbound_ack","bufferId":""}', "characters"),
+        ('{"type":"inbound_ack","bufferId":7}', "text"),
+        ('{"type":"hello","platform":"x","session_keys":"other"}', "hermes or scoped"),
+        ('{"type":"inbound","event":{"text":5}}', "text"),
+        ('{"type":"passthrough_forward","forward":{"bodyB64":"*"}}', "base64"),
+        ('{"type":"passthrough_forward","forward":{"bodyB64":"é"}}', "base64"),
+        ('{"type":"passthrough_forward","forward":{"headers":[["a"]]}}', "pairs"),
+        ('{"type":"passthrough_forward","forward":{"headers":7}}', "pairs"),
+        ("[" * 100_000, "byte"),
+    ],
+)
+def test_a_bad_line_says_why(line: str, why: str) -> None:
+    read = wire.read_frame(line)
+    assert isinstance(read, wire.BadLine)
+    assert why in read.why
+
+
+def test_an_unknown_type_is_told_apart_from_a_bad_line() -> None:
+    assert wire.read_frame('{"type":"teleport"}') == wire.UnknownFrame("teleport")
+
+
+@pytest.mark.parametrize(
+    ("action", "why"),
+    [
+        ({"op": "dance"}, "no action 'dance'"),
+        ({}, "op"),
+        (None, "op"),
+        ({"op": "send", "chat_id": "c"}, "content"),
+        ({"op": "send", "chat_id": "", "content": "x"}, "/chat_id"),
+        ({"op": "edit", "chat_id": "c", "content": "x"}, "message_id"),
+        ({"op": "send", "chat_id": "c", "content": "x", "metadata": []}, "/metadata"),
+    ],
+)
+def test_a_bad_action_still_has_its_request_to_answer(action: Any, why: str) -> None:
+    line = json.dumps({"type": "outbound", "requestId": "r1", "action": action})
+    read = wire.read_frame(line)
+    assert isinstance(read, wire.Outbound)
+    assert read.request_id == "r1"
+    assert isinstance(read.action, wire.BadAction)
+    assert why in read.action.why
+
+
+def test_trust_is_never_read_from_the_wire() -> None:
+    source = {"platform": "discord", "chat_id": "c", "is_bot": True, "guild_id": "g"}
+    read = wire.SessionSource.from_dict(source)
+    assert read == wire.SessionSource("discord", "c")
+
+
+def test_a_descriptor_without_a_length_has_the_default_one() -> None:
+    given = wire.Descriptor("x", "X", 2000, False, True, True, "plain", "chars").to_dict()
+    assert wire.Descriptor.from_dict(given | {"max_message_length": 0}).max_message_length == 4096
+
+
+def test_a_slash_command_says_its_options_too() -> None:
+    body = {
+        "guild_id": "g",
+        "data": {"name": "ask", "options": [{"name": "about", "value": "the sea"}, {"value": 3}]},
+    }
+    forward = wire.PassthroughForward("discord", body=canonical.encode(body))
+    event = wire.interaction_event(forward)
+    assert event is not None
+    assert event.text == "ask the sea 3"
+
+
+@given(anything)
+def test_no_interaction_raises(value: Any) -> None:
+    wire.interaction_event(wire.PassthroughForward("discord", body=canonical.encode(value)))
