@@ -92,11 +92,12 @@ def invite(
         return await admin.invite(await _space(admin, space), manager=manager, seconds=seconds)
 
     made = _with_chat(home, config, make)
+    url = _whole(made.url, home, config)
     if as_json:
-        report.show_json({"url": made.url, "expires_at": moment(made.expires_at)})
+        report.show_json({"url": url, "expires_at": moment(made.expires_at)})
         return
-    report.say(f"Until {moment(made.expires_at)}, below the station's address:")
-    typer.echo(made.url)
+    report.say(f"Until {moment(made.expires_at)}:")
+    typer.echo(url)
 
 
 @app.command("list", epilog="Example: accord relay chat list --json")
@@ -140,6 +141,7 @@ def _with_chat(
 ) -> T:
     from accord.kernel.clock import SystemClock
     from accord.relay.platforms.webchat import open_admin
+    from accord.station.relay import webchat_settings
     from accord.station.settings import load
     from accord.station.store import place
 
@@ -147,10 +149,20 @@ def _with_chat(
     need_home(settings)
 
     async def run() -> T:
-        async with open_admin(place(settings), SystemClock()) as admin:
+        async with open_admin(place(settings), SystemClock(), webchat_settings(settings)) as admin:
             return await work(admin)
 
     return asyncio.run(run())
+
+
+def _whole(url: str, home: Path | None, config: Path | None) -> str:
+    """An address that can be followed: below the running station's where no other was set."""
+    from accord.station.home import Home as Place
+    from accord.station.home import holder
+    from accord.station.settings import load
+
+    held = holder(Place(load(home, config).home))
+    return f"{held.address}{url}" if held is not None and url.startswith("/") else url
 
 
 async def _space(admin: "Admin", wanted: str | None) -> str:

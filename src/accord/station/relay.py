@@ -27,7 +27,7 @@ from accord.relay.connector.control import ControlSettings, Keyring
 from accord.relay.connector.delivery import LocalBus, RedisBus, RelayBus
 from accord.relay.connector.platform import Platform
 from accord.relay.outgoing import OutgoingPolicy
-from accord.relay.platforms.webchat import open_webchat
+from accord.relay.platforms.webchat import WebChatSettings, open_webchat
 from accord.station import listener
 from accord.station.errors import StationError
 from accord.station.health import SecurityHeaders
@@ -113,7 +113,9 @@ class RelayPlane:
             store = await opened.enter_async_context(open_store(place(settings), RELAY))
             platforms: list[Platform] = []
             if settings.relay.webchat:
-                chat = await opened.enter_async_context(open_webchat(place(settings), clock))
+                chat = await opened.enter_async_context(
+                    open_webchat(place(settings), clock, webchat_settings(settings))
+                )
                 platforms += chat.platforms
             yield await opened.enter_async_context(
                 open_connector(
@@ -197,6 +199,11 @@ def control_settings(settings: Settings) -> ControlSettings:
             networks=tuple(map(ipaddress.ip_network, chosen.wake_networks)),
         ),
     )
+
+
+def webchat_settings(settings: Settings) -> WebChatSettings:
+    """What the station's settings say about the web chat."""
+    return WebChatSettings(base_url=settings.relay.url)
 
 
 def _bus(settings: Settings) -> RelayBus:

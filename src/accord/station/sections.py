@@ -116,6 +116,14 @@ class RelaySettings(_Section):
 
     enabled: Annotated[bool, Field(description="run a connector in this station")] = True
     webchat: Annotated[bool, Field(description="serve the built-in web chat")] = True
+    url: Annotated[
+        str,
+        Field(
+            pattern=r"^(https?://.*)?$",
+            description="where people reach it, such as `https://chat.example`; needed behind a "
+            "proxy that ends TLS",
+        ),
+    ] = ""
     listen: Annotated[
         str,
         Field(

@@ -264,16 +264,17 @@ async def test_long_work_is_asked_for_until_it_is_done(street: Any, tmp_path: Pa
     assert await alice.state(community) == await bob.state(community)
 
 
-async def test_a_node_closes_while_work_is_under_way(street: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "short"
-    folder.mkdir()
-    async with open_node(
-        street.key("short"), home=folder, stores=folder / "stores", clock=street.clock
-    ) as node:
-        made = await node.found("Our street", {})
-        file = tmp_path / "log.jsonl"
-        asking = asyncio.create_task(node.working.ask(made["community_id"], "export", str(file)))
-        await asyncio.sleep(0)
-    await asyncio.gather(asking, return_exceptions=True)
-    left = await asyncio.to_thread(lambda: {path.name for path in tmp_path.iterdir()})
-    assert left <= {"short", "log.jsonl"}
+async def test_work_that_is_stopped_at_any_moment_leaves_no_half_a_file(
+    street: Any, tmp_path: Path
+) -> None:
+    alice = await street.house("alice")
+    community = await street.found(alice)
+    for turns in range(24):
+        file = tmp_path / f"{turns}.jsonl"
+        asking = asyncio.create_task(alice.node.working.ask(community, "export", str(file)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await alice.node.working.close()
+        await asyncio.gather(asking, return_exceptions=True)
+    left = await asyncio.to_thread(lambda: [path.name for path in tmp_path.iterdir()])
+    assert [name for name in left if name.startswith(".")] == []

@@ -50,6 +50,20 @@ async def test_nothing_falls_between_the_overview_and_the_first_event(world: Wor
         assert (await live.next())["text"] == "between"
 
 
+async def test_a_channel_hears_how_many_replies_a_thread_has(world: World) -> None:
+    ann, bob = await world.join("ann"), await world.join("bob")
+    root = await ann.say(world.general.id, "root")
+    thread = (await ann.ask("POST", f"messages/{root['id']}/thread"))["chat"]
+    async with bob.live() as live:
+        await ann.say(thread, "one")
+        await world.platform.perform(Send(thread, "two"), "r1")
+        counts = []
+        while counts[-1:] != [2]:
+            heard = await live.next("message")
+            if heard["id"] == root["id"]:
+                counts.append(heard["thread"]["count"])
+
+
 async def test_of_many_edits_that_were_missed_the_last_is_told(world: World) -> None:
     ann = await world.join("ann")
     seq = (await ann.ask("GET", "me"))["seq"]

@@ -6,6 +6,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from tests.relay.webchat.conftest import Open, World
 
+from accord.relay.connector.platform import InboundKind
 from accord.relay.errors import Code
 from accord.relay.platforms.webchat import WEBCHAT
 from accord.relay.wire.actions import Send
@@ -108,6 +109,14 @@ async def test_an_answer_to_the_bot_addresses_it(world: World) -> None:
     (inbound,) = world.context.taken
     assert inbound.addressed
     assert inbound.event.reply_to_message_id == sent.message_id
+
+
+async def test_stop_is_a_wish_to_interrupt_and_no_message_to_an_agent(world: World) -> None:
+    ann = await world.join("ann")
+    for text in ("please /stop", "/Stop"):
+        await ann.say(world.general.id, text)
+    kinds = [each.kind for each in world.context.taken]
+    assert kinds == [InboundKind.MESSAGE, InboundKind.INTERRUPT]
 
 
 async def test_a_message_is_edited_by_its_author_only(world: World) -> None:

@@ -8,12 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
-from blake3 import blake3
-
 from accord.community.envelope import Event, Position
 from accord.community.envelope.names import Level
 from accord.community.fold.verdicts import ACCEPTED, VERDICTS, Status, Verdict
-from accord.kernel import canonical
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -43,14 +40,14 @@ class Post(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message as others may see it: who to whom, and the digest of what was said."""
+    """A message as others may see it: who to whom, and which event said it."""
 
     author: str
     recipient: str
     client_id: str
     lamport: int
     sent_at: str
-    body: str
+    event: str
     attachments: tuple[tuple[str, str], ...]
     delivered_at: str | None
     read_at: str | None
@@ -234,14 +231,13 @@ def _sent(content: Content, event: Event, levels: Levels) -> Verdict:
     if client in content.clients or (others and any(each.author == author for each in others)):
         return VERDICTS["chat.duplicate"]
     content.put(content.clients, client, True)
-    said = data["sealed"] if "sealed" in data else data["body"]
     message = Message(
         author,
         data["recipient"],
         data["client_id"],
         event.lamport,
         event.wall_clock,
-        "blake3:" + blake3(canonical.encode(said)).hexdigest(),
+        event.hash,
         tuple((each["cid"], each["name"]) for each in data.get("attachments", ())),
         None,
         None,

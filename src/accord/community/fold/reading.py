@@ -124,7 +124,7 @@ def _content(payload: JsonObject) -> Content:
             each["client_id"],
             each["lamport"],
             each["sent_at"],
-            each["body"],
+            each["event"],
             tuple((one["cid"], one["name"]) for one in each["attachments"]),
             each["delivered_at"],
             each["read_at"],

@@ -148,7 +148,7 @@ _STATE: Final = _object(
             client_id=_TEXT,
             lamport=_COUNT,
             sent_at=_TIME,
-            body=_HASH,
+            event=_HASH,
             attachments=_list(_object(cid=_HASH, name=_TEXT)),
             delivered_at=_or_null(_TIME),
             read_at=_or_null(_TIME),

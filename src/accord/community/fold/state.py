@@ -206,7 +206,7 @@ def _message(event_id: str, message: Message) -> JsonObject:
         "client_id": message.client_id,
         "lamport": message.lamport,
         "sent_at": message.sent_at,
-        "body": message.body,
+        "event": message.event,
         "attachments": [{"cid": cid, "name": name} for cid, name in message.attachments],
         "delivered_at": message.delivered_at,
         "read_at": message.read_at,

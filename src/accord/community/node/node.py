@@ -6,7 +6,6 @@ runs.
 """
 
 import asyncio
-import ipaddress
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from accord.community.bus import BUS_STORE, Bus, open_ledger, public_routes
-from accord.community.discovery import Announcement, Endpoint, LocalNetwork, PeerBook
+from accord.community.discovery import Endpoint, PeerBook
 from accord.community.envelope.invites import Invite
 from accord.community.errors import Code, CommunityError
 from accord.community.identity import community_folder, create_root
@@ -26,6 +25,7 @@ from accord.community.log import SCHEMA, open_log
 from accord.community.log.holding import known
 from accord.community.log.provers import Provers
 from accord.community.node import joining
+from accord.community.node.announcing import announce
 from accord.community.node.control import control_routes
 from accord.community.node.dialing import Dialler
 from accord.community.node.hosted import Hosted
@@ -120,7 +120,13 @@ class Node:
         self.presence.endpoints = tuple(endpoints)
         async with AsyncExitStack() as running:
             if self._settings.discovery and endpoints:
-                await self._announce(endpoints, running)
+                await announce(
+                    self.key.id,
+                    self.communities,
+                    endpoints,
+                    running,
+                    noticed=lambda hint: self.book.hint(hint, now=self._clock.now()),
+                )
             for hosted in tuple(self.communities.values()):
                 await self._log_manifest(hosted)
             self._ready = True
@@ -276,30 +282,6 @@ class Node:
             except CommunityError as error:
                 # Others find this node by other ways meanwhile, and it is tried again.
                 _log.warning("the manifest is not logged", why=str(error))
-
-    async def _announce(self, endpoints: Sequence[Endpoint], running: AsyncExitStack) -> None:
-        network = LocalNetwork(lambda hint: self.book.hint(hint, now=self._clock.now()))
-        announcement = Announcement(
-            self.key.id,
-            tuple(self.communities),
-            tuple(endpoint.host for endpoint in endpoints if _is_address(endpoint.host)),
-            endpoints[0].port,
-            endpoints[0].transport,
-        )
-        try:
-            await network.start(announcement)
-        except CommunityError as error:
-            _log.warning("the local network is not searched for nodes", why=str(error))
-            return
-        running.push_async_callback(network.close)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 @asynccontextmanager

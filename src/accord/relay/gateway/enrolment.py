@@ -136,6 +136,7 @@ def _draft(file: Path, replace: bool) -> Iterator[int]:
             mend="choose another gateway id, or replace them",
         )
     draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    is_kept = file.parent.exists()
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -143,10 +144,13 @@ def _draft(file: Path, replace: bool) -> Iterator[int]:
             yield descriptor
             os.fsync(descriptor)
             draft.replace(file)
+            is_kept = True
             sync_folder(file.parent)
         finally:
             os.close(descriptor)
             draft.unlink(missing_ok=True)
+            if not is_kept:
+                file.parent.rmdir()
     except OSError as error:
         raise RelayError(
             Code.INTERNAL_ERROR,

@@ -50,6 +50,9 @@ _BY_KEY: Final = select(messages.c.id).where(
 _PLACE: Final = select(messages.c.chat_id, messages.c.author_id, messages.c.text).where(
     messages.c.id == bindparam("id")
 )
+_AROUND: Final = select(chats.c.parent_id, chats.c.root_id).where(
+    chats.c.id == bindparam("chat"), chats.c.root_id.is_not(None)
+)
 _WAITING: Final = (
     select(
         messages,
@@ -134,6 +137,10 @@ def post(change: Change, draft: Draft) -> int:
             is_taken=draft.bot_id is None,
         )
     )
+    around = change.connection.execute(_AROUND, {"chat": draft.chat_id}).first()
+    if around is not None:
+        # What a thread is about is told of again, because there is one more reply to it.
+        change.tell(Kind.MESSAGE, around.parent_id, draft.author_id, around.root_id)
     return number
 
 

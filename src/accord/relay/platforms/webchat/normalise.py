@@ -1,4 +1,4 @@
-"""What a message is to the connector. Pure.
+"""What a message is to the connector.
 
 Owns which bot sees a message and the form in which it is handed on. Each message is seen by one
 bot, so that an agent who is reached through several hears it once.
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import Row
 
-from accord.relay.connector.platform import Inbound
+from accord.relay.connector.platform import Inbound, InboundKind
 from accord.relay.platforms.webchat.access import ChatKind
 from accord.relay.platforms.webchat.accounts import Account
 from accord.relay.platforms.webchat.words import mentions, name_key
@@ -17,6 +17,7 @@ from accord.relay.wire.event import MessageEvent
 from accord.relay.wire.source import SessionSource
 
 PLATFORM: Final = "webchat"
+_STOP: Final = "/stop"
 
 
 def spoken_to(text: str, answered: str | None, bots: Sequence[Account]) -> tuple[str | None, bool]:
@@ -60,11 +61,13 @@ def inbound(row: Row[Any]) -> Inbound:
         reply_to_message_id=None if row.reply_to is None else str(row.reply_to),
         bot_id=row.bot_id,
     )
+    is_stop = row.text.lower() == _STOP
     # With the chat, whose id is unlike that of any other store's: a number alone is not.
     return Inbound(
         PLATFORM,
         row.bot_id,
         f"{row.chat_id}/{row.id}",
         event,
+        kind=InboundKind.INTERRUPT if is_stop else InboundKind.MESSAGE,
         addressed=is_direct or row.is_addressed,
     )

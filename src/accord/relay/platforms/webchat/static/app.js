@@ -11,6 +11,8 @@ const invite = new URLSearchParams(location.hash.slice(1)).get("invite");
 if (invite) history.replaceState(null, "", location.pathname);
 
 let room, thread, sidebar, live;
+// The newest message that was heard of: what is older was edited or answered.
+let newest = 0;
 
 function showDoor() {
   live?.stop();
@@ -29,11 +31,15 @@ async function enter(path, body) {
       by("key").textContent = answer.key;
       by("kept").showModal();
     }
+    if (invite && path === "login") await accept();
     await start();
   } catch (refusal) {
     error.textContent = refusal.message;
   }
 }
+
+// Whoever has an account joins with that one.
+const accept = () => post("join", { invite }).catch((refusal) => status(refusal.message));
 
 async function start() {
   const overview = await get("me");
@@ -48,6 +54,7 @@ async function start() {
     menu.addEventListener("click", () => by("chat").classList.toggle("choosing"));
   }
   sidebar.show(overview);
+  newest = overview.seq;
   live.start(overview.seq);
   if (sidebar.entries.length) await open(sidebar.entries[0]);
 }
@@ -109,8 +116,10 @@ function heard(name, data) {
     for (const each of [room, thread]) if (each.chat === data.chat) each.heardTyping(data.author);
   } else {
     for (const each of [room, thread]) if (each.has(data)) each.heard(data);
-    if (data.root) room.threadGrew(data.root, data.id);
-    sidebar.heard(data.parent ?? data.chat);
+    if (data.id > newest) {
+      newest = data.id;
+      sidebar.heard(data.parent ?? data.chat);
+    }
   }
 }
 
@@ -149,9 +158,8 @@ document.addEventListener("keydown", (event) => {
 
 try {
   if (invite) {
-    // Whoever is logged in already joins with the account that is there.
     await get("me");
-    await post("join", { invite }).catch((refusal) => status(refusal.message));
+    await accept();
   }
   await start();
 } catch (refusal) {

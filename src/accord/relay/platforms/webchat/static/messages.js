@@ -36,6 +36,9 @@ export class Room {
     this.chat = null;
     this.known = new Map();
     this.list.replaceChildren();
+    for (const { timer } of this.typing.values()) clearTimeout(timer);
+    this.typing.clear();
+    this.showTyping();
     this.reset();
   }
 
@@ -131,13 +134,6 @@ export class Room {
       replies.addEventListener("click", () => this.openThread(message));
     }
     return made;
-  }
-
-  // A thread of a message that is shown here has one more message.
-  threadGrew(rootId, replyId) {
-    const root = this.known.get(rootId)?.message;
-    if (!root?.thread || replyId <= (root.thread.last ?? 0)) return;
-    this.put({ ...root, thread: { ...root.thread, count: root.thread.count + 1, last: replyId } });
   }
 
   reply(message) {
