@@ -21,7 +21,7 @@ from accord.station.settings import LogSettings
 REDACTED = "[redacted]"
 
 # Libraries that tell at `info` what only matters when something is looked for.
-_CHATTY = ("alembic", "uvicorn")
+_CHATTY = ("alembic", "httpx", "uvicorn")
 
 _FILE_BYTES = 10_000_000
 _FILES_KEPT = 5

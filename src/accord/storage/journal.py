@@ -96,7 +96,7 @@ def _advance(dialect: ModuleType) -> ReturningInsert[int]:
 _FIELDS = tuple(field.name for field in fields(Entry))
 
 # Built once: building a statement costs more than running it.
-_ROWS = Rows(_JOURNAL, ("stream", "seq", "id", "recorded_at", "source", "body"))
+_ROWS = Rows(_JOURNAL)
 _ADVANCE = {"postgresql": _advance(postgresql), "sqlite": _advance(sqlite)}
 _SET_HEAD = update(_HEADS).where(_HEADS.c.stream == bindparam("of")).values(seq=bindparam("head"))
 _KNOWN = select(_JOURNAL.c.id, _JOURNAL.c.seq, _JOURNAL.c.body).where(

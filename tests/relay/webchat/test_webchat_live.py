@@ -57,7 +57,7 @@ async def test_a_channel_hears_how_many_replies_a_thread_has(world: World) -> No
     async with bob.live() as live:
         await ann.say(thread, "one")
         await world.platform.perform(Send(thread, "two"), "r1")
-        counts = []
+        counts: list[int] = []
         while counts[-1:] != [2]:
             heard = await live.next("message")
             if heard["id"] == root["id"]:

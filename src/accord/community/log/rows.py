@@ -36,7 +36,7 @@ SLIM_PAGE: Final = 5000
 _LOOKUP: Final = 300
 
 PLACE: Final[tuple[Column[Any], ...]] = (events.c.lamport, events.c.event_id, events.c.digest)
-_ROWS = Rows(events, [column.name for column in events.columns])
+_ROWS = Rows(events)
 _HIGHEST = select(func.max(events.c.lamport)).where(events.c.community == bindparam("of"))
 _of_peers = (events.c.community == bindparam("of"), events.c.arrival.is_(None))
 _A_STUB = select(literal(1)).where(*_of_peers).limit(1)

@@ -15,7 +15,6 @@ from sqlalchemy import Connection, bindparam, delete, exists, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from accord.relay.connector.control.directory import Vault
-from accord.relay.connector.delivery.bulk import BulkInsert
 from accord.relay.connector.delivery.entries import (
     INBOUND,
     Admission,
@@ -32,7 +31,7 @@ from accord.relay.connector.delivery.entries import (
 from accord.relay.connector.delivery.tables import buffer, chats, leases, queues, receipts
 from accord.relay.connector.platform import Fence
 from accord.relay.errors import Code, RelayError
-from accord.storage import Record, journal
+from accord.storage import Record, Rows, journal
 
 DELIVERIES = "relay.deliveries"
 
@@ -50,7 +49,7 @@ _TAKEN = select(receipts.c.event_id, receipts.c.event).where(
     receipts.c.bot_id == bindparam("bot_id"),
     receipts.c.event_id.in_(bindparam("ids", expanding=True)),
 )
-_RECEIVE = BulkInsert(receipts)
+_RECEIVE = Rows(receipts)
 _QUEUES = (
     select(
         queues.c.instance,
@@ -83,7 +82,7 @@ _SETTLE = (
     )
     .values(flipped=0, flipped_at=None)
 )
-_ADD = BulkInsert(buffer)
+_ADD = Rows(buffer)
 _RANGE = (
     buffer.c.instance == bindparam("of"),
     buffer.c.seq.between(bindparam("first"), bindparam("last")),
@@ -270,12 +269,12 @@ def _store(
         for chat in admission.chats:
             key = (chat.instance, chat.platform, chat.chat_id, chat.session_key)
             seen[key] = {name: getattr(chat, name) for name in chat.__slots__}
-    _RECEIVE(
+    _RECEIVE.insert(
         connection,
         [(a.platform, a.bot_id, a.event_id, a.event, batch.now) for a in taking],
     )
     if added:
-        _ADD(connection, added)
+        _ADD.insert(connection, added)
         moved = sorted({parcel.instance for a in taking for parcel in a.parcels})
         connection.execute(_ADVANCE, [{"of": each, "to": heads[each]} for each in moved])
     if seen:

@@ -1,0 +1,279 @@
+"""What an operator does about the relay of a home, by its store."""
+
+import asyncio
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from accord.cli import app, report
+from accord.kernel.clock import SystemClock
+from accord.kernel.errors import AccordError
+from accord.relay.connector.control import Credentials
+from accord.relay.connector.platform import Inbound
+from accord.relay.wire.event import MessageEvent
+from accord.relay.wire.source import SessionSource
+from accord.station.home import Home, device_key, taken
+from accord.station.relay import operated
+from accord.station.settings import load
+
+CLOCK = SystemClock()
+
+
+class Operator:
+    """Gives commands about one home."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def invoke(self, *words: str) -> Result:
+        return CliRunner().invoke(app, ["relay", *words, "--home", str(self.home)])
+
+    def run(self, *words: str) -> str:
+        result = self.invoke(*words)
+        assert result.exit_code == 0, f"{words}: {result.exception} {result.output}"
+        return result.stdout
+
+    def ask(self, *words: str) -> Any:
+        return json.loads(self.run(*words, "--json"))
+
+    def refused(self, *words: str) -> str:
+        """The sentence of a command that is refused."""
+        result = self.invoke(*words)
+        assert isinstance(result.exception, AccordError), f"{words}: {result.output}"
+        assert result.stdout == ""
+        assert report.show_error(result.exception) == report.FAILED
+        return str(result.exception)
+
+    def misused(self, *words: str) -> str:
+        result = self.invoke(*words)
+        assert result.exit_code == report.MISUSED, result.output
+        return " ".join(result.output.split())
+
+    def enrol(self, instance: str, tenant: str = "default") -> Credentials:
+        """An agent with its gateway, as if a gateway had spent a token."""
+        token = self.run("token", "new", "--instance", instance, "--tenant", tenant).strip()
+
+        async def spend() -> Credentials:
+            async with operated(load(self.home), CLOCK, "test") as connector:
+                return await connector.control.enrol(token, f"gw-{instance}")
+
+        return asyncio.run(spend())
+
+    def take(self, *events: str) -> None:
+        """Events of a person who is linked to `echo`, in a channel that nobody can look into."""
+
+        async def work() -> None:
+            async with operated(load(self.home), CLOCK, "test") as connector:
+                await connector.control.bind("echo", "memory", "ann")
+                async with connector.delivery.running():
+                    for name in events:
+                        source = SessionSource("memory", "dm", "dm", user_id="ann")
+                        event = MessageEvent(name, source, message_id=name, bot_id="bot")
+                        await connector.delivery.take(Inbound("memory", "bot", name, event))
+
+        asyncio.run(work())
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Operator:
+    """An operator whose station has run once."""
+    home = Home(tmp_path / "home")
+    with ExitStack() as undo, taken(home, "nowhere", undo):
+        device_key(home, undo)
+        undo.pop_all()
+    return Operator(home.path)
+
+
+def test_where_no_station_ran_there_is_nothing_to_operate(tmp_path: Path) -> None:
+    sentence = Operator(tmp_path / "home").refused("instances")
+    assert "no station here yet" in sentence
+    assert "accord up" in sentence
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_token_is_printed_once_and_never_listed(operator: Operator) -> None:
+    made = operator.ask("token", "new", "--tenant", "t1", "--instance", "echo", "--hours", "1")
+    assert made["token"].startswith("enrol_")
+    assert (made["tenant"], made["instance"]) == ("t1", "echo")
+    [listed] = operator.ask("token", "list")["tokens"]
+    assert (listed["instance"], listed["used_at"]) == ("echo", None)
+    shown = operator.run("token", "list")
+    assert "not used" in shown
+    assert made["token"] not in json.dumps(listed) + shown
+    assert operator.ask("token", "list", "--tenant", "t2") == {"tokens": []}
+    operator.enrol("other")
+    assert "used 20" in operator.run("token", "list")
+
+
+def test_agents_are_listed_with_how_they_are_doing(operator: Operator) -> None:
+    secret = operator.enrol("echo").secret
+    operator.enrol("mirror", "t2")
+    found = {each["instance"]: each for each in operator.ask("instances")["instances"]}
+    assert set(found) == {"echo", "mirror"}
+    assert found["echo"]["live"]
+    assert found["echo"]["empty"]
+    assert len(operator.ask("instances", "--tenant", "t2")["instances"]) == 1
+    operator.take("e1")
+    assert "messages wait" in operator.run("instances")
+    assert secret not in operator.run("instances", "--json")
+
+
+def test_a_link_code_comes_with_what_to_send(operator: Operator) -> None:
+    operator.enrol("echo")
+    assert operator.run("link", "echo").startswith("/link ")
+    assert len(operator.ask("link", "echo")["code"]) == 11
+    assert "no instance 'nobody'" in operator.refused("link", "nobody")
+
+
+def test_a_rotated_secret_is_new_and_the_old_one_has_its_grace(operator: Operator) -> None:
+    old = operator.enrol("echo").secret
+    new = operator.run("rotate", "echo", "--grace", "60").strip()
+    assert new != old
+    assert operator.ask("rotate", "echo")["secret"] not in (old, new)
+
+
+def test_a_revoked_agent_loses_what_waits_and_comes_back_when_pardoned(operator: Operator) -> None:
+    operator.enrol("echo")
+    operator.take("e1", "e2")
+    assert "Revoked: echo" in operator.run("revoke", "echo")
+    assert "revoked 20" in operator.run("instances")
+    letters = operator.ask("deadletters", "list")["letters"]
+    assert [each["reason"] for each in letters] == ["the instance was revoked"] * 2
+    assert "revoked" in operator.refused("link", "echo")
+    operator.run("pardon", "echo")
+    operator.enrol("echo")
+    assert "live" in operator.run("instances")
+
+
+def test_a_tenant_is_switched_off_and_on_as_a_whole(operator: Operator) -> None:
+    operator.enrol("echo", "t1")
+    operator.enrol("mirror", "t1")
+    assert operator.ask("revoke", "--tenant", "t1") == {"revoked": ["echo", "mirror"]}
+    assert "switched off" in operator.run("instances")
+    operator.run("pardon", "--tenant", "t1")
+    assert operator.run("instances").count("live") == 2
+    assert "no tenant" in operator.refused("revoke", "--tenant", "t9")
+
+
+def test_revoke_wants_one_agent_or_one_tenant(operator: Operator) -> None:
+    assert "one tenant" in operator.misused("revoke")
+    assert "one tenant" in operator.misused("revoke", "echo", "--tenant", "t1")
+
+
+def test_a_channel_is_granted_to_one_agent_and_released(operator: Operator) -> None:
+    operator.enrol("echo")
+    operator.take()
+    channel = ("memory", "g1", "c1")
+    assert "does not belong" in operator.refused("scope", "grant", "echo", *channel)
+    operator.run("scope", "route", "memory", "g1")
+    assert operator.ask("scope", "grant", "echo", *channel)["channel_id"] == "c1"
+    operator.enrol("mirror")
+    assert "no linked owner" in operator.refused("scope", "grant", "mirror", *channel)
+    assert "does not hold" in operator.refused("scope", "release", "mirror", *channel)
+    operator.run("scope", "release", "echo", *channel)
+    operator.run("scope", "route", "memory", "g1", "--away")
+
+
+def test_whom_an_agent_hears_is_shown_and_changed(operator: Operator) -> None:
+    operator.enrol("echo")
+    assert operator.run("principal", "echo", "memory") == "owner-only\n"
+    said = operator.run("principal", "echo", "memory", "allow-list", "--allow", "ann")
+    assert said == "allow-list: ann\n"
+    found = operator.ask("principal", "echo", "memory")
+    assert found == {"platform": "memory", "policy": "allow-list", "allow": ["ann"]}
+    operator.misused("principal", "echo", "memory", "any", "--allow", "ann")
+    operator.misused("principal", "echo", "memory", "everybody")
+
+
+def test_when_an_agent_wants_to_be_spoken_to_is_shown_and_replaced(operator: Operator) -> None:
+    operator.enrol("echo")
+    default = operator.ask("policy", "echo", "memory")
+    assert default["requireAddress"] is False
+    operator.run("policy", "echo", "memory", "--require-address", "--free", "c1")
+    assert operator.ask("policy", "echo", "memory") == {
+        "platform": "memory",
+        "requireAddress": True,
+        "freeResponseScopes": ["c1"],
+        "allowOtherBots": False,
+    }
+    operator.run("policy", "echo", "memory", "--other-bots")
+    assert operator.run("policy", "echo", "memory") == ("need not be addressed; hears other bots\n")
+
+
+def test_an_event_that_nobody_knows_is_one_sentence(operator: Operator) -> None:
+    assert "nothing is known" in operator.refused("why", "\x1b[31mred")
+    assert operator.run("why") == ""
+
+
+def test_what_waits_and_what_is_dead_says_so(operator: Operator) -> None:
+    operator.enrol("echo")
+    operator.take("e1")
+    assert "echo (waits to be sent)" in operator.run("why", "e1")
+    operator.run("revoke", "echo")
+    assert "echo (a dead letter: the instance was revoked)" in operator.run("why", "e1")
+
+
+def test_dead_letters_are_replayed_or_dropped_by_number(operator: Operator) -> None:
+    operator.enrol("echo")
+    operator.take("e1", "e2", "e3")
+
+    async def die() -> None:
+        async with operated(load(operator.home), CLOCK, "test") as connector:
+            await connector.delivery.dead_letter("echo", "of old age")
+
+    asyncio.run(die())
+    numbers = [each["seq"] for each in operator.ask("deadletters", "list")["letters"]]
+    first, second, third = map(str, sorted(numbers))
+    assert "of old age" in operator.run("deadletters", "list", "--instance", "echo")
+    assert "--all" in operator.misused("deadletters", "replay", "echo")
+    assert "no dead letter 99" in operator.refused("deadletters", "drop", "echo", first, "99")
+    assert operator.ask("deadletters", "replay", "echo", second)["replayed"] == 1
+    assert "echo (waits to be sent)" in operator.run("why", "e2")
+    assert operator.ask("deadletters", "drop", "echo", first)["dropped"] == 1
+    left = [each["seq"] for each in operator.ask("deadletters", "list")["letters"]]
+    assert left == [int(third)]
+    assert operator.ask("deadletters", "replay", "echo", "--all")["replayed"] == 1
+    assert operator.ask("deadletters", "list") == {"letters": []}
+
+
+def test_a_space_of_the_web_chat_belongs_to_a_tenant(operator: Operator) -> None:
+    assert "no such space" in operator.refused("chat", "invite")
+    made = operator.ask("chat", "space", "kitchen", "--tenant", "t1")
+    other = operator.ask("chat", "channel", "plans", "--private")
+    assert other["space"] == made["space"]
+    assert operator.ask("chat", "invite", "--manager")["url"].startswith("/chat/#invite=")
+    shown = operator.ask("chat", "list")
+    assert [each["name"] for each in shown["channels"]] == ["general", "plans"]
+    operator.run("chat", "space", "garden")
+    assert "several" in operator.refused("chat", "invite")
+    operator.run("chat", "invite", "--space", "garden")
+    assert "space of this name" in operator.refused("chat", "space", "garden")
+
+
+def gateway(*words: str) -> Result:
+    return CliRunner().invoke(app, ["relay", "gateway", *words])
+
+
+def test_a_gateway_wants_one_agent_and_its_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    assert gateway("run").exit_code == report.MISUSED
+    assert gateway("run", "--agent", "a:b", "--command", "cat").exit_code == report.MISUSED
+    missing = gateway("run", "--command", "cat").exception
+    assert "no gateway has enrolled here" in str(missing)
+    assert "no module" in str(gateway("run", "--agent", "nowhere_at_all:agent").exception)
+    file = tmp_path / "gw.json"
+    file.write_text('{"secret":"s3cret"')
+    file.chmod(0o600)
+    damaged = gateway("run", "--command", "cat", "--file", str(file)).exception
+    assert "no gateway's credentials" in str(damaged)
+    file.chmod(0o644)
+    shown = gateway("run", "--command", "cat", "--file", str(file)).exception
+    assert "may be read by others" in str(shown)
+    assert "s3cret" not in f"{shown}{damaged}"
