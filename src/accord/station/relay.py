@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 
@@ -84,10 +85,7 @@ class RelayPlane:
     async def run(self, context: PlaneContext) -> None:
         """Open the connector and serve until the station drains."""
         async with contextlib.AsyncExitStack() as opened:
-            sockets = [
-                opened.enter_context(listener.bind(*split_listen(place)))
-                for place in filter(None, [self._settings.relay.listen])
-            ]
+            sockets = [opened.enter_context(each) for each in _bound(self._settings)]
             connector = await opened.enter_async_context(self._opened())
             app = Starlette(routes=connector.routes, middleware=[Middleware(SecurityHeaders)])
             self._app, self._connector = app, connector
@@ -211,16 +209,28 @@ def _bus(settings: Settings) -> RelayBus:
     return RedisBus(url) if url else LocalBus()
 
 
+def _bound(settings: Settings) -> list[socket.socket]:
+    if not settings.relay.listen:
+        return []
+    try:
+        return [listener.bind(*split_listen(settings.relay.listen))]
+    except StationError as error:
+        mend = "correct [relay] listen, or leave it empty"
+        raise StationError(error.what, where=error.where, mend=mend) from None
+
+
 def _certificate(settings: Settings) -> Path | None:
     if not settings.relay.certificate:
         return None
     file = _at_home(settings, settings.relay.certificate)
-    if not file.is_file():
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file)
+    except OSError as error:
         raise StationError(
-            "there is no certificate here",
+            f"there is no certificate with its key here ({error.strerror})",
             where=str(file),
             mend="correct [relay] certificate, or leave it empty to listen without TLS",
-        )
+        ) from None
     return file
 
 
