@@ -90,7 +90,7 @@ def station(home: Path, *words: str) -> Iterator[tuple[Child, str]]:
 def gateway(state: Path, *words: str) -> Iterator[Child]:
     env = {"XDG_STATE_HOME": str(state)}
     with python_child("-m", "accord.cli", "relay", "gateway", "run", *words, env=env) as child:
-        assert child.read_line() == "running"
+        assert [child.read_line(), child.read_line()] == ["connecting", "running"]
         yield child
 
 
@@ -194,7 +194,8 @@ def test_a_python_agent_serves_at_a_connector_without_other_planes(
         agent = up.enter_context(
             python_child("-m", "accord.cli", "relay", "gateway", "run", *words, env=env)
         )
-        assert json.loads(agent.read_line())["state"] == "running"
+        states = [json.loads(agent.read_line())["state"] for _ in range(2)]
+        assert states == ["connecting", "running"]
         ann = Person(address, operator.ask("chat", "invite")["url"], "ann")
         up.callback(ann.http.close)
         ann.say(ann.direct, operator.run("link", "mirror").strip())

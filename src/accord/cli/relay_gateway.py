@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True, epilog="Example: accord relay gateway run --command 'cat -'"
 )
+
+
+class Dialect(Enum):
+    """How a gateway names its conversations."""
+
+    SCOPED = "scoped"
+    HERMES = "hermes"
+
 
 Id = Annotated[str | None, typer.Option("--id", help="The gateway's id.")]
 File = Annotated[
@@ -83,6 +92,9 @@ def run(
         str | None,
         typer.Option(help="A folder for what was taken; `memory` [default: beside the secret]."),
     ] = None,
+    session_keys: Annotated[
+        Dialect, typer.Option(help="How conversations are named; older connectors want hermes.")
+    ] = Dialect.SCOPED,
     as_json: Json = False,
 ) -> None:
     """Connect a shell command or a Python function to chats, and serve until told to stop.
@@ -112,7 +124,10 @@ def run(
             gateway_id=known.gateway_id,
             agent=answering,
             settings=GatewaySettings(
-                identities=_identities(front), inbox=inbox, environment=os.environ
+                identities=_identities(front),
+                session_keys=session_keys.value,
+                inbox=inbox,
+                environment=os.environ,
             ),
             on_health=show,
         )
@@ -127,6 +142,7 @@ def run(
 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop, number)
+        show(gateway.health)
         return await gateway.run()
 
     with logs.configured(LogSettings(level="warning")):

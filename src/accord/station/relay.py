@@ -86,11 +86,17 @@ class RelayPlane:
         """Open the connector and serve until the station drains."""
         async with contextlib.AsyncExitStack() as opened:
             sockets = [opened.enter_context(each) for each in _bound(self._settings)]
+            certificate = _certificate(self._settings)
             connector = await opened.enter_async_context(self._opened())
             app = Starlette(routes=connector.routes, middleware=[Middleware(SecurityHeaders)])
             self._app, self._connector = app, connector
             try:
-                await self._serve(app, sockets, context)
+                if sockets:
+                    server = listener.Listener(app, certificate=certificate)
+                    await _serve(server, sockets, context)
+                else:
+                    context.ready()
+                    await context.draining.wait()
             finally:
                 self._app = self._connector = None
 
@@ -129,25 +135,6 @@ class RelayPlane:
                 )
             )
 
-    async def _serve(
-        self, app: Starlette, sockets: list[socket.socket], context: PlaneContext
-    ) -> None:
-        if not sockets:
-            context.ready()
-            await context.draining.wait()
-            return
-        server = listener.Listener(app, certificate=_certificate(self._settings))
-        async with asyncio.TaskGroup() as group:
-            serving = group.create_task(server.serve(sockets), name="relay")
-            await server.serving.wait()
-            _log.info("the relay is up", address=listener.address(sockets[0]))
-            context.ready()
-            try:
-                await context.draining.wait()
-            finally:
-                server.should_exit = True
-                await asyncio.wait([serving])
-
 
 class _Door:
     """An ASGI application in front of a connector that may not be up."""
@@ -157,6 +144,21 @@ class _Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._plane.serve(scope, receive, send)
+
+
+async def _serve(
+    server: listener.Listener, sockets: list[socket.socket], context: PlaneContext
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(server.serve(sockets), name="relay")
+        await server.serving.wait()
+        _log.info("the relay is up", address=listener.address(sockets[0]))
+        context.ready()
+        try:
+            await context.draining.wait()
+        finally:
+            server.should_exit = True
+            await asyncio.wait([serving])
 
 
 @contextlib.asynccontextmanager

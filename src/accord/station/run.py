@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from random import Random
 
@@ -20,13 +20,15 @@ from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station import health, listener, logs, metrics
 from accord.station.home import Home, device_key, taken
-from accord.station.plane import Measured, Plane
+from accord.station.plane import Measured, Plane, PlaneState
 from accord.station.settings import Settings
 from accord.station.store import STATION, place
 from accord.station.supervisor import Supervisor
 from accord.storage import Store, open_store
 
 _log = structlog.stdlib.get_logger(__name__)
+
+_START_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def serve(
 
     Args:
         settings: What to run.
-        announce: Called once the station answers.
+        announce: Called once the station answers and its planes had time to start.
         assemble: Makes the planes.
 
     Raises:
@@ -124,12 +126,23 @@ async def _serve(
                 serving.add_done_callback(lambda _: draining.set())
                 supervising = group.create_task(supervisor.run(), name="supervisor")
                 await server.serving.wait()
+                await _settled(supervisor)
                 _log.info("station is up", address=ground.address, key_id=ground.key.id)
                 announce(ground)
                 clean = await supervising
                 server.should_exit = True
             _log.info("station has ended", clean=clean)
             return clean
+
+
+async def _settled(supervisor: Supervisor) -> None:
+    """Wait until each plane is ready or has failed once, but not for ever."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_START_SECONDS):
+            while not supervisor.draining and any(  # noqa: ASYNC110 - planes come and go
+                report.state is PlaneState.STARTING for report in supervisor.reports()
+            ):
+                await asyncio.sleep(0.02)
 
 
 async def _ground(

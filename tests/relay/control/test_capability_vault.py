@@ -115,6 +115,7 @@ async def test_keeping_none_writes_nothing_and_many_are_kept_at_once(half: Any) 
 
 async def test_an_entry_holds_back_a_change_of_dialect(half: Any) -> None:
     await half.enrol("a1")
+    assert await half.directory.choose_dialect("a1", "hermes", lambda _: True)
     await keep(half, capability(half))
     assert not await half.directory.choose_dialect("a1", "scoped", lambda _: True)
     half.clock.advance(900)

@@ -282,6 +282,12 @@ async def test_the_dialect_changes_only_when_nothing_is_kept_under_keys(half: An
     assert await directory.session_dialect("a1") == "scoped"
 
 
+async def test_the_first_hello_chooses_freely_whatever_waits_already(half: Any) -> None:
+    await half.enrol("a1")
+    assert await half.directory.choose_dialect("a1", "scoped", lambda _: False)
+    assert await half.directory.session_dialect("a1") == "scoped"
+
+
 def test_a_platform_that_hangs_is_unknown_and_asked_once_for_all_who_wait() -> None:
     clock = VirtualClock()
 

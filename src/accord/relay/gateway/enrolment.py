@@ -6,8 +6,8 @@ file could be made, for it can be spent once. Shows no token and no secret, in n
 
 import contextlib
 import os
-import secrets
 import stat
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -135,11 +135,11 @@ def _draft(file: Path, replace: bool) -> Iterator[int]:
             where=str(file),
             mend="choose another gateway id, or replace them",
         )
-    draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     is_kept = file.parent.exists()
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+        draft = Path(name)  # which only its owner can read
         try:
             yield descriptor
             os.fsync(descriptor)

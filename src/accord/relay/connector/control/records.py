@@ -128,9 +128,7 @@ def put(
     }
     if before is None:
         change.connection.execute(
-            insert(instances).values(
-                instance=instance, dialect="hermes", created_at=change.now, **values
-            )
+            insert(instances).values(instance=instance, dialect="", created_at=change.now, **values)
         )
     else:
         change.connection.execute(

@@ -38,7 +38,7 @@ def report(connection: Connection, instance: str, now: int) -> dict[str, Any]:
         "gatewayId": record.gateway_id,
         "name": record.name,
         "origin": record.origin,
-        "sessionKeys": record.dialect,
+        "sessionKeys": record.dialect or "hermes",
         "hasWakeUrl": record.wake_url is not None,
         "createdAt": record.created_at,
         "secrets": sum(end is None or end > now for end in ends),

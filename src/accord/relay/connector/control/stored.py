@@ -147,12 +147,16 @@ class StoreDirectory:
         self, instance: str, dialect: Dialect, buffer_is_empty: Callable[[Connection], bool]
     ) -> bool:
         """Take the dialect of a hello; False when it differs and something is kept under keys."""
-        if await self.session_dialect(instance) == dialect:
+        profile = await self._profile(instance)
+        # Before its first hello an instance has no dialect that anybody could rely on.
+        is_first = profile is not None and not profile.record.dialect
+        if not is_first and await self.session_dialect(instance) == dialect:
             return True
 
         def work(change: Change) -> bool:
-            if not buffer_is_empty(change.connection) or not vault.is_empty(
-                change.connection, instance, change.now
+            if not is_first and (
+                not buffer_is_empty(change.connection)
+                or not vault.is_empty(change.connection, instance, change.now)
             ):
                 return False
             change.connection.execute(
