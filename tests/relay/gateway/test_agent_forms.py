@@ -197,10 +197,17 @@ async def test_the_gateways_own_settings_are_withheld(monkeypatch: pytest.Monkey
     assert await said(command_agent(python(code))) == "None this\n"
 
 
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 async def ended(pid: int) -> None:
     """Wait until a process is gone, or a zombie that its reaper has not seen yet."""
     async with asyncio.timeout(10):
-        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110
+        while _runs(pid):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
