@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from blake3 import blake3
 
+from accord.community.envelope import forms
 from accord.community.envelope.names import Level
 from accord.community.errors import Code, CommunityError
 from accord.community.fold import State, state_from
 from accord.community.fold.views import level_of
 from accord.kernel import canonical, signing
-from accord.kernel.clock import TimestampError, parse_time
 from accord.kernel.signing import SigningKey
 
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -206,20 +206,12 @@ def _is_snapshot(payload: Any) -> bool:
     )
 
 
-def _is_time(value: Any) -> bool:
-    try:
-        parse_time(value)
-    except (TimestampError, TypeError):
-        return False
-    return True
-
-
 _FORMS: Final[tuple[tuple[str, Callable[[Any], bool]], ...]] = (
     ("community_id", lambda value: isinstance(value, str)),
     ("author", lambda value: isinstance(value, str)),
     ("signature", lambda value: isinstance(value, str)),
     ("lamport", lambda value: type(value) is int and 0 <= value <= canonical.MAX_INTEGER),
-    ("wall_clock", _is_time),
+    ("wall_clock", forms.is_time),
     ("state", lambda value: isinstance(value, dict)),
 )
 

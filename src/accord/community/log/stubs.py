@@ -9,9 +9,9 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from accord.community.envelope import MAX_LAMPORT, Position
+from accord.community.envelope import MAX_LAMPORT, Position, forms
 from accord.community.errors import Code, CommunityError
-from accord.kernel import canonical, signing
+from accord.kernel import canonical
 from accord.kernel.ulid import is_ulid
 
 MAX_BYTES: Final = 2048
@@ -75,18 +75,10 @@ def _is_right(name: str, value: Any) -> bool:
         case "hash" | "prev", str():
             return _HASH.fullmatch(value) is not None
         case "author", str():
-            return _is_id(value)
+            return forms.is_id(value)
         case "event_type" | "verdict" | "rule", str():
             return _WORD.fullmatch(value) is not None
     return False
-
-
-def _is_id(text: str) -> bool:
-    try:
-        signing.parse_id(text)
-    except signing.SigningError:
-        return False
-    return True
 
 
 def _bad(what: str, *, where: str | None = None) -> CommunityError:

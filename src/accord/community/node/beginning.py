@@ -18,9 +18,8 @@ from accord.community.log.upkeep import adopt
 from accord.community.node.dialing import Dialler
 from accord.community.node.hosted import Hosted
 from accord.community.sync import Met, meet
+from accord.community.sync.meeting import SNAPSHOT
 from accord.kernel import canonical
-
-SNAPSHOT = "/sync/v1/snapshot"
 
 
 async def meet_from(hosted: Hosted, client: Client, dialler: Dialler) -> Met:

@@ -24,6 +24,7 @@ T = TypeVar("T")
 _UNDER_WAY: Final = 2
 
 RECONCILE: Final = "/sync/v1/reconcile"
+SNAPSHOT: Final = "/sync/v1/snapshot"
 
 
 @dataclass(frozen=True, slots=True)

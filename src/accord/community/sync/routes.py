@@ -20,7 +20,7 @@ from accord.community.log.upkeep import offered
 from accord.community.reconcile import Body, Fetch, respond
 from accord.community.reconcile.session import Answer
 from accord.community.sync.holdings import Holdings
-from accord.community.sync.meeting import RECONCILE, take_stubs
+from accord.community.sync.meeting import RECONCILE, SNAPSHOT, take_stubs
 from accord.kernel import canonical
 
 _JOINED: Final = "community.member.joined"
@@ -60,7 +60,7 @@ def sync_routes(bus: Bus, communities: Mapping[str, Admission]) -> Sequence[Rout
         route("/sync/v1/heads", "GET"),
         route("/sync/v1/events", "POST"),
         route(RECONCILE, "POST", opaque=True),
-        route("/sync/v1/snapshot", "POST"),
+        route(SNAPSHOT, "POST"),
     )
 
 
@@ -71,7 +71,7 @@ class _Answering:
             "/sync/v1/heads": self._heads,
             "/sync/v1/events": self._events,
             RECONCILE: self._reconcile,
-            "/sync/v1/snapshot": self._snapshot,
+            SNAPSHOT: self._snapshot,
         }
 
     async def _heads(self, guest: Guest) -> Mapping[str, Any]:
