@@ -39,7 +39,11 @@ def public_routes(
         async def show(request: Request) -> Response:
             found = make(request.headers.get(headers.COMMUNITY))
             if found is None:
-                error = CommunityError(Code.NOT_FOUND, "this node is not in that community")
+                error = CommunityError(
+                    Code.NOT_FOUND,
+                    "this node has no such manifest to give",
+                    mend="ask a node of that community; its own manifest, an anchor of it",
+                )
                 return _json(error_body(error), error.code.status)
             return _json(found)
 

@@ -139,7 +139,11 @@ class _Answering:
         if community.is_revoked(caller):
             raise CommunityError(Code.REVOKED, "the caller was revoked")
         if community.level_of(caller) < Level.MEMBER and not community.is_invited(caller):
-            raise CommunityError(Code.UNAUTHORIZED, "the caller is no member, and not invited")
+            raise CommunityError(
+                Code.UNAUTHORIZED,
+                "the caller is no member, and not invited",
+                mend="ask a member for an invite",
+            )
         return community
 
 
