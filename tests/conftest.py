@@ -41,14 +41,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[skips] = []
+    config.pluginmanager.register(_Skips(config))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Any:
-    report = yield
-    if report.skipped and isinstance(report.longrepr, tuple):
-        item.config.stash[skips].append((item.nodeid, str(report.longrepr[2])))
-    return report
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep all that use Spark in one process, which then starts one Java."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+class _Skips:
+    """Hears the report of every test, also of those that another process ran."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._seen = config.stash[skips]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self._seen.append((report.nodeid, str(report.longrepr[2])))
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
@@ -74,4 +86,4 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def _is_allowed(nodeid: str) -> bool:
     lines = ALLOWED_SKIPS.read_text().splitlines()
     allowed = {line.split()[0] for line in lines if line.strip() and not line.startswith("#")}
-    return nodeid.partition("[")[0] in allowed
+    return nodeid.partition("@")[0].partition("[")[0] in allowed

@@ -150,15 +150,13 @@ async def _taken_or_served(
     Raises:
         StationError: Neither can be had.
     """
-    from accord.station.errors import StationError
-    from accord.station.home import holder, taken
+    from accord.station.errors import HomeHeldError
+    from accord.station.home import taken
 
     while (address := await _station_of(place)) is None:
         try:
             opened.enter_context(taken(place, _HERE, undo))
-        except StationError:
-            if holder(place) is None:
-                raise
+        except HomeHeldError:
             # Another was quicker, and may stand on what was made here.
             undo.pop_all()
         else:

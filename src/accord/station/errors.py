@@ -10,6 +10,10 @@ class StationError(AccordError):
     """The station cannot be started or cannot be looked at."""
 
 
+class HomeHeldError(StationError):
+    """Another process holds the home."""
+
+
 class SettingsError(StationError):
     """One or more settings are wrong; its text has one line for each."""
 

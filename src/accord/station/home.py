@@ -16,7 +16,7 @@ from io import FileIO
 from pathlib import Path
 
 from accord.kernel.signing import SigningKey
-from accord.station.errors import StationError
+from accord.station.errors import HomeHeldError, StationError
 
 LOCK_NAME = "station.lock"
 
@@ -61,7 +61,8 @@ def taken(home: Home, address: str, undo: ExitStack) -> Iterator[None]:
         undo: Told how to unmake everything that is made here.
 
     Raises:
-        StationError: The folder cannot be made or written to, or another station holds it.
+        HomeHeldError: Another process holds it.
+        StationError: The folder cannot be made or written to.
     """
     with ExitStack() as held:
         try:
@@ -119,7 +120,7 @@ def _locked(path: Path, undo: ExitStack) -> Iterator[FileIO]:
             if not _lock(lock, fcntl.LOCK_EX):
                 held = _read_holder(lock)
                 who = f"process {held.pid} at {held.address}" if held else "another process"
-                raise StationError(
+                raise HomeHeldError(
                     f"{who} already runs the station of this home",
                     where=str(path.parent),
                     mend="stop it first, or name another home with --home or ACCORD_HOME",

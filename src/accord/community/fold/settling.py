@@ -110,12 +110,13 @@ class _Settling:
 
     def _rivals(self, reaching: Sequence[Event], known: _Known) -> list[Event]:
         at_risk = {signer for event in reaching for signer in signers(event)}
-        # One in place voids nothing before it, so it holds with its cutoff as without.
+        # One in place voids nothing before it, so it holds with its cutoff as without; but for one
+        # whose author is its own target, which voids itself.
         holding = self._world(known).holding
         found = (
             event
             for event in self._in_place
-            if event.data["target_node_id"] in at_risk
+            if event.data["target_node_id"] in at_risk - {event.author}
             and event.digest in holding
             and event not in known
         )
