@@ -12,7 +12,14 @@ from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import pytest
-from tests.faults.two_connectors import Agent, Browser, Connectors, Database, Service
+from tests.faults.two_connectors import (
+    Agent,
+    Connectors,
+    Database,
+    Person,
+    Program,
+    Service,
+)
 
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import RELAY
@@ -21,6 +28,7 @@ from accord.relay.connector.control import Keyring
 from accord.relay.gateway import State
 from accord.relay.platforms.webchat import open_admin
 from accord.storage import open_store
+from accord.testing.browser import Chromium
 from accord.testing.servers import Server
 
 CLOCK = SystemClock()
@@ -45,7 +53,7 @@ async def write_on(service: Service, chance: random.Random) -> None:
         await asyncio.sleep(0.02)
 
 
-async def killed(where: str, redis: str, folder: Path, kills: int) -> None:
+async def killed(where: str, redis: str, folder: Path, kills: int, chromium: Chromium) -> None:
     chance, fate = random.Random(), random.Random(FATE)
     service, database = Service(), Database(where)
     keyring = Keyring.load(folder / "relay.key")
@@ -77,17 +85,23 @@ async def killed(where: str, redis: str, folder: Path, kills: int) -> None:
                 def ports() -> int:
                     return int(chance.choice(connectors.ports))
 
-                browser = Browser("cat", general.id, ports)
-                opened.push_async_callback(browser.close)
-                joined = await browser.ask("join", {"invite": invite, "name": "cat"})
+                program = Program("cat", general.id, ports)
+                opened.push_async_callback(program.close)
+                joined = await program.ask("join", {"invite": invite, "name": "cat"})
                 await office.control.bind("alpha", "webchat", joined["me"]["id"])
+                browser = await opened.enter_async_context(chromium.opened())
+                person = Person("dan", await browser.new_page())
+                another = (await admin.invite(space.id)).url.partition("#invite=")[2]
+                await person.join(f"http://127.0.0.1:{connectors.ports[0]}", another)
+                await office.control.bind("alpha", "webchat", person.id)
                 agents = [Agent(each, secret, database, ports) for each, secret in secrets.items()]
                 running = [asyncio.create_task(agent.gateway.run()) for agent in agents]
                 for agent in agents:
                     await agent.gateway.reached(State.RUNNING)
                 load = [
                     asyncio.create_task(write_on(service, chance)),
-                    asyncio.create_task(browser.post_on()),
+                    asyncio.create_task(program.post_on()),
+                    asyncio.create_task(person.post_on()),
                 ]
 
                 def count() -> int:
@@ -112,7 +126,8 @@ async def killed(where: str, redis: str, folder: Path, kills: int) -> None:
 
                 def lacking() -> dict[tuple[str, str], int]:
                     heard = {place: n for agent in agents for place, n in agent.heard.items()}
-                    wanted = {**service.written, ("cat", general.id): browser.sent}
+                    wanted = {**service.written}
+                    wanted |= {(each.name, general.id): each.sent for each in (program, person)}
                     counted = {place: len(heard.get(place, ())) for place in wanted}
                     return {place: n for place, n in counted.items() if n < wanted[place]}
 
@@ -121,12 +136,14 @@ async def killed(where: str, redis: str, folder: Path, kills: int) -> None:
                     agent.gateway.stop()
                 await asyncio.gather(*running)
 
+        chatting = {program.name: program.sent, person.name: person.sent}
+        assert all(chatting.values())
         for agent in agents:
             assert agent.again == [], "told again though it was acknowledged for good"
             for place, numbers in agent.heard.items():
-                expected = browser.sent if place[0] == "cat" else service.written[place]
+                expected = chatting.get(place[0], service.written[place])
                 assert numbers[:expected] == list(range(expected)), place
-                assert len(numbers) - expected <= (place[0] == "cat"), "more than was written"
+                assert len(numbers) - expected <= (place[0] in chatting), "more than was written"
         answers = Counter(service.said.values())
         assert answers
         assert max(answers.values()) == 1, "an answer was given twice"
@@ -134,19 +151,19 @@ async def killed(where: str, redis: str, folder: Path, kills: int) -> None:
             assert await office.delivery.dead_letters(instance) == []
         shown = ", ".join(f"{seconds:.1f}" for seconds in takeovers)
         print(
-            f"\n{kills} kills, {count()} events, {len(answers)} answers; "
+            f"\n{kills} kills, {count()} events ({person.sent} typed), {len(answers)} answers; "
             f"the platform was taken over after {shown} seconds"
         )
 
 
 async def test_nothing_acknowledged_is_lost_when_either_connector_is_killed(
-    postgres_url: str, redis: Server, tmp_path: Path
+    postgres_url: str, redis: Server, tmp_path: Path, chromium: Chromium
 ) -> None:
-    await killed(postgres_url, redis.url, tmp_path, 6)
+    await killed(postgres_url, redis.url, tmp_path, 6, chromium)
 
 
 @pytest.mark.long
 async def test_nothing_acknowledged_is_lost_over_thirty_kills(
-    postgres_url: str, redis: Server, tmp_path: Path
+    postgres_url: str, redis: Server, tmp_path: Path, chromium: Chromium
 ) -> None:
-    await killed(postgres_url, redis.url, tmp_path, 30)
+    await killed(postgres_url, redis.url, tmp_path, 30, chromium)

@@ -14,10 +14,12 @@ from typing import Any
 
 import httpx
 import psycopg
+from playwright.async_api import Page
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from tests.browsing import enter, join, say
 
 from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, Socket, Turn
 from accord.relay.gateway.sockets import web_socket
@@ -215,8 +217,8 @@ class Connectors:
         await asyncio.to_thread(child.kill)
 
 
-class Browser:
-    """A person who posts by whichever connector answers, and again until it is told "sent"."""
+class Program:
+    """A program that posts by whichever connector answers, and again until it is told "sent"."""
 
     def __init__(self, name: str, channel: str, ports: Callable[[], int]) -> None:
         self.name = name
@@ -247,3 +249,25 @@ class Browser:
 
     async def close(self) -> None:
         await self._http.aclose()
+
+
+class Person:
+    """Somebody with a real browser on the page of one connector, which stays open when it dies."""
+
+    def __init__(self, name: str, page: Page) -> None:
+        self.name = name
+        self.id = ""
+        self.sent = 0
+        self._page = page
+
+    async def join(self, url: str, invite: str) -> None:
+        await join(self._page, f"{url}/chat/#invite={invite}", self.name)
+        me = await self._page.request.get(f"{url}/chat/api/me", headers={"x-accord-chat": "1"})
+        self.id = (await me.json())["me"]["id"]
+        await enter(self._page, "# general")
+
+    async def post_on(self) -> None:
+        while True:
+            await say(self._page, str(self.sent))
+            self.sent += 1
+            await asyncio.sleep(0.2)

@@ -14,6 +14,7 @@ import pytest
 from accord.testing.clock import VirtualClock
 
 if TYPE_CHECKING:
+    from accord.testing.browser import Chromium
     from accord.testing.servers import Server
 
 
@@ -73,6 +74,25 @@ def postgres() -> "Iterator[Server]":
 
     with postgres_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def chromium(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> "Chromium":
+    """A browser; a test that asks for it skips where there is none."""
+    from filelock import FileLock
+
+    from accord.testing.browser import find_chromium
+    from accord.testing.errors import HarnessError
+
+    cache: pytest.Cache | None = getattr(request.config, "cache", None)
+    folder = cache.mkdir("accord-browser") if cache else tmp_path_factory.mktemp("browser")
+    try:
+        with FileLock(folder.with_suffix(".lock")):
+            return find_chromium(folder)
+    except HarnessError as error:
+        pytest.skip(f"no browser: {error}")
 
 
 @pytest.fixture

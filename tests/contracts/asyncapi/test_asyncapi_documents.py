@@ -2,19 +2,21 @@
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from hypothesis import given, settings
 
 from accord.contracts import ContractError, digest
 from accord.contracts.asyncapi_export import asyncapi
 from accord.contracts.asyncapi_export.schemas import documented
+from accord.testing import npm
 from accord.testing.contracts import manifests
+from accord.testing.errors import HarnessError
 
 NODE = Path(__file__).parents[2] / "node"
 
@@ -235,26 +237,17 @@ def parse(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[list[Any]], list[dict[str, Any]]]:
     """The official parser, installed by npm into pytest's own cache."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        pytest.skip("Node and npm are not installed")
     cache: pytest.Cache | None = getattr(request.config, "cache", None)
     home = cache.mkdir("accord-node") if cache else tmp_path_factory.mktemp("node")
-    package, ready = (NODE / "package.json").read_bytes(), home / "ready"
-    if not ready.is_file() or ready.read_bytes() != package:
-        shutil.rmtree(home / "node_modules", ignore_errors=True)
-        (home / "package.json").write_bytes(package)
-        command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund"]
-        command += ["--no-package-lock", "--fetch-retries=0", "--fetch-timeout=30000"]
-        try:
-            subprocess.run(command, cwd=home, capture_output=True, timeout=300, check=True)
-        except subprocess.SubprocessError:
-            pytest.skip("npm could not install @asyncapi/parser")
-        ready.write_bytes(package)
+    try:
+        with FileLock(home.with_suffix(".lock")):
+            npm.installed((NODE / "package.json").read_bytes(), home)
+    except HarnessError as error:
+        pytest.skip(f"no parser: {error}")
 
     def run(documents: list[Any]) -> list[dict[str, Any]]:
         answer = subprocess.run(
-            [node, str(NODE / "parse_asyncapi.mjs")],
+            ["node", str(NODE / "parse_asyncapi.mjs")],
             input=json.dumps(documents),
             cwd=home,
             capture_output=True,
