@@ -184,6 +184,7 @@ async def test_a_restore_that_fails_half_way_leaves_the_store_empty(
         "orders": 0,
         "journal": 0,
         "journal_heads": 0,
+        "journal_identity": 0,
     }
     restore(tmp_path / "shop.db", where, shop.schema)
     assert check(where, shop.schema).ok

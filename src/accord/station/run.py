@@ -55,7 +55,18 @@ def planes(ground: Ground) -> Sequence[Plane]:
     from accord.station.community import CommunityPlane
 
     made: list[Plane] = [CommunityPlane(ground.settings, ground.key, ground.clock)]
-    return [*made, *connectors(ground)] if ground.settings.relay.enabled else made
+    if ground.settings.relay.enabled:
+        made += connectors(ground)
+    return [*made, *exporters(ground)]
+
+
+def exporters(ground: Ground) -> Sequence[Plane]:
+    """The pipeline's plane, where it is asked for and its libraries are here."""
+    from accord.station.pipeline import PipelinePlane, is_installed
+
+    if not ground.settings.pipeline.export_seconds or not is_installed():
+        return ()
+    return (PipelinePlane(ground.settings, ground.clock),)
 
 
 def connectors(ground: Ground) -> Sequence[Plane]:

@@ -134,6 +134,13 @@ class RelaySettings(_Section):
     certificate: Annotated[
         str, Field(description="a PEM file with certificate and key, to listen there by TLS")
     ] = ""
+    proxies: Annotated[
+        tuple[str, ...],
+        Field(
+            max_length=64,
+            description="ranges of the proxies before it: whose `X-Forwarded-For` is believed",
+        ),
+    ] = ()
     redis: Annotated[
         SecretStr,
         Field(
@@ -173,12 +180,36 @@ class RelaySettings(_Section):
             raise ValueError("should be empty or start with redis://, rediss:// or unix://")
         return url
 
-    @field_validator("wake_networks")
+    @field_validator("wake_networks", "proxies")
     @classmethod
     def _ranges_are_ranges(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
         for network in networks:
             ipaddress.ip_network(network)
         return networks
+
+
+class PipelineSettings(_Section):
+    """`[pipeline]`: how what happened is landed for the pipeline, and for how long it is kept."""
+
+    export_seconds: Annotated[
+        float,
+        Field(
+            ge=0, le=86400, description="how often the station exports its journals; 0 for never"
+        ),
+    ] = 60.0
+    landing: Annotated[
+        str,
+        Field(
+            description="where segments land: a folder, or a URL that fsspec knows; "
+            "empty for `pipeline/landing` in the home"
+        ),
+    ] = ""
+    retain_days: Annotated[
+        int, Field(ge=0, le=36500, description="how long journals keep what has landed; 0 for ever")
+    ] = 0
+    segment_days: Annotated[
+        int, Field(ge=0, le=36500, description="how long segments are kept; 0 for ever")
+    ] = 0
 
 
 def split_listen(listen: str) -> tuple[str, int]:

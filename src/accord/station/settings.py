@@ -22,6 +22,7 @@ from accord.station.errors import SettingsError
 from accord.station.sections import (
     CommunitySettings,
     LogSettings,
+    PipelineSettings,
     RelaySettings,
     StationSettings,
     StoreSettings,
@@ -52,6 +53,7 @@ class Settings(BaseSettings):
     store: StoreSettings = StoreSettings()
     community: CommunitySettings = CommunitySettings()
     relay: RelaySettings = RelaySettings()
+    pipeline: PipelineSettings = PipelineSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -24,6 +24,10 @@ STATION = Schema("station", MetaData())
 SCHEMAS = (STATION, COMMUNITY, BUS, RELAY, WEBCHAT)
 
 
+# Those whose journals hold streams of the pipeline.
+OUTBOXES = (COMMUNITY, BUS, RELAY)
+
+
 def place(settings: Settings) -> str | Path:
     """A PostgreSQL URL, which may hold a password, or the folder of the SQLite files."""
     return settings.store.url.get_secret_value() or Home(settings.home).stores

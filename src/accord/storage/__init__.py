@@ -8,7 +8,7 @@ signed or acknowledged live in sealed tables, which `check` can prove intact.
 from accord.storage.backup import backup, restore
 from accord.storage.bulk import Rows
 from accord.storage.check import Report, check, exists
-from accord.storage.errors import StoreError
+from accord.storage.errors import StoreError, StoreHeldError
 from accord.storage.journal import Entry, Record
 from accord.storage.schema import Schema
 from accord.storage.sealing import sealed, verify
@@ -22,6 +22,7 @@ __all__ = [
     "Schema",
     "Store",
     "StoreError",
+    "StoreHeldError",
     "backup",
     "check",
     "exists",

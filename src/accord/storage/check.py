@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from accord.kernel.finding import Finding, pointer
 from accord.storage.errors import StoreError, explain, is_denied
+from accord.storage.journal import Reach, reach
 from accord.storage.migrate import State, state_of
 from accord.storage.place import Place, Role, connect, locate
 from accord.storage.schema import Schema
@@ -155,8 +156,7 @@ class _Inspection:
 
     def _sequence(self, connection: Connection) -> Iterator[Finding]:
         journal = self._schema.metadata.tables["journal"]
-        heads = self._schema.metadata.tables["journal_heads"]
-        promised = {row.stream: row.seq for row in connection.execute(select(heads))}
+        promised = reach(connection)
         seen = select(
             journal.c.stream, func.count(), func.min(journal.c.seq), func.max(journal.c.seq)
         )
@@ -164,11 +164,14 @@ class _Inspection:
             row[0]: tuple(row[1:]) for row in connection.execute(seen.group_by(journal.c.stream))
         }
         for stream in sorted({*promised, *kept}):
-            head = promised.get(stream, 0)
-            if kept.get(stream) != (head, 1, head):
+            ends = promised.get(stream, Reach(0, 0))
+            whole = (ends.head - ends.floor, ends.floor + 1, ends.head)
+            # A stream of which everything was pruned has no entries.
+            if kept.get(stream, (0, ends.head + 1, ends.head)) != whole:
                 count, first, last = kept.get(stream, (0, 0, 0))
                 yield Finding(
                     "store.sequence",
                     pointer("journal", f"stream={stream!r}"),
-                    f"{count} entries from {first} to {last} where 1 to {head} were written",
+                    f"{count} entries from {first} to {last} "
+                    f"where {ends.floor + 1} to {ends.head} belong",
                 )

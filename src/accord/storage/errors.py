@@ -45,6 +45,10 @@ class StoreError(AccordError):
     """A store cannot do what was asked of it."""
 
 
+class StoreHeldError(StoreError):
+    """Another process holds a store for the same purpose."""
+
+
 def is_lost(error: BaseException) -> bool:
     """Whether the connection to the server broke under this statement."""
     return isinstance(error, exc.DBAPIError) and error.connection_invalidated

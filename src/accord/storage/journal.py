@@ -3,7 +3,8 @@
 Every store has one. It is the outbox that the data pipeline exports, written in the same
 transaction as the state that it tells about. Owns the numbering: `seq` rises per stream by one
 in commit order, also when several processes append, because whoever appends first locks the
-stream's row in `journal_heads` until its commit. Never parses a body.
+stream's row in `journal_heads` until its commit. Entries are never changed. The oldest may be
+pruned; the floor up to which they were stands beside the head. Never parses a body.
 """
 
 import itertools
@@ -21,7 +22,10 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     bindparam,
+    delete,
+    insert,
     select,
+    text,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -61,8 +65,16 @@ class Entry(Record):
     seq: int
 
 
-def declare(metadata: MetaData) -> tuple[Table, Table]:
-    """Declare the journal and its heads among the tables of a schema."""
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """From where to where a stream is kept: behind `floor`, up to `head`."""
+
+    floor: int
+    head: int
+
+
+def declare(metadata: MetaData) -> tuple[Table, Table, Table]:
+    """Declare the journal, its heads and its identity among the tables of a schema."""
     journal = sealed(
         "journal",
         metadata,
@@ -79,11 +91,14 @@ def declare(metadata: MetaData) -> tuple[Table, Table]:
         metadata,
         Column("stream", Text, primary_key=True),
         Column("seq", BigInteger, nullable=False),
+        # Entries up to here were pruned.
+        Column("floor", BigInteger, nullable=False, server_default=text("0")),
     )
-    return journal, heads
+    identity = Table("journal_identity", metadata, Column("id", Text, primary_key=True))
+    return journal, heads, identity
 
 
-_JOURNAL, _HEADS = declare(MetaData())
+_JOURNAL, _HEADS, _IDENTITY = declare(MetaData())
 
 
 def _advance(dialect: ModuleType) -> ReturningInsert[int]:
@@ -107,6 +122,18 @@ _READ = (
     .where(_JOURNAL.c.stream == bindparam("stream"), _JOURNAL.c.seq > bindparam("after"))
     .order_by(_JOURNAL.c.seq)
     .limit(bindparam("limit"))
+)
+
+
+_REACH = select(_HEADS).order_by(_HEADS.c.stream)
+_LOCKED = (
+    select(_HEADS.c.floor, _HEADS.c.seq).where(_HEADS.c.stream == bindparam("of")).with_for_update()
+)
+_PRUNE = delete(_JOURNAL).where(
+    _JOURNAL.c.stream == bindparam("of"), _JOURNAL.c.seq <= bindparam("upto")
+)
+_SET_FLOOR = (
+    update(_HEADS).where(_HEADS.c.stream == bindparam("of")).values(floor=bindparam("upto"))
 )
 
 
@@ -144,6 +171,44 @@ def read(connection: Connection, stream: str, *, after: int = 0, limit: int = 10
         verify(_JOURNAL, row)
         entries.append(Entry(**{name: row[name] for name in _FIELDS}))
     return entries
+
+
+def reach(connection: Connection) -> dict[str, Reach]:
+    """How far every stream of the store reaches."""
+    return {row.stream: Reach(row.floor, row.seq) for row in connection.execute(_REACH)}
+
+
+def prune(connection: Connection, stream: str, upto: int) -> int:
+    """Delete the entries of a stream up to a number, and say how many there were.
+
+    What was pruned is forgotten: an id among it would be taken as new. Prune only what is older
+    than anybody would repeat.
+
+    Raises:
+        StoreError: The stream does not reach so far; nothing is deleted.
+    """
+    row = connection.execute(_LOCKED, {"of": stream}).first()
+    if row is None or upto > row.seq:
+        raise StoreError(
+            f"the stream {stream} cannot be pruned up to {upto}: it does not reach so far"
+        )
+    if upto <= row.floor:
+        return 0
+    pruned = connection.execute(_PRUNE, {"of": stream, "upto": upto}).rowcount
+    connection.execute(_SET_FLOOR, {"of": stream, "upto": upto})
+    return pruned
+
+
+def identity(connection: Connection, suggested: str) -> str:
+    """The name by which this store is known elsewhere; the suggested one, where it had none.
+
+    It goes with the store, into backups and into other databases.
+    """
+    known = connection.execute(select(_IDENTITY.c.id)).first()
+    if known is not None:
+        return str(known.id)
+    connection.execute(insert(_IDENTITY).values(id=suggested))
+    return suggested
 
 
 def _append_to(connection: Connection, stream: str, records: list[Record]) -> dict[str, int]:

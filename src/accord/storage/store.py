@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection
@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from accord.storage import journal
 from accord.storage.errors import StoreError, explain, is_lost
+from accord.storage.exclusive import exclusive
 from accord.storage.journal import Record
 from accord.storage.migrate import migrate
 from accord.storage.place import Place, Role, connect, locate
@@ -67,6 +68,21 @@ class Store:
         if self._closed:
             raise StoreError("the store is closed", where=self._place.label)
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+
+    @asynccontextmanager
+    async def alone(self, purpose: str) -> AsyncIterator[None]:
+        """Hold the store for a purpose, such as `export`, among all processes that ask for it.
+
+        Raises:
+            StoreHeldError: Another process holds it.
+            StoreError: The database failed.
+        """
+        with ExitStack() as held:
+            try:
+                await asyncio.to_thread(held.enter_context, exclusive(self._place, purpose))
+            except (DBAPIError, OSError) as error:
+                raise explain(error, self._place.label) from error
+            yield
 
     async def close(self) -> None:
         """Refuse new work, finish what was accepted and let go of the database."""

@@ -1,0 +1,232 @@
+"""Writing signed events of one community, quickly: authors, their chains, the lamports.
+
+Owns the bytes that are signed. It checks nothing of what it writes, so that wrong events can be
+written too; `community` and `misdeeds` decide what is written.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from blake3 import blake3
+
+from accord.community.envelope import forms, intents, manifests
+from accord.kernel import canonical
+from accord.kernel.clock import format_time
+from accord.kernel.signing import SigningKey
+from accord.kernel.ulid import UlidSource
+from accord.pipeline.generate.arrivals import Draft
+
+START: Final = 1_767_225_600.0
+YEAR: Final = 365 * 86_400.0
+REVOKED: Final = "community.member.revoked"
+
+
+class Calendar:
+    """The clock of a generated history: it stands still until it is moved on."""
+
+    def __init__(self, time: float = START) -> None:
+        self.time = time
+
+    def now(self) -> float:
+        """Seconds since the Unix epoch."""
+        return self.time
+
+    def monotonic(self) -> float:
+        """The same."""
+        return self.time
+
+
+@dataclass(slots=True, eq=False)
+class Author:
+    """Somebody who writes: a key, and where its chain has come to.
+
+    Attributes:
+        seq: The number of its last event.
+        prev: The hash of its last event.
+        before: The hash of the one before that.
+        gone: Whether it was revoked.
+    """
+
+    name: str
+    key: SigningKey
+    lamport: int = -1
+    seq: int = 0
+    prev: str | None = None
+    before: str | None = None
+    gone: bool = False
+
+    @property
+    def id(self) -> str:
+        """Its node id."""
+        return self.key.id
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """An event that was written."""
+
+    members: Mapping[str, Any]
+    digest: str
+    body: str
+    at: int
+
+    @property
+    def event_id(self) -> str:
+        """The name that its author chose."""
+        return str(self.members["event_id"])
+
+    @property
+    def lamport(self) -> int:
+        """Its lamport."""
+        return int(self.members["lamport"])
+
+    def draft(self, kind: str | None = None) -> Draft:
+        """The record of it, as a node's log names it."""
+        return Draft(f"{self.event_id}:{self.digest}", self.at, self.body, kind, self.digest)
+
+
+def key_of(seed: int, *names: str) -> SigningKey:
+    """The key of somebody in the history of a seed."""
+    return SigningKey.from_seed(blake3("/".join((str(seed), *names)).encode()).digest())
+
+
+class Chronicle:
+    """Writes the events of one community.
+
+    Args:
+        seed: From which the keys follow.
+        name: Of the community.
+        chance: Decides what is left to chance.
+
+    Attributes:
+        lamport: The greatest so far, but for those that were given.
+    """
+
+    def __init__(self, seed: int, name: str, chance: Random) -> None:
+        self.name = name
+        self.calendar = Calendar()
+        self.lamport = -1
+        self._seed = seed
+        self._chance = chance
+        self._ids = UlidSource(self.calendar, lambda: chance.getrandbits(80))
+        self.root = self.author("root")
+
+    @property
+    def community_id(self) -> str:
+        """Whose log it is."""
+        return self.root.id
+
+    def author(self, name: str) -> Author:
+        """A new author; the same name gives the same key."""
+        return Author(name, key_of(self._seed, self.name, name))
+
+    def write(
+        self,
+        author: Author,
+        event_type: str,
+        data: Mapping[str, Any],
+        *,
+        lamport: int | None = None,
+        version: int = 1,
+    ) -> Signed:
+        """Write the next event of an author; its lamport is above all others unless given."""
+        signed = self.sign(author, event_type, data, lamport=lamport, version=version)
+        self.keep(author, signed)
+        return signed
+
+    def sign(
+        self,
+        author: Author,
+        event_type: str,
+        data: Mapping[str, Any],
+        *,
+        lamport: int | None = None,
+        version: int = 1,
+        by: SigningKey | None = None,
+        wrong: Mapping[str, Any] | None = None,
+    ) -> Signed:
+        """Sign an event that its author does not keep.
+
+        Args:
+            author: Whose it claims to be.
+            event_type: Its type.
+            data: Its data.
+            lamport: By default one above all others.
+            version: Of its schema.
+            by: Who signs it instead of the author.
+            wrong: Members that are not what they should be.
+        """
+        self.calendar.time += self._chance.randrange(1, 90)
+        if lamport is None:
+            self.lamport += 1
+            lamport = self.lamport
+        members = {
+            "schema_version": version,
+            "event_id": self._ids.new(),
+            "lamport": lamport,
+            "wall_clock": format_time(self.calendar.time),
+            "community_id": self.community_id,
+            "author": author.id,
+            "author_seq": author.seq + 1,
+            "prev": author.prev,
+            "event_type": event_type,
+            "data": data,
+            **(wrong or {}),
+        }
+        message = canonical.encode(members)
+        return self.sealed(members, message, (by or author.key).sign_bytes(message))
+
+    def sealed(self, members: Mapping[str, Any], message: bytes, signature: bytes) -> Signed:
+        """An event with a signature, whatever that is worth."""
+        whole = {**members, "signature": forms.write_signature(signature)}
+        at = int(self.calendar.time * 1000)
+        return Signed(members, blake3(message).hexdigest(), canonical.encode(whole).decode(), at)
+
+    def keep(self, author: Author, signed: Signed) -> None:
+        """Let an event be the last of its author's chain."""
+        author.before, author.prev = author.prev, f"blake3:{signed.digest}"
+        author.seq, author.lamport = author.seq + 1, signed.lamport
+
+    def invited(self, inviter: Author, invitee: str, level: str = "member") -> Signed:
+        """An invite that lasts a year."""
+        expires = format_time(self.calendar.time + YEAR)
+        data = {"invitee_node_id": invitee, "initial_level": level, "expires_at": expires}
+        return self.write(inviter, "community.member.invited", data)
+
+    def joined(self, author: Author, invite_event_id: str) -> Signed:
+        """The redemption of an invite."""
+        data = {"invite_event_id": invite_event_id, "node_manifest": self.manifest(author)}
+        return self.write(author, "community.member.joined", data)
+
+    def revocation(
+        self, target: Author, signers: Iterable[Author], *, but_the_last: bool = False
+    ) -> dict[str, Any]:
+        """The data of a revocation, co-signed: all that was written counts, or all but the last."""
+        data = {
+            "client_id": f"revoke-{self._chance.getrandbits(48):012x}",
+            "target_node_id": target.id,
+            "reason": "compromised",
+            "target_last_seq": target.seq - 1 if but_the_last else target.seq,
+            "target_last_hash": target.before if but_the_last else target.prev,
+        }
+        return {
+            **data,
+            "co_signers": [
+                intents.co_sign(each.key, self.community_id, REVOKED, data) for each in signers
+            ],
+        }
+
+    def manifest(self, author: Author, *extensions: str) -> dict[str, Any]:
+        """What a node says of itself."""
+        host = f"{author.name.replace(' ', '-')}.local"
+        about = {
+            "display_name": author.name,
+            "community_id": self.community_id,
+            "profile": "hearth",
+            "endpoints": [{"transport": "https", "host": host, "port": 7080}],
+            "capabilities": [],
+            "extensions": list(extensions),
+        }
+        return manifests.sign_node(author.key, about, now=self.calendar.time)

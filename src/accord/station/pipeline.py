@@ -1,0 +1,185 @@
+"""The pipeline's plane in a station: exports what the others wrote, again and again.
+
+Owns which stores are exported, where to, and how often; what is exported, and how, is the
+pipeline's. It answers nothing over HTTP. An export that fails is told and tried again; it never
+makes the station unready, since nobody waits for it.
+"""
+
+import asyncio
+import importlib.util
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
+
+import structlog
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from starlette.routing import BaseRoute
+
+from accord.kernel.clock import Clock
+from accord.kernel.errors import AccordError
+from accord.pipeline.landing import Landing
+from accord.pipeline.landing.exporter import Outbox, export
+from accord.pipeline.landing.retention import Retention, prune
+from accord.pipeline.layout import Layout
+from accord.station.plane import PlaneContext
+from accord.station.settings import Settings
+from accord.station.store import OUTBOXES, place
+from accord.storage import StoreHeldError, exists, open_store
+
+_log = structlog.stdlib.get_logger(__name__)
+
+_PRUNE_SECONDS = 3600.0
+
+
+class PipelinePlane:
+    """Exports the journals of a station's stores.
+
+    Args:
+        settings: The station's.
+        clock: The time.
+    """
+
+    name = "pipeline"
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._landed: Counter[str] = Counter()
+        self._waiting: dict[str, int] = {}
+        self._failures = 0
+        self._done_at = 0.0
+
+    def collect(self) -> Iterable[Metric]:
+        """What was exported, what waits, and when it was last done."""
+        landed = CounterMetricFamily(
+            "accord_pipeline_exported_records",
+            "Records that landed since the station started.",
+            labels=["stream"],
+        )
+        waiting = GaugeMetricFamily(
+            "accord_pipeline_waiting_records",
+            "Records that were still to land when the last export ended.",
+            labels=["stream"],
+        )
+        for stream, count in sorted(self._landed.items()):
+            landed.add_metric([stream], count)
+        for stream, count in sorted(self._waiting.items()):
+            waiting.add_metric([stream], count)
+        yield landed
+        yield waiting
+        yield CounterMetricFamily(
+            "accord_pipeline_export_failures", "Exports that failed.", self._failures
+        )
+        yield GaugeMetricFamily(
+            "accord_pipeline_last_export_timestamp_seconds",
+            "When the last export succeeded; 0 before the first.",
+            self._done_at,
+        )
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """None."""
+        return ()
+
+    async def run(self, context: PlaneContext) -> None:
+        """Export until the station drains; what is then under way goes on at the next start."""
+        landing = Landing(landing_of(self._settings))
+        async with AsyncExitStack() as opened, asyncio.TaskGroup() as group:
+            rounds = group.create_task(self._rounds(opened, landing), name="exports")
+            context.ready()
+            await context.draining.wait()
+            rounds.cancel()
+
+    async def _rounds(self, opened: AsyncExitStack, landing: Landing) -> None:
+        outboxes: dict[str, Outbox] = {}
+        pruned_at = -_PRUNE_SECONDS
+        while True:
+            await self._export(opened, outboxes, landing)
+            if self._clock.monotonic() - pruned_at >= _PRUNE_SECONDS:
+                pruned_at = self._clock.monotonic()
+                await self._prune(outboxes, landing)
+            await asyncio.sleep(self._settings.pipeline.export_seconds)
+
+    async def _export(
+        self, opened: AsyncExitStack, outboxes: dict[str, Outbox], landing: Landing
+    ) -> None:
+        try:
+            await open_outboxes(self._settings, opened, outboxes)
+            for outbox in outboxes.values():
+                await self._export_one(outbox, landing)
+        except AccordError as error:
+            self._failures += 1
+            _log.error("the export failed", reason=str(error))
+            return
+        self._done_at = self._clock.now()
+
+    async def _export_one(self, outbox: Outbox, landing: Landing) -> None:
+        try:
+            done = await export([outbox], landing)
+        except StoreHeldError as error:
+            # Somebody exports by hand, or another station that shares the store is at it.
+            _log.debug("not exported now", reason=str(error))
+            return
+        self._landed.update(done.records)
+        self._waiting |= done.waiting
+        if done.segments:
+            _log.info("exported", records=sum(done.records.values()), segments=done.segments)
+
+    async def _prune(self, outboxes: dict[str, Outbox], landing: Landing) -> None:
+        try:
+            gone = await prune(
+                list(outboxes.values()),
+                landing,
+                retention_of(self._settings),
+                now_ms=int(self._clock.now() * 1000),
+            )
+        except StoreHeldError as error:
+            _log.debug("not pruned now", reason=str(error))
+            return
+        except AccordError as error:
+            self._failures += 1
+            _log.error("nothing more is pruned", reason=str(error))
+            return
+        if gone.records or gone.segments:
+            _log.info("pruned", records=gone.records, segments=gone.segments)
+
+
+def is_installed() -> bool:
+    """Whether the libraries that segments need are here."""
+    return all(importlib.util.find_spec(name) is not None for name in ("fsspec", "pyarrow"))
+
+
+def landing_of(settings: Settings) -> str:
+    """Where the segments of a station land: a folder or a URL."""
+    chosen = settings.pipeline.landing
+    if "://" in chosen:
+        return chosen
+    if chosen:
+        return str(settings.home / chosen)
+    return str(Layout(settings.home / "pipeline").landing)
+
+
+def retention_of(settings: Settings) -> Retention:
+    """What the station's settings say about keeping."""
+    return Retention(settings.pipeline.retain_days, settings.pipeline.segment_days)
+
+
+async def open_outboxes(
+    settings: Settings, opened: AsyncExitStack, outboxes: dict[str, Outbox]
+) -> None:
+    """Open the stores that are there and not open yet; a plane that never ran left none.
+
+    Args:
+        settings: Those of the station, which may be running.
+        opened: Closes them.
+        outboxes: By plane; those that are opened now are added.
+
+    Raises:
+        StoreError: One cannot be opened.
+    """
+    where = place(settings)
+    for schema in OUTBOXES:
+        if schema.name not in outboxes and await asyncio.to_thread(exists, where, schema):
+            store = await opened.enter_async_context(open_store(where, schema))
+            outboxes[schema.name] = Outbox(schema.name, store, secrets.token_hex(4))

@@ -1,0 +1,76 @@
+"""Judges a generated history by the plain functions that Spark's workers call too."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import pytest
+
+from accord.community.envelope import Event, parse
+from accord.community.fold import fold_events
+from accord.kernel import canonical
+from accord.pipeline.checks import Manifests, check
+from accord.pipeline.landing import redaction
+from accord.pipeline.streams import COMMUNITY_EVENTS, CONTRACTS_HISTORY
+from accord.storage import Entry
+
+
+@dataclass
+class Judged:
+    """What the checks and the fold say of records.
+
+    Attributes:
+        refused: The rule of every record that the checks refuse, by stream, source and number.
+        digests: The digest of every record that the checks accept, by the same.
+        terms: Landed, accepted, quarantined and duplicates of each stream.
+        fallen: The rule of every accepted event that the fold does not let stand, by digest.
+    """
+
+    refused: dict[tuple[str, str, int], str] = field(default_factory=dict)
+    digests: dict[tuple[str, str, int], str] = field(default_factory=dict)
+    terms: Counter[tuple[str, str]] = field(default_factory=Counter)
+    fallen: dict[str, str] = field(default_factory=dict)
+
+
+def _manifests(records: Iterable[Entry]) -> Manifests:
+    found = {}
+    for record in records:
+        if record.stream == CONTRACTS_HISTORY and check(*_named(record)).rule is None:
+            told = canonical.decode(record.body)
+            if told["manifest"] is not None:
+                found[told["digest"]] = canonical.encode(told["manifest"])
+    return Manifests(found)
+
+
+def _named(record: Entry) -> tuple[str, str, str]:
+    return record.stream, record.id, record.body
+
+
+@pytest.fixture
+def judge() -> Callable[[list[Entry]], Judged]:
+    def judged(records: list[Entry]) -> Judged:
+        result = Judged()
+        manifests = _manifests(records)
+        seen: set[tuple[str, str]] = set()
+        events: dict[str, list[Event]] = {}
+        for record in records:
+            checked = check(*_named(record), manifests)
+            result.terms[record.stream, "landed"] += 1
+            if checked.rule is not None:
+                result.terms[record.stream, "quarantined"] += 1
+                result.refused[record.stream, record.source, record.seq] = checked.rule
+                continue
+            result.digests[record.stream, record.source, record.seq] = checked.digest
+            is_new = (record.stream, checked.digest) not in seen
+            seen.add((record.stream, checked.digest))
+            result.terms[record.stream, "accepted" if is_new else "duplicates"] += 1
+            if record.stream == COMMUNITY_EVENTS:
+                event = redaction.restore(record.body) or parse(record.body.encode())
+                events.setdefault(event.community_id, []).append(event)
+        for community, of_community in events.items():
+            for digest, verdict in fold_events(of_community, community).verdicts.items():
+                if verdict.rule != "accepted":
+                    result.fallen[digest.hex()] = verdict.rule
+        return result
+
+    return judged
