@@ -21,6 +21,8 @@ PARTS = (
     "community_sync",
     "relay_delivery",
     "relay_gate",
+    "capabilities_embed",
+    "capabilities_file",
 )
 
 

@@ -229,7 +229,7 @@ from pathlib import Path
 from accord.community.bus import Frame
 from accord.community.envelope.schemas import describe
 from accord.station import load
-from accord.station.community import OFFERS, CommunityPlane
+from accord.station.community import CommunityPlane
 from accord.station.run import serve
 
 COUNT = describe({
@@ -255,7 +255,7 @@ serve(
     load(),
     announce=lambda ground: print(json.dumps({"address": ground.address}), flush=True),
     assemble=lambda ground: [
-        CommunityPlane(ground.settings, ground.key, ground.clock, offers=(*OFFERS, offer))
+        CommunityPlane(ground.settings, ground.key, ground.clock, more=(offer,))
     ],
 )
 """

@@ -150,7 +150,7 @@ def test_a_wrong_value_from_the_environment_is_told_with_the_variable(
         ("ACCORD_STATION_PORT", "did you mean ACCORD_STATION__PORT?"),
         ("accord_log__levl", "did you mean ACCORD_LOG__LEVEL?"),
         ("ACCORD_STATION", "did you mean"),
-        ("ACCORD_X", "unset it, or use one of"),
+        ("ACCORD_QQQQQQQQQQ", "unset it, or use one of"),
     ],
 )
 def test_an_unknown_variable_is_refused(

@@ -119,7 +119,7 @@ def call(
                     report.show_json({"event": frame.event, "data": dict(frame.data)})
                     sys.stdout.flush()
 
-    with_node(home, config, ask)
+    with_node(home, config, ask, with_models=True)
 
 
 @contextlib.asynccontextmanager

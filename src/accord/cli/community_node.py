@@ -89,6 +89,7 @@ def with_node(
     work: Callable[[Local], Awaitable[T]],
     *,
     make: bool = False,
+    with_models: bool = False,
 ) -> T:
     """Do something with the node of a home.
 
@@ -97,11 +98,12 @@ def with_node(
         config: The settings file.
         work: What to do.
         make: Whether to make the home, and the node's key, where they are missing.
+        with_models: Whether the node needs its models for it.
     """
     from accord.community.errors import CommunityError
 
     async def run() -> T:
-        async with local_node(home, config, make=make) as here:
+        async with local_node(home, config, make=make, with_models=with_models) as here:
             return await work(here)
 
     try:
@@ -116,7 +118,7 @@ def with_node(
 
 @contextlib.asynccontextmanager
 async def local_node(
-    home: Path | None, config: Path | None, *, make: bool = False
+    home: Path | None, config: Path | None, *, make: bool = False, with_models: bool = False
 ) -> AsyncIterator[Local]:
     """Reach the node of a home.
 
@@ -135,7 +137,7 @@ async def local_node(
         async with contextlib.AsyncExitStack() as opened:
             address = await _taken_or_served(place, undo, opened)
             if address is None:
-                here = await _opened(place, settings, undo, opened)
+                here = await _opened(place, settings, undo, opened, with_models=with_models)
             else:
                 here = Local(SigningKey.load(place.device_key), settings, address, None)
             undo.pop_all()
@@ -169,20 +171,26 @@ async def _opened(
     settings: "Settings",
     undo: contextlib.ExitStack,
     opened: contextlib.AsyncExitStack,
+    *,
+    with_models: bool,
 ) -> Local:
     """Open the node in this process."""
     from accord.community.client import LocalTransport
     from accord.community.node import open_node
     from accord.kernel.clock import SystemClock
     from accord.station import logs
-    from accord.station.community import OFFERS, node_settings
+    from accord.station.community import node_settings
     from accord.station.home import device_key
+    from accord.station.offers import open_offers
     from accord.station.store import place as stores
 
     clock = SystemClock()
     quiet = settings.log.model_copy(update={"level": "error"})
     opened.enter_context(logs.configured(quiet))
     key = device_key(place, undo)
+    offers = await opened.enter_async_context(
+        open_offers(settings, clock, with_models=with_models)
+    )
     node = await opened.enter_async_context(
         open_node(
             key,
@@ -190,10 +198,9 @@ async def _opened(
             stores=stores(settings),
             clock=clock,
             settings=node_settings(settings),
+            register=offers.register,
         )
     )
-    for offer in OFFERS:
-        offer(node, clock)
     return Local(key, settings, None, LocalTransport(node.application()))
 
 

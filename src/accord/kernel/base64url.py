@@ -6,8 +6,12 @@ and bits left over at the end are refused.
 
 import base64
 import binascii
+from typing import Final
 
 from accord.kernel.errors import AccordError
+
+# To the usual alphabet, and what is foreign here to what is foreign there.
+_STANDARD: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
 
 
 class Base64Error(AccordError):
@@ -25,12 +29,19 @@ def decode(text: str) -> bytes:
     Raises:
         Base64Error: Another alphabet, padding, white space, or bits left over at the end.
     """
+    raw = text.encode("ascii", "replace").translate(_STANDARD)
     try:
-        data = base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
-    except (binascii.Error, UnicodeEncodeError):
-        data = b""
-    if encode(data) != text:
-        raise Base64Error(
-            "not base64url in its canonical form", mend="leave out padding and white space"
-        )
+        data = binascii.a2b_base64(raw + b"=" * (-len(raw) % 4), strict_mode=True)
+    except binascii.Error:
+        raise _refused() from None
+    # Only the last group can have bits left over.
+    tail = len(data) % 3
+    if tail and encode(data[-tail:]) != text[-tail - 1 :]:
+        raise _refused()
     return data
+
+
+def _refused() -> Base64Error:
+    return Base64Error(
+        "not base64url in its canonical form", mend="leave out padding and white space"
+    )

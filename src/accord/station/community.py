@@ -7,19 +7,19 @@ the same routes, for this machine's clients.
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import structlog
 from prometheus_client.metrics_core import Metric
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from accord.capabilities import membership
-from accord.community.bus import BusSettings, Legacy
+from accord.capabilities.doors import door_token, open_doors
+from accord.community.bus import BusSettings, Legacy, rates
 from accord.community.discovery import Endpoint
 from accord.community.identity import certificate, ensure_certificate, fingerprint
 from accord.community.node import Node, NodeSettings, open_node
@@ -28,6 +28,7 @@ from accord.kernel.signing import SigningKey
 from accord.station import listener
 from accord.station.errors import StationError
 from accord.station.home import Home
+from accord.station.offers import Offer, Offers, open_offers
 from accord.station.plane import Measured, PlaneContext
 from accord.station.settings import Settings
 from accord.station.store import place
@@ -45,12 +46,8 @@ _PATHS = (
     "/ready",
 )
 
-
-Offer: TypeAlias = Callable[[Node, Clock], None]
-"""Registers capabilities on a node's bus."""
-
-OFFERS: Final[Sequence[Offer]] = (membership.register,)
-"""What every node offers."""
+_AWAY: Final = JSONResponse({"error": "partition", "message": "the community plane is not up"}, 503)
+_DOORS = ("/v1/{rest:path}", "/mcp")
 
 
 class CommunityPlane:
@@ -60,7 +57,7 @@ class CommunityPlane:
         settings: The station's.
         key: Its device key.
         clock: The time.
-        offers: What the node offers on its bus.
+        more: What the node offers on its bus, beside what every node does.
     """
 
     name = "community"
@@ -71,13 +68,14 @@ class CommunityPlane:
         key: SigningKey,
         clock: Clock,
         *,
-        offers: Sequence[Offer] = OFFERS,
+        more: Sequence[Offer] = (),
     ) -> None:
         self._settings = settings
-        self._offers = offers
+        self._more = more
         self._key = key
         self._clock = clock
         self._app: Starlette | None = None
+        self._doors: Starlette | None = None
         self._figures: Measured | None = None
 
     def collect(self) -> Iterable[Metric]:
@@ -86,32 +84,42 @@ class CommunityPlane:
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
-        """The node's routes, for clients on this machine."""
-        return tuple(Route(path, _Door(self), include_in_schema=False) for path in _PATHS)
+        """The node's routes, and doors for ordinary clients, both for this machine alone."""
+        paths = [(path, self.serve) for path in _PATHS]
+        if _is_loopback(self._settings.station.host):
+            paths += [(path, self.open_door) for path in _DOORS]
+        return tuple(Route(path, _Way(serve), include_in_schema=False) for path, serve in paths)
 
     async def run(self, context: PlaneContext) -> None:
         """Open the node, listen for others, and meet them."""
         chosen = self._settings.community
         with _bind(chosen.host, chosen.port) as listening:
-            async with open_node(
-                self._key,
-                home=self._settings.home,
-                stores=place(self._settings),
-                clock=self._clock,
-                settings=node_settings(self._settings),
-                register=self._register,
-            ) as node:
-                await self._serve(node, listening, context)
+            async with (
+                open_offers(self._settings, self._clock, more=self._more) as offers,
+                open_node(
+                    self._key,
+                    home=self._settings.home,
+                    stores=place(self._settings),
+                    clock=self._clock,
+                    settings=node_settings(self._settings),
+                    register=offers.register,
+                ) as node,
+                open_doors(node, self._clock, self._settings.doors, self._token()) as doors,
+            ):
+                self._doors = Starlette(routes=doors)
+                await self._serve(node, offers, listening, context)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a client of the station's own address."""
-        if self._app is None:
-            away = {"error": "partition", "message": "the community plane is not up"}
-            await JSONResponse(away, 503)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        await (self._app or _AWAY)(scope, receive, send)
 
-    async def _serve(self, node: Node, listening: socket.socket, context: PlaneContext) -> None:
+    async def open_door(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer an ordinary client."""
+        await (self._doors or _AWAY)(scope, receive, send)
+
+    async def _serve(
+        self, node: Node, offers: Offers, listening: socket.socket, context: PlaneContext
+    ) -> None:
         app = node.application()
         secret = self._certificate()
         server = listener.Listener(app, certificate=secret)
@@ -119,21 +127,24 @@ class CommunityPlane:
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve([listening]), name="bus")
             await server.serving.wait()
-            living = group.create_task(node.run(endpoints), name="rounds")
+            living = [
+                group.create_task(node.run(endpoints), name="rounds"),
+                group.create_task(offers.run(), name="capabilities"),
+            ]
             self._app, self._figures = app, node.bus.figures
             _log.info("the bus is up", addresses=[endpoint.url for endpoint in endpoints])
             context.ready()
             try:
                 await context.draining.wait()
             finally:
-                self._app = self._figures = None
-                living.cancel()
+                self._app = self._doors = self._figures = None
+                for task in living:
+                    task.cancel()
                 server.should_exit = True
                 await asyncio.wait([serving])
 
-    def _register(self, node: Node) -> None:
-        for offer in self._offers:
-            offer(node, self._clock)
+    def _token(self) -> str:
+        return door_token(Home(self._settings.home).device_key.with_name("door.token"))
 
     def _certificate(self) -> Path | None:
         if _is_loopback(self._settings.community.host):
@@ -141,14 +152,14 @@ class CommunityPlane:
         return ensure_certificate(Home(self._settings.home).device_key.parent)
 
 
-class _Door:
+class _Way:
     """An ASGI application, so that the path reaches the node as it was signed."""
 
-    def __init__(self, plane: CommunityPlane) -> None:
-        self._plane = plane
+    def __init__(self, serve: ASGIApp) -> None:
+        self._serve = serve
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._plane.serve(scope, receive, send)
+        await self._serve(scope, receive, send)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -187,12 +198,7 @@ def endpoints_of(settings: Settings, port: int, secret: Path | None) -> tuple[En
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost" or rates.is_loopback(host)
 
 
 def _reachable(host: str) -> str:

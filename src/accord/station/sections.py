@@ -6,25 +6,12 @@ Owns what may be set and which values are possible. It reads nothing; `settings`
 import ipaddress
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import Field, SecretStr, field_validator
+
+from accord.kernel.section import Section
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _truth_is_no_number(cls, value: object, info: ValidationInfo) -> object:
-        # pydantic would take `true` for 1.
-        if (
-            isinstance(value, bool)
-            and cls.model_fields[str(info.field_name)].annotation is not bool
-        ):
-            raise ValueError("should not be true or false")
-        return value
-
-
-class StationSettings(_Section):
+class StationSettings(Section):
     """`[station]`: where the station listens and how it stops."""
 
     name: Annotated[str, Field(min_length=1, max_length=100, description="how it calls itself")] = (
@@ -40,7 +27,7 @@ class StationSettings(_Section):
     ] = 10.0
 
 
-class LogSettings(_Section):
+class LogSettings(Section):
     """`[log]`: what is logged, how, and where to."""
 
     level: Annotated[
@@ -56,7 +43,7 @@ class LogSettings(_Section):
     ] = True
 
 
-class StoreSettings(_Section):
+class StoreSettings(Section):
     """`[store]`: where records are kept."""
 
     url: Annotated[
@@ -75,7 +62,7 @@ class StoreSettings(_Section):
         return url
 
 
-class CommunitySettings(_Section):
+class CommunitySettings(Section):
     """`[community]`: the bus on which other nodes reach this one, and how it finds them."""
 
     host: Annotated[str, Field(min_length=1, description="the address to listen on for nodes")] = (
@@ -111,7 +98,7 @@ class CommunitySettings(_Section):
     ] = 15.0
 
 
-class RelaySettings(_Section):
+class RelaySettings(Section):
     """`[relay]`: the connector, its web chat, and how gateways and platforms reach it."""
 
     enabled: Annotated[bool, Field(description="run a connector in this station")] = True
@@ -188,7 +175,7 @@ class RelaySettings(_Section):
         return networks
 
 
-class PipelineSettings(_Section):
+class PipelineSettings(Section):
     """`[pipeline]`: how what happened is landed for the pipeline, and for how long it is kept."""
 
     export_seconds: Annotated[

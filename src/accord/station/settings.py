@@ -18,6 +18,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from accord.capabilities.settings import DoorsSettings, ModelsSettings
 from accord.station.errors import SettingsError
 from accord.station.sections import (
     CommunitySettings,
@@ -53,6 +54,8 @@ class Settings(BaseSettings):
     store: StoreSettings = StoreSettings()
     community: CommunitySettings = CommunitySettings()
     relay: RelaySettings = RelaySettings()
+    models: ModelsSettings = ModelsSettings()
+    doors: DoorsSettings = DoorsSettings()
     pipeline: PipelineSettings = PipelineSettings()
 
     @classmethod

@@ -10,17 +10,10 @@ from sqlalchemy import Connection
 
 from accord.community.errors import Code, CommunityError
 from accord.community.fold import state_bytes
+from accord.community.fold.vouching import agree, check_author, read_snapshot, sign_snapshot
 from accord.community.log import keeping, upkeep, verify_log
 from accord.community.log.holding import bodies, items
-from accord.community.log.snapshots import (
-    KEPT,
-    LAMPORTS,
-    agree,
-    check_author,
-    due,
-    read_snapshot,
-    sign_snapshot,
-)
+from accord.community.log.snapshots import KEPT, LAMPORTS, due
 from accord.kernel.signing import SigningKey
 
 POST = "market.post.created"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from accord.community.errors import Code, CommunityError
+from accord.community.fold.vouching import Snapshot
 from accord.community.log import upkeep
-from accord.community.log.snapshots import Snapshot
 
 DAY = 24 * 3600.0
 POSTS = 1100

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from accord.community.errors import Code, CommunityError
-from accord.community.log.snapshots import check_author, read_snapshot, sign_snapshot
+from accord.community.fold.vouching import check_author, read_snapshot, sign_snapshot
 from accord.community.log.upkeep import take_snapshot
 from accord.kernel import canonical
 from accord.kernel.clock import format_time

@@ -264,9 +264,15 @@ class Client:
 
     async def _frames(self, found: httpx.Response, request: Request) -> AsyncIterator[Frame]:
         transcript = frames.Transcript()
-        waiting = b""
+        waiting = bytearray()
         async for part in found.aiter_bytes():
-            *blocks, waiting = (waiting + part).split(b"\n\n")
+            blocks: list[bytes] = []
+            looked = max(len(waiting) - 1, 0)
+            waiting += part
+            # A long frame comes in many parts; only what is new can hold its end.
+            if waiting.find(b"\n\n", looked) >= 0:
+                *blocks, rest = bytes(waiting).split(b"\n\n")
+                waiting = bytearray(rest)
             if len(waiting) > _MAX_FRAME:
                 raise CommunityError(Code.BAD_REQUEST, "a frame of the stream is too long")
             for block in blocks:

@@ -6,9 +6,9 @@ events' own words, arrays in the order of their keys, no clock. Two nodes with t
 the same bytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from accord.community.envelope import Position
 from accord.community.fold.chains import Chain
@@ -19,7 +19,19 @@ from accord.community.fold.verdicts import Status
 from accord.kernel import canonical
 
 VERSION: Final = 1
+SECTIONS: Final = ("manifests", "market", "chat", "files", "corpora")
+"""The members of a state that come from content: lists of items."""
+
 JsonObject = dict[str, Any]
+
+
+class Item(NamedTuple):
+    """One entry of a section; a section is in the order of `key` and `second`, and has no ties."""
+
+    section: str
+    key: str
+    second: str
+    value: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,9 @@ def state_bytes(state: State) -> bytes:
 def state_object(state: State) -> JsonObject:
     """A state as the JSON object of which `state_bytes` is the canonical form."""
     roster, content = state.roster, state.content
+    sections: dict[str, list[JsonObject]] = {name: [] for name in SECTIONS}
+    for item in items(content):
+        sections[item.section].append(item.value)
     return {
         "version": VERSION,
         "community_id": state.community_id,
@@ -76,23 +91,25 @@ def state_object(state: State) -> JsonObject:
         ],
         "floors": [_floor(each) for each in roster.floors],
         "authors": [_chain(*each) for each in sorted(state.chains.items())],
-        "manifests": [_manifest(*each) for each in sorted(content.manifests.items())],
-        "market": [
-            _post(event_id, post)
-            for event_id, posts in sorted(content.posts.items())
-            for post in sorted(posts, key=lambda post: post.author)
-        ],
-        "chat": [
-            _message(event_id, message)
-            for event_id, messages in sorted(content.messages.items())
-            for message in sorted(messages, key=lambda message: message.author)
-        ],
-        "files": [
-            {"cid": cid, "holder": holder, "size_bytes": size}
-            for (cid, holder), size in sorted(content.files.items())
-        ],
-        "corpora": [_document(*each) for each in sorted(content.documents.items())],
+        **sections,
     }
+
+
+def items(content: Content) -> Iterator[Item]:
+    """Everything that the state says of content, section by section in the state's order."""
+    for node_id, manifest in sorted(content.manifests.items()):
+        yield Item("manifests", node_id, "", _manifest(node_id, manifest))
+    for event_id, posts in sorted(content.posts.items()):
+        for post in sorted(posts, key=lambda post: post.author):
+            yield Item("market", event_id, post.author, _post(event_id, post))
+    for event_id, messages in sorted(content.messages.items()):
+        for message in sorted(messages, key=lambda message: message.author):
+            yield Item("chat", event_id, message.author, _message(event_id, message))
+    for (cid, holder), size in sorted(content.files.items()):
+        held = {"cid": cid, "holder": holder, "size_bytes": size}
+        yield Item("files", cid, holder, held)
+    for name, document in sorted(content.documents.items()):
+        yield Item("corpora", *name, _document(name, document))
 
 
 def _counts(counts: Mapping[Status, int]) -> JsonObject:

@@ -4,7 +4,7 @@ Rules are data: an id that stays, a status, a sentence. A verdict is one of them
 verdicts cost no more than forty.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -36,6 +36,15 @@ class Verdict:
     status: Status
     rule: str
     reason: str
+
+    def __reduce__(self) -> "tuple[Callable[[str], Verdict], tuple[str]]":
+        # Verdicts are compared by identity, so one that was pickled comes back as itself.
+        return verdict_by, (self.rule,)
+
+
+def verdict_by(rule: str) -> Verdict:
+    """The verdict of a rule."""
+    return VERDICTS[rule]
 
 
 _SENTENCES: Final = {

@@ -11,13 +11,13 @@ from sqlalchemy import Connection, Row, select
 
 from accord.community.errors import CommunityError
 from accord.community.fold import state_bytes
+from accord.community.fold.vouching import read_snapshot
 from accord.community.log import keeping, rows
 from accord.community.log.keeping import Kept
 from accord.community.log.log import Log
 from accord.community.log.proving import prove
 from accord.community.log.replaying import Replayed, replayed
 from accord.community.log.rows import Judgement, Proven
-from accord.community.log.snapshots import read_snapshot
 from accord.community.log.tables import events
 from accord.community.log.transfer import Progress, no_progress
 from accord.kernel.finding import Finding, pointer

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Row, and_, delete, func, insert, literal, select, update
 
+from accord.community.fold.vouching import Snapshot
 from accord.community.log import rows
 from accord.community.log.rows import Proven
-from accord.community.log.snapshots import KEPT, Snapshot
+from accord.community.log.snapshots import KEPT
 from accord.community.log.stubs import Stub
 from accord.community.log.tables import events, snapshots
 

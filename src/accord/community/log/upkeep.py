@@ -11,21 +11,20 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from accord.community.errors import Code, CommunityError
-from accord.community.fold import State, state_bytes
-from accord.community.log import keeping, rows
-from accord.community.log.history import Heads
-from accord.community.log.keeping import Kept
-from accord.community.log.log import Log, News
-from accord.community.log.replaying import state_at
-from accord.community.log.snapshots import (
-    LAMPORTS,
+from accord.community.fold import NeedsHistoryError, Replay, State, state_bytes, state_from
+from accord.community.fold.vouching import (
     Snapshot,
     check_author,
     digest_of,
-    due,
     is_anchor,
     sign_snapshot,
 )
+from accord.community.log import keeping, rows
+from accord.community.log.history import Heads, StoreHistory
+from accord.community.log.keeping import Kept
+from accord.community.log.log import Log, News
+from accord.community.log.replaying import state_at
+from accord.community.log.snapshots import LAMPORTS, due
 from accord.community.log.stubs import Stub, read_stub
 from accord.kernel.clock import format_time, parse_time
 
@@ -107,6 +106,48 @@ async def take_snapshot(log: Log, lamport: int) -> bool:
         author, signature = snapshot.author, snapshot.signature
     kept = Kept(lamport, wall_clock, state, is_base=False, author=author, signature=signature)
     return await log.store.write(lambda c: keeping.keep(c, log.number, kept, arrival=arrival))
+
+
+async def offer(log: Log, snapshot: Snapshot) -> None:
+    """Keep a snapshot that was computed elsewhere, so that others may have it.
+
+    Everything in it is compared with what this log comes to, but for content, on which the anchor
+    that signed it has its word.
+
+    Raises:
+        CommunityError: No anchor vouches for it (`unauthorized`), or it is not of the events that
+            are here (`partition`).
+    """
+    members = log.state.roster.members
+    check_author(snapshot, {each for each in members if is_anchor(log.state, each)})
+    state = state_from(snapshot.state)
+
+    def compare(connection: Connection) -> int | None:
+        history = StoreHistory(connection, log.number, upto=snapshot.lamport)
+        try:
+            replay, _ = Replay.resume(state, history)
+        except NeedsHistoryError:
+            return None
+        is_ours = state_bytes(replay.state) == snapshot.state
+        return rows.last_arrival(connection, log.number) if is_ours else None
+
+    arrival = await log.store.read(compare)
+    kept = Kept(
+        snapshot.lamport,
+        snapshot.wall_clock,
+        snapshot.state,
+        is_base=False,
+        author=snapshot.author,
+        signature=snapshot.signature,
+    )
+    if arrival is None or not await log.store.write(
+        lambda c: keeping.keep(c, log.number, kept, arrival=arrival)
+    ):
+        raise CommunityError(
+            Code.PARTITION,
+            "the snapshot is not what the events of this log come to",
+            mend="make it anew from all that the log holds by now",
+        )
 
 
 async def snapshots(log: Log) -> list[Snapshot]:

@@ -13,7 +13,7 @@ from accord.community.discovery import Endpoint
 from accord.community.envelope.names import Level
 from accord.community.errors import Code, CommunityError
 from accord.community.fold import State, state_from
-from accord.community.log.snapshots import Snapshot, agree, read_snapshot
+from accord.community.fold.vouching import Snapshot, agree, read_snapshot
 from accord.community.log.upkeep import adopt
 from accord.community.node.dialing import Dialler
 from accord.community.node.hosted import Hosted

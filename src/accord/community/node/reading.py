@@ -14,8 +14,8 @@ from accord.community.discovery import Endpoint
 from accord.community.envelope.names import Level
 from accord.community.errors import Code, CommunityError
 from accord.community.fold import VERDICTS, State, Status, state_object, views
+from accord.community.fold.vouching import digest_of
 from accord.community.log.rows import in_order
-from accord.community.log.snapshots import digest_of
 from accord.community.log.tables import events
 from accord.community.node.hosted import Hosted
 from accord.kernel import canonical

@@ -1,4 +1,4 @@
-"""Long work on a log for the node's owner: verify, export, import.
+"""Long work on a log for the node's owner: verify, export, import, offer a snapshot.
 
 It goes on by itself; the owner asks again until it is done, and hears meanwhile how far it is.
 Files are the owner's own, on this machine. A file is written whole or not at all.
@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 
 from accord.community.errors import Code, CommunityError
+from accord.community.fold.vouching import MAX_BYTES, Snapshot, read_snapshot
 from accord.community.log import Log, export_log, import_log, verify_log
 from accord.community.log.proving import prove
+from accord.community.log.upkeep import offer
 from accord.community.node.hosted import Hosted
 from accord.kernel.files import sync_folder
 
@@ -54,6 +56,7 @@ class Working:
             "verify": self._verify,
             "export": self._export,
             "import": self._import,
+            "snapshot": self._snapshot,
         }
 
     async def ask(self, community_id: str, kind: str, path: str) -> dict[str, Any]:
@@ -69,7 +72,7 @@ class Working:
         work = self._kinds.get(kind)
         if work is None or (path and not Path(path).is_absolute()):
             raise CommunityError(
-                Code.BAD_REQUEST, "expected verify, export or import, and a whole path"
+                Code.BAD_REQUEST, "expected verify, export, import or snapshot, and a whole path"
             )
         name = community_id, kind, path
         job = self._jobs.get(name)
@@ -157,6 +160,12 @@ class Working:
             ],
         }
 
+    async def _snapshot(self, community_id: str, path: Path, _progress: Progress) -> dict[str, Any]:
+        log = self._log(community_id)
+        snapshot = await asyncio.to_thread(_read_snapshot, path, community_id)
+        await offer(log, snapshot)
+        return {"lamport": snapshot.lamport, "state_digest": snapshot.state_digest}
+
     def _log(self, community_id: str) -> Log:
         hosted = self._node.communities.get(community_id)
         if hosted is None:
@@ -166,6 +175,12 @@ class Working:
 
 def _open(path: Path) -> BinaryIO:
     return path.open("rb")
+
+
+def _read_snapshot(path: Path, community_id: str) -> Snapshot:
+    with _open(path) as file:
+        # One byte more than is allowed tells that it is too long, and no more is read.
+        return read_snapshot(file.read(MAX_BYTES + 1), community_id)
 
 
 def _create(path: Path) -> BinaryIO:

@@ -14,8 +14,8 @@ from accord.community.bus import Bus, Guest
 from accord.community.envelope import parse
 from accord.community.envelope.names import Level
 from accord.community.errors import Code, CommunityError
+from accord.community.fold.vouching import MAX_BYTES as MAX_SNAPSHOT
 from accord.community.log import Log
-from accord.community.log.snapshots import MAX_BYTES as MAX_SNAPSHOT
 from accord.community.log.upkeep import offered
 from accord.community.reconcile import Body, Fetch, respond
 from accord.community.reconcile.session import Answer

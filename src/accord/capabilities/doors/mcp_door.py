@@ -1,0 +1,188 @@
+"""The MCP door: every capability is a tool, every corpus a resource.
+
+Owns the server that the official library runs at `/mcp`, without sessions: what a client may do
+never depends on what it did before. What a tool does is in `tools`.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from accord import __version__
+from accord.capabilities import models
+from accord.capabilities.doors import tools
+from accord.capabilities.doors.calling import Caller
+from accord.capabilities.doors.guard import Guard
+from accord.community.errors import Code, CommunityError
+
+_CORPORA: Final = "accord://corpora/"
+_JSON: Final = "application/json"
+_INSTRUCTIONS: Final = (
+    "Each tool is a capability of this node: `params` say what it is about, `input` what it is "
+    "given. A model or corpus is named in `params`. Corpora are listed as resources; "
+    "accord://corpora/NAME/QUERY searches one."
+)
+
+
+@asynccontextmanager
+async def mcp_route(caller: Caller, token: str) -> AsyncIterator[Route]:
+    """The route of the MCP server, which works until the end of the block.
+
+    Raises:
+        CommunityError: The library is not installed: `not_implemented`.
+    """
+    lowlevel = models.library("mcp.server.lowlevel")
+    manager = models.library("mcp.server.streamable_http_manager")
+    door = _Door(caller)
+    server = lowlevel.Server(
+        "accord",
+        version=__version__,
+        instructions=_INSTRUCTIONS,
+        on_list_tools=door.list_tools,
+        on_call_tool=door.call_tool,
+        on_list_resources=door.list_resources,
+        on_list_resource_templates=door.list_templates,
+        on_read_resource=door.read_resource,
+    )
+    sessions = manager.StreamableHTTPSessionManager(server, stateless=True, json_response=True)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        await sessions.handle_request(scope, receive, send)
+
+    opened, ended = asyncio.Event(), asyncio.Event()
+
+    async def run() -> None:
+        async with sessions.run():
+            opened.set()
+            await ended.wait()
+
+    # The library must leave its block in the task that entered it, which ours need not be.
+    running = asyncio.create_task(run(), name="mcp")
+    try:
+        await opened.wait()
+        yield Route("/mcp", Guard(serve, token))
+    finally:
+        ended.set()
+        await running
+
+
+class _Door:
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._types: Any = models.library("mcp_types")
+
+    async def list_tools(self, _context: Any, _params: Any) -> Any:
+        types = self._types
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(
+                    name=tools.tool_name(name),
+                    description=offer.descriptor.description or name,
+                    input_schema=tools.input_schema(offer),
+                    annotations=types.ToolAnnotations(
+                        title=offer.descriptor.key,
+                        read_only_hint=tools.is_read_only(offer),
+                        idempotent_hint=offer.descriptor.idempotent,
+                        open_world_hint=True,
+                    ),
+                )
+                for name, offer in self._caller.offers().items()
+            ]
+        )
+
+    async def call_tool(self, _context: Any, params: Any) -> Any:
+        offers = {tools.tool_name(name): offer for name, offer in self._caller.offers().items()}
+        offer = offers.get(params.name)
+        if offer is None:
+            raise self._error("there is no such tool")
+        try:
+            answer = await tools.use(self._caller, offer, params.arguments or {})
+        except CommunityError as error:
+            return self._types.CallToolResult(
+                content=[self._text(f"{error.code.value}: {error}")], is_error=True
+            )
+        return self._types.CallToolResult(
+            content=[self._text(_readable(answer))], structured_content=answer
+        )
+
+    async def list_resources(self, _context: Any, _params: Any) -> Any:
+        types = self._types
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    uri=_CORPORA + quote(corpus["name"], safe=""),
+                    name=corpus["name"],
+                    description=f"A corpus of {corpus['docs']} documents.",
+                    mime_type=_JSON,
+                )
+                for corpus in await self._corpora()
+            ]
+        )
+
+    async def list_templates(self, _context: Any, _params: Any) -> Any:
+        types = self._types
+        return types.ListResourceTemplatesResult(
+            resource_templates=[
+                types.ResourceTemplate(
+                    uri_template=_CORPORA + "{corpus}/{query}",
+                    name="search",
+                    description="The passages of a corpus that are nearest to a query.",
+                    mime_type=_JSON,
+                )
+            ]
+        )
+
+    async def read_resource(self, _context: Any, params: Any) -> Any:
+        uri = str(params.uri)
+        corpus, _, query = uri.removeprefix(_CORPORA).partition("/")
+        if not uri.startswith(_CORPORA) or not corpus:
+            raise self._error("there is no such resource")
+        try:
+            told = await self._read(unquote(corpus), unquote(query))
+        except CommunityError as error:
+            raise self._error(str(error)) from error
+        content = self._types.TextResourceContents(
+            uri=uri, mime_type=_JSON, text=json.dumps(told, ensure_ascii=False)
+        )
+        return self._types.ReadResourceResult(contents=[content])
+
+    async def _read(self, corpus: str, query: str) -> Any:
+        if query:
+            answer = await self._caller.call("rag.query", {"corpus": corpus}, {"query": query})
+            return answer["output"]
+        for found in await self._corpora():
+            if found["name"] == corpus:
+                return found
+        raise CommunityError(Code.NOT_FOUND, "there is no such corpus")
+
+    async def _corpora(self) -> list[dict[str, Any]]:
+        if "rag.list_corpora" not in self._caller.offers():
+            return []
+        answer = await self._caller.call("rag.list_corpora", {}, {})
+        corpora: list[dict[str, Any]] = answer["output"]["corpora"]
+        return corpora
+
+    def _text(self, text: str) -> Any:
+        return self._types.TextContent(type="text", text=text)
+
+    def _error(self, message: str) -> Exception:
+        errors = models.library("mcp.shared.exceptions")
+        error: Exception = errors.MCPError(self._types.INVALID_PARAMS, message)
+        return error
+
+
+def _readable(answer: dict[str, Any]) -> str:
+    """What a person or a model reads of an answer: the words, where it is words."""
+    output = answer.get("output")
+    if isinstance(output, dict):
+        message = output.get("message")
+        text = message.get("content") if isinstance(message, dict) else output.get("text")
+        if isinstance(text, str) and text:
+            return text
+    return json.dumps(answer, ensure_ascii=False)

@@ -1,0 +1,177 @@
+"""An OpenAI-compatible server, by its address: Ollama, vLLM, llama.cpp and others.
+
+Owns the connection, its limits, and what a server's refusals mean on our bus. The address is the
+operator's; nothing that a caller says changes where a request goes.
+"""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx
+import structlog
+
+from accord.capabilities.llm import wire
+from accord.capabilities.llm.asking import Asked
+from accord.capabilities.llm.pieces import Model, Piece
+from accord.community.errors import Code, CommunityError
+
+_log = structlog.stdlib.get_logger(__name__)
+
+_MAX_LINE: Final = 1024 * 1024
+_MAX_REFUSAL: Final = 4096
+_DONE: Final = b"[DONE]"
+_REFUSED: Final = frozenset({400, 422})
+_BUSY: Final = frozenset({429, 503})
+# Members that some servers refuse; asked for until they do.
+_EXTRAS: Final = {"stream_options": {"include_usage": True}, "logprobs": True}
+
+
+class RemoteBackend:
+    """Asks one server.
+
+    Args:
+        url: Its address, such as `http://127.0.0.1:11434/v1`.
+        names: The models to use there.
+        key: What it asks for; empty for nothing.
+        seconds: How long it may be silent.
+        transport: How to get there, if not by a socket.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        names: Sequence[str],
+        *,
+        key: str = "",
+        seconds: float = 120.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._models = tuple(map(Model, names))
+        self._extras = True
+        self._url = url
+        self._http = httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=httpx.Timeout(seconds, connect=10.0),
+            transport=transport,
+            trust_env=False,
+        )
+
+    @property
+    def models(self) -> Sequence[Model]:
+        """What it has."""
+        return self._models
+
+    async def generate(self, asked: Asked) -> AsyncGenerator[Piece]:
+        """Generate; see `Backend`."""
+        reader = wire.Reader()
+        try:
+            async with self._open(asked) as answer:
+                async for chunk in _chunks(answer):
+                    for piece in reader.hear(chunk):
+                        yield piece
+        except httpx.TimeoutException as error:
+            raise self._lost(Code.TIMEOUT, error) from error
+        except httpx.HTTPError as error:
+            raise self._lost(Code.PARTITION, error) from error
+        yield reader.ended()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    @asynccontextmanager
+    async def _open(self, asked: Asked) -> AsyncIterator[httpx.Response]:
+        path = "completions" if asked.messages is None else "chat/completions"
+        body = wire.request(asked)
+        if asked.ctx is not None:
+            body["max_tokens"] = min(asked.max_tokens, asked.ctx)
+        extras = _EXTRAS if asked.messages is not None else {**_EXTRAS, "logprobs": 1}
+        if self._extras:
+            async with self._post(path, body | extras) as answer:
+                if answer.status_code not in _REFUSED:
+                    yield await self._accepted(answer, asked)
+                    return
+        async with self._post(path, body) as answer:
+            accepted = await self._accepted(answer, asked)
+            self._extras = False
+            yield accepted
+
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        return self._http.stream("POST", f"{self._url}/{path}", json=body)
+
+    async def _accepted(self, answer: httpx.Response, asked: Asked) -> httpx.Response:
+        status = answer.status_code
+        if status == httpx.codes.OK:
+            return answer
+        said = await _refusal(answer)
+        _log.warning("a model's server refuses", url=self._url, status=status, said=said)
+        if status == httpx.codes.NOT_FOUND:
+            raise CommunityError(
+                Code.NOT_IMPLEMENTED, f"the server of {asked.model} does not have it now"
+            )
+        if status in _REFUSED:
+            raise CommunityError(Code.BAD_REQUEST, f"the server of {asked.model} says: {said}")
+        if status in _BUSY:
+            raise CommunityError(
+                Code.CAPACITY_EXCEEDED,
+                f"the server of {asked.model} is busy",
+                details={"retry_after_ms": 2000},
+            )
+        raise CommunityError(
+            Code.INTERNAL_ERROR, f"the server of {asked.model} refuses this node ({status})"
+        )
+
+    def _lost(self, code: Code, error: Exception) -> CommunityError:
+        _log.warning("a model's server is lost", url=self._url, error=type(error).__name__)
+        return CommunityError(code, f"the model's server is not there ({type(error).__name__})")
+
+
+async def _chunks(answer: httpx.Response) -> AsyncIterator[Any]:
+    """The events of an answer, until it says that it is done.
+
+    Raises:
+        CommunityError: It is no such answer, or breaks off: `partition`.
+    """
+    waiting = b""
+    async for part in answer.aiter_bytes():
+        *lines, waiting = (waiting + part).split(b"\n")
+        if len(waiting) > _MAX_LINE:
+            break
+        for line in lines:
+            name, _, data = line.strip().partition(b":")
+            if name != b"data":
+                continue
+            if data.strip() == _DONE:
+                return
+            yield _parse(data)
+    raise CommunityError(Code.PARTITION, "the model's server broke off its answer")
+
+
+def _parse(data: bytes) -> Any:
+    try:
+        chunk = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CommunityError(
+            Code.PARTITION, "the model's server sends something that is not JSON"
+        ) from error
+    if isinstance(chunk, dict) and chunk.get("error"):
+        raise CommunityError(Code.INTERNAL_ERROR, "the model's server failed in its answer")
+    return chunk
+
+
+async def _refusal(answer: httpx.Response) -> str:
+    """What a server says of a refusal, cut short."""
+    raw = b""
+    async for part in answer.aiter_bytes():
+        raw += part[:_MAX_REFUSAL]
+        if len(raw) >= _MAX_REFUSAL:
+            break
+    try:
+        told = json.loads(raw)
+        error = told.get("error", told) if isinstance(told, dict) else told
+        said = error.get("message", error) if isinstance(error, dict) else error
+    except (ValueError, RecursionError):
+        said = raw.decode("utf-8", "replace")
+    return str(said)[:300]

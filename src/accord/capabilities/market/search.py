@@ -1,0 +1,118 @@
+"""Finding posts by what they mean, or, where no model is at hand, by the words they share.
+
+With an embedder a post's score is the cosine between its vector and the question's. Vectors are
+kept by the text that they stand for, so a post is embedded once. Without one the score is the share
+of the question's words that the post has, rare words counting more.
+"""
+
+import asyncio
+import math
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from blake3 import blake3
+
+from accord.capabilities.embedding import Embedder
+from accord.capabilities.market.posts import Shown
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+EMBEDDINGS: Final = "embeddings"
+WORDS: Final = "words"
+
+_KEPT: Final = 20_000
+_TOGETHER: Final = 64
+_WORD: Final = re.compile(r"\w+")
+
+
+class Search:
+    """Searches posts.
+
+    Args:
+        embedder: What gives texts their vectors; without one, words have to do.
+    """
+
+    def __init__(self, embedder: Embedder | None) -> None:
+        self._embedder = embedder
+        self._vectors: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
+        self._embedding = asyncio.Lock()
+
+    @property
+    def ranking(self) -> str:
+        """By what posts are ranked."""
+        return WORDS if self._embedder is None else EMBEDDINGS
+
+    async def best(self, query: str, posts: Sequence[Shown], k: int) -> list[Shown]:
+        """The posts that fit a question best, each with its score."""
+        if not posts:
+            return []
+        texts = [_text(post) for post in posts]
+        scores = (
+            by_words(query, texts)
+            if self._embedder is None
+            else await self._by_meaning(self._embedder, query, texts)
+        )
+        scored = [
+            {**post, "score": round(score, 6)}
+            for post, score in zip(posts, scores, strict=True)
+            if score > 0 or self._embedder is not None
+        ]
+        # Of equals the newest first.
+        return sorted(scored, key=lambda post: (-post["score"], -post["lamport"]))[:k]
+
+    async def _by_meaning(
+        self, embedder: Embedder, query: str, texts: Sequence[str]
+    ) -> list[float]:
+        digests = [blake3(text.encode()).digest() for text in texts]
+        (wanted,) = await embedder.embed([query])
+        # One at a time: those who wait find the vectors that the first has made.
+        async with self._embedding:
+            new = {
+                digest: text
+                for digest, text in zip(digests, texts, strict=True)
+                if digest not in self._vectors
+            }
+            await self._learn(embedder, new)
+            vectors = [self._vectors[digest] for digest in digests]
+            for digest in digests:
+                self._vectors.move_to_end(digest)
+            while len(self._vectors) > max(_KEPT, len(digests)):
+                self._vectors.popitem(last=False)
+        return await asyncio.to_thread(_cosines, vectors, wanted)
+
+    async def _learn(self, embedder: Embedder, new: dict[bytes, str]) -> None:
+        waiting = list(new.items())
+        for start in range(0, len(waiting), _TOGETHER):
+            some = waiting[start : start + _TOGETHER]
+            vectors = await embedder.embed([text for _, text in some])
+            for (digest, _), vector in zip(some, vectors, strict=True):
+                self._vectors[digest] = vector
+
+
+def by_words(query: str, texts: Sequence[str]) -> list[float]:
+    """For each text the share of the question's words that it has, from 0 to 1."""
+    asked = set(_words(query))
+    held = [asked.intersection(_words(text)) for text in texts]
+    found = Counter(word for words in held for word in words)
+    weights = {word: math.log(1 + len(texts) / (0.5 + found[word])) for word in asked}
+    whole = sum(weights.values())
+    return [sum(weights[word] for word in words) / whole if whole else 0.0 for words in held]
+
+
+def _cosines(vectors: "list[NDArray[np.float32]]", wanted: "NDArray[np.float32]") -> list[float]:
+    import numpy as np
+
+    cosines: Any = np.clip(np.stack(vectors) @ wanted, -1.0, 1.0)
+    return [float(each) for each in cosines]
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
+
+
+def _text(post: Shown) -> str:
+    return "\n".join((post["title"], post["body"], " ".join(post["tags"])))

