@@ -8,7 +8,7 @@ import pytest
 from accord.station import doctor, load
 from accord.station.doctor import Check, Probe, Status
 from accord.station.home import Home, taken
-from accord.station.java import Java
+from accord.pipeline.java import Java
 
 
 def by_name(checks: list[Check]) -> dict[str, Check]:

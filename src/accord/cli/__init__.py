@@ -9,7 +9,22 @@ from typing import Annotated
 import typer
 
 from accord import __version__
-from accord.cli import canon, community, config, contract, doctor, keys, relay, report, store, up
+from accord.cli import (
+    canon,
+    chat,
+    community,
+    config,
+    contract,
+    doctor,
+    file,
+    keys,
+    market,
+    pipeline,
+    relay,
+    report,
+    store,
+    up,
+)
 
 app = typer.Typer(
     name="accord",
@@ -24,8 +39,12 @@ app.command(epilog=canon.EXAMPLE)(canon.canon)
 app.add_typer(keys.app, name="keys", help="Make and look at Ed25519 keys.")
 app.add_typer(store.app, name="store", help="Back up, check and restore the station's records.")
 app.add_typer(community.app, name="community", help="Found, join and look after communities.")
+app.add_typer(file.app, name="file", help="Keep and share files.")
+app.add_typer(market.app, name="market", help="Offer, ask for and find things.")
+app.add_typer(chat.app, name="chat", help="Write to members; only they can read it.")
 app.add_typer(relay.app, name="relay", help="Bring agents into chats.")
 app.add_typer(contract.app, name="contract", help="Check, compare and derive from contracts.")
+app.add_typer(pipeline.app, name="pipeline", help="See all that happened, and try rules on it.")
 app.add_typer(config.app, name="config", help="Check and show the settings.")
 
 

@@ -18,10 +18,10 @@ from enum import Enum
 from pathlib import Path
 
 import accord
+from accord.pipeline.java import LEAST_JAVA, Java, find_java
 from accord.station import listener
 from accord.station.errors import SettingsError, StationError
 from accord.station.home import Home, holder
-from accord.station.java import LEAST_JAVA, Java, find_java
 from accord.station.settings import Settings, load
 
 _LEAST_PYTHON = (3, 11)

@@ -21,6 +21,8 @@ from accord.station.errors import StationError
 _HEAD_SECONDS = 10.0
 _KEEP_ALIVE_SECONDS = 15
 _PING_SECONDS = 20.0
+# Of one WebSocket message; longer lines come in several.
+_MESSAGE_BYTES = 1024 * 1024
 # After the planes have drained, answers that are still on their way get this long.
 _GOODBYE_SECONDS = 2
 
@@ -112,6 +114,7 @@ class Listener(uvicorn.Server):
                 http=_PromptProtocol,
                 # A third lighter on each idle socket than uvicorn's own choice.
                 ws="websockets-sansio",
+                ws_max_size=_MESSAGE_BYTES,
                 ws_per_message_deflate=False,
                 ws_ping_interval=_PING_SECONDS,
                 ws_ping_timeout=_PING_SECONDS,

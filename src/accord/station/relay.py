@@ -6,14 +6,15 @@ same routes, so that one machine needs one address only.
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 
 import structlog
-from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
@@ -26,9 +27,10 @@ from accord.relay.connector import RELAY
 from accord.relay.connector.assembly import Connector, assembled, open_connector
 from accord.relay.connector.control import ControlSettings, Keyring
 from accord.relay.connector.delivery import LocalBus, RedisBus, RelayBus
-from accord.relay.connector.platform import Platform
+from accord.relay.connector.figures import figures
+from accord.relay.connector.proxies import TrustedProxies
 from accord.relay.outgoing import OutgoingPolicy
-from accord.relay.platforms.webchat import WebChatSettings, open_webchat
+from accord.relay.platforms.webchat import WebChat, WebChatSettings, open_webchat
 from accord.station import listener
 from accord.station.errors import StationError
 from accord.station.health import SecurityHeaders
@@ -65,13 +67,7 @@ class RelayPlane:
 
     def collect(self) -> Iterable[Metric]:
         """What the connector did and refused, while it is up."""
-        figures = CounterMetricFamily(
-            "accord_relay", "What the connector did, and what it refused.", labels=["what"]
-        )
-        if self._connector is not None:
-            for what, count in sorted(self._connector.counts.items()):
-                figures.add_metric([what], count)
-        yield figures
+        return () if self._connector is None else figures(self._connector)
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -87,13 +83,24 @@ class RelayPlane:
         async with contextlib.AsyncExitStack() as opened:
             sockets = [opened.enter_context(each) for each in _bound(self._settings)]
             certificate = _certificate(self._settings)
-            connector = await opened.enter_async_context(self._opened())
-            app = Starlette(routes=connector.routes, middleware=[Middleware(SecurityHeaders)])
+            connector, let_go = await opened.enter_async_context(self._opened())
+            proxies = tuple(map(ipaddress.ip_network, self._settings.relay.proxies))
+            app = Starlette(
+                routes=connector.routes,
+                middleware=[
+                    Middleware(TrustedProxies, networks=proxies),
+                    Middleware(SecurityHeaders),
+                ],
+            )
             self._app, self._connector = app, connector
+            # Everything that was made so far lives on: without this each full collection looks at
+            # all of it, and stops every delivery for a tenth of a second.
+            gc.collect()
+            gc.freeze()
             try:
                 if sockets:
                     server = listener.Listener(app, certificate=certificate)
-                    await _serve(server, sockets, context)
+                    await _serve(server, sockets, context, let_go)
                 else:
                     context.ready()
                     await context.draining.wait()
@@ -111,17 +118,17 @@ class RelayPlane:
             await JSONResponse(away, 503)(scope, receive, send)
 
     @contextlib.asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Connector]:
+    async def _opened(self) -> AsyncIterator[tuple[Connector, Callable[[], None]]]:
+        """The connector, and what ends the answers that would never end by themselves."""
         settings, clock = self._settings, self._clock
         async with contextlib.AsyncExitStack() as opened:
             store = await opened.enter_async_context(open_store(place(settings), RELAY))
-            platforms: list[Platform] = []
+            chat: WebChat | None = None
             if settings.relay.webchat:
                 chat = await opened.enter_async_context(
                     open_webchat(place(settings), clock, webchat_settings(settings))
                 )
-                platforms += chat.platforms
-            yield await opened.enter_async_context(
+            connector = await opened.enter_async_context(
                 open_connector(
                     store,
                     keyring(settings),
@@ -130,10 +137,15 @@ class RelayPlane:
                     # next run goes on under the same leases at once.
                     name=self._key.id,
                     settings=control_settings(settings),
-                    platforms=platforms,
+                    platforms=chat.platforms if chat else (),
                     bus=_bus(settings),
                 )
             )
+            if chat is None:
+                yield connector, lambda: None
+            else:
+                await chat.follow(connector.delivery.add)
+                yield connector, chat.close
 
 
 class _Door:
@@ -147,7 +159,10 @@ class _Door:
 
 
 async def _serve(
-    server: listener.Listener, sockets: list[socket.socket], context: PlaneContext
+    server: listener.Listener,
+    sockets: list[socket.socket],
+    context: PlaneContext,
+    let_go: Callable[[], None],
 ) -> None:
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(server.serve(sockets), name="relay")
@@ -157,6 +172,8 @@ async def _serve(
         try:
             await context.draining.wait()
         finally:
+            # The server waits for answers that are on their way, and a page's has no end.
+            let_go()
             server.should_exit = True
             await asyncio.wait([serving])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from accord.community.fold import VERDICTS, Link
 from accord.community.fold.chains import MAX_GAP, Chain, chain_of, reach
-from accord.pipeline.community.partitions import Columns, Row, map_partitions
+from accord.pipeline.rows import Columns, Row, map_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,14 +17,9 @@ from accord.community.fold.folding import Ground, run
 from accord.community.fold.parts import NAMING, subject
 from accord.community.fold.state import Item, items
 from accord.kernel import canonical
+from accord.pipeline.community.landed import event_of
 from accord.pipeline.community.membership import Grounds
-from accord.pipeline.community.partitions import (
-    Columns,
-    Row,
-    event_of,
-    in_batches,
-    map_partitions,
-)
+from accord.pipeline.rows import Columns, Row, in_batches, map_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

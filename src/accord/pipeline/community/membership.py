@@ -16,7 +16,8 @@ from accord.community.fold.history import MEMBERSHIP
 from accord.community.fold.state import state_object
 from accord.kernel import canonical
 from accord.pipeline.community.chains import CHAINS, chain_from
-from accord.pipeline.community.partitions import Columns, Row, event_of, rows_of
+from accord.pipeline.community.landed import event_of
+from accord.pipeline.rows import Columns, Row, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from accord.community.fold.parts import assembled
 from accord.community.fold.reading import MAX_BYTES
 from accord.community.fold.vouching import digest_of
 from accord.kernel import canonical
-from accord.pipeline.community.partitions import Columns, Row, map_partitions
+from accord.pipeline.rows import Columns, Row, map_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,9 +15,9 @@ from accord.pipeline.community import chains as stage_a
 from accord.pipeline.community import content as stages_cd
 from accord.pipeline.community import membership as stage_b
 from accord.pipeline.community import state as the_state
-from accord.pipeline.community.partitions import batch_of
 from accord.pipeline.definitions.table import Table
 from accord.pipeline.definitions.tables import Tables
+from accord.pipeline.rows import batch_of
 from accord.pipeline.streams import COMMUNITY_EVENTS
 
 if TYPE_CHECKING:

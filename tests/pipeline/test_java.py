@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from accord.station.java import find_java
+from accord.pipeline.java import find_java
 
 
 def fake_java(folder: Path, version: str, status: int = 0) -> Path:

@@ -1,16 +1,14 @@
-"""A Python function over each partition of a table, row by row, in the partition's order.
+"""Plain Python functions over the rows of a table, in Arrow batches.
 
-Owns the way from Arrow batches to rows and back, and from a row's text to an event. The function
-travels to the executors with what it holds; memory is bounded by what it keeps and one batch.
+It is how tables and what-ifs call the pure functions of the planes. Owns the way from batches to
+rows and back; it knows no table and no rule. A function travels to the executors with what it
+holds, so that must be plain values; memory is bounded by what it keeps and one batch.
 """
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
-
-from accord.community.envelope import Event
-from accord.community.envelope.event import stored
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,12 +18,14 @@ BATCH: Final = 4096
 """How many rows are read or given at once."""
 
 Row: TypeAlias = tuple[Any, ...]
-Work: TypeAlias = Callable[[Iterator[Row]], Iterator[Row]]
-Columns: TypeAlias = Mapping[str, Literal["STRING", "BIGINT", "BINARY"]]
+Columns: TypeAlias = Mapping[str, Literal["STRING", "BIGINT", "BINARY", "BOOLEAN", "DOUBLE"]]
 """The names and types of the columns that a function gives, in their order."""
 
-_EVENT: Final = '{"event":'
-_REDACTED: Final = ',"redacted":{'
+Work: TypeAlias = Callable[[Iterator[Row]], Iterator[Row]]
+"""From the rows of a partition, in its order, to those that they become."""
+
+Each: TypeAlias = Callable[[dict[str, Any]], Iterable[Row]]
+"""From one row to as many as it becomes, each with a value for every column."""
 
 
 def map_partitions(frame: "DataFrame", work: Work, columns: Columns) -> "DataFrame":
@@ -45,6 +45,16 @@ def map_partitions(frame: "DataFrame", work: Work, columns: Columns) -> "DataFra
     return frame.mapInArrow(run, ", ".join(f"`{name}` {kind}" for name, kind in columns.items()))
 
 
+def flat_map(frame: "DataFrame", each: Each, columns: Columns) -> "DataFrame":
+    """The rows that a function makes of each row."""
+    names = frame.columns
+
+    def work(rows: Iterator[Row]) -> Iterator[Row]:
+        return (made for row in rows for made in each(dict(zip(names, row, strict=True))))
+
+    return map_partitions(frame, work, columns)
+
+
 def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Rows in lists of at most `BATCH`."""
     rest = iter(rows)
@@ -61,17 +71,15 @@ def batch_of(rows: Iterable[Row], columns: Columns) -> "pa.RecordBatch":
     """A batch of rows."""
     import pyarrow as pa
 
-    types = {"STRING": pa.string(), "BIGINT": pa.int64(), "BINARY": pa.binary()}
+    types = {
+        "STRING": pa.string(),
+        "BIGINT": pa.int64(),
+        "BINARY": pa.binary(),
+        "BOOLEAN": pa.bool_(),
+        "DOUBLE": pa.float64(),
+    }
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [
         pa.array(column, types[kind]) for column, kind in zip(values, columns.values(), strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
-
-
-def event_of(body: str, digest: str) -> Event:
-    """The event of a record that was checked; of a redacted one, all that the fold reads."""
-    if body.startswith(_EVENT):
-        # Canonical text whose last member is the redaction, which holds no text of anybody's.
-        body = body[len(_EVENT) : body.rindex(_REDACTED)]
-    return stored(body, bytes.fromhex(digest))

@@ -1,0 +1,151 @@
+"""The pipeline: rows a second through each layer, a small run on a large history, and gold.
+
+One JVM, warmed up on a small history first; its start-up is a figure of its own. The checked layer
+is held against the same checks in plain Python processes on the same cores. A history has 50,000
+events by default, and 1,000,000 with ACCORD_BENCH_FULL=1.
+"""
+
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Collection, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.parquet as pq
+
+from accord.pipeline import runner
+from accord.pipeline.checks import check
+from accord.pipeline.definitions import GOLD, Table
+from accord.pipeline.generate import Generated, Portion, land
+from accord.pipeline.landing import Landing
+from accord.pipeline.layout import LAYERS, Layout
+from accord.pipeline.session import cores, open_session
+from accord.pipeline.streams import BUS_CALLS, COMMUNITY_EVENTS, STREAMS
+from bench.figure import Figure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVENTS: Final = 1_000_000 if os.environ.get("ACCORD_BENCH_FULL") == "1" else 50_000
+SMALL: Final = 10_000
+NEW: Final = 1_000
+TURNS: Final = 3
+_ROWS: Final = 5_000
+
+
+def run() -> Iterator[Figure]:
+    """Every figure, in one session."""
+    with tempfile.TemporaryDirectory(prefix="accord-bench-") as name:
+        folder = Path(name)
+        started = time.perf_counter()
+        with open_session(folder / "session") as spark:
+            seconds = time.perf_counter() - started
+            yield Figure("start-up of Spark", "s", seconds, seconds, "itself")
+            warm = Layout(folder / "warm")
+            land(Landing(warm.landing), Generated(500, 1).portions())
+            bring_up(warm, spark, GOLD)
+            yield from layers(spark, folder)
+            yield from growth(spark, folder)
+            yield from gold(spark, folder)
+
+
+def layers(spark: "SparkSession", folder: Path) -> Iterator[Figure]:
+    """Rows a second through each layer, signed and unsigned."""
+    events = Layout(folder / "events")
+    land(Landing(events.landing), history(EVENTS, (COMMUNITY_EVENTS,)))
+    outcome = bring_up(events, spark)
+    rates = {layer: outcome.rows[layer] / outcome.seconds[layer] for layer in LAYERS}
+    plain = plain_rate(events, COMMUNITY_EVENTS)
+    for layer in ("bronze", "silver"):
+        yield Figure(f"{layer}, events", "rows/s", rates[layer], plain, "checks in plain Python")
+    yield Figure(
+        "checked, events", "rows/s", rates["checked"], plain, "checks in plain Python", 0.8
+    )
+    total = outcome.rows["bronze"] / sum(outcome.seconds.values())
+    yield Figure("landing to accounting", "rows/s", total, plain, "checks in plain Python")
+    calls = Layout(folder / "calls")
+    land(Landing(calls.landing), history(EVENTS * 4, (BUS_CALLS,)))
+    outcome = bring_up(calls, spark)
+    rate = outcome.rows["checked"] / outcome.seconds["checked"]
+    yield Figure("checked, without signatures", "rows/s", rate, 100_000, "the goal", 1.0)
+
+
+def growth(spark: "SparkSession", folder: Path) -> Iterator[Figure]:
+    """What a run of few new events costs, bronze to silver, by how much there is already."""
+    costs = {}
+    for base in (SMALL, EVENTS):
+        layout = Layout(folder / f"base-{base}")
+        portions = history(base + NEW * (TURNS + 1), (COMMUNITY_EVENTS,), rows=NEW)
+        land(Landing(layout.landing), first(portions, base))
+        bring_up(layout, spark)
+        seconds = []
+        for _ in range(TURNS):
+            land(Landing(layout.landing), first(portions, NEW))
+            outcome = bring_up(layout, spark)
+            seconds.append(sum(outcome.seconds[layer] for layer in LAYERS))
+        costs[base] = min(seconds)
+    yield Figure(
+        f"runs of {NEW} on {EVENTS} events",
+        "runs/min",
+        60 / costs[EVENTS],
+        60 / costs[SMALL],
+        f"on {SMALL} events",
+        1 / 1.5,
+    )
+
+
+def gold(spark: "SparkSession", folder: Path) -> Iterator[Figure]:
+    """Rows a second into all of gold, for a history and for one of half its size."""
+    rates = {}
+    for events in (EVENTS // 2, EVENTS):
+        layout = Layout(folder / f"gold-{events}")
+        land(Landing(layout.landing), history(events, STREAMS))
+        outcome = bring_up(layout, spark, GOLD)
+        rates[events] = sum(each.accepted for each in outcome.accounts) / outcome.seconds["gold"]
+    half, whole = rates.values()
+    yield Figure("gold", "rows/s", whole, half, "half the history", 0.9)
+
+
+def history(events: int, streams: Collection[str], rows: int = _ROWS) -> Iterator[Portion]:
+    """An honest history in segments of a few thousand records."""
+    return Generated(events, 1, faults={}, streams=streams, rows=rows).portions()
+
+
+def first(portions: Iterator[Portion], count: int) -> Iterator[Portion]:
+    """About the next so many records, in whole segments."""
+    taken = 0
+    for portion in portions:
+        yield portion
+        taken += len(portion.entries)
+        if taken >= count:
+            return
+
+
+def bring_up(
+    layout: Layout, spark: "SparkSession", definitions: tuple[Table, ...] = ()
+) -> runner.Outcome:
+    """One run."""
+    news = runner.prepare(layout)
+    return runner.run(layout, spark, now_ms=1, definitions=definitions, news=news)
+
+
+def plain_rate(layout: Layout, stream: str) -> float:
+    """Records a second that the same checks judge in plain processes on the same cores."""
+    files = sorted((layout.landing / stream).iterdir())
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(cores(), mp_context=context) as pool:
+        list(pool.map(judge, files[: cores()]))
+        started = time.perf_counter()
+        rows = sum(pool.map(judge, files))
+        return rows / (time.perf_counter() - started)
+
+
+def judge(file: Path) -> int:
+    """Check every record of a segment."""
+    table = pq.read_table(file, columns=["stream", "id", "body"])
+    rows = zip(*(table.column(name).to_pylist() for name in table.column_names), strict=True)
+    verdicts = [check(*row) for row in rows]
+    return len(verdicts)

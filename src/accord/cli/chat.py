@@ -1,0 +1,207 @@
+"""`accord chat send | history | read`: messages between this node and another, for their eyes only.
+
+Files that are attached go into this node's blob store; everything else goes through the node.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from accord.cli import report
+from accord.cli.community_node import Community, choose_node, shown, with_node
+from accord.cli.contract_reading import printable
+from accord.cli.options import Config, Home, Json
+
+if TYPE_CHECKING:
+    from accord.cli.community_node import Local
+    from accord.community.client import Client
+
+app = typer.Typer(no_args_is_help=True, epilog='Example: accord chat send garage-pc "Hello"')
+
+_PAGE: Final = 500
+_BEGINNING: Final = 0
+_WAYS: Final = {
+    "direct": "it is with the recipient",
+    "forwarded": "the recipient is away; an anchor holds it for them",
+    "queued": "nobody can be reached; this node goes on trying while its station is up",
+}
+
+Peer = Annotated[
+    str | None, typer.Argument(help="With whom: a member's id or display name [default: anybody].")
+]
+
+
+@app.command(epilog='Example: accord chat send garage-pc "The plan" --attach plan.pdf')
+def send(
+    recipient: Annotated[str, typer.Argument(help="A member's id or display name.")],
+    text: Annotated[str, typer.Argument(help="What to say.")] = "",
+    attach: Annotated[list[Path] | None, typer.Option(help="A file to attach; repeatable.")] = None,
+    allow_clear: Annotated[
+        bool,
+        typer.Option(
+            "--allow-clear",
+            help="Let every member read it, if the recipient's node cannot open seals.",
+        ),
+    ] = False,
+    client_id: Annotated[
+        str | None, typer.Option(help="Sending twice under one id sends once [default: a new one].")
+    ] = None,
+    community: Community = None,
+    home: Home = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Send a sealed message to a member, and print its id and how far it came."""
+    from accord.kernel.clock import SystemClock
+    from accord.kernel.ulid import UlidSource
+
+    given: dict[str, Any] = {
+        "client_id": client_id or UlidSource(SystemClock()).new(),
+        "body": text,
+        "allow_clear": allow_clear,
+    }
+
+    async def ask(here: "Local") -> dict[str, Any]:
+        async with here.community(community) as client:
+            given["recipient"] = choose_node(await _members(client), recipient)["node_id"]
+            given["attachments"] = [await _attach(here, path) for path in attach or []]
+            answer = await client.call("chat.send", {}, given, idempotent=True)
+        return dict(answer["output"])
+
+    sent = with_node(home, config, ask)
+    if as_json:
+        report.show_json(sent)
+    else:
+        typer.echo(f"{sent['event_id']}  {sent['delivered']}")
+        report.say(_WAYS[sent["delivered"]])
+
+
+@app.command(epilog="Example: accord chat history garage-pc --since 4000")
+def history(
+    peer: Peer = None,
+    since: Annotated[
+        int | None,
+        typer.Option(min=0, help="Everything after this place in the log [default: the latest]."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=_PAGE, help="How many of the latest.")] = 50,
+    community: Community = None,
+    home: Home = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Show what was said, in the order of the log."""
+
+    async def ask(here: "Local") -> tuple[list[dict[str, Any]], dict[str, str | None]]:
+        async with here.community(community) as client:
+            members = await _members(client)
+            with_whom = _peer(members, peer)
+            if since is None:
+                answer = await client.call("chat.history", {}, {**with_whom, "limit": limit})
+                messages = answer["output"]["messages"]
+            else:
+                messages = await _everything(client, with_whom, since)
+        return messages, _names(members)
+
+    messages, names = with_node(home, config, ask)
+    _show(messages, names, as_json=as_json)
+
+
+@app.command(epilog="Example: accord chat read garage-pc")
+def read(
+    peer: Peer = None,
+    receipt: Annotated[
+        bool, typer.Option("--receipt/--no-receipt", help="Whether to tell the sender.")
+    ] = True,
+    community: Community = None,
+    home: Home = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Show the messages that came and were not read yet; the sender learns that they are now.
+
+    With --no-receipt nobody learns it, and they are shown again next time.
+    """
+
+    async def ask(here: "Local") -> tuple[list[dict[str, Any]], dict[str, str | None]]:
+        async with here.community(community) as client:
+            members = await _members(client)
+            messages = await _everything(client, _peer(members, peer), _BEGINNING)
+            unread = [
+                each for each in messages if each["to"] == here.key.id and each["read_at"] is None
+            ]
+            if receipt:
+                for each in unread:
+                    await _give_receipt(client, each["event_id"])
+        return unread, _names(members)
+
+    messages, names = with_node(home, config, ask)
+    _show(messages, names, as_json=as_json)
+
+
+async def _give_receipt(client: "Client", event_id: str) -> None:
+    from accord.kernel.clock import SystemClock, format_time
+
+    data = {"target_event_id": event_id, "read_at": format_time(SystemClock().now())}
+    await client.post("/node/v1/act", {"event_type": "chat.message.read", "data": data})
+
+
+async def _everything(
+    client: "Client", with_whom: dict[str, str], since: int
+) -> list[dict[str, Any]]:
+    """Every message after a place in the log, page by page."""
+    messages: list[dict[str, Any]] = []
+    while True:
+        asked = {**with_whom, "since_lamport": since, "limit": _PAGE}
+        answer = await client.call("chat.history", {}, asked)
+        messages += answer["output"]["messages"]
+        if not answer["meta"].get("more"):
+            return messages
+        since = messages[-1]["lamport"]
+
+
+async def _attach(here: "Local", path: Path) -> dict[str, str]:
+    from accord.capabilities.file import Blobs
+
+    return {"cid": await Blobs(here.settings.home / "blobs").put(path), "name": path.name}
+
+
+async def _members(client: "Client") -> list[dict[str, Any]]:
+    members: list[dict[str, Any]] = (await client.get("/node/v1/members"))["members"]
+    return members
+
+
+def _names(members: list[dict[str, Any]]) -> dict[str, str | None]:
+    return {each["node_id"]: each["display_name"] for each in members}
+
+
+def _peer(members: list[dict[str, Any]], peer: str | None) -> dict[str, str]:
+    """Whom a person means; somebody who is no member any more is named by the full id."""
+    if peer is None:
+        return {}
+    if peer.startswith("ed25519:"):
+        return {"peer": peer}
+    return {"peer": choose_node(members, peer)["node_id"]}
+
+
+def _show(messages: list[dict[str, Any]], names: dict[str, str | None], *, as_json: bool) -> None:
+    if as_json:
+        report.show_json({"messages": messages})
+        return
+    for each in messages:
+        ends = f"{shown(each['from'], names)} -> {shown(each['to'], names)}"
+        typer.echo(f"{each['created_at']}  {ends}  {_state(each)}")
+        said = each["body"] if each["body"] is not None else f"({each['problem']})"
+        for line in said.splitlines():
+            typer.echo(f"    {printable(line)}")
+        for attached in each["attachments"]:
+            typer.echo(f"    [{printable(attached['name'])}]  {attached['cid']}")
+
+
+def _state(message: dict[str, Any]) -> str:
+    state = "sent"
+    if message["delivered_at"] is not None:
+        state = "delivered"
+    if message["read_at"] is not None:
+        state = "read"
+    return state if message["sealed"] is not False else f"{state}, in the clear"

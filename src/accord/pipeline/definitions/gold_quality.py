@@ -1,0 +1,72 @@
+"""Gold quality: how much of every stream came, and how good it was, by day.
+
+One function per table, over all streams. Days are those on which a plane wrote a record down; what
+was refused counts on the day that it claims.
+"""
+
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from accord.pipeline.definitions.table import Table
+from accord.pipeline.definitions.tables import Tables
+from accord.pipeline.definitions.times import day
+from accord.pipeline.streams import STREAMS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def traffic(tables: Tables) -> "DataFrame":
+    """Records and bytes of every stream by day and source."""
+    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
+
+    return (
+        _all([tables.silver(stream) for stream in STREAMS])
+        .groupBy("stream", day("recorded_at").alias("day"), "source")
+        .agg(
+            F.count("*").alias("records"),
+            F.sum(F.octet_length("body")).alias("bytes"),
+            F.min("recorded_at").alias("first_at"),
+            F.max("recorded_at").alias("last_at"),
+        )
+    )
+
+
+def refusals(tables: Tables) -> "DataFrame":
+    """What was quarantined of every stream by day and rule, with one reason as an example."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return (
+        _all([tables.quarantine(stream) for stream in STREAMS])
+        .groupBy("stream", day("recorded_at").alias("day"), "rule")
+        .agg(
+            F.count("*").alias("records"),
+            F.min(F.struct("recorded_at", "id", "reason")).alias("sample"),
+        )
+        .select("stream", "day", "rule", "records", "sample.id", "sample.reason")
+    )
+
+
+def quality(tables: Tables) -> "DataFrame":
+    """Of every stream and day, how many records stand and how many were refused."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    stood = tables.gold("traffic").select("stream", "day", F.col("records").alias("accepted"))
+    fell = tables.gold("refusals").select("stream", "day", F.col("records").alias("quarantined"))
+    both = stood.unionByName(fell, allowMissingColumns=True)
+    return both.groupBy("stream", "day").agg(
+        F.coalesce(F.sum("accepted"), F.lit(0)).alias("accepted"),
+        F.coalesce(F.sum("quarantined"), F.lit(0)).alias("quarantined"),
+    )
+
+
+def _all(frames: "list[DataFrame]") -> "DataFrame":
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+TABLES: Final = (
+    Table("traffic", traffic, STREAMS),
+    Table("refusals", refusals, STREAMS),
+    Table("quality", quality, ("traffic", "refusals")),
+)
+"""The tables of quality, in the order of their dependencies."""

@@ -1,0 +1,300 @@
+"""A Spark session for a pipeline's folder: on this machine, on a cluster, or through Connect.
+
+Owns Spark's configuration and the life of the JVM: it finds Java, starts the JVM with its logs in a
+file, and ends it. What runs on this machine listens on loopback only. It never reads a table.
+"""
+
+import contextlib
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from accord.pipeline.errors import PipelineError
+from accord.pipeline.java import LEAST_JAVA, find_java
+from accord.pipeline.layout import Layout
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LEAST_HEAP: Final = 1 << 30
+_MOST_HEAP: Final = 8 << 30
+_MOST_LOG: Final = 16 << 20
+_ENDING_SECONDS: Final = 10
+
+# Spark's own variables would choose another Spark, another mode or other options than ours.
+_FOREIGN: Final = (
+    "PYSPARK_DRIVER_PYTHON",
+    "PYSPARK_GATEWAY_PORT",
+    "PYSPARK_SUBMIT_ARGS",
+    "SPARK_CONNECT_MODE_ENABLED",
+    "SPARK_HOME",
+    "SPARK_REMOTE",
+)
+
+TUNING: Final = {
+    # Bodies are text of up to megabytes, so a batch is bounded both ways.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(32 << 20),
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Judging a record costs far more than reading it, so tasks are small.
+    "spark.sql.files.maxPartitionBytes": str(16 << 20),
+    "spark.sql.files.openCostInBytes": str(1 << 20),
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # What a run adds is written down instead of the whole state: a small run stays small.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+"""What every session is given, wherever it runs."""
+
+
+@contextmanager
+def open_session(
+    folder: Path,
+    master: str | None = None,
+    remote: str | None = None,
+    *,
+    conf: Mapping[str, str] | None = None,
+    hold: Sequence[int] = (),
+) -> Iterator["SparkSession"]:
+    """Open a session, and end its JVM with the block.
+
+    Args:
+        folder: The pipeline's folder; the JVM's log and scratch space lie in it.
+        master: A Spark master such as `spark://host:7077`; by default every core of this machine.
+        remote: A Spark Connect server such as `sc://host:15002` instead.
+        conf: Spark settings that go before ours.
+        hold: File descriptors that the JVM keeps open as long as it lives.
+
+    Raises:
+        PipelineError: The extra or Java is missing, or Spark does not start.
+    """
+    require_extra()
+    if remote is not None:
+        with _connected(remote, dict(conf or {})) as spark:
+            yield spark
+        return
+    with _started(Layout(folder), master, dict(conf or {}), hold) as spark:
+        yield spark
+
+
+def jvm(spark: "SparkSession") -> "subprocess.Popen[bytes] | None":
+    """The JVM that a session started; none through Connect."""
+    from pyspark.sql.classic.dataframe import DataFrame as Classic
+
+    if not isinstance(spark.range(0), Classic):
+        return None
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - there is no public way to it
+    process: subprocess.Popen[bytes] | None = gateway.proc
+    return process
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def require_extra() -> None:
+    """See that Spark is installed, before anything imports it.
+
+    Raises:
+        PipelineError: It is not.
+    """
+    for name in ("pandas", "pyarrow", "pyspark"):
+        if find_spec(name) is None:
+            raise PipelineError(
+                f"the pipeline's libraries are missing ({name})",
+                mend="pip install 'accord[pipeline]'",
+            )
+
+
+@contextmanager
+def _started(
+    layout: Layout, master: str | None, chosen: dict[str, str], hold: Sequence[int]
+) -> Iterator["SparkSession"]:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - no public way to ask
+        raise PipelineError("this process has a Spark session already", mend="end it first")
+    java = find_java()
+    if java is None:
+        raise PipelineError(
+            f"Spark needs Java {LEAST_JAVA} or newer, and none was found",
+            mend="install one, set JAVA_HOME, or install accord[pipeline], which brings one",
+        )
+    with ExitStack() as ending:
+        log = ending.enter_context(_opened_log(layout))
+        scratch = ending.enter_context(_scratch(layout))
+        settings = {**_configuration(scratch, master), **chosen}
+        spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        ending.enter_context(_environment(str(java.home), local=_is_local(master)))
+        streams = {"stdout": log, "stderr": log, "pass_fds": tuple(hold), "process_group": 0}
+        try:
+            gateway = launch_gateway(spark_conf, streams)  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError:
+            raise _no_start(layout) from None
+        ending.callback(_end_jvm, gateway)
+        try:
+            context = SparkContext(conf=spark_conf, gateway=gateway)
+        except Exception as error:
+            raise _no_start(layout) from error
+        ending.callback(_quietly_stop, context)
+        yield SparkSession(context)
+
+
+def _opened_log(layout: Layout) -> IO[bytes]:
+    layout.runs.mkdir(parents=True, exist_ok=True)
+    if layout.spark_log.exists() and layout.spark_log.stat().st_size > _MOST_LOG:
+        layout.spark_log.replace(layout.spark_log.with_suffix(".old.log"))
+    return layout.spark_log.open("ab")
+
+
+@contextmanager
+def _scratch(layout: Layout) -> Iterator[Path]:
+    """A folder for this session alone; what sessions left that were killed is removed."""
+    here = f"{platform.node()}."
+    layout.scratch.mkdir(parents=True, exist_ok=True)
+    for left in layout.scratch.iterdir():
+        pid = left.name.removeprefix(here)
+        if left.name.startswith(here) and pid.isdecimal() and not _lives(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+    own = layout.scratch / f"{here}{os.getpid()}"
+    own.mkdir(exist_ok=True)
+    try:
+        yield own
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _no_start(layout: Layout) -> PipelineError:
+    return PipelineError("Spark did not start", mend=f"look into {layout.spark_log}")
+
+
+@contextmanager
+def _connected(remote: str, chosen: dict[str, str]) -> Iterator["SparkSession"]:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.remote(remote)
+    for name, value in {**TUNING, **chosen}.items():
+        builder = builder.config(name, value)
+    try:
+        spark = builder.getOrCreate()
+    except (PySparkException, ImportError, OSError) as error:
+        raise PipelineError(
+            f"the Spark Connect server cannot be used: {str(error).splitlines()[0][:200]}",
+            where=remote,
+            mend="see that it runs, and that its Spark is of the same release",
+        ) from error
+    try:
+        yield spark
+    finally:
+        with contextlib.suppress(PySparkException):
+            spark.stop()
+
+
+def _configuration(scratch: Path, master: str | None) -> dict[str, str]:
+    settings = {
+        **TUNING,
+        "spark.app.name": "accord pipeline",
+        "spark.master": master or f"local[{cores()}]",
+        "spark.ui.enabled": "false",
+        # One that goes on without memory answers nobody.
+        "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+    if _is_local(master):
+        # One wave and a half of small tasks: a task costs more than its rows on one machine.
+        settings["spark.sql.shuffle.partitions"] = str(2 * cores())
+        settings["spark.driver.memory"] = f"{_heap() >> 20}m"
+        settings["spark.local.dir"] = str(scratch)
+    if _is_local(master) or _is_loopback(master):
+        settings["spark.driver.host"] = "127.0.0.1"
+        settings["spark.driver.bindAddress"] = "127.0.0.1"
+    return settings
+
+
+def _is_local(master: str | None) -> bool:
+    return master is None or master.startswith("local")
+
+
+def _is_loopback(master: str | None) -> bool:
+    return urlsplit(master or "").hostname in ("127.0.0.1", "localhost", "::1")
+
+
+def _heap() -> int:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(_LEAST_HEAP, min(memory // 4, _MOST_HEAP))
+
+
+@contextmanager
+def _environment(java_home: str, *, local: bool) -> Iterator[None]:
+    """Spark reads the process's environment; it is put back as it was."""
+    before = dict(os.environ)
+    for name in _FOREIGN:
+        os.environ.pop(name, None)
+    os.environ["JAVA_HOME"] = java_home
+    if local:
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _quietly_stop(context: Any) -> None:
+    from py4j.protocol import Py4JError
+
+    # A JVM that has died cannot be asked to stop.
+    with contextlib.suppress(Py4JError, OSError):
+        context.stop()
+
+
+def _end_jvm(gateway: Any) -> None:
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] = gateway.proc
+    with contextlib.suppress(Py4JError, OSError):
+        gateway.shutdown()
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()  # which is how the JVM learns that it is no longer needed
+    try:
+        process.wait(_ENDING_SECONDS)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    # Else the next session of this process would look for the JVM that has gone.
+    SparkContext._gateway = None  # noqa: SLF001
+    SparkContext._jvm = None  # noqa: SLF001
+    SparkContext._active_spark_context = None  # noqa: SLF001

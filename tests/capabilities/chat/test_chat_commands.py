@@ -1,0 +1,117 @@
+"""`accord chat`, run in this process against a real node in a temporary home.
+
+Its owner writes notes to herself, which go the way of any message.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from tests.capabilities.chat.conftest import able_to_open_seals
+from typer.testing import CliRunner
+
+from accord.cli import app as everything
+from accord.cli import chat as commands
+from accord.kernel.errors import AccordError
+
+
+class Home:
+    """A home, and the commands on it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def __call__(self, *words: str, app: typer.Typer = commands.app) -> Any:
+        result = CliRunner().invoke(app, [*words, "--home", str(self.home)])
+        if isinstance(result.exception, AccordError):
+            return f"error: {result.exception}"
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        if result.exit_code:
+            return f"error: {result.stderr}"
+        return json.loads(result.stdout) if "--json" in words else result.stdout
+
+
+@pytest.fixture(scope="module")
+def founded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    home = tmp_path_factory.mktemp("founded") / "home"
+    with able_to_open_seals():
+        Home(home)("community", "create", "Our street", app=everything)
+        yield home
+
+
+@pytest.fixture
+def accord(founded: Path, tmp_path: Path) -> Home:
+    """A home whose node has founded a community."""
+    shutil.copytree(founded, tmp_path / "home")
+    return Home(tmp_path / "home")
+
+
+def own_id(accord: Home) -> str:
+    return str(accord("community", "id", app=everything)).strip()
+
+
+def test_a_message_is_sent_shown_and_read_once(accord: Home, tmp_path: Path) -> None:
+    me = own_id(accord)
+    plan = tmp_path / "plan.pdf"
+    plan.write_bytes(b"a plan")
+    sent = accord("send", me, "Hello\nthere", "--attach", str(plan), "--json")
+    assert sent["delivered"] == "direct"
+    (message,) = accord("history", "--json")["messages"]
+    assert (message["event_id"], message["body"]) == (sent["event_id"], "Hello\nthere")
+    assert [each["name"] for each in message["attachments"]] == ["plan.pdf"]
+    shown = accord("history", me)
+    assert "    Hello\n    there\n" in shown
+    assert "plan.pdf" in shown
+    assert "sent" in shown
+    assert len(accord("read", "--no-receipt", "--json")["messages"]) == 1
+    assert len(accord("read", me, "--json")["messages"]) == 1
+    assert accord("read", "--json")["messages"] == []
+    assert "  read\n" in accord("history")
+
+
+def test_history_goes_on_from_a_place_in_the_log(accord: Home) -> None:
+    me = own_id(accord)
+    first, second = (accord("send", me, text, "--json") for text in ("one", "two"))
+    later = accord("history", "--since", str(first["lamport"]), "--json")["messages"]
+    assert [each["event_id"] for each in later] == [second["event_id"]]
+    assert len(accord("history", "--limit", "1", "--json")["messages"]) == 1
+
+
+def test_sending_twice_under_one_id_sends_once(accord: Home) -> None:
+    me = own_id(accord)
+    first = accord("send", me, "once", "--client-id", "one", "--json")
+    assert accord("send", me, "once", "--client-id", "one", "--json") == first
+    assert len(accord("history", "--json")["messages"]) == 1
+
+
+def test_a_person_sees_how_far_it_came(accord: Home) -> None:
+    told = accord("send", own_id(accord), "note")
+    assert told.split()[1] == "direct"
+
+
+def test_what_cannot_be_sent_is_one_sentence(accord: Home, tmp_path: Path) -> None:
+    me = own_id(accord)
+    assert "is empty" in accord("send", me)
+    assert "no member" in accord("send", "nobody", "hello")
+    assert accord("send", me, "x", "--attach", str(tmp_path / "none")).startswith("error: ")
+    assert accord("send", me, "x" * 30_001).startswith("error: ")
+    assert accord("history", "nobody").startswith("error: ")
+    assert accord("history", "ed25519:short").startswith("error: ")
+    assert accord("history", "--json")["messages"] == []
+
+
+def test_words_of_others_cannot_draw_on_the_terminal(accord: Home) -> None:
+    accord("send", own_id(accord), "a\x1b[31mred\x1b[0m")
+    assert "\x1b" not in accord("history")
+    assert "\x1b" not in accord("read")
+
+
+def test_every_verb_has_help_with_an_example() -> None:
+    for verb in ("send", "history", "read"):
+        result = CliRunner().invoke(commands.app, [verb, "--help"])
+        assert f"Example: accord chat {verb}" in result.stdout

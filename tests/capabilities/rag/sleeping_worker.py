@@ -1,0 +1,5 @@
+"""A reader that never comes to an end."""
+
+import time
+
+time.sleep(600)

@@ -1,0 +1,66 @@
+"""What tests of the runner share: run a folder, and look at its tables as plain values."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from accord.pipeline.definitions import Table
+from accord.pipeline.definitions.tables import Tables
+from accord.pipeline.layout import LAYERS, Layout
+from accord.pipeline.runner import Outcome, prepare, run
+from accord.pipeline.runner.lock import held
+from accord.pipeline.runner.publishing import reading
+from accord.pipeline.runner.stored import Stored
+from accord.pipeline.streams import STREAMS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def traffic(tables: Tables) -> "DataFrame":
+    """A gold table for tests: records by stream."""
+    first, *others = (tables.silver(stream).select("stream", "digest") for stream in STREAMS)
+    for other in others:
+        first = first.unionByName(other)
+    return first.groupBy("stream").count()
+
+
+def busiest(tables: Tables) -> "DataFrame":
+    """A gold table that is made from another."""
+    return tables.gold("traffic").orderBy("count", ascending=False).limit(1)
+
+
+SMALL = (Table("traffic", traffic, STREAMS), Table("busiest", busiest, ("traffic",)))
+
+
+def bring_up(
+    layout: Layout, spark: "SparkSession", definitions: Sequence[Table] = SMALL, **options: Any
+) -> Outcome:
+    """One run, as the command does it, in a session that is there already."""
+    with held(layout, "test"):
+        news = prepare(layout)
+        return run(layout, spark, now_ms=1, definitions=definitions, news=news, **options)
+
+
+def stored(layout: Layout, spark: "SparkSession") -> Stored:
+    return Stored(spark, layout, "parquet", layout.gold)
+
+
+def contents(layout: Layout, spark: "SparkSession") -> dict[str, Counter[Any]]:
+    """Every table as a multiset of rows, without what says only how it got there."""
+    tables = stored(layout, spark)
+    found = {layer: records(tables.layer(layer), layer) for layer in LAYERS}
+    with reading(layout) as version:
+        for name in version.tables:
+            rows = spark.read.parquet(str(version.path / name)).collect()
+            found[name] = Counter(tuple(row) for row in rows)
+    return found
+
+
+def records(frame: "DataFrame", layer: str) -> Counter[Any]:
+    columns = {
+        "bronze": ("stream", "id", "body"),
+        "checked": ("stream", "id", "body", "digest", "rule", "reason", "event"),
+        "silver": ("stream", "digest", "event"),
+    }[layer]
+    return Counter(map(tuple, frame.select(*columns).collect()))

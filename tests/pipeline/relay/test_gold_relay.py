@@ -1,0 +1,202 @@
+"""Gold relay: from what a connector writes into its journal to what people ask about it."""
+
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from accord.pipeline import streams
+from accord.pipeline.definitions import Given
+from accord.pipeline.definitions.gold_relay import TABLES, UNREADABLE
+from accord.relay.gate import (
+    Channel,
+    Event,
+    Facts,
+    Grant,
+    Principal,
+    PrincipalPolicy,
+    Route,
+    Seat,
+    Sight,
+    User,
+    View,
+    decide,
+    to_record,
+)
+from accord.relay.wire import RelevancePolicy
+from accord.testing.tables import Line, build, silver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T0 = 1_767_225_600_000
+"""2026-01-01T00:00:00Z."""
+
+FACTS = Facts(
+    routes={Route("chat", "g1"): "t1"},
+    bindings={User("t1", "chat", "ann"): ("a1",), User("t1", "chat", "ben"): ("a2",)},
+    grants={Channel("t1", "chat", "g1", "c1"): Grant("a2", "ben")},
+    principals={Seat("t1", "a2", "chat"): Principal(PrincipalPolicy.ANY)},
+    visibility={
+        View("chat", "g1", "c1", "ann"): Sight.VISIBLE,
+        View("chat", "g1", "c1", "ben"): Sight.VISIBLE,
+    },
+    relevance={Seat("t1", "a2", "chat"): RelevancePolicy(require_address=True)},
+)
+
+
+def decision(author: str, scope: str = "g1", *, addressed: bool = False) -> dict[str, Any]:
+    event = Event("e", "chat", "bot", "c1", False, author, scope, addressed=addressed)
+    return to_record(event, FACTS, decide(event, FACTS))
+
+
+def inbound(author: str) -> dict[str, Any]:
+    return {"platform": "chat", "kind": "inbound", "chat_id": "c1", "user_id": author}
+
+
+@pytest.fixture(scope="module")
+def gold(spark: "SparkSession") -> dict[str, list[dict[str, Any]]]:
+    """Ann's two messages reach a1, the second one a2 too; Mallory's and one from afar nobody."""
+    decided = {
+        "one": decision("ann"),
+        "two": decision("ann", addressed=True),
+        "three": decision("mallory"),
+        "four": decision("ann", scope="elsewhere"),
+    }
+    times = dict(zip(decided, range(T0, T0 + 4000, 1000), strict=True))
+    damaged = Line("five", T0, {"version": 1, "event": {}, "facts": {}, "decision": {}})
+    told: list[dict[str, Any]] = [
+        {"pending": [["a1", 1, "one"]]},
+        {"pending": [["a1", 2, "two"], ["a2", 1, "two"]]},
+        {"acked": [["a1", 1, 2]]},
+        {"dead": [["a2", 1, 1]], "reason": "too old"},
+        {"pending": [["a2", 2, "two"]]},
+        {"acked": [["a1", 900, 9_007_199_254_740_991]]},
+    ]
+    said = {
+        "tenant": "t1",
+        "instance": "a1",
+        "platform": "chat",
+        "op": "send",
+        "chat_id": "c1",
+        "rule": "egress.recent",
+        "success": True,
+        "messages": 1,
+    }
+    given = Given(
+        spark,
+        {
+            streams.RELAY_INBOUND: silver(
+                spark,
+                streams.RELAY_INBOUND,
+                [Line(name, at, inbound("ann")) for name, at in times.items()],
+            ),
+            streams.RELAY_DECISIONS: silver(
+                spark,
+                streams.RELAY_DECISIONS,
+                [*(Line(name, times[name], body) for name, body in decided.items()), damaged],
+            ),
+            streams.RELAY_DELIVERIES: silver(
+                spark,
+                streams.RELAY_DELIVERIES,
+                [
+                    Line(f"d{place}", T0 + place * 1000 + 10, body)
+                    for place, body in enumerate(told)
+                ],
+            ),
+            streams.RELAY_OUTBOUND: silver(
+                spark, streams.RELAY_OUTBOUND, [Line("a1/r1/0", T0 + 2500, said)]
+            ),
+        },
+    )
+    built = build(given, TABLES)
+    return {
+        table.name: [row.asDict() for row in built.gold(table.name).collect()] for table in TABLES
+    }
+
+
+def test_every_candidate_of_an_event_has_a_row_with_the_word_of_each_layer(
+    gold: dict[str, list[dict[str, Any]]],
+) -> None:
+    rows = {(row["event"], row["instance"]): row for row in gold["relay_verdicts"]}
+    assert set(rows) == {
+        ("one", "a1"),
+        ("one", "a2"),
+        ("two", "a1"),
+        ("two", "a2"),
+        ("three", None),
+        ("four", None),
+        ("five", None),
+    }
+    one = rows["one", "a1"]
+    assert one["delivers"]
+    assert one["dropped_by"] is None
+    assert (one["authority"], one["visibility"]) == ("authority.owner", "visibility.visible")
+    unaddressed = rows["one", "a2"]
+    assert (unaddressed["authority"], unaddressed["rule"]) == (
+        "authority.any",
+        "relevance.unaddressed",
+    )
+    assert rows["three", None]["rule"] == "candidates.unlinked"
+    assert rows["four", None]["dropped_by"] == "tenant"
+    assert rows["five", None]["rule"] == UNREADABLE
+
+
+def test_a_row_of_a_queue_ends_by_the_range_that_holds_it_and_by_no_other(
+    gold: dict[str, list[dict[str, Any]]],
+) -> None:
+    rows = {(row["instance"], row["number"]): row for row in gold["relay_deliveries"]}
+    assert {key: row["outcome"] for key, row in rows.items()} == {
+        ("a1", 1): "acked",
+        ("a1", 2): "acked",
+        ("a2", 1): "dead",
+        ("a2", 2): "waiting",
+    }
+    assert rows["a1", 1]["latency_ms"] == 2010
+    assert rows["a1", 2]["latency_ms"] == 1010
+    assert rows["a2", 1]["reason"] == "too old"
+    assert rows["a2", 1]["latency_ms"] is None
+    assert rows["a2", 2]["relevance"] == "relevance.addressed"
+    assert {row["tenant"] for row in rows.values()} == {"t1"}
+
+
+def test_latencies_are_summed_up_by_day_platform_and_agent(
+    gold: dict[str, list[dict[str, Any]]],
+) -> None:
+    [row] = gold["relay_latency"]
+    assert (row["day"], row["platform"], row["instance"]) == (date(2026, 1, 1), "chat", "a1")
+    assert (row["acked"], row["p50_ms"], row["max_ms"]) == (2, 1510.0, 2010)
+
+
+def test_drops_are_counted_by_the_layer_and_the_reason(
+    gold: dict[str, list[dict[str, Any]]],
+) -> None:
+    drops = {(row["dropped_by"], row["rule"]): row["drops"] for row in gold["relay_drops"]}
+    assert drops == {
+        ("relevance", "relevance.unaddressed"): 1,
+        ("candidates", "candidates.unlinked"): 1,
+        ("tenant", "tenant.unknown"): 1,
+        (UNREADABLE, UNREADABLE): 1,
+        ("delivery", "delivery.dead"): 1,
+    }
+
+
+def test_a_timeline_tells_what_an_agent_heard_and_said_in_a_chat_in_order(
+    gold: dict[str, list[dict[str, Any]]],
+) -> None:
+    steps = sorted(
+        (row["position"], row["step"], row["gap_ms"])
+        for row in gold["relay_timelines"]
+        if row["instance"] == "a1"
+    )
+    assert [step for _, step, _ in steps] == ["heard", "heard", "acked", "acked", "said"]
+    assert [gap for _, _, gap in steps] == [None, 1000, 1010, 0, 490]
+
+
+def test_only_what_comes_to_an_empty_queue_can_wake_an_agent(
+    gold: dict[str, list[dict[str, Any]]],
+) -> None:
+    wakes = {
+        row["instance"]: (row["wakes"], row["joined"], row["spared"]) for row in gold["relay_wakes"]
+    }
+    assert wakes == {"a1": (1, 1, 0), "a2": (2, 0, 1)}

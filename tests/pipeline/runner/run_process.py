@@ -1,0 +1,52 @@
+"""A run as a process of its own, which says where it is, so that a test can kill it there.
+
+It prints `jvm PID`, then the name of every step before it is done, then `done VERSION`.
+"""
+
+import sys
+from pathlib import Path
+
+from tests.pipeline.conftest import BRISK
+from tests.pipeline.folders import SMALL
+
+from accord.pipeline.errors import PipelineError
+from accord.pipeline.layout import Layout
+from accord.pipeline.runner import prepare, run
+from accord.pipeline.runner.lock import held
+from accord.pipeline.runner.watching import watched
+from accord.pipeline.session import jvm, open_session
+
+
+def main(root: Path, master: str = "local[2]") -> int:
+    layout = Layout(root)
+    is_remote = master.startswith("sc://")
+    where = {"remote": master} if is_remote else {"master": master}
+    # A server that is there already takes no settings of its JVM.
+    conf = {name: value for name, value in BRISK.items() if "sql" in name or not is_remote}
+    try:
+        with held(layout, "run") as lock:
+            news = prepare(layout)
+            with (
+                open_session(root, **where, conf=conf, hold=(lock,)) as spark,
+                watched(spark, layout.spark_log) as alive,
+            ):
+                process = jvm(spark)
+                print(f"jvm {process.pid if process else None}", flush=True)
+                outcome = run(
+                    layout,
+                    spark,
+                    now_ms=1,
+                    definitions=SMALL,
+                    news=news,
+                    told=lambda step, _done, _total: print(step, flush=True),
+                    alive=alive,
+                )
+    except PipelineError as error:
+        print(f"error: {error}", flush=True)
+        return 1
+    print(f"done {outcome.version}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))
