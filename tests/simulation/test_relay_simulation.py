@@ -2,202 +2,50 @@
 
 Everything but the store's engine is simulated: time, sockets, the bus, the chat service. Statements
 run on a real SQLite database in memory, shared by the connector processes. A failure prints its
-seed; `ACCORD_SIMULATION_SEEDS=500` runs more, `ACCORD_SIMULATION_SEED=17` runs one.
+seed; `ACCORD_SIMULATION_SEEDS=5000` runs more, `ACCORD_SIMULATION_SEED=17` runs one.
 """
 
 import asyncio
 import json
 import os
 import random
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from pydantic import SecretStr
+from tests.simulation.relay_ground import (
+    OWNERS,
+    Disk,
+    LossyBus,
+    Process,
+    Receipt,
+    SimulatedStore,
+    Spoken,
+    WatchedChat,
+    populate,
+)
 
-from accord.relay.connector import METADATA
 from accord.relay.connector.delivery import Delivery, Limits
-from accord.relay.connector.delivery.bus import Hint, Listener
-from accord.relay.connector.delivery.tables import buffer, queues, receipts
-from accord.relay.connector.platform import Found, Inbound, InboundKind
-from accord.relay.gate import Facts, Route, Seat, Sight, User, View
-from accord.relay.gate.facts import Channel, Grant, Principal, PrincipalPolicy
-from accord.relay.wire.policy import RelevancePolicy
-from accord.storage import StoreError
+from accord.relay.connector.platform import Found, InboundKind
+from accord.relay.gate import User
+from accord.relay.wire.closing import UNAUTHORIZED
 from accord.testing import VirtualClock, run_virtual
 from accord.testing.directory import MemoryDirectory
-from accord.testing.platforms import MemoryChat, MemoryPlatform
+from accord.testing.platforms import MemoryPlatform
 from accord.testing.sockets import MemorySocket
 
-T = TypeVar("T")
-
 ONE = os.environ.get("ACCORD_SIMULATION_SEED")
-SEEDS = [int(ONE)] if ONE else range(int(os.environ.get("ACCORD_SIMULATION_SEEDS", "50")))
+SEEDS = [int(ONE)] if ONE else range(int(os.environ.get("ACCORD_SIMULATION_SEEDS", "500")))
 SECRET = "SECRET-capability-value"
 TROUBLED_SECONDS = 40.0
 LIMITS = Limits(window=8, deliveries=10_000, forward_deliveries=10_000, send_seconds=5.0)
 
 
-class Disk:
-    """The one database, which survives every process, and a count of its commits."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self.engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
-
-        @sa.event.listens_for(self.engine, "connect")
-        def _(driver: Any, _record: Any) -> None:
-            driver.isolation_level = None
-            # The database's clock is the virtual one.
-            driver.create_function("julianday", 1, lambda _: clock.now() / 86400 + 2440587.5)
-
-        METADATA.create_all(self.engine)
-        self.commits = 0
-        self.rows: set[tuple[str, int]] = set()
-        self.epochs: dict[str, int] = {}
-        # In which commit a row was removed, and which sockets could have said so.
-        self.removed: dict[tuple[str, int], tuple[int, set[int]]] = {}
-
-    @contextmanager
-    def transaction(self) -> Iterator[sa.Connection]:
-        with self.engine.connect() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            try:
-                yield connection
-            except BaseException:
-                connection.exec_driver_sql("ROLLBACK")
-                raise
-            connection.exec_driver_sql("COMMIT")
-            self.commits += 1
-            self._compare(connection)
-
-    def _compare(self, connection: sa.Connection) -> None:
-        owed = connection.execute(sa.select(buffer.c.instance, buffer.c.seq))
-        left = {(row.instance, row.seq) for row in owed}
-        standing = connection.execute(sa.select(queues.c.instance, queues.c.epoch))
-        epochs = {row.instance: row.epoch for row in standing}
-        for instance, seq in self.rows - left:
-            # Of a socket that opens in the same commit the one before it is still believed.
-            believed = {self.epochs[instance], epochs[instance]}
-            self.removed[instance, seq] = (self.commits, believed)
-        self.rows, self.epochs = left, epochs
-
-    def holds(self, inbound: Inbound) -> bool:
-        query = sa.select(receipts.c.event).where(receipts.c.event_id == inbound.event_id)
-        with self.engine.connect() as connection:
-            return connection.execute(query).first() is not None
-
-
-class SimulatedStore:
-    """One process's way to the disk; it takes time, and ends with the process."""
-
-    def __init__(self, disk: Disk, chance: random.Random) -> None:
-        self._disk = disk
-        self._chance = chance
-        self.dead = False
-        self.stalled_until = 0.0
-
-    async def write(self, work: Callable[[sa.Connection], T]) -> T:
-        await self._pass()
-        with self._disk.transaction() as connection:
-            result = work(connection)
-        await self._pass()
-        return result
-
-    async def read(self, work: Callable[[sa.Connection], T]) -> T:
-        await self._pass()
-        with self._disk.engine.connect() as connection:
-            result = work(connection)
-        await self._pass()
-        return result
-
-    async def _pass(self) -> None:
-        self._check()
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(self._chance.expovariate(1 / 0.05))
-        await asyncio.sleep(max(0.0, self.stalled_until - loop.time()))
-        self._check()
-
-    def _check(self) -> None:
-        if self.dead:
-            raise StoreError("the process has crashed")
-
-
-class LossyBus:
-    """Hints that take their time, or never arrive."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-        self._listeners: list[Listener] = []
-
-    def publish(self, hint: Hint) -> None:
-        for listener in self._listeners:
-            if self._chance.random() > 0.2:
-                delay = self._chance.uniform(0, 0.3)
-                asyncio.get_running_loop().call_later(delay, self._tell, listener, hint)
-
-    def _tell(self, listener: Listener, hint: Hint) -> None:
-        if listener in self._listeners:
-            listener(hint)
-
-    @asynccontextmanager
-    async def listen(self, listener: Listener) -> AsyncIterator[None]:
-        self._listeners.append(listener)
-        try:
-            yield
-        finally:
-            self._listeners.remove(listener)
-
-
-class WatchedChat(MemoryChat):
-    """A chat service that looks behind the connector's word."""
-
-    disk: Disk
-
-    def receive(self, inbound: Inbound) -> None:
-        assert self.disk.holds(inbound), f"{inbound.event_id} was acknowledged but is not on disk"
-        super().receive(inbound)
-
-
-@dataclass
-class Process:
-    """A connector process."""
-
-    name: str
-    store: SimulatedStore
-    delivery: Delivery
-    task: "asyncio.Task[None]"
-    sockets: list[MemorySocket] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """An event as a gateway received it."""
-
-    instance: str
-    connection: int
-    dialled_at_commit: int
-    row: int
-    number: int
-    chat: str
-    user: str
-
-
-@dataclass
-class Spoken:
-    """What a gateway knows of one of its sockets, which it keeps from being reused."""
-
-    socket: MemorySocket
-    dial: int
-    commits: int
-    epoch: int = 0
-    text: str = ""
-
-
 class Simulation:
+    """Two tenants, their gateways and their people, on processes that come and go."""
+
     def __init__(self, seed: int, clock: VirtualClock) -> None:
         self.chance = random.Random(seed)
         self.clock = clock
@@ -211,6 +59,9 @@ class Simulation:
         self.interrupts: list[tuple[str, str, str]] = []
         self.acks: dict[tuple[str, int], set[int]] = defaultdict(set)
         self.owed: dict[int, set[str]] = {}
+        self.refused: list[tuple[str, str]] = []
+        self.revoked_after: int | None = None
+        self.revoked_at_commit = 0
         self.asked_to_stop: set[tuple[str, str]] = set()
         self.troubled = True
         self.dials = 0
@@ -218,31 +69,7 @@ class Simulation:
         self.ghosts: list[asyncio.Task[bool]] = []
         self.ownerless_since: float | None = None
         self.longest_takeover = 0.0
-        self._populate()
-
-    def _populate(self) -> None:
-        """Two tenants; owners with an instance each; a held channel; one that wants a mention."""
-        for name, scope in (("c1", "g1"), ("c2", "g1"), ("c3", "g2")):
-            self.chat.channel(name, scope_id=scope)
-        owners = {"ann": ("t1", "alpha"), "bob": ("t1", "beta"), "cec": ("t2", "gamma")}
-        self.owners = owners
-        for tenant, instance in (*owners.values(), ("t1", "sleeper")):
-            self.directory.admit(instance, tenant)
-        users = {User(tenant, "memory", user): (inst,) for user, (tenant, inst) in owners.items()}
-        self.directory.known = Facts(
-            routes={Route("memory", "g1"): "t1", Route("memory", "g2"): "t2"},
-            bindings={**users, User("t1", "memory", "sam"): ("sleeper",)},
-            grants={Channel("t1", "memory", "g1", "c2"): Grant("sleeper", "sam")},
-            principals={
-                Seat("t1", "sleeper", "memory"): Principal(PrincipalPolicy.ANY, frozenset())
-            },
-            relevance={Seat("t1", "sleeper", "memory"): RelevancePolicy(require_address=True)},
-            visibility={
-                View("memory", each.scope_id, each.id, user): Sight.VISIBLE
-                for each in self.chat.channels.values()
-                for user in (*owners, "sam")
-            },
-        )
+        populate(self.chat, self.directory)
 
     # The processes.
 
@@ -288,6 +115,18 @@ class Simulation:
             elif len(self.processes) < 4:
                 self.start()
 
+    async def revoke(self) -> None:
+        """Take delta away in the middle of it all, with everything that it owned."""
+        await asyncio.sleep(self.chance.uniform(5, 30))
+        known = self.directory.known
+        dan = User("t1", "memory", "dan")
+        bound = {user: held for user, held in known.bindings.items() if user != dan}
+        self.directory.known = replace(known, bindings=bound)
+        self.revoked_after, self.revoked_at_commit = self.dials, self.disk.commits
+        self.directory.revoked.add("delta")
+        telling = (each.delivery._revoked("delta") for each in self.processes)
+        await asyncio.gather(*telling, return_exceptions=True)  # some of them crash meanwhile
+
     async def watch_owner(self) -> None:
         while True:
             now = self.clock.monotonic()
@@ -307,13 +146,13 @@ class Simulation:
         for number in range(120):
             if self.chance.random() < 0.4:
                 await asyncio.sleep(self.chance.expovariate(1.2))
-            user = self.chance.choice([*self.owners, "eve"])
-            chat = self.chance.choice(["c1", "c2", "c3"])
+            user = self.chance.choice([*OWNERS, "eve", "mal", "dan"])
+            chat = self.chance.choice(["c1", "c2", "c3"]) if user not in ("mal", "dan") else "c1"
             addressed = self.chance.random() < 0.3
             tenant = "t2" if chat == "c3" else "t1"
             owed = set()
-            if user in self.owners and self.owners[user][0] == tenant:
-                owed.add(self.owners[user][1])
+            if user in OWNERS and OWNERS[user][0] == tenant:
+                owed.add(OWNERS[user][1])
             if chat == "c2" and addressed and owed:
                 owed.add("sleeper")
             found = [Found("memory.reply", SecretStr(SECRET), 2**53)] if number % 5 == 0 else []
@@ -334,7 +173,8 @@ class Simulation:
     # The gateways.
 
     async def gateway(self, instance: str) -> None:
-        while True:
+        refusals = 0
+        while refusals < 2:  # once, and again with a fresh token
             if not self.processes:
                 await asyncio.sleep(0.5)
                 continue
@@ -352,7 +192,10 @@ class Simulation:
                 else:
                     socket.cut()
                     await asyncio.gather(serving, return_exceptions=True)
-            if asleep:
+            if socket.closed is not None and socket.closed[0] == UNAUTHORIZED:
+                self.refused.append((instance, socket.closed[1]))
+                refusals += 1
+            elif asleep:
                 await self._sleep(instance)
             else:
                 await asyncio.sleep(self.chance.uniform(0.1, 1.0))
@@ -438,9 +281,9 @@ class Simulation:
     async def run(self) -> None:
         self.start()
         self.start()
-        instances = ["alpha", "beta", "gamma", "sleeper"]
+        instances = ["alpha", "beta", "gamma", "sleeper", "delta", "impostor"]
         actors = [asyncio.create_task(self.gateway(each)) for each in instances]
-        actors.append(asyncio.create_task(self.watch_owner()))
+        actors += [asyncio.create_task(each) for each in (self.watch_owner(), self.revoke())]
         trouble = asyncio.create_task(self.trouble())
         await self.talk()
         await asyncio.sleep(TROUBLED_SECONDS - self.clock.monotonic() % TROUBLED_SECONDS)
@@ -449,7 +292,7 @@ class Simulation:
         if not self.processes:
             self.start()
         async with asyncio.timeout(120):
-            while self.chat.unreceived or self.disk.rows:  # noqa: ASYNC110
+            while self.chat.unreceived or self._owed():  # noqa: ASYNC110
                 await asyncio.sleep(0.5)
         stalls = [each.store.stalled_until - self.clock.monotonic() for each in self.processes]
         await asyncio.sleep(5 + max(0.0, *stalls))
@@ -465,6 +308,10 @@ class Simulation:
         await asyncio.gather(*(each.task for each in self.processes), return_exceptions=True)
         self.check()
 
+    def _owed(self) -> set[str]:
+        """To whom something is owed; what was decided before a revocation may come after it."""
+        return {instance for instance, _ in self.disk.rows} - {"delta"}
+
     def check(self) -> None:
         got: dict[int, set[str]] = defaultdict(set)
         firsts: dict[tuple[str, str, str], list[int]] = defaultdict(list)
@@ -475,12 +322,21 @@ class Simulation:
                 firsts[session].append(each.number)
             got[each.number].add(each.instance)
             once[each.connection, *session].append(each.number)
+            if each.instance == "delta":
+                assert self.revoked_after is not None
+                assert each.connection <= self.revoked_after, f"{each} came to a revoked instance"
+                continue
             removed, _ = self.disk.removed[each.instance, each.row]
             assert removed > each.dialled_at_commit, f"{each} came back after it was acknowledged"
         for row, (_, believed) in self.disk.removed.items():
+            if row[0] == "delta" and self.disk.removed[row][0] >= self.revoked_at_commit:
+                continue  # buried
             assert self.acks[row] & believed, f"{row} was removed on the word of a loser, or nobody"
         for number, owed in self.owed.items():
-            assert got[number] == owed, f"event {number} reached {got[number]}, not {owed}"
+            reached = got[number] - {"delta"}
+            assert reached == owed, f"event {number} reached {reached}, not {owed}"
+        told = Counter(self.refused)
+        assert told == {("delta", "revoked"): 2, ("impostor", "unauthorized"): 2}
         for session, numbers in firsts.items():
             assert numbers == sorted(numbers), f"{session} first saw {numbers}"
         for connection, numbers in once.items():
@@ -489,7 +345,7 @@ class Simulation:
             assert (instance, key) in self.asked_to_stop
             assert chat_id in key.split(":")
         may_wake = {instance for owed in self.owed.values() for instance in owed}
-        assert set(self.directory.woken) <= may_wake
+        assert set(self.directory.woken) - {"delta"} <= may_wake
         assert self.longest_takeover <= 10
 
 

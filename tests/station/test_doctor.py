@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from accord.pipeline.java import Java
 from accord.station import doctor, load
 from accord.station.doctor import Check, Probe, Status
 from accord.station.home import Home, taken
-from accord.pipeline.java import Java
 
 
 def by_name(checks: list[Check]) -> dict[str, Check]:

@@ -113,7 +113,7 @@ async def test_one_bare_get_per_cooldown_while_something_waits(
     nap.set()
     await asyncio.gather(*waker._waking.values())
     assert len(box.requests) == 2
-    assert waker.counts == {"status_2xx": 2}
+    assert waker.counts == {"wake status_2xx": 2}
     await waker.close()
 
 
@@ -156,7 +156,7 @@ async def test_whatever_it_answers_is_counted_and_of_no_consequence(
     waker = await poking(half, box, port)
     waker.wake("a1")
     await box.naps.get()
-    assert waker.counts == {counted: 1}
+    assert waker.counts == {f"wake {counted}": 1}
     assert len(box.requests) == 1
     await waker.close()
 
@@ -169,7 +169,7 @@ async def test_a_machine_that_hangs_is_left_after_the_time_limit(
     waker = await poking(half, box, port)
     waker.wake("a1")
     await box.naps.get()
-    assert waker.counts == {"failed": 1}
+    assert waker.counts == {"wake failed": 1}
     await waker.close()
 
 
@@ -180,7 +180,7 @@ async def test_a_name_that_turns_out_to_be_inside_is_not_poked(
     waker = await poking(half, box, port, inner=False)
     waker.wake("a1")
     await box.naps.get()
-    assert (waker.counts, box.requests) == ({"refused": 1}, [])
+    assert (waker.counts, box.requests) == ({"wake refused": 1}, [])
     await waker.close()
 
 

@@ -93,6 +93,17 @@ async def test_a_request_id_is_an_idempotency_key(talking: Any) -> None:
     assert other == {"success": False, "error": "this requestId was used for another action"}
 
 
+async def test_the_same_request_id_of_two_instances_is_two_requests(open_world: Any) -> None:
+    async with open_world(chat=MemoryChat(idempotent=True)) as world:
+        world.link("ann", "alpha", "beta")
+        gateways = [await world.connect("alpha"), await world.connect("beta")]
+        world.chat.write("ann", "c1", "hello")
+        for gateway in gateways:
+            await gateway.events(1)
+            assert (await gateway.ask(SEND))["success"]
+        assert [said.key for said in world.chat.said] == ["alpha/r1", "beta/r1"]
+
+
 async def test_the_same_request_under_way_is_made_once(talking: Any) -> None:
     world, gateway = talking
     world.chat.hang = asyncio.Event()
@@ -126,7 +137,7 @@ async def test_where_the_platform_knows_the_key_it_is_made_again(open_world: Any
         world.chat.write("ann", "c1", "hello")
         await gateway.events(1)
         await begun(world)
-        said = world.chat.say("c1", "hi", "r1")
+        said = world.chat.say("c1", "hi", "alpha/r1")
         result = await gateway.ask(SEND)
         assert result == {"success": True, "message_id": said.message_id}
         assert len(world.chat.said) == 1
@@ -225,4 +236,6 @@ async def test_a_follow_up_acts_by_what_the_vault_keeps_for_this_session(world: 
     assert "declined" in declined["error"]
     assert "declined" in (await alpha.ask(action | {"session_key": "other"}, "r2"))["error"]
     assert "declined" in (await alpha.ask(action | {"kind": "memory.other"}, "r3"))["error"]
+    other = await alpha.ask(action, "r4", platform="elsewhere")
+    assert other == {"success": False, "error": "there is no such platform here"}
     assert len(world.chat.followed) == 1

@@ -2,18 +2,17 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from accord.relay.wire.closing import UNAUTHORIZED
+from accord.station import listener
 
 
 @pytest.fixture
@@ -24,23 +23,15 @@ def where(sqlite_where: str) -> str:
 
 @asynccontextmanager
 async def serving(world: Any) -> AsyncIterator[str]:
-    listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        Starlette(routes=world.delivery.routes),
-        http="h11",
-        ws="websockets-sansio",
-        ws_per_message_deflate=False,
-        lifespan="off",
-        log_config=None,
-        timeout_graceful_shutdown=1,
-    )
-    server = uvicorn.Server(config)
-    task = asyncio.create_task(server._serve([listening]))
-    try:
-        yield f"ws://127.0.0.1:{listening.getsockname()[1]}/relay"
-    finally:
-        server.should_exit = True
-        await task
+    server = listener.Listener(Starlette(routes=world.delivery.routes))
+    with listener.bind("127.0.0.1", 0) as listening:
+        task = asyncio.create_task(server.serve([listening]))
+        await server.serving.wait()
+        try:
+            yield f"ws://127.0.0.1:{listening.getsockname()[1]}/relay"
+        finally:
+            server.should_exit = True
+            await task
 
 
 def dial(url: str, token: str | None) -> Any:
@@ -94,3 +85,28 @@ async def test_a_socket_that_vanishes_is_forgotten(world: Any) -> None:
             await next_frames(client, 1)
             client.transport.abort()
         await world.until(lambda: world.delivery.hub.find("alpha") is None)
+
+
+async def test_a_message_longer_than_a_mebibyte_ends_its_socket_and_no_other(world: Any) -> None:
+    async with serving(world) as url, dial(url, "token-alpha") as client:
+        await client.send('{"type":"hello","platform":"memory","botId":"bot"}\n')
+        await next_frames(client, 1)
+        world.link("bob", "beta")
+        async with dial(url, "token-beta") as huge:
+            await huge.send("x" * (2**20 + 1))
+            with pytest.raises(ConnectionClosed):
+                await huge.recv()
+            assert huge.close_code == 1009
+        world.chat.write("ann", "c1", "still here")
+        (frame,) = await next_frames(client, 1)
+        assert frame["event"]["text"] == "still here"
+
+
+async def test_an_endless_line_is_dropped_counted_and_its_socket_serves_on(world: Any) -> None:
+    async with serving(world) as url, dial(url, "token-alpha") as client:
+        for _ in range(5):
+            await client.send("x" * 500_000)
+        await client.send('\n{"type":"hello","platform":"memory","botId":"bot"}\n')
+        (described,) = await next_frames(client, 1)
+        assert described["type"] == "descriptor"
+        assert world.delivery.counts["lines too long"] == 1

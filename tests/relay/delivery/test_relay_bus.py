@@ -1,12 +1,15 @@
 """Hints between connector processes: in one process, and over a real Redis."""
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
 import redis.asyncio as redis_client
+from redis.exceptions import RedisError
 
 from accord.relay.connector.delivery import Limits, LocalBus, RedisBus
+from accord.relay.connector.delivery import bus as bus_module
 from accord.relay.connector.delivery.bus import Hint, Topic, read_hint, write_hint
 from accord.relay.connector.platform import InboundKind
 from accord.relay.wire.closing import REPLACED
@@ -71,6 +74,32 @@ async def test_more_hints_than_fit_are_dropped_and_nobody_waits() -> None:
     for _ in range(5):
         bus.publish(HINT)
     assert bus.counts["dropped"] == 3
+
+
+async def test_a_bus_that_is_away_leaves_nothing_running(open_world: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    before = asyncio.all_tasks()
+    with pytest.raises(RedisError):
+        async with open_world(bus=RedisBus(f"redis://127.0.0.1:{port}")):
+            pass
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_bus_that_confirms_nothing_counts_as_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bus_module, "_ANSWER_SECONDS", 0.05)
+
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1024):
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(swallow, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(RedisError):
+            async with RedisBus(f"redis://127.0.0.1:{port}?protocol=2").listen(lambda _: None):
+                pass
 
 
 @pytest.fixture

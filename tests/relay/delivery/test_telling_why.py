@@ -108,6 +108,7 @@ async def test_a_link_message_is_consumed_answered_and_never_routed(world: Any) 
         {"event_id": "\0"},
         {"event_id": "\ud800"},
         {"kind": InboundKind.PASSTHROUGH},
+        {"found": (Found("other.reply", SecretStr("x"), 2**53),)},
     ],
 )
 async def test_what_cannot_be_kept_is_refused(world: Any, changes: dict[str, Any]) -> None:

@@ -173,20 +173,28 @@ def test_in_some_channels_the_bot_need_not_be_addressed() -> None:
 
 
 def test_other_bots_are_heard_only_where_they_are_admitted() -> None:
-    event = message(author="crow", author_is_bot=True)
+    event = message(author_is_bot=True)
     assert told(event, KNOWN)[2] == "relevance.bot"
     facts = knowing(relevance={ANNS: RelevancePolicy(allow_other_bots=True)})
-    assert decide(event, facts).deliveries == ("i-ann",)
+    assert decide(event, facts).deliveries == ("i-bob", "i-ann")
     owner_only = dataclasses.replace(facts, principals={})
-    assert decide(event, owner_only).deliveries == ()
+    assert decide(event, owner_only).deliveries == ("i-bob",)
+
+
+def test_a_bot_that_nobody_linked_reaches_nobody_however_welcome_bots_are() -> None:
+    facts = knowing(relevance={ANNS: RelevancePolicy(allow_other_bots=True)})
+    for voices in ({}, {Account("discord", "crow"): frozenset({"i-else"})}):
+        known = dataclasses.replace(facts, voices=voices)
+        event = message(author="crow", author_is_bot=True)
+        assert told(event, known)[-1] == "candidates.unlinked"
 
 
 def test_a_bot_never_triggers_itself() -> None:
     facts = knowing(relevance={ANNS: RelevancePolicy(allow_other_bots=True)})
     assert told(message(author="bot"), facts)[1] == "origin.self"
     # Nor does an instance that speaks through one bot and is seen by another.
-    facts = dataclasses.replace(facts, voices={Account("discord", "crow"): frozenset({"i-ann"})})
-    assert told(message(author="crow"), facts)[0] == "authority.own-voice"
+    facts = dataclasses.replace(facts, voices={Account("discord", "bob"): frozenset({"i-ann"})})
+    assert told(message(), facts)[0] == "authority.own-voice"
 
 
 @pytest.mark.parametrize("command", LinkCommand)

@@ -114,7 +114,7 @@ def delivered(event: Event, known: Facts) -> set[tuple[str, str]]:
             admits = principal.policy is PrincipalPolicy.ANY or (
                 principal.policy is PrincipalPolicy.ALLOW_LIST and event.author in principal.allow
             )
-            authorized = is_owner or (holds and admits and (bool(bound) or is_bot))
+            authorized = is_owner or (holds and admits and bool(bound))
         authorized = authorized and instance not in known.voices.get(account, ())
         viewer = event.author if is_owner else grant.owner if grant else None
         if viewer and not is_owner:

@@ -15,7 +15,7 @@ from accord.relay.connector.control import Control, ControlSettings, Keyring, St
 from accord.relay.connector.control.http import ControlRoutes
 from accord.relay.connector.delivery import Delivery, LocalBus
 from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, State, Turn
-from accord.relay.platforms.webchat import Channel, Space, WebChat, open_webchat
+from accord.relay.platforms.webchat import Channel, Space, WebChat, open_admin, open_webchat
 from accord.storage import open_store
 
 CLOCK = SystemClock()
@@ -142,3 +142,31 @@ async def test_a_browser_user_links_an_account_and_gets_a_streamed_answer(
             assert (await answer(live, thread, "below"))[-1] == "you said: below"
             await ann.say(direct, "just us")
             assert (await answer(live, direct, "us"))[-1] == "you said: just us"
+
+
+async def test_a_bot_that_another_process_makes_is_fronted_without_a_restart(
+    tmp_path: Path,
+) -> None:
+    async with asyncio.timeout(40), connector(str(tmp_path), tmp_path / "relay.key") as whole:
+        await whole.chat.follow(whole.delivery.add)
+        ann = await whole.browser("ann")
+        await whole.control.bind("echo", "webchat", ann.id)
+        async with aclosing(ann.http), ann.live() as live:
+            async with open_admin(tmp_path, CLOCK) as elsewhere:
+                beta = await elsewhere.make_bot("beta")
+                assert await elsewhere.make_bot("Beta") == beta
+            await live.next("access")
+            assert [each["name"] for each in (await ann.ask("GET", "me"))["bots"]] == [
+                "accord",
+                "beta",
+            ]
+            direct = (await ann.ask("POST", f"bots/{beta.id}/chat"))["chat"]
+            for chat_id in (direct, whole.general.id):
+                said = await ann.say(chat_id, "@beta are you there?")
+                explained = await whole.delivery.why(f"{chat_id}/{said['id']}")
+                assert explained is not None
+                assert explained.recorded.event.bot_id == beta.id
+                assert explained.recorded.decision.deliveries == ("echo",)
+            while not any(each.fence for each in whole.delivery.owned[1:]):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert len(whole.delivery.owned) == 2

@@ -27,6 +27,7 @@ from accord.relay.connector.control import (
 )
 from accord.relay.connector.delivery import Delivery, Limits, LocalBus, RelayBus
 from accord.relay.connector.platform import Platform
+from accord.relay.connector.storing import InTurn, Storage
 from accord.relay.errors import Code, RelayError
 from accord.storage import Store
 
@@ -44,7 +45,7 @@ class Connector:
 
     control: Control
     delivery: Delivery
-    store: Store
+    store: Storage
     routes: Sequence[BaseRoute]
     _counted: tuple[Counter[str], ...]
 
@@ -82,8 +83,9 @@ async def assembled(
         RelayError: The keys for managed tokens cannot be read.
     """
     settings = settings or ControlSettings()
+    shared = InTurn(store)
     directory = StoreDirectory(
-        store,
+        shared,
         keyring,
         clock,
         settings,
@@ -93,16 +95,16 @@ async def assembled(
     control = Control(directory, clock)
     control_routes = ControlRoutes(control, clock)
     delivery = Delivery(
-        store, directory, platforms, bus or LocalBus(), clock, name=name, limits=limits
+        shared, directory, platforms, bus or LocalBus(), clock, name=name, limits=limits
     )
     directory.attach(delivery)
     try:
         yield Connector(
             control,
             delivery,
-            store,
+            shared,
             (*control_routes.routes, *delivery.routes),
-            (directory.counts, control_routes.counts, delivery.counts),
+            (directory.counts, directory.waker.counts, control_routes.counts, delivery.counts),
         )
     finally:
         await directory.close()

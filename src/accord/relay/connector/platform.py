@@ -34,7 +34,8 @@ class Found:
     """A capability that a payload carried: it goes to the vault and nowhere else.
 
     Attributes:
-        kind: What it is, such as `discord.interaction_token`.
+        kind: What it is, such as `discord.interaction_token`: the platform's name, a dot, and what
+            the platform calls it. A follow-up names the kind, and by it the platform.
         value: The credential. It is shown by nothing.
         expires_at: The provider's own expiry, in milliseconds since the epoch.
     """
@@ -160,7 +161,8 @@ class Platform(Protocol):
 
         Args:
             action: What to do; texts fit into one message.
-            idempotency_key: Passed on where the platform has such a thing.
+            idempotency_key: Unlike that of any other action of any instance; passed on where the
+                platform has such a thing.
             capability: What a follow-up acts by.
         """
         ...

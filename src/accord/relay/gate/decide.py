@@ -55,6 +55,17 @@ class Decision:
         return tuple([each.instance for each in self.candidates if each.delivers])
 
     @property
+    def refusal(self) -> Verdict | None:
+        """What kept it from everybody; of several candidates, what kept it from the first.
+
+        None where somebody receives it.
+        """
+        if any(each.delivers for each in self.candidates):
+            return None
+        said = [*self.verdicts, *(v for each in self.candidates for v in each.verdicts)]
+        return next(verdict for verdict in said if not verdict.passed)
+
+    @property
     def wakes(self) -> tuple[str, ...]:
         """The instances that are woken if they sleep: exactly those that receive the event."""
         return self.deliveries

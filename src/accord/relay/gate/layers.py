@@ -71,11 +71,11 @@ def find_candidates(event: Event, facts: Facts, tenant: str) -> tuple[tuple[Clai
     if event.is_dm:
         home = facts.dm_defaults[account].instance
         bound = (home,) if home in bound else ()
+    # A bot is no exception: what admits it later only narrows, and an operator can link it.
+    if not bound:
+        return (), verdicts.UNLINKED
     voices = facts.voices.get(account)
     is_bot = event.author_is_bot or voices is not None
-    # A bot cannot link an account; for it the holder's policies stand in for the link.
-    if not bound and (event.is_dm or not is_bot):
-        return (), verdicts.UNLINKED
     own = voices or ()
     claims = [
         Claim(Seat(tenant, instance, platform), True, author, instance in own, is_bot)
@@ -90,7 +90,7 @@ def find_candidates(event: Event, facts: Facts, tenant: str) -> tuple[tuple[Clai
             owner = None
         seat = Seat(tenant, holder, platform)
         claims.append(Claim(seat, False, owner, holder in own, is_bot))
-    return tuple(claims), verdicts.FOUND if claims else verdicts.NOBODY
+    return tuple(claims), verdicts.FOUND
 
 
 def find_grant(event: Event, facts: Facts, tenant: str) -> Grant | None:

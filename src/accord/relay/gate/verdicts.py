@@ -97,9 +97,6 @@ NO_AUTHOR: Final = _rule(Layer.CANDIDATES, "no-author", False, "It has no author
 UNLINKED: Final = _rule(
     Layer.CANDIDATES, "unlinked", False, "Its author has linked no account in this tenant."
 )
-NOBODY: Final = _rule(
-    Layer.CANDIDATES, "nobody", False, "No instance is bound to its author or holds the channel."
-)
 
 OWNER: Final = _rule(Layer.AUTHORITY, "owner", True, "Its author owns the instance.")
 OWN_VOICE: Final = _rule(

@@ -4,8 +4,9 @@ Owns the rule that nothing stale is kept: a value that was being read while some
 answered but not remembered. It knows nothing about what the values mean.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
@@ -16,6 +17,10 @@ T = TypeVar("T")
 
 _MOST: Final = 200_000
 _NEVER: Final = float("-inf")
+# How many values one read fetches, so that several readers share the work.
+_TOGETHER: Final = 100
+
+Wanted: TypeAlias = tuple[Callable[[Connection], Any], "asyncio.Future[Any]"]
 
 
 class Cache:
@@ -47,6 +52,9 @@ class Cache:
         self._seen = -1
         self._looked = _NEVER
         self._hints = 0
+        self._wanted: list[Wanted] = []
+        self._reading: set[asyncio.Task[None]] = set()
+        self._under_way: tuple[int, asyncio.Task[None]] | None = None
         self.generation = 0
         ledger.listen(self._changed_here)
 
@@ -67,12 +75,42 @@ class Cache:
         else:
             return known
         generation = self.generation
-        value = await self._ledger.read(load)
+        value = await self._read(load)
         if generation == self.generation and (keep_missing or value is not None):
             if len(self._known) >= _MOST:
                 del self._known[next(iter(self._known))]
             self._known[entity] = value
         return value
+
+    def _read(self, load: Callable[[Connection], T]) -> "asyncio.Future[T]":
+        """Read a value together with all others that are wanted in this turn of the loop."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._wanted.append((load, answer))
+        if len(self._wanted) == 1:
+            loop.call_soon(self._begin_reading)
+        return answer
+
+    def _begin_reading(self) -> None:
+        wanted, self._wanted = self._wanted, []
+        for start in range(0, len(wanted), _TOGETHER):
+            task = asyncio.create_task(self._read_all(wanted[start : start + _TOGETHER]))
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
+
+    async def _read_all(self, wanted: list[Wanted]) -> None:
+        try:
+            values = await self._ledger.read(lambda c: [load(c) for load, _ in wanted])
+        except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked must hear of it
+            if len(wanted) > 1:
+                for each in wanted:
+                    await self._read_all([each])
+            elif not wanted[0][1].done():
+                wanted[0][1].set_exception(error)
+            return
+        for (_, answer), value in zip(wanted, values, strict=True):
+            if not answer.done():
+                answer.set_result(value)
 
     @property
     def is_fresh(self) -> bool:
@@ -86,6 +124,26 @@ class Cache:
 
     async def refresh(self) -> None:
         """Look for changes of other processes, and forget what they touched.
+
+        Whoever asks while somebody looks waits for the same look, unless there was a hint since it
+        began: a thousand gateways that dial at once must not look a thousand times.
+
+        Raises:
+            StoreError: The store failed.
+        """
+        if self._under_way is None or self._under_way[0] != self._hints:
+            task = asyncio.create_task(self._look())
+            self._under_way = (self._hints, task)
+            task.add_done_callback(self._looked_around)
+        await asyncio.shield(self._under_way[1])
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        looking = [] if self._under_way is None else [self._under_way[1]]
+        await asyncio.gather(*looking, *self._reading, return_exceptions=True)
+
+    async def _look(self) -> None:
+        """Forget what others touched.
 
         Where it is not known what was touched, as at the first look, everything is forgotten and
         each stopped instance is told of again: a process that died while it told is made up for.
@@ -107,6 +165,12 @@ class Cache:
         if not is_all_known:
             self._known.clear()
         self._forget(touched)
+
+    def _looked_around(self, task: "asyncio.Task[None]") -> None:
+        if self._under_way is not None and self._under_way[1] is task:
+            self._under_way = None
+        if not task.cancelled():
+            task.exception()  # whoever waits is told; nobody may be waiting any more
 
     def disturb(self) -> None:
         """Let nothing that is being read or put together right now be kept."""

@@ -10,21 +10,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
 from accord.relay.connector.control.tables import change_head, changes
+from accord.relay.connector.storing import Storage
 from accord.relay.errors import Code, RelayError
-from accord.storage import Record, Store, journal
+from accord.storage import Record, journal
 
 T = TypeVar("T")
 
 STREAM: Final = "relay.control"
 KEPT: Final = 100_000
 """How many names of touched things are kept for processes that have not looked yet."""
+
+_VERSION = select(change_head.c.version)
+_HOLD = _VERSION.with_for_update()
+_SINCE = select(changes.c.entity).where(changes.c.version > bindparam("seen"))
+_TOUCH = insert(changes)
+_ADVANCE = update(change_head).values(version=bindparam("to"))
+_FORGET = delete(changes).where(changes.c.version <= bindparam("end"))
 
 # A kind and its key: ("user", platform, user id), ("channel", platform, scope, channel),
 # ("route", platform, key), ("instance", id), ("gateway", id), ("revoked", instance).
@@ -61,7 +69,7 @@ class Changed:
 class Ledger:
     """Makes changes and tells the listeners of this process about them."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Storage, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._ids = UlidSource(clock)
@@ -111,16 +119,16 @@ class Ledger:
 
 def read_since(connection: Connection, seen: int) -> tuple[int, Sequence[Entity] | None]:
     """The version now, and what was touched after `seen`; None when that is no longer known."""
-    version: int = connection.execute(select(change_head.c.version)).scalar_one()
-    if version - seen > KEPT:
+    version: int = connection.execute(_VERSION).scalar_one()
+    if seen < 0 or version - seen > KEPT:
         return version, None
-    rows = connection.execute(select(changes.c.entity).where(changes.c.version > seen)).scalars()
+    rows = connection.execute(_SINCE, {"seen": seen}).scalars()
     found = [tuple(canonical.decode(entity)) for entity in rows]
     return version, found if len(found) == version - seen else None
 
 
 def _hold(connection: Connection) -> int:
-    version: int = connection.execute(select(change_head.c.version).with_for_update()).scalar_one()
+    version: int = connection.execute(_HOLD).scalar_one()
     return version
 
 
@@ -137,7 +145,8 @@ def _record(change: Change, version: int, note_id: str) -> Changed | None:
         {"version": version + place, "entity": canonical.encode(list(entity)).decode()}
         for place, entity in enumerate(entities, 1)
     ]
-    change.connection.execute(insert(changes), rows)
-    change.connection.execute(update(change_head).values(version=last))
-    change.connection.execute(delete(changes).where(changes.c.version <= last - KEPT))
+    change.connection.execute(_TOUCH, rows)
+    change.connection.execute(_ADVANCE, {"to": last})
+    if last > KEPT:
+        change.connection.execute(_FORGET, {"end": last - KEPT})
     return Changed(entities, version + 1, last)

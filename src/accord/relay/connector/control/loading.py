@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import BindParameter, Connection, bindparam, select
 
 from accord.kernel import canonical
 from accord.relay.connector.control import records
@@ -67,12 +67,17 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is known of an instance; policies by platform, held scopes by platform and channel."""
+    """What is known of an instance; policies by platform, held scopes by platform and channel.
+
+    Attributes:
+        fronted: The platforms and bots through which it speaks.
+    """
 
     record: records.Instance
     principals: Mapping[str, Principal]
     relevance: Mapping[str, RelevancePolicy]
     held: Mapping[tuple[str, str], tuple[str, ...]]
+    fronted: frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,35 +88,66 @@ class Gateway:
     secrets: tuple[tuple[str, int | None], ...] = field(repr=False)
 
 
+# Built once: after a restart everything is read within seconds, and building a statement costs more
+# than running it.
+_MINE: BindParameter[str] = bindparam("instance")
+_BOUND = (
+    select(bindings.c.tenant, bindings.c.instance)
+    .where(bindings.c.platform == bindparam("platform"), bindings.c.user_id == bindparam("user"))
+    .order_by(bindings.c.tenant, bindings.c.instance)
+)
+_HOME = select(dm_defaults.c.tenant, dm_defaults.c.instance).where(
+    dm_defaults.c.platform == bindparam("platform"), dm_defaults.c.user_id == bindparam("user")
+)
+_VOICES = select(identities.c.instance).where(
+    identities.c.platform == bindparam("platform"), identities.c.bot_id == bindparam("user")
+)
+_PENDING = select(link_pending.c.instance, link_pending.c.expires_at).where(
+    link_pending.c.platform == bindparam("platform"), link_pending.c.user_id == bindparam("user")
+)
+_TALKED = select(link_talks.c.event, link_talks.c.text, link_talks.c.rule).where(
+    link_talks.c.platform == bindparam("platform"), link_talks.c.user_id == bindparam("user")
+)
+_ROUTE = select(routes.c.tenant).where(
+    routes.c.platform == bindparam("platform"), routes.c.route_key == bindparam("key")
+)
+_HOLDER = select(grants.c.tenant, grants.c.instance, grants.c.owner).where(
+    grants.c.platform == bindparam("platform"),
+    grants.c.scope_id == bindparam("scope"),
+    grants.c.channel_id == bindparam("channel"),
+)
+_HELD = (
+    select(grants.c.platform, grants.c.scope_id, grants.c.channel_id)
+    .where(grants.c.instance == _MINE)
+    .order_by(grants.c.scope_id)
+)
+_PRINCIPALS = select(principals.c.platform, principals.c.policy, principals.c.allow).where(
+    principals.c.instance == _MINE
+)
+_RELEVANCE = select(
+    relevance.c.platform,
+    relevance.c.require_address,
+    relevance.c.free_response_scopes,
+    relevance.c.allow_other_bots,
+).where(relevance.c.instance == _MINE)
+_FRONTED = select(identities.c.platform, identities.c.bot_id).where(identities.c.instance == _MINE)
+_SECRETS = (
+    select(gateway_secrets.c.key_id, gateway_secrets.c.box, gateway_secrets.c.expires_at)
+    .where(gateway_secrets.c.instance == _MINE)
+    .order_by(gateway_secrets.c.id.desc())
+)
+
+
 def person(connection: Connection, platform: str, user_id: str) -> Person:
     """Read an account."""
+    this = {"platform": platform, "user": user_id}
     bound: dict[str, tuple[str, ...]] = {}
-    for tenant, instance in connection.execute(
-        select(bindings.c.tenant, bindings.c.instance)
-        .where(bindings.c.platform == platform, bindings.c.user_id == user_id)
-        .order_by(bindings.c.tenant, bindings.c.instance)
-    ):
+    for tenant, instance in connection.execute(_BOUND, this):
         bound[tenant] = (*bound.get(tenant, ()), instance)
-    home = connection.execute(
-        select(dm_defaults.c.tenant, dm_defaults.c.instance).where(
-            dm_defaults.c.platform == platform, dm_defaults.c.user_id == user_id
-        )
-    ).first()
-    voices = frozenset(
-        connection.execute(
-            select(identities.c.instance).where(
-                identities.c.platform == platform, identities.c.bot_id == user_id
-            )
-        ).scalars()
-    )
-    pending = connection.execute(
-        select(link_pending.c.instance, link_pending.c.expires_at).where(
-            link_pending.c.platform == platform, link_pending.c.user_id == user_id
-        )
-    ).first()
-    talked = connection.execute(
-        select(link_talks).where(link_talks.c.platform == platform, link_talks.c.user_id == user_id)
-    ).first()
+    home = connection.execute(_HOME, this).first()
+    voices = frozenset(connection.execute(_VOICES, this).scalars())
+    pending = connection.execute(_PENDING, this).first()
+    talked = connection.execute(_TALKED, this).first()
     return Person(
         bound,
         Home(*home) if home else None,
@@ -123,21 +159,14 @@ def person(connection: Connection, platform: str, user_id: str) -> Person:
 
 def route(connection: Connection, platform: str, key: str) -> str | None:
     """Read whose a route key is."""
-    found: str | None = connection.execute(
-        select(routes.c.tenant).where(routes.c.platform == platform, routes.c.route_key == key)
-    ).scalar()
+    found: str | None = connection.execute(_ROUTE, {"platform": platform, "key": key}).scalar()
     return found
 
 
 def holder(connection: Connection, platform: str, scope_id: str, channel_id: str) -> Held | None:
     """Read who holds a channel."""
-    row = connection.execute(
-        select(grants.c.tenant, grants.c.instance, grants.c.owner).where(
-            grants.c.platform == platform,
-            grants.c.scope_id == scope_id,
-            grants.c.channel_id == channel_id,
-        )
-    ).first()
+    this = {"platform": platform, "scope": scope_id, "channel": channel_id}
+    row = connection.execute(_HOLDER, this).first()
     return Held(*row) if row else None
 
 
@@ -146,34 +175,26 @@ def profile(connection: Connection, instance: str) -> Profile | None:
     record = records.find(connection, instance)
     if record is None:
         return None
+    this = {"instance": instance}
     held: dict[tuple[str, str], tuple[str, ...]] = {}
-    for platform, scope_id, channel_id in connection.execute(
-        select(grants.c.platform, grants.c.scope_id, grants.c.channel_id)
-        .where(grants.c.instance == instance)
-        .order_by(grants.c.scope_id)
-    ):
+    for platform, scope_id, channel_id in connection.execute(_HELD, this):
         held[platform, channel_id] = (*held.get((platform, channel_id), ()), scope_id)
     return Profile(
         record,
         {
-            row["platform"]: Principal(
-                PrincipalPolicy(row["policy"]), frozenset(canonical.decode(row["allow"]))
-            )
-            for row in connection.execute(
-                select(principals).where(principals.c.instance == instance)
-            ).mappings()
+            platform: Principal(PrincipalPolicy(policy), frozenset(canonical.decode(allow)))
+            for platform, policy, allow in connection.execute(_PRINCIPALS, this)
         },
         {
-            row["platform"]: RelevancePolicy(
-                bool(row["require_address"]),
-                frozenset(canonical.decode(row["free_response_scopes"])),
-                bool(row["allow_other_bots"]),
+            platform: RelevancePolicy(
+                bool(require_address), frozenset(canonical.decode(free)), bool(allow_other_bots)
             )
-            for row in connection.execute(
-                select(relevance).where(relevance.c.instance == instance)
-            ).mappings()
+            for platform, require_address, free, allow_other_bots in connection.execute(
+                _RELEVANCE, this
+            )
         },
         held,
+        frozenset((platform, bot_id) for platform, bot_id in connection.execute(_FRONTED, this)),
     )
 
 
@@ -182,19 +203,12 @@ def gateway(connection: Connection, keyring: Keyring, gateway_id: str) -> Gatewa
     record = records.find_by_gateway(connection, gateway_id)
     if record is None:
         return None
-    rows = connection.execute(
-        select(gateway_secrets)
-        .where(gateway_secrets.c.instance == record.instance)
-        .order_by(gateway_secrets.c.id.desc())
-    ).mappings()
+    rows = connection.execute(_SECRETS, {"instance": record.instance})
     return Gateway(
         record,
         tuple(
-            (
-                keyring.open(Box(row["key_id"], row["box"]), "secret", record.instance),
-                row["expires_at"],
-            )
-            for row in rows
+            (keyring.open(Box(key_id, box), "secret", record.instance), expires_at)
+            for key_id, box, expires_at in rows
         ),
     )
 

@@ -6,9 +6,9 @@ clear only by `secrets_of` and `issue`, to whoever verifies or answers with them
 
 import secrets
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, bindparam, delete, insert, select, update
 
 from accord.relay.connector.control.changes import Change
 from accord.relay.connector.control.keyring import Box, Keyring
@@ -50,12 +50,12 @@ class Instance:
 
 def find(connection: Connection, instance: str) -> Instance | None:
     """The record of an instance."""
-    return _first(connection, instances.c.instance == instance)
+    return _first(connection, _BY_NAME, instance)
 
 
 def find_by_gateway(connection: Connection, gateway_id: str) -> Instance | None:
     """The record of the instance that a gateway speaks for."""
-    return _first(connection, instances.c.gateway_id == gateway_id)
+    return _first(connection, _BY_GATEWAY, gateway_id)
 
 
 def list_instances(connection: Connection, tenant: str | None = None) -> list[Instance]:
@@ -202,6 +202,7 @@ def front(change: Change, instance: str, platform: str, bot_id: str) -> None:
         insert(identities).values(instance=instance, platform=platform, bot_id=bot_id)
     )
     change.touch("user", platform, bot_id)
+    change.touch("instance", instance)
 
 
 _SELECT = select(instances, tenants.c.suspended_at).join(
@@ -209,8 +210,12 @@ _SELECT = select(instances, tenants.c.suspended_at).join(
 )
 
 
-def _first(connection: Connection, where: ColumnElement[bool]) -> Instance | None:
-    row = connection.execute(_SELECT.where(where)).mappings().first()
+_BY_NAME = _SELECT.where(instances.c.instance == bindparam("of"))
+_BY_GATEWAY = _SELECT.where(instances.c.gateway_id == bindparam("of"))
+
+
+def _first(connection: Connection, query: Select[Any], of: str) -> Instance | None:
+    row = connection.execute(query, {"of": of}).mappings().first()
     return None if row is None else _instance(row)
 
 

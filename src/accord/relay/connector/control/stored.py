@@ -35,11 +35,12 @@ from accord.relay.connector.control.vault import StoreVault
 from accord.relay.connector.control.visibility import Permissions, Visibility
 from accord.relay.connector.control.wake import Waker
 from accord.relay.connector.platform import Inbound, InboundKind
+from accord.relay.connector.storing import Storage
 from accord.relay.errors import Code, RelayError
 from accord.relay.gate.facts import Facts
 from accord.relay.gate.linking import codes_in, recognise
 from accord.relay.outgoing.guard import Resolver, resolve
-from accord.storage import Store, StoreError
+from accord.storage import StoreError
 
 _log: Final = structlog.stdlib.get_logger(__name__)
 
@@ -59,7 +60,7 @@ class StoreDirectory:
 
     def __init__(
         self,
-        store: Store,
+        store: Storage,
         keyring: Keyring,
         clock: Clock,
         settings: ControlSettings,
@@ -114,6 +115,7 @@ class StoreDirectory:
         """End what is under way."""
         await self.waker.close()
         await self.settle()
+        await self.cache.close()
 
     async def authenticate(self, bearer: str | None) -> Principal:
         """Who dials `/relay`."""
@@ -132,8 +134,8 @@ class StoreDirectory:
         """Remember through which bot an instance speaks, as its hello says."""
         if not (is_name(platform) and is_name(bot_id)):
             raise RelayError(Code.BAD_REQUEST, "a hello names a platform and a bot by their ids")
-        person = await self.lookup.person(platform, bot_id)
-        if person.voices is None or principal.instance not in person.voices:
+        profile = await self._profile(principal.instance)
+        if profile is None or (platform, bot_id) not in profile.fronted:
             await self.ledger.change(
                 lambda change: records.front(change, principal.instance, platform, bot_id)
             )
@@ -198,10 +200,13 @@ class StoreDirectory:
             return None
         self.counts[f"link_{request.command.value}"] += 1
         if not is_name(talk.event) or self._talking.wait(f"{talk.platform} {author}"):
+            self.counts["link.limited"] += 1
             return LinkReply("", "link.limited")
-        return await self.ledger.change(
+        reply = await self.ledger.change(
             lambda change: links.take(change, self.keyring, self.settings, request, talk)
         )
+        self.counts[reply.rule] += 1
+        return reply
 
     def flush_visibility(self, platform: str, scope_id: str | None = None) -> None:
         """Forget who can see what."""

@@ -15,7 +15,7 @@ from accord.kernel.ulid import UlidSource
 from accord.relay.connector.control.directory import Capability, Principal
 from accord.relay.connector.control.keyring import Box, Keyring
 from accord.relay.connector.control.tables import vault
-from accord.storage import Store
+from accord.relay.connector.storing import Storage
 
 _INSERT: Final = insert(vault)
 
@@ -23,7 +23,7 @@ _INSERT: Final = insert(vault)
 class StoreVault:
     """The vault in the relay's store."""
 
-    def __init__(self, store: Store, keyring: Keyring, clock: Clock) -> None:
+    def __init__(self, store: Storage, keyring: Keyring, clock: Clock) -> None:
         self._store = store
         self._keyring = keyring
         self._clock = clock

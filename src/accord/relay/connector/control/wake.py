@@ -16,10 +16,11 @@ from sqlalchemy import Connection, select, update
 from accord.kernel.clock import Clock
 from accord.relay.connector.control.settings import ControlSettings
 from accord.relay.connector.control.tables import instances, tenants
+from accord.relay.connector.storing import Storage
 from accord.relay.errors import RelayError
 from accord.relay.outgoing import guarded_client
 from accord.relay.outgoing.guard import Resolver, resolve
-from accord.storage import Store, StoreError
+from accord.storage import StoreError
 
 _log: Final = structlog.stdlib.get_logger(__name__)
 
@@ -40,7 +41,7 @@ class Waker:
 
     def __init__(
         self,
-        store: Store,
+        store: Storage,
         settings: ControlSettings,
         clock: Clock,
         is_empty: Callable[[str], Awaitable[bool]],
@@ -139,4 +140,4 @@ class Waker:
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError, ValueError) as error:
             outcome = "failed"
             _log.info("a wake poke failed", instance=instance, error=type(error).__name__)
-        self.counts[outcome] += 1
+        self.counts[f"wake {outcome}"] += 1

@@ -17,9 +17,11 @@ import orjson
 import redis.asyncio
 import structlog
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 _PREFIX = "accord:relay:"
 _AGAIN_SECONDS = 1.0
+_ANSWER_SECONDS = 10.0
 _log = structlog.stdlib.get_logger(__name__)
 
 
@@ -133,11 +135,12 @@ class RedisBus:
         Raises:
             RedisError: Redis does not answer at the start; later it is waited for.
         """
-        client = redis.asyncio.Redis.from_url(self._url)
+        client = redis.asyncio.Redis.from_url(self._url, socket_connect_timeout=_ANSWER_SECONDS)
         channel = client.pubsub()
         try:
             await channel.psubscribe(f"{_PREFIX}*")
-            await channel.get_message(timeout=10.0)
+            if await channel.get_message(timeout=_ANSWER_SECONDS) is None:
+                raise RedisTimeoutError("the subscription was not confirmed")
             hearing = asyncio.create_task(self._hear(channel, listener))
             telling = asyncio.create_task(self._tell(client))
             try:

@@ -21,6 +21,7 @@ from accord.relay.connector.delivery.limits import Limits
 from accord.relay.connector.delivery.office import Office
 from accord.relay.connector.delivery.session import Session, SocketState
 from accord.relay.connector.delivery.transport import Transport
+from accord.relay.connector.durations import Durations
 from accord.relay.wire.actions import Result
 from accord.relay.wire.frames import (
     BadLine,
@@ -65,6 +66,7 @@ class Connection:
         "_pump_task",
         "_stuck_since",
         "_tasks",
+        "_took",
         "_transport",
         "principal",
         "session",
@@ -80,6 +82,7 @@ class Connection:
         clock: Clock,
         limits: Limits,
         counts: Counter[str],
+        took: Durations,
     ) -> None:
         self.principal = principal
         self.session = session
@@ -89,6 +92,7 @@ class Connection:
         self._clock = clock
         self._limits = limits
         self._counts = counts
+        self._took = took
         self._outbox: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._pump_task: asyncio.Task[None] | None = None
@@ -150,7 +154,8 @@ class Connection:
 
     async def look(self) -> None:
         """Go on where a hint was lost, and end a socket that has acknowledged nothing for long."""
-        self.pump()
+        if self._outbox or self.session.is_due or self._idle_granted:
+            self.pump()
         now = self._clock.monotonic()
         if not self.session.is_stuck:
             self._stuck_since = None
@@ -164,18 +169,22 @@ class Connection:
             self._counts["lines too long"] += dropped
             await self._spend(dropped)
         acked: list[int] = []
+        now = self._clock.now()
         for line in lines:
             frame = read_frame(line)
             if isinstance(frame, InboundAck):
                 seq = read_buffer_id(frame.buffer_id, self.session.series)
-                if seq is not None and self.session.ack(seq):
+                made = None if seq is None else self.session.ack(seq)
+                if seq is not None and made is not None:
                     acked.append(seq)
+                    self._took.add(now - made / 1000)
                     continue
                 self._counts["acks of nothing"] += 1
             if not await self._spend(1):
                 break
             await self._handle(frame)
         if acked:
+            self._counts["acks"] += len(acked)
             self._stuck_since = None
             self._ledger.acked(self.session.claim, acked)
             self.pump()
@@ -294,6 +303,7 @@ class Connection:
             self._counts["slow sockets"] += 1
             await self.close(TRY_LATER, "too slow")
             return True
+        self._counts["delivered"] += len(rows.sent) + len(rows.done)
         if rows.sent:
             self._ledger.sent(self.session.claim, rows.sent)
         if rows.done:

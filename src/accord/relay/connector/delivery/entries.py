@@ -32,12 +32,13 @@ PASSTHROUGH: Final = "passthrough"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of an instance's buffer, as it is delivered."""
+    """One row of an instance's buffer, as it is delivered; made in milliseconds since the epoch."""
 
     seq: int
     kind: str
     body: str
     deliveries: int = 0
+    created_at: int = 0
 
     def line(self, series: str | None) -> str:
         """The frame as a line; without a series it carries no `bufferId`."""

@@ -17,8 +17,8 @@ from sqlalchemy import bindparam, select
 from accord.relay.connector.delivery.bus import Hint, RelayBus, Topic
 from accord.relay.connector.delivery.connection import Connection
 from accord.relay.connector.delivery.entries import Admitted, Queue, Row
-from accord.relay.connector.delivery.ledger import Storage
 from accord.relay.connector.delivery.tables import buffer, queues
+from accord.relay.connector.storing import Storage
 from accord.relay.wire.closing import REPLACED
 from accord.relay.wire.frames import InterruptInbound
 from accord.storage import StoreError
@@ -27,7 +27,7 @@ _LOOKUP = 500
 _log = structlog.stdlib.get_logger(__name__)
 
 _LOAD = (
-    select(buffer.c.seq, buffer.c.kind, buffer.c.body, buffer.c.deliveries)
+    select(buffer.c.seq, buffer.c.kind, buffer.c.body, buffer.c.deliveries, buffer.c.created_at)
     .where(buffer.c.instance == bindparam("of"), buffer.c.seq > bindparam("after"))
     .order_by(buffer.c.seq)
     .limit(bindparam("most"))
@@ -103,7 +103,7 @@ class Hub:
             else:
                 self._bus.publish(Hint(Topic.ROWS, queue.tenant, instance, queue.head))
             if queue.flipped:
-                self._counts["wakes"] += 1
+                self._counts["wake asked"] += 1
                 self.start(self._wake(instance))
 
     def heard(self, hint: Hint) -> None:

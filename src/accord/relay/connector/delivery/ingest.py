@@ -26,6 +26,7 @@ from accord.relay.connector.delivery.judging import Judge
 from accord.relay.connector.delivery.lanes import Lanes
 from accord.relay.connector.delivery.ledger import Ledger
 from accord.relay.connector.delivery.limits import Limits
+from accord.relay.connector.durations import Durations
 from accord.relay.connector.platform import Fence, Inbound, InboundKind
 from accord.relay.errors import Code, RelayError
 from accord.relay.gate import Decision, Event, LinkCommand, recognise
@@ -56,6 +57,7 @@ class Ingest:
         limits: How long an event may be.
         taken: Told of each new event after its commit.
         counts: What happened how often.
+        took: How long events took.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Ingest:
         limits: Limits,
         taken: Taken,
         counts: Counter[str],
+        took: Durations,
     ) -> None:
         self._directory = directory
         self._ledger = ledger
@@ -76,6 +79,7 @@ class Ingest:
         self._limits = limits
         self._taken = taken
         self._counts = counts
+        self._took = took
         self._lanes = Lanes()
         self._judge = Judge()
         self._chats: OrderedDict[tuple[str, str, str, str], int] = OrderedDict()
@@ -88,6 +92,7 @@ class Ingest:
             StoreError: The store failed; it was not taken.
         """
         _check(inbound)
+        began = self._clock.monotonic()
         lane = (inbound.platform, inbound.bot_id, inbound.event.source.chat_id)
         # Whoever comes next may be decided upon before this is stored: the ledger keeps the order.
         async with self._lanes.turn(lane):
@@ -99,8 +104,11 @@ class Ingest:
             admission = await self._admission(inbound, fence, decision, decided)
             stored = self._ledger.admit(admission)
         admitted = await stored
+        self._took.add(self._clock.monotonic() - began)
         if admitted.is_new:
-            self._counts["taken" if admitted.rows else "taken for nobody"] += 1
+            self._counts["taken" if decision.deliveries else "taken for nobody"] += 1
+            if (refusal := decision.refusal) is not None:
+                self._counts[f"dropped {refusal.rule}"] += 1
             self._remember(admission)
             self._taken(inbound, decision, reply, admitted.event)
         else:
@@ -253,6 +261,8 @@ def _check(inbound: Inbound) -> None:
         raise _refused("an event has an id and a chat")
     if (inbound.kind is InboundKind.PASSTHROUGH) != (inbound.forward is not None):
         raise _refused("a passthrough, and nothing else, has a forward")
+    if not all(found.kind.startswith(f"{inbound.platform}.") for found in inbound.found):
+        raise _refused("a capability's kind begins with the name of its platform")
 
 
 def _is_text(name: str) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import Connection, RowMapping, bindparam, select, tuple_
 
 from accord.relay.connector.delivery.ingest import DECISIONS
 from accord.relay.connector.delivery.tables import buffer, dead_letters, receipts
@@ -13,6 +13,18 @@ from accord.relay.gate import Recorded, from_record
 from accord.storage import verify
 
 _JOURNAL = METADATA.tables["journal"]
+_BOT = (receipts.c.platform, receipts.c.bot_id)
+_NEXT_BOT = (
+    select(*_BOT)
+    .where(tuple_(*_BOT) > tuple_(bindparam("platform"), bindparam("bot_id")))
+    .order_by(*_BOT)
+    .limit(1)
+)
+_RECEIPT = select(receipts.c.event, receipts.c.received_at).where(
+    receipts.c.platform == bindparam("platform"),
+    receipts.c.bot_id == bindparam("bot_id"),
+    receipts.c.event_id == bindparam("event_id"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +60,10 @@ def why(connection: Connection, event: str) -> Explained | None:
     """
     name, row = event, _decision(connection, event)
     if row is None:
-        theirs = select(receipts.c.event).where(receipts.c.event_id == event)
-        latest = connection.execute(theirs.order_by(receipts.c.received_at.desc())).scalar()
-        if latest is None or (row := _decision(connection, latest)) is None:
+        taken = _taken(connection, event)
+        if taken is None or (row := _decision(connection, taken)) is None:
             return None
-        name = latest
+        name = taken
     verify(_JOURNAL, row)
     recorded = from_record(orjson.loads(row["body"]))
     found = _rows(connection, name)
@@ -61,6 +72,21 @@ def why(connection: Connection, event: str) -> Explained | None:
         for instance in recorded.decision.deliveries
     )
     return Explained(name, row["recorded_at"], recorded, standings)
+
+
+def _taken(connection: Connection, event_id: str) -> str | None:
+    """Our id of the event that one of the bots saw last under this id of the platform's.
+
+    Receipts are found by platform, bot and id; of the first two there are few.
+    """
+    found: list[tuple[int, str]] = []
+    bot = {"platform": "", "bot_id": ""}
+    while (place := connection.execute(_NEXT_BOT, bot).first()) is not None:
+        bot = {"platform": place.platform, "bot_id": place.bot_id}
+        row = connection.execute(_RECEIPT, {**bot, "event_id": event_id}).first()
+        if row is not None:
+            found.append((row.received_at, row.event))
+    return max(found)[1] if found else None
 
 
 def _decision(connection: Connection, name: str) -> RowMapping | None:

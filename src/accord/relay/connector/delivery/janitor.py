@@ -7,13 +7,12 @@ either dead, and then kept as a letter, or long done with.
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Connection, delete, exists, select, tuple_
+from sqlalchemy import Column, Connection, delete, exists, func, select, tuple_
 
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
 from accord.relay.connector.delivery import graveyard, leases
 from accord.relay.connector.delivery.graveyard import Burial
-from accord.relay.connector.delivery.ledger import Storage
 from accord.relay.connector.delivery.limits import Limits
 from accord.relay.connector.delivery.tables import (
     buffer,
@@ -24,6 +23,7 @@ from accord.relay.connector.delivery.tables import (
     receipts,
     requests,
 )
+from accord.relay.connector.storing import Storage
 
 LEASE = "janitor"
 # How many rows of each table one visit removes.
@@ -38,11 +38,13 @@ class Tidied:
         buried: How many rows became dead letters.
         forgotten: How many rows of other tables were removed.
         sleepers: Instances that sleep while something waits for them.
+        buffered: How many rows wait in all.
     """
 
     buried: int = 0
     forgotten: int = 0
     sleepers: tuple[str, ...] = ()
+    buffered: int = 0
 
 
 class Janitor:
@@ -87,7 +89,8 @@ class Janitor:
             forgotten += await self._store.write(
                 lambda c, column=column, end=end: _forget(c, column, end)  # type: ignore[misc]
             )
-        return Tidied(buried, forgotten, await self._store.read(_sleepers))
+        sleepers, buffered = await self._store.read(_waiting)
+        return Tidied(buried, forgotten, sleepers, buffered)
 
 
 def _forget(connection: Connection, moment: "Column[Any]", end: int) -> int:
@@ -97,7 +100,8 @@ def _forget(connection: Connection, moment: "Column[Any]", end: int) -> int:
     return connection.execute(delete(table).where(key.in_(some))).rowcount
 
 
-def _sleepers(connection: Connection) -> tuple[str, ...]:
+def _waiting(connection: Connection) -> tuple[tuple[str, ...], int]:
     waits = exists().where(buffer.c.instance == queues.c.instance)
     query = select(queues.c.instance).where(queues.c.flipped == 1, waits).limit(_MOST)
-    return tuple(connection.execute(query).scalars())
+    sleepers = tuple(connection.execute(query).scalars())
+    return sleepers, connection.execute(select(func.count()).select_from(buffer)).scalar_one()

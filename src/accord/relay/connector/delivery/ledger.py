@@ -8,7 +8,7 @@ is under way at a time, so answers come in the order of commits. Never touches a
 import asyncio
 import secrets
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import structlog
 from sqlalchemy import Connection
@@ -27,25 +27,12 @@ from accord.relay.connector.delivery.entries import (
 )
 from accord.relay.connector.delivery.limits import Limits
 from accord.relay.connector.delivery.posting import post
+from accord.relay.connector.storing import Storage
 from accord.relay.errors import Code, RelayError
 from accord.storage import StoreError
 
-T = TypeVar("T")
-
 _AGAIN_SECONDS = 1.0
 _log = structlog.stdlib.get_logger(__name__)
-
-
-class Storage(Protocol):
-    """The part of an open store that delivery uses."""
-
-    async def write(self, work: Callable[[Connection], T]) -> T:
-        """Run a unit of work and return its result after the commit."""
-        ...
-
-    async def read(self, work: Callable[[Connection], T]) -> T:
-        """Run a function on a read-only connection."""
-        ...
 
 
 Answer = asyncio.Future[Any]

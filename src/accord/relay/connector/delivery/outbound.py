@@ -20,10 +20,10 @@ from accord.kernel.errors import AccordError
 from accord.relay.connector.control.directory import Directory, Principal
 from accord.relay.connector.delivery import requests
 from accord.relay.connector.delivery.lanes import Lanes
-from accord.relay.connector.delivery.ledger import Storage
 from accord.relay.connector.delivery.limits import Limits
 from accord.relay.connector.delivery.requests import Asked, Wanted
 from accord.relay.connector.platform import Platform
+from accord.relay.connector.storing import Storage
 from accord.relay.gate import Capability, EgressFacts, declined, may_send, neutralise
 from accord.relay.wire.actions import (
     Action,
@@ -115,15 +115,15 @@ class OutboundDesk:
         if not verdict.passed:
             self._counts[f"declined {verdict.rule}"] += 1
             return declined(verdict)
-        if isinstance(action, Typing | GetChatInfo):
-            # Nothing that could happen twice.
-            return await self._perform(platform, action, outbound.request_id, None)
         asked = Asked(
             principal.instance,
             outbound.request_id,
             requests.digest_of(action),
             int(self._clock.now() * 1000),
         )
+        if isinstance(action, Typing | GetChatInfo):
+            # Nothing that could happen twice.
+            return await self._perform(platform, action, asked.key, None)
         oldest = asked.at - int(self._limits.request_seconds * 1000)
         known = await self._store.write(lambda c: requests.begin(c, asked, oldest))
         if known is not None:
@@ -147,19 +147,19 @@ class OutboundDesk:
         # What an existing gateway took out of a forwarded request has no platform of its own.
         named = None if outbound.platform == GENERIC_PLATFORM else outbound.platform
         if isinstance(action, FollowUp):
+            # A kind begins with the name of the platform that gave it: see `Found`.
+            name = named or action.kind.partition(".")[0]
             selected = action.metadata.get("message_id")
             value = await self._directory.vault.resolve(
                 principal,
                 session_key=action.session_key,
                 kind=action.kind,
-                platform=named,
+                platform=name,
                 message_id=selected if isinstance(selected, str) else None,
             )
             if value is not None:
                 usable = Capability(principal.tenant, principal.instance, float("inf"))
                 facts = replace(facts, capability=usable)
-            # A kind begins with the name of the platform that gave it.
-            name = named or action.kind.partition(".")[0]
             return self._find(name, outbound.bot_id), facts, value
         held = {
             (name, scope)
@@ -198,7 +198,7 @@ class OutboundDesk:
         sent: list[str] = []
         first: Result | None = None
         for number, piece in enumerate(pieces):
-            key = asked.request_id if number == 0 else f"{asked.request_id}.{number}"
+            key = asked.key if number == 0 else f"{asked.key}.{number}"
             result = await self._perform(platform, piece, key, capability)
             if result is UNKNOWN:
                 return result, sent

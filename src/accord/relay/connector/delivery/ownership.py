@@ -14,9 +14,9 @@ import structlog
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.relay.connector.delivery import leases
-from accord.relay.connector.delivery.ledger import Storage
 from accord.relay.connector.delivery.limits import Limits
 from accord.relay.connector.platform import Fence, Inbound, Platform
+from accord.relay.connector.storing import Storage
 from accord.storage import StoreError
 
 _LONGEST_DELAY = 30.0

@@ -263,7 +263,8 @@ def _store(
     for admission in taking:
         for parcel in admission.parcels:
             seq = heads[parcel.instance] = heads[parcel.instance] + 1
-            rows[admission.event].append((parcel.instance, Row(seq, parcel.kind, parcel.body)))
+            row = Row(seq, parcel.kind, parcel.body, 0, batch.now)
+            rows[admission.event].append((parcel.instance, row))
             added.append(_buffer_row(admission, parcel, seq, batch.now))
             pending.append((parcel.instance, seq, admission.event))
         for chat in admission.chats:

@@ -15,10 +15,10 @@ from accord.relay.connector.delivery import graveyard
 from accord.relay.connector.delivery.entries import Claim, Row
 from accord.relay.connector.delivery.graveyard import Burial
 from accord.relay.connector.delivery.hub import Hub
-from accord.relay.connector.delivery.ledger import Storage
 from accord.relay.connector.delivery.outbound import OutboundDesk, Platforms
 from accord.relay.connector.delivery.tables import buffer, chats
 from accord.relay.connector.platform import Platform
+from accord.relay.connector.storing import Storage
 from accord.relay.wire.actions import Result
 from accord.relay.wire.descriptor import Descriptor
 from accord.relay.wire.frames import Hello, Outbound

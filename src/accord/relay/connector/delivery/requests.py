@@ -49,6 +49,11 @@ class Asked:
     digest: str
     at: int
 
+    @property
+    def key(self) -> str:
+        """The name of the request among those of all instances: what a platform is given."""
+        return f"{self.instance}/{self.request_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -138,7 +143,7 @@ def finish(
         "messages": len(sent),
         "action_digest": asked.digest,
     }
-    name = f"{asked.instance}/{asked.request_id}/{asked.at}"
+    name = f"{asked.key}/{asked.at}"
     text = orjson.dumps(body).decode()
     journal.append(connection, [Record(OUTBOUND, name, asked.at, told.source, text)])
 

@@ -30,14 +30,16 @@ from accord.relay.connector.delivery.graveyard import Burial, DeadLetter
 from accord.relay.connector.delivery.hub import Hub
 from accord.relay.connector.delivery.ingest import Ingest
 from accord.relay.connector.delivery.janitor import Janitor
-from accord.relay.connector.delivery.ledger import Ledger, Storage
+from accord.relay.connector.delivery.ledger import Ledger
 from accord.relay.connector.delivery.limits import Limits
 from accord.relay.connector.delivery.outbound import OutboundDesk
 from accord.relay.connector.delivery.ownership import Context, Ownership
 from accord.relay.connector.delivery.reception import Reception, is_empty, named
 from accord.relay.connector.delivery.session import Session
 from accord.relay.connector.delivery.transport import AsgiTransport, Transport, bearer
+from accord.relay.connector.durations import Durations
 from accord.relay.connector.platform import Fence, Inbound, InboundKind, Platform
+from accord.relay.connector.storing import Storage
 from accord.relay.errors import Code, RelayError
 from accord.relay.gate import Decision
 from accord.relay.wire import actions
@@ -62,6 +64,12 @@ class Delivery:
         name: The name of this process, unlike that of any other that runs.
         limits: What is allowed.
         mass_mentions: Platforms on which agents may mention everybody.
+
+    Attributes:
+        counts: What happened how often.
+        ingest_seconds: How long events took from the platform's call to the disk.
+        delivery_seconds: How long rows took from the disk to their acknowledgement.
+        buffered: How many rows waited when this process last tidied up; 0 where another does.
     """
 
     def __init__(
@@ -78,9 +86,12 @@ class Delivery:
     ) -> None:
         self.limits = limits or Limits()
         self.counts: Counter[str] = Counter()
+        self.ingest_seconds = Durations()
+        self.delivery_seconds = Durations()
+        self.buffered = 0
         self._store = store
         self._directory = directory
-        self._platforms = {(each.name, each.bot_id): each for each in platforms}
+        self._platforms: dict[tuple[str, str], Platform] = {}
         self._bus = bus
         self._clock = clock
         self._name = name
@@ -88,7 +99,14 @@ class Delivery:
         self.hub = Hub(store, bus, directory.wake, self.counts)
         self._ledger = Ledger(store, directory.vault, clock, name, self.limits, self.hub.committed)
         self._ingest = Ingest(
-            directory, self._ledger, clock, name, self.limits, self._taken, self.counts
+            directory,
+            self._ledger,
+            clock,
+            name,
+            self.limits,
+            self._taken,
+            self.counts,
+            self.ingest_seconds,
         )
         self._desk = OutboundDesk(
             store,
@@ -104,13 +122,12 @@ class Delivery:
             store, directory, self._platforms, self.hub, self._desk, self.burial, self.counts
         )
         self._janitor = Janitor(store, clock, name, self.limits)
-        self.owned = [
-            Ownership(each, name, store, self._context, clock, self.limits) for each in platforms
-        ]
+        self.owned: list[Ownership] = []
+        self._tasks: list[asyncio.Task[None]] | None = None
         directory.on_change(lambda: bus.publish(Hint(Topic.CHANGED, "")))
         directory.on_revoked(self._revoked)
         for platform in platforms:
-            platform.bind(self._context(platform, None))
+            self.add(platform)
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -118,13 +135,24 @@ class Delivery:
         hooks = [route for each in self._platforms.values() for route in each.routes]
         return [WebSocketRoute("/relay", _Endpoint(self)), *hooks]
 
+    def add(self, platform: Platform) -> None:
+        """Let one more bot be heard; its routes are not served if this runs already."""
+        self._platforms[platform.name, platform.bot_id] = platform
+        platform.bind(self._context(platform, None))
+        owned = Ownership(
+            platform, self._name, self._store, self._context, self._clock, self.limits
+        )
+        self.owned.append(owned)
+        if self._tasks is not None:
+            self._tasks.append(asyncio.create_task(owned.run()))
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serve while inside; on leaving, what was taken is written and sockets are closed."""
-        writing = asyncio.create_task(self._ledger.run())
         # Subscribed before anybody is served, so that no hint falls between.
         async with self._bus.listen(self._heard):
-            tasks = [
+            writing = asyncio.create_task(self._ledger.run())
+            self._tasks = [
                 asyncio.create_task(self._repeat(self.hub.sweep, self.limits.sweep_seconds)),
                 asyncio.create_task(self._repeat(self._tidy, _JANITOR_SECONDS)),
                 *(asyncio.create_task(each.run()) for each in self.owned),
@@ -132,6 +160,7 @@ class Delivery:
             try:
                 yield
             finally:
+                tasks, self._tasks = self._tasks, None
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
@@ -162,6 +191,7 @@ class Delivery:
             self._clock,
             self.limits,
             self.counts,
+            self.delivery_seconds,
         )
         if not await self.hub.attach(connection):
             await transport.close(REPLACED, "replaced")
@@ -259,7 +289,7 @@ class Delivery:
             return await self._directory.authenticate(token)
         except RelayError as error:
             reason = close_reason(error)
-            self.counts[f"refused {reason.value}"] += 1
+            self.counts[f"connect refused {reason.value}"] += 1
             await transport.close(UNAUTHORIZED, reason.value)
         except StoreError as error:
             await self._put_off(transport, error)
@@ -272,6 +302,7 @@ class Delivery:
     async def _tidy(self) -> None:
         tidied = await self._janitor.visit(_JANITOR_SECONDS)
         self.counts["dead letters"] += tidied.buried
+        self.buffered = tidied.buffered
         for instance in tidied.sleepers:
             await self._directory.wake(instance)
 

@@ -83,8 +83,9 @@ class Session:
         self._head = queue.head
         self._cursor = 0
         self._ready: list[Row] = []
-        self._unacked: set[int] = set()
-        self._forwards: set[int] = set()
+        # When each row that was sent and is not acknowledged was made.
+        self._unacked: dict[int, int] = {}
+        self._forwards: dict[int, int] = {}
 
     @property
     def epoch(self) -> int:
@@ -115,6 +116,11 @@ class Session:
             and not self._ready
             and not self._unacked
         )
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to send, to read or to settle."""
+        return bool(self._ready) or self.is_drained or self.wants() is not None
 
     def move(self, state: SocketState) -> None:
         """Step on.
@@ -175,14 +181,14 @@ class Session:
             if row.kind == INBOUND:
                 if self.is_stuck:
                     break
-                self._unacked.add(row.seq)
+                self._unacked[row.seq] = row.created_at
                 line = row.line(self._series)
                 sent.append(row.seq)
             elif self.state is SocketState.LIVE and row.deliveries == 0:
                 line = row.line(None)
                 done.append(row.seq)
             else:
-                self._forwards.add(row.seq)
+                self._forwards[row.seq] = row.created_at
                 line = row.line(self._series)
                 sent.append(row.seq)
             lines.append(line)
@@ -190,16 +196,13 @@ class Session:
         del self._ready[: len(lines)]
         return Consignment(lines, sent, done)
 
-    def ack(self, seq: int) -> bool:
-        """Whether an acknowledgement names a row that was sent on this connection."""
-        if seq in self._unacked:
-            self._unacked.remove(seq)
-            return True
-        # A forward is not waited for, but a gateway may acknowledge it all the same.
-        if seq in self._forwards:
-            self._forwards.remove(seq)
-            return True
-        return False
+    def ack(self, seq: int) -> int | None:
+        """When the row was made that is acknowledged; None when none was sent on this connection.
+
+        A forward is not waited for, but a gateway may acknowledge it all the same.
+        """
+        made = self._unacked.pop(seq, None)
+        return self._forwards.pop(seq, None) if made is None else made
 
     @property
     def _is_delivering(self) -> bool:

@@ -25,7 +25,8 @@ queues = Table(
 )
 
 # What an instance has not acknowledged yet, and nothing else: an acknowledged row is deleted, a
-# dead one moves to `dead_letters`. So the primary key is the only index that delivery needs.
+# dead one moves to `dead_letters`. So the primary key is the only index that delivery needs; the
+# other is for whoever asks what became of an event.
 buffer = Table(
     "buffer",
     METADATA,
@@ -44,6 +45,7 @@ buffer = Table(
     Column("created_at", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
+Index("buffer_event", buffer.c.event)
 
 dead_letters = Table(
     "dead_letters",
@@ -63,6 +65,7 @@ dead_letters = Table(
     Column("dead_at", BigInteger, nullable=False),
 )
 Index("dead_letters_dead_at", dead_letters.c.dead_at)
+Index("dead_letters_event", dead_letters.c.event)
 
 # Every event that was taken, so that it is taken once.
 receipts = Table(

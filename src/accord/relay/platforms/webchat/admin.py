@@ -13,7 +13,7 @@ from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.webchat import accounts, chats
 from accord.relay.platforms.webchat.access import ChatKind, Level
 from accord.relay.platforms.webchat.accounts import Account
-from accord.relay.platforms.webchat.changes import Change, Changes
+from accord.relay.platforms.webchat.changes import Change, Changes, Kind
 from accord.relay.platforms.webchat.settings import WebChatSettings
 from accord.relay.platforms.webchat.tables import accounts as account_table
 from accord.relay.platforms.webchat.tables import chats as chat_table
@@ -120,7 +120,7 @@ class Admin:
         await self._changes.change(lambda change: accounts.remove(change, user_id))
 
     async def make_bot(self, name: str) -> Account:
-        """A bot of this name, made if there is none; processes that run front it when restarted."""
+        """A bot of this name, made if there is none; processes that run front it at once."""
         made = Account(self._ids.new(), account_name(name))
 
         def work(change: Change) -> Account:
@@ -128,6 +128,7 @@ class Admin:
                 if name_key(bot.name) == name_key(made.name):
                     return bot
             accounts.create(change, made, None)
+            change.tell(Kind.ACCESS, "", made.id)
             return made
 
         return await self._changes.change(work)

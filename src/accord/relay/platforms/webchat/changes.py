@@ -41,7 +41,7 @@ class Kind(Enum):
     """A message was posted or edited."""
     TYPING = "typing"
     ACCESS = "access"
-    """Channels, members or permissions of a space changed."""
+    """Channels, members or permissions of a space changed; with no space, there is a new bot."""
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ class Conversation:
     Args:
         source: Where it is kept.
         ids: Makes ids of chats.
-        bots: The bots that are here, the oldest first.
+        bots: The bots that are here, the oldest first; there may be more later.
         handover: The way to the connector.
     """
 

@@ -4,7 +4,7 @@ Owns the waiting: what this process changes is known at once, what others change
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -24,10 +24,13 @@ class Tail:
 
     Args:
         source: Where the feed is.
-        access_changed: Told of each space whose access changed; None when it may be any.
+        access_changed: Told of each space whose access changed; None when it may be any, or when
+            there is a new bot.
     """
 
-    def __init__(self, source: Changes, access_changed: Callable[[str | None], None]) -> None:
+    def __init__(
+        self, source: Changes, access_changed: Callable[[str | None], Awaitable[None]]
+    ) -> None:
         self.closed = False
         self._changes = source
         self._access_changed = access_changed
@@ -79,12 +82,13 @@ class Tail:
             if head - after > KEPT:
                 return head, [None]
             rows = changes.entries(connection, after, KEPT)
-            spaces = dict.fromkeys(row.place for row in rows if row.kind == Kind.ACCESS.value)
+            told = (row.place or None for row in rows if row.kind == Kind.ACCESS.value)
+            spaces = dict.fromkeys(told)
             return head, list(spaces)
 
         head, spaces = await self._changes.read(news)
         for space_id in spaces:
-            self._access_changed(space_id)
+            await self._access_changed(space_id)
         if head > after:
             self._move(head)
 

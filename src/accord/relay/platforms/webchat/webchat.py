@@ -7,10 +7,13 @@ brings the routes along.
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
+from accord.relay.platforms.webchat import accounts
 from accord.relay.platforms.webchat.accounts import Account
 from accord.relay.platforms.webchat.admin import Admin
 from accord.relay.platforms.webchat.changes import Changes
@@ -30,24 +33,55 @@ class WebChat:
 
     Attributes:
         admin: What an operator does.
-        platforms: One for each bot, for the connector.
+        platforms: One for each bot that there was at the start, for the connector.
     """
 
     def __init__(
         self, store: Store, clock: Clock, settings: WebChatSettings, bots: Sequence[Account]
     ) -> None:
-        changes = Changes(store, clock)
-        handover = Handover(changes)
-        self.admin = Admin(changes, clock, settings)
-        self.tail = Tail(changes, handover.access_changed)
-        conversation = Conversation(changes, UlidSource(clock), bots, handover)
-        doors = Doors(changes, UlidSource(clock), settings)
+        self._changes = Changes(store, clock)
+        self._handover = Handover(self._changes)
+        self._bots = list(bots)
+        self._found: Callable[[WebChatPlatform], None] | None = None
+        self.admin = Admin(self._changes, clock, settings)
+        self.tail = Tail(self._changes, self._access_changed)
+        conversation = Conversation(self._changes, UlidSource(clock), self._bots, self._handover)
+        doors = Doors(self._changes, UlidSource(clock), settings)
         http = ChatRoutes(conversation, doors, self.tail, clock, settings)
         self.counts = http.counts
         self.platforms = tuple(
-            WebChatPlatform(bot, changes, handover, [] if number else http.routes)
-            for number, bot in enumerate(bots)
+            self._platform(bot, [] if number else http.routes) for number, bot in enumerate(bots)
         )
+
+    async def follow(self, found: Callable[[WebChatPlatform], None]) -> None:
+        """Tell of each bot that is made from now on, or was since this was opened.
+
+        Raises:
+            StoreError: The store failed.
+        """
+        self._found = found
+        await self._look_for_bots()
+
+    def close(self) -> None:
+        """Let every page go; one that comes back is told nothing more."""
+        self.tail.close()
+
+    async def _access_changed(self, space_id: str | None) -> None:
+        self._handover.access_changed(space_id)
+        if space_id is None:
+            await self._look_for_bots()
+
+    async def _look_for_bots(self) -> None:
+        if self._found is None:
+            return
+        for bot in await self._changes.read(accounts.bots):
+            if bot not in self._bots:
+                self._bots.append(bot)
+                # Before anybody can speak to it: there was no turn of the loop in between.
+                self._found(self._platform(bot, []))
+
+    def _platform(self, bot: Account, routes: Sequence[BaseRoute]) -> WebChatPlatform:
+        return WebChatPlatform(bot, self._changes, self._handover, routes)
 
 
 @contextlib.asynccontextmanager
@@ -74,7 +108,7 @@ async def open_webchat(
         try:
             yield chat
         finally:
-            chat.tail.close()
+            chat.close()
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
 

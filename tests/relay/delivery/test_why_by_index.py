@@ -1,0 +1,45 @@
+"""Asking why costs the same however much has been taken: the plans of SQLite say so."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event
+
+from accord.relay.connector.delivery import inspect
+from accord.relay.connector.operating import latest_events
+
+
+@pytest.fixture
+def where(sqlite_where: str) -> str:
+    """Plans are read off one engine."""
+    return sqlite_where
+
+
+async def test_no_explanation_reads_a_whole_table(open_world: Any) -> None:
+    asked: list[tuple[str, Any]] = []
+    async with open_world() as world:
+        world.link("ann", "alpha")
+        inbound = world.chat.write("ann", "c1", "x", event_id="theirs")
+        await world.received("theirs")
+        ours = (await world.delivery.why("theirs")).event
+        await world.delivery.take(replace(inbound, bot_id="another", event_id="other"))
+
+        def explain(connection: Connection) -> list[str]:
+            driver: Any = connection.connection.dbapi_connection
+            event.listen(connection, "before_cursor_execute", note)
+            for name in (ours, "theirs", "nobody's"):
+                inspect.why(connection, name)
+            event.remove(connection, "before_cursor_execute", note)
+            plans = [driver.execute(f"EXPLAIN QUERY PLAN {text}", given) for text, given in asked]
+            return [step[3] for plan in plans for step in plan]
+
+        def note(_: Any, __: Any, text: str, given: Any, *___: Any) -> None:
+            asked.append((text, given))
+
+        steps = await world.store.read(explain)
+        assert len(asked) > 8
+        assert [step for step in steps if step.startswith("SCAN")] == []
+        latest = await world.store.read(lambda c: latest_events(c, 10))
+        assert ours in latest
+        assert len(latest) == 2
