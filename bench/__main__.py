@@ -23,6 +23,7 @@ PARTS = (
     "relay_gate",
     "capabilities_embed",
     "capabilities_file",
+    "capabilities_chat",
 )
 
 

@@ -188,9 +188,7 @@ async def _opened(
     quiet = settings.log.model_copy(update={"level": "error"})
     opened.enter_context(logs.configured(quiet))
     key = device_key(place, undo)
-    offers = await opened.enter_async_context(
-        open_offers(settings, clock, with_models=with_models)
-    )
+    offers = await opened.enter_async_context(open_offers(settings, clock, with_models=with_models))
     node = await opened.enter_async_context(
         open_node(
             key,

@@ -83,7 +83,7 @@ def add(
             show(len(files), len(files))
         return added
 
-    added = with_node(home, config, work)
+    added = with_node(home, config, work, with_models=True)
     refused = [each for each in added if "error" in each]
     if as_json:
         report.show_json({"corpus": corpus, "documents": added})
@@ -128,7 +128,7 @@ def query(
         async with here.community(community) as client:
             return await client.call("rag.query", {"corpus": corpus}, given, idempotent=True)
 
-    answer = with_node(home, config, ask)
+    answer = with_node(home, config, ask, with_models=True)
     if as_json:
         report.show_json({**answer["output"], **answer["meta"]})
         return
@@ -160,7 +160,7 @@ def list_(
             answer = await client.call("rag.list_corpora", {}, {}, idempotent=True)
             return list(answer["output"]["corpora"])
 
-    found = with_node(home, config, ask)
+    found = with_node(home, config, ask, with_models=True)
     if as_json:
         report.show_json({"corpora": found})
     elif found:

@@ -5,8 +5,8 @@ They are real nodes on real sockets, and each gives receipts for as long as it i
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from accord.community.client import Client, LocalTransport
 from accord.community.discovery import Endpoint
 from accord.community.envelope.invites import Invite
 from accord.community.errors import CommunityError
-from accord.community.node import Hosted, Node, NodeSettings, open_node, presence
+from accord.community.node import Hosted, Node, NodeSettings, open_node
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.station import listener
@@ -189,16 +189,7 @@ class Neighbours:
             await each.sync()
 
 
-@contextmanager
-def able_to_open_seals() -> Iterator[None]:
-    """Let every node say that it can open seals."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(presence, "EXTENSIONS", ("to", "seal"))
-        yield
-
-
 async def move_in(folder: Path, opened: AsyncExitStack) -> Neighbours:
-    opened.enter_context(able_to_open_seals())
     clock = VirtualClock()
     names = ("alice", "bob", "carol")
     alice, bob, carol = [Neighbour(name, folder / name, clock) for name in names]

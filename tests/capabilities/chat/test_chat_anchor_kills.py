@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tests.capabilities.chat.conftest import Neighbour, able_to_open_seals
+from tests.capabilities.chat.conftest import Neighbour
 
 from accord.community.node import NodeSettings, reading
 from accord.kernel.clock import SystemClock
@@ -22,7 +22,6 @@ async def test_a_message_that_an_anchor_held_arrives_once_after_its_restart(
     env = {"PYTHONPATH": ROOT}
     home = str(tmp_path / "anchor")
     async with AsyncExitStack() as opened:
-        opened.enter_context(able_to_open_seals())
         for each in (bob, carol):
             await each.arrive()
             opened.push_async_callback(each.leave)

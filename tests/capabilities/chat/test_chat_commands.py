@@ -5,13 +5,11 @@ Its owner writes notes to herself, which go the way of any message.
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from tests.capabilities.chat.conftest import able_to_open_seals
 from typer.testing import CliRunner
 
 from accord.cli import app as everything
@@ -37,11 +35,10 @@ class Home:
 
 
 @pytest.fixture(scope="module")
-def founded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def founded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("founded") / "home"
-    with able_to_open_seals():
-        Home(home)("community", "create", "Our street", app=everything)
-        yield home
+    Home(home)("community", "create", "Our street", app=everything)
+    return home
 
 
 @pytest.fixture

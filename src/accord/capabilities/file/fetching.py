@@ -83,7 +83,14 @@ class Fetching:
 
     async def _holders(self, hosted: Hosted, cid: str) -> list[str]:
         def look(state: State) -> list[str]:
-            return sorted(by for known, by in state.content.files if known == cid)
+            shared = {by for known, by in state.content.files if known == cid}
+            sent = {
+                message.author
+                for messages in state.content.messages.values()
+                for message in messages
+                if any(attached == cid for attached, _ in message.attachments)
+            }
+            return sorted(shared | sent)
 
         told = await hosted.log.view(look)
         everybody = dict.fromkeys([*self._hints.holders(hosted.community_id, cid), *told])

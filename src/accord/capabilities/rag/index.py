@@ -87,9 +87,10 @@ class Segment:
     stemmings: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        vocabulary, starts = np.unique(self.terms.terms, return_index=True)
-        object.__setattr__(self, "vocabulary", vocabulary)
-        object.__setattr__(self, "starts", np.append(starts, len(self.terms.terms)))
+        terms = self.terms.terms
+        starts = np.append(np.flatnonzero(np.diff(terms, prepend=~terms[:1])), len(terms))
+        object.__setattr__(self, "vocabulary", terms[starts[:-1]])
+        object.__setattr__(self, "starts", starts)
         firsts = np.cumsum([0, *(entry.chunks for entry in self.entries)])
         object.__setattr__(self, "firsts", firsts)
         columns = Columns(
@@ -198,22 +199,24 @@ class Index:
 
     def _by_words(self, terms: Sequence[int]) -> Scores:
         """The BM25 of every chunk."""
-        total = sum(float(segment.terms.lengths.sum(dtype=np.int64)) for segment in self.segments)
+        total = sum(int(segment.terms.lengths.sum(dtype=np.int64)) for segment in self.segments)
         average = max(total / self.size, 1e-9)
-        parts = []
         found = [[segment.having(term) for term in terms] for segment in self.segments]
+        having = [
+            sum(place.stop - place.start for place in each) for each in zip(*found, strict=True)
+        ]
+        rarities = [np.log1p((self.size - count + 0.5) / (count + 0.5)) for count in having]
+        parts = []
         for segment, places in zip(self.segments, found, strict=True):
-            scores = np.zeros(segment.size, np.float32)
             held = segment.terms
-            for number, place in enumerate(places):
-                if place.start == place.stop:
-                    continue
-                having = sum(each[number].stop - each[number].start for each in found)
-                rarity = np.log1p((self.size - having + 0.5) / (having + 0.5))
+            long = (K1 * (1 - B) + K1 * B / average * held.lengths).astype(np.float32)
+            scores = np.zeros(segment.size, np.float32)
+            for rarity, place in zip(rarities, places, strict=True):
                 rows = held.rows[place]
                 counts = held.counts[place].astype(np.float32)
-                long = K1 * (1 - B + B / average * held.lengths[rows].astype(np.float32))
-                scores[rows] += (rarity * (K1 + 1) * counts / (counts + long)).astype(np.float32)
+                share = counts / (counts + long[rows])
+                share *= np.float32(rarity * (K1 + 1))
+                scores[rows] += share
             parts.append(scores)
         return np.concatenate(parts)
 

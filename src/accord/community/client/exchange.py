@@ -24,6 +24,11 @@ EVENTS: Final = "text/event-stream"
 _FIRST_ERROR_STATUS: Final = 400
 
 
+def trusting_nobody() -> ssl.SSLContext:
+    """For connections without TLS; one with it would fail."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
 class Exchange:
     """The connection to one node.
 
@@ -48,10 +53,12 @@ class Exchange:
     ) -> None:
         self._node_id = node_id
         self._clock = clock
+        # Reading everybody's certificates takes long, and plain http asks for none.
+        trust = ssl_context or (endpoint.startswith("https:") or trusting_nobody())
         # Not from the environment: a proxy set there would see what is meant for a neighbour.
         self._http = httpx.AsyncClient(
             base_url=endpoint,
-            verify=ssl_context if ssl_context is not None else True,
+            verify=trust,
             transport=transport,
             timeout=httpx.Timeout(seconds, connect=10.0),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),

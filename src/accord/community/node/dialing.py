@@ -14,6 +14,7 @@ import httpx
 
 from accord.community.bus.rates import is_loopback
 from accord.community.client import Client
+from accord.community.client.exchange import trusting_nobody
 from accord.community.envelope import headers, manifests
 from accord.community.errors import Code, CommunityError
 from accord.community.identity import fingerprint, pinned_context, probe
@@ -105,7 +106,7 @@ class Dialler:
         try:
             async with (
                 httpx.AsyncClient(
-                    verify=context or True, timeout=_SECONDS, trust_env=False
+                    verify=context or trusting_nobody(), timeout=_SECONDS, trust_env=False
                 ) as http,
                 http.stream("GET", f"{address.rstrip('/')}/manifest", headers=named) as found,
             ):

@@ -15,7 +15,7 @@ from accord.community.node.hosted import Hosted
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 
-EXTENSIONS: Final = ("to",)
+EXTENSIONS: Final = ("to", "seal")
 """The additions to the protocol that this node keeps."""
 
 
