@@ -24,6 +24,8 @@ PARTS = (
     "capabilities_embed",
     "capabilities_file",
     "capabilities_chat",
+    "capabilities_rag",
+    "pipeline",
 )
 
 

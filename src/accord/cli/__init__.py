@@ -20,6 +20,7 @@ from accord.cli import (
     keys,
     market,
     pipeline,
+    rag,
     relay,
     report,
     store,
@@ -40,6 +41,7 @@ app.add_typer(keys.app, name="keys", help="Make and look at Ed25519 keys.")
 app.add_typer(store.app, name="store", help="Back up, check and restore the station's records.")
 app.add_typer(community.app, name="community", help="Found, join and look after communities.")
 app.add_typer(file.app, name="file", help="Keep and share files.")
+app.add_typer(rag.app, name="rag", help="Find what documents say.")
 app.add_typer(market.app, name="market", help="Offer, ask for and find things.")
 app.add_typer(chat.app, name="chat", help="Write to members; only they can read it.")
 app.add_typer(relay.app, name="relay", help="Bring agents into chats.")

@@ -24,8 +24,11 @@ from tests.capabilities.rag.conftest import (
 )
 from tests.capabilities.rag.papers import BREAD, POWER, RAIN, rows_of
 
+from accord.capabilities import models
+from accord.capabilities.file import Blobs
 from accord.capabilities.rag import building, chunks, tokens
 from accord.capabilities.rag.documents import text
+from accord.capabilities.rag.opening import open_corpora
 from accord.capabilities.rag.records import Place
 from accord.capabilities.rag.tables import SCHEMA, documents
 from accord.community.errors import Code, CommunityError
@@ -310,3 +313,22 @@ async def test_a_long_document_is_found_by_its_chunks(library: Library) -> None:
     found = await library.corpora.query(PLACE, library.heard, "page4", 1)
     assert found is not None
     assert "page4" in found[0].text
+
+
+@pytest.mark.parametrize("library_name", ["numpy", "Stemmer", "pypdf", "defusedxml"])
+async def test_a_missing_library_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library_name: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library_name, None)
+    with pytest.raises(CommunityError, match=r"accord\[models\]") as caught:
+        async with open_corpora(tmp_path, Blobs(tmp_path / "blobs")):
+            pass
+    assert caught.value.code is Code.NOT_IMPLEMENTED
+
+
+def test_without_the_tokens_of_a_model_words_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    monkeypatch.setattr(models, "embedding_model", lambda _: tmp_path)
+    assert tokens.found().name == "words"

@@ -42,6 +42,5 @@ async def open_corpora(
     from accord.capabilities.rag import tokens
     from accord.capabilities.rag.corpora import Corpora
 
-    counted = tokens.found(weights) if embedder is not None else tokens.words()
     async with open_store(stores, SCHEMA) as store:
-        yield Corpora(store, counted, embedder, check_room=blobs.shelf.check_room)
+        yield Corpora(store, tokens.found(weights), embedder, check_room=blobs.shelf.check_room)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from accord.capabilities import models
 from accord.capabilities.rag.chunks import Cut, Spans
-from accord.community.errors import CommunityError
+from accord.community.errors import Code, CommunityError
 
 _WORD: Final = re.compile(r"\w+|[^\w\s]")
 
@@ -44,10 +44,18 @@ def of_model(folder: Path, name: str = models.MINILM) -> Tokens:
         name: The model's.
 
     Raises:
-        CommunityError: The library is missing: `not_implemented`.
+        CommunityError: The library is missing, or the file is damaged: `not_implemented`.
     """
     tokenizers = models.library("tokenizers")
-    tokenizer: Any = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    file = folder / "tokenizer.json"
+    try:
+        tokenizer: Any = tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # the library has no type of its own for this
+        raise CommunityError(
+            Code.NOT_IMPLEMENTED,
+            f"the tokenizer cannot be loaded ({type(error).__name__})",
+            where=str(file),
+        ) from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
 
