@@ -69,7 +69,7 @@ def layers(spark: "SparkSession", folder: Path) -> Iterator[Figure]:
     yield Figure("silver, events", "rows/s", rates["silver"], plain, named)
     yield Figure("landing to accounting", "rows/s", rates["all"], plain, named)
     landing = folder / "calls"
-    land(Landing(landing), history(EVENTS * 4, (BUS_CALLS,)))
+    land(Landing(landing), history(EVENTS * 16, (BUS_CALLS,)))
     best = 0.0
     for turn in range(TURNS):
         outcome = bring_up(Layout(folder / f"calls-{turn}"), spark, landing=landing)
