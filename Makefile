@@ -29,7 +29,7 @@ up: $(READY) ## start a station on this machine
 	@$(BIN)/accord up $(ARGS)
 
 test: $(READY) ## run every test, real servers included; ARGS="--long" for the long variants
-	@$(BIN)/python -m pytest --numprocesses logical --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses logical --dist worksteal $(ARGS)
 
 check: $(READY) ## lint, format, types, and the rules of the house
 	@$(BIN)/ruff check .

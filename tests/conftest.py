@@ -44,14 +44,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Skips(config))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep all that use Spark in one process, which then starts one Java."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 class _Skips:
     """Hears the report of every test, also of those that another process ran."""
 
@@ -86,4 +78,4 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def _is_allowed(nodeid: str) -> bool:
     lines = ALLOWED_SKIPS.read_text().splitlines()
     allowed = {line.split()[0] for line in lines if line.strip() and not line.startswith("#")}
-    return nodeid.partition("@")[0].partition("[")[0] in allowed
+    return nodeid.partition("[")[0] in allowed

@@ -119,7 +119,7 @@ def test_a_call_to_the_own_node_prints_the_answer(accord: Any, street: dict[str,
 
 def test_bad_calls_are_refused(accord: Any, street: dict[str, Any]) -> None:
     bad: list[tuple[list[str], str, int]] = [
-        (["llm.chat"], "llm.chat is not offered here", 1),
+        (["ocr.image"], "ocr.image is not offered here", 1),
         (["no capability"], "expected a capability", 1),
         (["community.invite"], "invitee_node_id", 1),
         (["community.invite", "--version", "9.0"], "9.0", 1),
