@@ -1,0 +1,78 @@
+"""A generated history through every layer and the fold on Spark: exactly what was planted falls."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.pipeline.folders import bring_up, stored
+
+from accord.community.fold import fold_events, state_bytes
+from accord.pipeline.community.landed import event_of
+from accord.pipeline.definitions.gold_community import TABLES
+from accord.pipeline.generate import generate
+from accord.pipeline.generate.faults import KINDS, Fate
+from accord.pipeline.layout import Layout
+from accord.pipeline.runner.publishing import reading
+from accord.pipeline.streams import COMMUNITY_EVENTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from accord.community.envelope import Event
+
+VIEWS = {"members", "market", "market_history", "chat_messages", "chat_threads", "files", "corpora"}
+FOLD = [table for table in TABLES if table.name not in VIEWS]
+
+
+@pytest.mark.parametrize(
+    ("events", "least"),
+    [
+        (400, 1000),
+        pytest.param(
+            75_000, 200_000, marks=[pytest.mark.long, pytest.mark.timeout(1800)], id="200000"
+        ),
+    ],
+)
+def test_exactly_what_was_planted_falls_each_under_its_own_rule(
+    events: int, least: int, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    layout = Layout(tmp_path)
+    truth = generate(layout.root, events=events, seed=11)
+    outcome = bring_up(layout, spark, FOLD)
+
+    assert sum(each.landed for each in outcome.accounts) > least
+    assert {
+        each.stream: (each.landed, each.accepted, each.quarantined, each.duplicates)
+        for each in outcome.accounts
+    } == {
+        stream: (terms.landed, terms.accepted, terms.quarantined, terms.duplicates)
+        for stream, terms in truth.streams.items()
+    }
+    tables = stored(layout, spark)
+    for stream in truth.streams:
+        rows = tables.quarantine(stream).select("source", "seq", "rule").collect()
+        assert {tuple(row) for row in rows} == {
+            (place.source, place.seq, KINDS[kind].rule)
+            for (kind, where), places in truth.planted.items()
+            if where == stream and KINDS[kind].fate is Fate.QUARANTINED
+            for place in places
+        }
+    with reading(layout) as version:
+
+        def rows_of(name: str) -> list[Any]:
+            return spark.read.parquet(str(version.path / name)).collect()
+
+        fallen = {
+            row["digest"]: row["rule"]
+            for row in rows_of("event_verdicts")
+            if row["rule"] != "accepted"
+        }
+        assert fallen == truth.of(Fate.FOLD)
+        states = {row["community_id"]: row["state"] for row in rows_of("state")}
+    of_community: dict[str, list[Event]] = {}
+    for row in tables.silver(COMMUNITY_EVENTS).select("body", "digest").collect():
+        event = event_of(row["body"], row["digest"])
+        of_community.setdefault(event.community_id, []).append(event)
+    assert {name: bytes(state) for name, state in states.items()} == {
+        name: state_bytes(fold_events(found, name).state) for name, found in of_community.items()
+    }
