@@ -10,6 +10,7 @@ from sqlalchemy import MetaData
 # Both halves of the connector declare their tables in RELAY.
 import accord.relay.connector.control.tables
 import accord.relay.connector.delivery.tables  # noqa: F401
+from accord.capabilities.rag.tables import SCHEMA as RAG
 from accord.community.bus import BUS_STORE as BUS
 from accord.community.log import SCHEMA as COMMUNITY
 from accord.relay.connector import RELAY
@@ -21,8 +22,7 @@ from accord.storage import Schema
 STATION = Schema("station", MetaData())
 
 # Every store that a station may keep; backups and checks go through those that there are.
-SCHEMAS = (STATION, COMMUNITY, BUS, RELAY, WEBCHAT)
-
+SCHEMAS = (STATION, COMMUNITY, BUS, RAG, RELAY, WEBCHAT)
 
 # Those whose journals hold streams of the pipeline.
 OUTBOXES = (COMMUNITY, BUS, RELAY)
