@@ -1,59 +1,26 @@
 """`accord file`, run in this process against a real node in a temporary home."""
 
-import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 from tests.capabilities.file.conftest import LONG
+from tests.capabilities.homes import Home
 from typer.testing import CliRunner
 
-from accord.capabilities.file import Blobs
 from accord.cli import app as everything
 from accord.cli import file as commands
-from accord.kernel.errors import AccordError
-
-
-class Files:
-    """A home, and the commands on it."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-
-    def __call__(self, *words: str, app: typer.Typer = commands.app) -> Any:
-        result = CliRunner().invoke(app, [*words, "--home", str(self.home)])
-        if isinstance(result.exception, AccordError):
-            return f"error: {result.exception}"
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        if result.exit_code:
-            return f"error: {result.stderr}"
-        return json.loads(result.stdout) if "--json" in words else result.stdout
-
-    @property
-    def blobs(self) -> Blobs:
-        return Blobs(self.home / "blobs")
-
-
-@pytest.fixture(scope="module")
-def founded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("founded") / "home"
-    Files(home)("community", "create", "Our street", app=everything)
-    return home
 
 
 @pytest.fixture
-def accord(founded: Path, tmp_path: Path) -> Files:
+def accord(founded: Path, tmp_path: Path) -> Home:
     """A home whose node has founded a community and offers its files."""
-    home = tmp_path / "home"
-    shutil.copytree(founded, home)
-    return Files(home)
+    shutil.copytree(founded, tmp_path / "home")
+    return Home(tmp_path / "home", commands.app)
 
 
-def test_a_folder_is_added_listed_and_got_back(accord: Files, tmp_path: Path) -> None:
+def test_a_folder_is_added_listed_and_got_back(accord: Home, tmp_path: Path) -> None:
     folder = tmp_path / "manuals"
     (folder / "deep").mkdir(parents=True)
     (folder / "pump.pdf").write_bytes(LONG)
@@ -75,7 +42,7 @@ def test_a_folder_is_added_listed_and_got_back(accord: Files, tmp_path: Path) ->
     ]
 
 
-def test_adding_is_for_this_node_alone_unless_it_is_shared(accord: Files, tmp_path: Path) -> None:
+def test_adding_is_for_this_node_alone_unless_it_is_shared(accord: Home, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a")
     (tmp_path / "b").write_bytes(b"b")
     accord("add", str(tmp_path / "a"))
@@ -85,7 +52,7 @@ def test_adding_is_for_this_node_alone_unless_it_is_shared(accord: Files, tmp_pa
     assert len(told) == 1
 
 
-def test_what_is_unpinned_is_removed_by_the_next_collection(accord: Files, tmp_path: Path) -> None:
+def test_what_is_unpinned_is_removed_by_the_next_collection(accord: Home, tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).write_bytes(name.encode())
     a, b, c = [
@@ -103,7 +70,7 @@ def test_what_is_unpinned_is_removed_by_the_next_collection(accord: Files, tmp_p
     assert accord.blobs.cids() == [c]
 
 
-def test_what_cannot_be_had_is_one_sentence_and_no_file(accord: Files, tmp_path: Path) -> None:
+def test_what_cannot_be_had_is_one_sentence_and_no_file(accord: Home, tmp_path: Path) -> None:
     out = tmp_path / "out"
     missing = "blake3:" + "0" * 64
     assert "nobody who can be reached has it" in accord("get", missing, str(out))
@@ -122,7 +89,7 @@ def test_what_cannot_be_had_is_one_sentence_and_no_file(accord: Files, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "home", "out"]
 
 
-def test_what_is_no_file_is_refused_before_anything_is_added(accord: Files, tmp_path: Path) -> None:
+def test_what_is_no_file_is_refused_before_anything_is_added(accord: Home, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a")
     for name, why in (("missing", "no such file"), ("x" * 300, "cannot be read")):
         assert why in accord("add", str(tmp_path / "a"), str(tmp_path / name))
@@ -131,7 +98,7 @@ def test_what_is_no_file_is_refused_before_anything_is_added(accord: Files, tmp_
 
 def test_a_home_without_a_node_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a")
-    accord = Files(tmp_path / "nowhere")
+    accord = Home(tmp_path / "nowhere", commands.app)
     assert "there is no node here yet" in accord("add", str(tmp_path / "a"))
     assert not (tmp_path / "nowhere").exists()
 

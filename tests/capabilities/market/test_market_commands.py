@@ -1,48 +1,20 @@
 """`accord market`, run in this process against a real node in a temporary home."""
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
+from tests.capabilities.homes import Home
 from typer.testing import CliRunner
 
-from accord.cli import app as everything
 from accord.cli import market as commands
-from accord.kernel.errors import AccordError
-
-
-class Home:
-    """A home, and the commands on it."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-
-    def __call__(self, *words: str, app: typer.Typer = commands.app) -> Any:
-        result = CliRunner().invoke(app, [*words, "--home", str(self.home)])
-        if isinstance(result.exception, AccordError):
-            return f"error: {result.exception}"
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        if result.exit_code:
-            return f"error: {result.stderr}"
-        return json.loads(result.stdout) if "--json" in words else result.stdout
-
-
-@pytest.fixture(scope="module")
-def founded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("founded") / "home"
-    Home(home)("community", "create", "Our street", app=everything)
-    return home
 
 
 @pytest.fixture
 def accord(founded: Path, tmp_path: Path) -> Home:
     """A home whose node has founded a community and has a market."""
     shutil.copytree(founded, tmp_path / "home")
-    return Home(tmp_path / "home")
+    return Home(tmp_path / "home", commands.app)
 
 
 def test_a_post_is_made_listed_found_and_ended(accord: Home) -> None:
