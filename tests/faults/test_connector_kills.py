@@ -131,7 +131,15 @@ async def killed(where: str, redis: str, folder: Path, kills: int, chromium: Chr
                     counted = {place: len(heard.get(place, ())) for place in wanted}
                     return {place: n for place, n in counted.items() if n < wanted[place]}
 
-                await until(lambda: not lacking() and not service.waiting, lacking)
+                # However much has piled up: it comes, as long as something comes.
+                while lacking() or service.waiting:
+                    heard, left = count(), len(service.waiting)
+                    await until(
+                        lambda heard=heard, left=left: (  # type: ignore[misc]
+                            count() > heard or len(service.waiting) != left or not lacking()
+                        ),
+                        lacking,
+                    )
                 for agent in agents:
                     agent.gateway.stop()
                 await asyncio.gather(*running)
