@@ -23,6 +23,7 @@ from accord.cli import (
     report,
 )
 from accord.cli.options import Config, Home, Json
+from accord.cli.pipeline_reading import Folder, Master, Remote, layout_of
 
 if TYPE_CHECKING:
     from accord.pipeline.layout import Layout
@@ -31,18 +32,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, epilog="Example: accord pipeline run")
 
-Folder = Annotated[
-    Path | None,
-    typer.Option("--folder", help="The pipeline's folder [default: `pipeline` in the home]."),
-]
 Landing = Annotated[
     str | None,
     typer.Option(help="Where segments land, a folder or a URL [default: [pipeline] landing]."),
 ]
-Master = Annotated[
-    str | None, typer.Option(help="A Spark master [default: every core of this machine].")
-]
-Remote = Annotated[str | None, typer.Option(help="A Spark Connect server, such as sc://host.")]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", help="A Spark setting, name=value; may be repeated.")
 ]
@@ -218,16 +211,15 @@ def _place(
     folder: Path | None, landing: str | None, home: Path | None, config: Path | None
 ) -> "tuple[Layout, str | None]":
     """The pipeline's folder, and where segments land if not in it."""
-    from accord.pipeline.layout import Layout
     from accord.pipeline.session import require_extra
 
     require_extra()
-    if folder is not None:
-        return Layout(folder.expanduser().absolute()), landing
-    from accord.station.settings import load
+    if landing is None and folder is None:
+        from accord.station.pipeline import landing_of
+        from accord.station.settings import load
 
-    settings = load(home, config)
-    return Layout(settings.home / "pipeline"), landing or settings.pipeline.landing or None
+        landing = landing_of(load(home, config))
+    return layout_of(folder, home, config), landing
 
 
 def _where(

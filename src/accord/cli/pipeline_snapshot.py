@@ -11,6 +11,7 @@ from accord.cli import report
 from accord.cli.community_node import Community, choose_community, show_lines, with_node
 from accord.cli.contract_reading import printable
 from accord.cli.options import Config, Home, Json
+from accord.cli.pipeline_reading import Folder, layout_of
 
 if TYPE_CHECKING:
     from accord.cli.community_node import Local
@@ -32,9 +33,7 @@ def snapshot(
     publish: Annotated[
         bool, typer.Option("--publish", help="Have this home's node offer it to others.")
     ] = False,
-    folder: Annotated[
-        Path | None, typer.Option(help="The pipeline's folder [default: `pipeline` in the home].")
-    ] = None,
+    folder: Folder = None,
     community: Community = None,
     home: Home = None,
     config: Config = None,
@@ -48,14 +47,13 @@ def snapshot(
     from accord.kernel.signing import SigningKey
     from accord.pipeline.community.snapshots import published_state, published_states, snapshot_of
     from accord.pipeline.errors import PipelineError
-    from accord.pipeline.layout import Layout
     from accord.pipeline.runner.publishing import reading
     from accord.station.home import Home as Place
     from accord.station.settings import load
 
     settings = load(home, config)
     place = Place(settings.home)
-    with reading(Layout((folder or settings.home / "pipeline").expanduser())) as version:
+    with reading(layout_of(folder, home, config)) as version:
         found = _chosen(published_states(version.path), community)
         signed = None
         if out is not None or publish:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from accord.pipeline.errors import PipelineError
+from accord.pipeline.errors import PipelineError, missing_extra
 from accord.pipeline.java import LEAST_JAVA, find_java
 from accord.pipeline.layout import Layout
 
@@ -113,10 +113,7 @@ def require_extra() -> None:
     """
     for name in ("pandas", "pyarrow", "pyspark"):
         if find_spec(name) is None:
-            raise PipelineError(
-                f"the pipeline's libraries are missing ({name})",
-                mend="pip install 'accord[pipeline]'",
-            )
+            raise missing_extra()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from accord.community.fold import state_from
 from accord.community.fold.vouching import MAX_BYTES, Snapshot, is_anchor, settled, sign_snapshot
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
-from accord.pipeline.errors import PipelineError
+from accord.pipeline.errors import PipelineError, missing_extra
 
 _SIGNED_BYTES: Final = 1024
 """What a snapshot has beside its state, at most."""
@@ -85,10 +85,7 @@ def _read(version: Path, columns: list[str], community_id: str | None = None) ->
     try:
         from pyarrow import ArrowException, dataset
     except ImportError:
-        raise PipelineError(
-            "the pipeline needs the extra `pipeline`: pyarrow is not installed",
-            mend="install accord[pipeline]",
-        ) from None
+        raise missing_extra() from None
     only = None if community_id is None else dataset.field("community_id") == community_id
     try:
         table = dataset.dataset(version / "state", format="parquet").to_table(columns, filter=only)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from accord.kernel.files import sync_folder, write_private
-from accord.pipeline.errors import PipelineError
+from accord.pipeline.errors import PipelineError, missing_extra
 from accord.pipeline.landing.segments import Footer, Segment, parse_name, read_footer, verify
 from accord.pipeline.streams import STREAMS
 
@@ -190,9 +190,7 @@ def _filesystem(url: str, label: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise PipelineError(
-            "the pipeline's libraries are missing", mend="pip install 'accord[pipeline]'"
-        ) from None
+        raise missing_extra() from None
     try:
         fs, path = url_to_fs(url)
     except (ImportError, ValueError) as error:

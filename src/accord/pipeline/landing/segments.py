@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from blake3 import blake3
 
-from accord.pipeline.errors import PipelineError
+from accord.pipeline.errors import PipelineError, missing_extra
 from accord.pipeline.streams import COLUMNS, STREAMS
 
 if TYPE_CHECKING:
@@ -233,7 +233,5 @@ def _arrow() -> Any:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        raise PipelineError(
-            "the pipeline's libraries are missing", mend="pip install 'accord[pipeline]'"
-        ) from None
+        raise missing_extra() from None
     return pa, pq
