@@ -200,7 +200,8 @@ async def test_two_exporters_of_one_store_exclude_each_other(
         assert all(isinstance(each, StoreError) for each in refused), outcomes
         await export([other], landing)
     assert seqs(landing) == list(range(1, 51))
-    assert {segment.store for segment in landing.segments(STREAM)} == {"plane-0a1b2c3d"}
+    (name,) = {segment.store for segment in landing.segments(STREAM)}
+    assert name in {"plane-0a1b2c3d", "plane-ffffffff"}  # whoever was the first names it
 
 
 async def test_a_restored_store_lands_under_a_name_of_its_own_and_loses_nothing(
