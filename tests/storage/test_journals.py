@@ -148,3 +148,23 @@ async def test_a_damaged_record_is_refused_when_it_is_read(
         await store.write(lambda connection: connection.exec_driver_sql(damage))
         with pytest.raises(StoreError, match="a record is damaged"):
             await entries(store)
+
+
+@pytest.mark.parametrize("where", ["postgres"], indirect=True)
+async def test_what_an_append_reads_does_not_grow_with_the_stream(
+    where: str, shop: Any, note: Note
+) -> None:
+    read = sa.text(
+        "SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)"
+        " FROM pg_stat_xact_user_tables WHERE relname = 'journal'"
+    )
+
+    def append(connection: Connection, *records: Record) -> int:
+        journal.append(connection, records)
+        return int(connection.execute(read).scalar_one())
+
+    async with open_store(where, shop.schema) as store:
+        await store.append(*(note(f"old {n}") for n in range(5000)))
+        fresh = [note(f"new {n}") for n in range(200)]
+        assert await store.write(lambda connection: append(connection, *fresh)) == 0
+        assert await store.write(lambda connection: append(connection, *fresh)) == 200

@@ -18,14 +18,17 @@ from sqlalchemy import (
     Column,
     Connection,
     MetaData,
+    Select,
     Table,
     Text,
     UniqueConstraint,
     bindparam,
     delete,
+    func,
     insert,
     select,
     text,
+    true,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -114,9 +117,26 @@ _FIELDS = tuple(field.name for field in fields(Entry))
 _ROWS = Rows(_JOURNAL)
 _ADVANCE = {"postgresql": _advance(postgresql), "sqlite": _advance(sqlite)}
 _SET_HEAD = update(_HEADS).where(_HEADS.c.stream == bindparam("of")).values(seq=bindparam("head"))
-_KNOWN = select(_JOURNAL.c.id, _JOURNAL.c.seq, _JOURNAL.c.body).where(
-    _JOURNAL.c.stream == bindparam("stream"), _JOURNAL.c.id.in_(bindparam("ids", expanding=True))
+_IN_STREAM = select(_JOURNAL.c.id, _JOURNAL.c.seq, _JOURNAL.c.body).where(
+    _JOURNAL.c.stream == bindparam("stream")
 )
+
+
+def _one_by_one() -> Select[tuple[str, int, str]]:
+    """Look each id up on its own.
+
+    For a list of them PostgreSQL, before it has statistics, prefers to walk through the stream.
+    """
+    ids = bindparam("ids", type_=postgresql.ARRAY(Text))
+    wanted = func.unnest(ids).table_valued("id", name="wanted").render_derived()
+    found = _IN_STREAM.where(_JOURNAL.c.id == wanted.c.id).limit(1).lateral("found")
+    return select(found).select_from(wanted.join(found, true()))
+
+
+_KNOWN = {
+    "postgresql": _one_by_one(),
+    "sqlite": _IN_STREAM.where(_JOURNAL.c.id.in_(bindparam("ids", expanding=True))),
+}
 _READ = (
     select(_JOURNAL)
     .where(_JOURNAL.c.stream == bindparam("stream"), _JOURNAL.c.seq > bindparam("after"))
@@ -219,8 +239,9 @@ def _append_to(connection: Connection, stream: str, records: list[Record]) -> di
     advance = _ADVANCE[connection.dialect.name]
     head = connection.execute(advance, {"stream": stream, "seq": len(fresh)}).scalar_one()
     placed: dict[str, int] = {}
+    known = _KNOWN[connection.dialect.name]
     for ids in _slices(list(fresh)):
-        for row in connection.execute(_KNOWN, {"stream": stream, "ids": ids}):
+        for row in connection.execute(known, {"stream": stream, "ids": ids}):
             _refuse_another(row.body, fresh.pop(row.id))
             placed[row.id] = row.seq
     if placed:
