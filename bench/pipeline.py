@@ -2,7 +2,7 @@
 
 One JVM, warmed up on a small history first; its start-up is a figure of its own. The checked layer
 is held against the same checks in plain Python processes on the same cores. A history has 50,000
-events by default, and 1,000,000 with ACCORD_BENCH_FULL=1.
+events by default, and 1,000,000 with ACCORD_BENCH_FULL=1, which takes each figure once.
 """
 
 import multiprocessing
@@ -29,10 +29,12 @@ from bench.figure import Figure
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EVENTS: Final = 1_000_000 if os.environ.get("ACCORD_BENCH_FULL") == "1" else 50_000
+FULL: Final = os.environ.get("ACCORD_BENCH_FULL") == "1"
+EVENTS: Final = 1_000_000 if FULL else 50_000
+CALLS: Final = 4 * EVENTS if FULL else 16 * EVENTS  # of which a quarter are calls of the bus
 SMALL: Final = 10_000
 NEW: Final = 1_000
-TURNS: Final = 3
+TURNS: Final = 1 if FULL else 3
 _ROWS: Final = 5_000
 
 
@@ -69,7 +71,7 @@ def layers(spark: "SparkSession", folder: Path) -> Iterator[Figure]:
     yield Figure("silver, events", "rows/s", rates["silver"], plain, named)
     yield Figure("landing to accounting", "rows/s", rates["all"], plain, named)
     landing = folder / "calls"
-    land(Landing(landing), history(EVENTS * 16, (BUS_CALLS,)))
+    land(Landing(landing), history(CALLS, (BUS_CALLS,)))
     best = 0.0
     for turn in range(TURNS):
         outcome = bring_up(Layout(folder / f"calls-{turn}"), spark, landing=landing)
