@@ -139,7 +139,7 @@ def wheels() -> Iterator[Check]:
             modules.setdefault(_plain(name), []).append(module)
     needed.pop("dev", None)  # what the checks and tests of Accord itself need
     for extra, names in needed.items():
-        missing = [name for name in names if not _importable(modules.get(_plain(name), []))]
+        missing = [name for name in names if not _is_there(name, modules.get(_plain(name), []))]
         package = f"accord[{extra}]" if extra else "accord"
         if not missing:
             versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
@@ -231,7 +231,10 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _importable(modules: list[str]) -> bool:
+def _is_there(name: str, modules: list[str]) -> bool:
+    """Whether a package is installed: its modules are found, or it has none but a program."""
+    if not modules:
+        return any(importlib.metadata.distributions(name=name))
     return any(importlib.util.find_spec(module) for module in modules if module.isidentifier())
 
 

@@ -118,6 +118,15 @@ class Contract:
         group = "optional" if optional else "required"
         self._declare("uses", alias, {"contract": contract, **chosen}, group)
 
+    def serves_callers(self) -> None:
+        """Declare what a service needs that answers anybody: to ask who calls, and who no longer."""
+        self.uses(
+            "auth",
+            "trellis.auth@v1",
+            rpc=["Auth.Sessions.Resolve"],
+            subscribe=["Auth.Sessions.Revoked"],
+        )
+
     def rpc(
         self,
         name: str,
