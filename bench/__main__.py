@@ -21,11 +21,17 @@ PARTS = (
     "community_sync",
     "relay_delivery",
     "relay_gate",
+    "authority_catalog",
+    "authority_connects",
+    "fabric_rpc",
+    "fabric_jobs",
     "capabilities_embed",
     "capabilities_file",
     "capabilities_chat",
+    "capabilities_llm",
     "capabilities_rag",
     "pipeline",
+    "corpus",
 )
 
 

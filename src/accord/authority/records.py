@@ -182,6 +182,8 @@ class Session:
         origin: Where a browser's session comes from.
         capabilities: The keys that it holds.
         expires_at: When it ends, if it does.
+        surfaces: What of its contract's uses was agreed to, as `id kind name action`; None if
+            whatever the contract uses was.
     """
 
     key: str
@@ -194,3 +196,4 @@ class Session:
     created_at: float = 0.0
     expires_at: float | None = None
     revoked_at: float | None = None
+    surfaces: frozenset[str] | None = None

@@ -10,19 +10,24 @@ import typer
 
 from accord import __version__
 from accord.cli import (
+    authority,
     canon,
     chat,
     community,
     config,
     contract,
     doctor,
+    events,
     file,
+    jobs,
     keys,
     market,
     pipeline,
     rag,
     relay,
     report,
+    rpc,
+    service,
     store,
     up,
 )
@@ -45,6 +50,11 @@ app.add_typer(rag.app, name="rag", help="Find what documents say.")
 app.add_typer(market.app, name="market", help="Offer, ask for and find things.")
 app.add_typer(chat.app, name="chat", help="Write to members; only they can read it.")
 app.add_typer(relay.app, name="relay", help="Bring agents into chats.")
+app.add_typer(authority.app, name="authority", help="Say who implements which contract.")
+app.add_typer(service.app, name="service", help="Run services under their contracts.")
+app.add_typer(rpc.app, name="rpc", help="Call services from the shell.")
+app.add_typer(events.app, name="events", help="Hear what services publish.")
+app.add_typer(jobs.app, name="jobs", help="See jobs; retry and dismiss them.")
 app.add_typer(contract.app, name="contract", help="Check, compare and derive from contracts.")
 app.add_typer(pipeline.app, name="pipeline", help="See all that happened, and try rules on it.")
 app.add_typer(config.app, name="config", help="Check and show the settings.")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accord.cli import (
+    pipeline_corpus,
     pipeline_export,
     pipeline_generate,
     pipeline_report,
@@ -282,6 +283,7 @@ def _steps() -> Iterator[Callable[[str, int, int], None]]:
 
 
 for verbs in (
+    pipeline_corpus,
     pipeline_export,
     pipeline_generate,
     pipeline_report,

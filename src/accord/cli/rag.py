@@ -1,21 +1,28 @@
-"""`accord rag add | query | list`: documents that are found again by asking.
+"""`accord rag add | load | query | list`: documents that are found again by asking.
 
-Files go straight into the node's blob store; everything else goes through the node.
+Files go straight into the node's blob store; everything else goes through the node. A built corpus
+is loaded by this process itself, which holds the home meanwhile.
 """
 
+import asyncio
+import re
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from accord.cli import report
-from accord.cli.community_node import Community, show_lines, with_node
+from accord.cli.community_node import Community, choose_community, show_lines, with_node
 from accord.cli.contract_reading import printable
 from accord.cli.options import Config, Home, Json
 
 if TYPE_CHECKING:
+    from accord.capabilities.rag.telling import Telling
     from accord.cli.community_node import Local
     from accord.community.errors import CommunityError
+    from accord.community.node import Node
+    from accord.station.settings import Settings
 
 app = typer.Typer(
     no_args_is_help=True, epilog='Example: accord rag query manuals "How do I clean rain water?"'
@@ -100,6 +107,102 @@ def add(
             )
     if refused:
         raise typer.Exit(report.FAILED)
+
+
+@app.command(epilog="Example: accord rag load ./built --corpus manuals")
+def load(
+    built: Annotated[Path, typer.Argument(help="What `accord pipeline corpus build` has built.")],
+    corpus: Annotated[
+        str | None, typer.Option(help="Into which corpus [default: the one it was built for].")
+    ] = None,
+    community: Community = None,
+    home: Home = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Load a corpus that was built on Spark; nothing of it is embedded again.
+
+    The node's station must not run meanwhile. What is there already is left as it is, so a load
+    that was stopped is begun again.
+    """
+    from accord.pipeline.corpus.catalogue import usable
+    from accord.pipeline.session import require_extra
+    from accord.station.settings import load as load_settings
+
+    require_extra()
+    out = built.expanduser().absolute()
+    name = corpus or usable(out).corpus
+    if not re.fullmatch("[a-z0-9-]{1,64}", name, re.ASCII) or name == "system":
+        raise typer.BadParameter("expected at most 64 of a-z, 0-9 and -, and not `system`")
+    told = asyncio.run(_load(load_settings(home, config), out, name, community))
+    if as_json:
+        report.show_json({"corpus": name, **told})
+    else:
+        typer.echo(f"{name}: {told['documents']} documents, {told['chunks']} chunks")
+
+
+async def _load(
+    settings: "Settings", out: Path, corpus: str, community: str | None
+) -> dict[str, Any]:
+    from accord.capabilities.file import Blobs
+    from accord.capabilities.rag.opening import open_corpora
+    from accord.capabilities.rag.records import Place
+    from accord.capabilities.rag.telling import PERSONAL, InCommunity, ToNobody
+    from accord.kernel.clock import SystemClock
+    from accord.pipeline.corpus import loading
+    from accord.station.store import place as stores
+
+    async with AsyncExitStack() as opened:
+        node = await _held_node(settings, opened)
+        blobs = Blobs(settings.home / "blobs", SystemClock())
+        place = Place("", corpus)
+        telling: Telling = ToNobody(blobs)
+        if corpus != PERSONAL:
+            listed = [
+                {"community_id": each, "name": hosted.state.roster.name}
+                for each, hosted in node.communities.items()
+            ]
+            chosen = choose_community(listed, community)["community_id"]
+            place = Place(chosen, corpus)
+            telling = InCommunity(node.community(chosen), corpus)
+        # Without a model: every vector is there, and nothing is asked.
+        corpora = await opened.enter_async_context(open_corpora(stores(settings), blobs))
+        with report.progress("loading") as show:
+            loaded = await loading.load(out, corpora, blobs, place, telling, told=show)
+    return {"documents": loaded.documents, "chunks": loaded.chunks}
+
+
+async def _held_node(settings: "Settings", opened: AsyncExitStack) -> "Node":
+    """The node of a home, which no station has while it is open."""
+    from accord.community.node import open_node
+    from accord.kernel.clock import SystemClock
+    from accord.kernel.signing import SigningKey
+    from accord.station import logs
+    from accord.station.community import node_settings
+    from accord.station.errors import StationError
+    from accord.station.home import Home as Station
+    from accord.station.home import taken
+    from accord.station.store import place as stores
+
+    home = Station(settings.home)
+    if not home.device_key.exists():
+        raise StationError(
+            "there is no node here yet",
+            where=str(settings.home),
+            mend="make one with `accord community create` or `accord up`",
+        )
+    undo = ExitStack()  # never run: the home was there before
+    opened.enter_context(taken(home, "the command line", undo))
+    opened.enter_context(logs.configured(settings.log.model_copy(update={"level": "error"})))
+    return await opened.enter_async_context(
+        open_node(
+            SigningKey.load(home.device_key),
+            home=settings.home,
+            stores=stores(settings),
+            clock=SystemClock(),
+            settings=node_settings(settings),
+        )
+    )
 
 
 @app.command(epilog='Example: accord rag query manuals "How do I clean rain water?" -k 3')

@@ -170,6 +170,8 @@ def _rules(contract: Mapping[str, Any], owned: list[Surface]) -> Iterator[tuple[
         for alias in sorted(bound.declared(contract)):
             for subject in bound.subjects:
                 yield "publish", _rule(bound, alias, subject, {OWNER})
+            for subject in bound.heard:
+                yield "subscribe", _rule(bound, alias, subject, {OWNER})
 
 
 def _rule(

@@ -33,9 +33,19 @@ class Home:
         return self.path / "keys" / "device.ed25519"
 
     @property
+    def authority_token(self) -> Path:
+        """What operators show to a running authority; only the station's user can read it."""
+        return self.path / "keys" / "authority.token"
+
+    @property
     def stores(self) -> Path:
         """Where SQLite keeps its files."""
         return self.path / "stores"
+
+    @property
+    def services(self) -> Path:
+        """Where each service that runs here has a folder with its key and its journal."""
+        return self.path / "services"
 
     @property
     def log_file(self) -> Path:

@@ -9,8 +9,9 @@ import asyncio
 import importlib.util
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import structlog
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -22,10 +23,11 @@ from accord.pipeline.landing import Landing
 from accord.pipeline.landing.exporter import Outbox, export
 from accord.pipeline.landing.retention import Retention, prune
 from accord.pipeline.layout import Layout
+from accord.station.home import Home
 from accord.station.plane import PlaneContext
 from accord.station.settings import Settings
-from accord.station.store import OUTBOXES, place
-from accord.storage import StoreHeldError, exists, open_store
+from accord.station.store import OUTBOXES, SERVICE, place
+from accord.storage import Schema, StoreHeldError, exists, open_store
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -173,13 +175,26 @@ async def open_outboxes(
     Args:
         settings: Those of the station, which may be running.
         opened: Closes them.
-        outboxes: By plane; those that are opened now are added.
+        outboxes: By plane, or by the folder of a service; those that are opened now are added.
 
     Raises:
         StoreError: One cannot be opened.
     """
-    where = place(settings)
-    for schema in OUTBOXES:
-        if schema.name not in outboxes and await asyncio.to_thread(exists, where, schema):
-            store = await opened.enter_async_context(open_store(where, schema))
-            outboxes[schema.name] = Outbox(schema.name, store, secrets.token_hex(4))
+    there = await asyncio.to_thread(_there, settings, outboxes.keys())
+    for name, (where, schema) in there.items():
+        store = await opened.enter_async_context(open_store(where, schema))
+        outboxes[name] = Outbox(schema.name, store, secrets.token_hex(4))
+
+
+def _there(settings: Settings, known: Collection[str]) -> dict[str, tuple[str | Path, Schema]]:
+    """The stores of planes and of services that run here, but for those that are known."""
+    possible: dict[str, tuple[str | Path, Schema]] = {
+        schema.name: (place(settings), schema) for schema in OUTBOXES
+    }
+    for folder in sorted(Home(settings.home).services.glob("*/")):
+        possible[f"services/{folder.name}"] = (folder, SERVICE)
+    return {
+        name: (where, schema)
+        for name, (where, schema) in possible.items()
+        if name not in known and exists(where, schema)
+    }

@@ -57,6 +57,8 @@ def planes(ground: Ground) -> Sequence[Plane]:
     made: list[Plane] = [CommunityPlane(ground.settings, ground.key, ground.clock)]
     if ground.settings.relay.enabled:
         made += connectors(ground)
+    if ground.settings.authority.enabled:
+        made += authorities(ground)
     return [*made, *exporters(ground)]
 
 
@@ -74,6 +76,13 @@ def connectors(ground: Ground) -> Sequence[Plane]:
     from accord.station.relay import RelayPlane
 
     return (RelayPlane(ground.settings, ground.key, ground.clock),)
+
+
+def authorities(ground: Ground) -> Sequence[Plane]:
+    """The authority plane alone, for a machine that serves as one and nothing else."""
+    from accord.station.authority import AuthorityPlane
+
+    return (AuthorityPlane(ground.settings, ground.clock, ground.address),)
 
 
 def serve(

@@ -18,6 +18,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from accord.authority.settings import AuthoritySettings
 from accord.capabilities.settings import DoorsSettings, ModelsSettings
 from accord.station.errors import SettingsError
 from accord.station.sections import (
@@ -54,6 +55,7 @@ class Settings(BaseSettings):
     store: StoreSettings = StoreSettings()
     community: CommunitySettings = CommunitySettings()
     relay: RelaySettings = RelaySettings()
+    authority: AuthoritySettings = AuthoritySettings()
     models: ModelsSettings = ModelsSettings()
     doors: DoorsSettings = DoorsSettings()
     pipeline: PipelineSettings = PipelineSettings()

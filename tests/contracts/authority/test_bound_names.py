@@ -26,6 +26,7 @@ def test_a_binding_that_could_stand_for_more_is_refused(name: str) -> None:
     for make in (
         lambda: Bindings(kv={"k": name}),
         lambda: Bindings(store={"s": name}),
+        lambda: Bindings(operations=name),
         lambda: Consumer("EVENTS", name),
         lambda: Consumer(name, "c"),
         lambda: Queue(name, "q", "c"),

@@ -35,6 +35,7 @@ BINDINGS = Bindings(
         "settle": Queue("billing", "settle", "acc_jq_1"),
         "sync": Queue("billing", "sync", "acc_jq_2", key_bucket="acc_kv_2"),
     },
+    operations="acc_op_1",
 )
 
 
@@ -68,6 +69,10 @@ def bucket(name: str) -> set[str]:
         f"$JS.API.DIRECT.GET.{stream}",
         f"$JS.API.DIRECT.GET.{stream}.>",
     }
+
+
+def records(name: str) -> set[str]:
+    return bucket(name) | {f"$JS.API.STREAM.PURGE.KV_{name}"}
 
 
 def pulling(place: str) -> set[str]:
@@ -137,6 +142,9 @@ def test_a_service_gets_what_it_owns_and_exactly_what_is_bound(billing: Make) ->
         "feeds.v1.Balance",
         "transfer.v1.upload.0123456789abcdef.*",
         "transfer.v1.download.0123456789abcdef.*",
+        "trellis.jobs.billing.settle.>",
+        "trellis.jobs.billing.sync.>",
+        "$KV.acc_op_1.>",
     }
     stream = "OBJ_acc_os_1"
     assert set(granted.publish) == {
@@ -150,10 +158,13 @@ def test_a_service_gets_what_it_owns_and_exactly_what_is_bound(billing: Make) ->
         f"$JS.API.STREAM.PURGE.{stream}",
         "trellis.jobs.billing.settle.>",
         "trellis.work.billing.settle",
+        "$JS.API.DIRECT.GET.JOBS.trellis.jobs.billing.settle.>",
         "trellis.jobs.billing.sync.>",
         "trellis.work.billing.sync",
+        "$JS.API.DIRECT.GET.JOBS.trellis.jobs.billing.sync.>",
         *bucket("acc_kv_1"),
-        *bucket("acc_kv_2"),
+        *records("acc_kv_2"),
+        *records("acc_op_1"),
         *pulling("EVENTS.acc_ec_1"),
         *pulling("JOBS_WORK.acc_jq_1"),
         *pulling("JOBS_WORK.acc_jq_2"),
@@ -169,7 +180,15 @@ def test_a_binding_that_the_contract_does_not_declare_gives_nothing(billing: Mak
     bare = billing(resources={}, jobs={}, eventConsumers={}, operations={})
     assert not any(subject.startswith(("$", "trellis.")) for subject in serving(bare, {}).publish)
     unkeyed = billing(jobs={"sync": {"payload": {"schema": "Any"}}})
-    assert not bucket("acc_kv_2") & set(serving(unkeyed, {}).publish)
+    assert not records("acc_kv_2") & set(serving(unkeyed, {}).publish)
+
+
+def test_the_records_of_operations_are_for_whoever_runs_operations(billing: Make) -> None:
+    granted = serving(billing(), {})
+    assert records("acc_op_1") <= set(granted.publish)
+    assert [reason.rule for reason in granted.subscribe["$KV.acc_op_1.>"]] == ["bound.operations"]
+    rest = serving(billing(operations={}), {})
+    assert not any("acc_op_1" in subject for subject in (*rest.publish, *rest.subscribe))
 
 
 def test_what_is_declared_but_not_bound_gives_nothing(billing: Make) -> None:

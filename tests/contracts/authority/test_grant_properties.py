@@ -126,6 +126,7 @@ def _bindings(draw: st.DrawFn, contract: dict[str, Any]) -> Bindings:
             name: Queue("ns", name, f"jq-{name}", key_bucket=draw(st.sampled_from(("keys", None))))
             for name in some(contract.get("jobs", {}))
         },
+        operations=draw(st.sampled_from(("records", None))),
     )
 
 
@@ -151,7 +152,7 @@ def declared(scene: Scene) -> tuple[set[str], set[str]]:
                         subscribe.add("transfer.v1.download.*.*")
     if scene.role is Role.SERVICE:
         _add_owned(scene.contract, publish, subscribe)
-        _add_bound(scene, publish)
+        _add_bound(scene, publish, subscribe)
     return publish, subscribe
 
 
@@ -169,10 +170,14 @@ def _add_owned(contract: dict[str, Any], publish: set[str], subscribe: set[str])
     subscribe |= {feed["subject"] for feed in contract.get("feeds", {}).values()}
 
 
-def _add_bound(scene: Scene, publish: set[str]) -> None:
+def _add_bound(scene: Scene, publish: set[str], subscribe: set[str]) -> None:
     resources = scene.contract.get("resources", {})
     buckets = {n for alias, n in scene.bindings.kv.items() if alias in resources.get("kv", {})}
     stores = {n for alias, n in scene.bindings.store.items() if alias in resources.get("store", {})}
+    records = set()
+    if scene.contract.get("operations") and scene.bindings.operations is not None:
+        records.add(scene.bindings.operations)
+        subscribe.add(f"$KV.{scene.bindings.operations}.>")
     places = {
         f"{bound.stream}.{bound.consumer}"
         for group, bound in scene.bindings.consumers.items()
@@ -183,8 +188,12 @@ def _add_bound(scene: Scene, publish: set[str]) -> None:
         if job is not None:
             places.add(f"{queue.stream}.{queue.consumer}")
             publish |= {f"trellis.jobs.ns.{name}.>", f"trellis.work.ns.{name}"}
+            publish.add(f"$JS.API.DIRECT.GET.JOBS.trellis.jobs.ns.{name}.>")
+            subscribe.add(f"trellis.jobs.ns.{name}.>")
             if "keyConcurrency" in job and queue.key_bucket is not None:
-                buckets.add(queue.key_bucket)
+                records.add(queue.key_bucket)
+    buckets |= records
+    publish |= {f"$JS.API.STREAM.PURGE.KV_{name}" for name in records}
     for place in places:
         publish |= {f"$JS.API.CONSUMER.{what}.{place}" for what in ("INFO", "MSG.NEXT")}
         publish.add(f"$JS.ACK.{place}.>")

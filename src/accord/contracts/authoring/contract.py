@@ -119,7 +119,7 @@ class Contract:
         self._declare("uses", alias, {"contract": contract, **chosen}, group)
 
     def serves_callers(self) -> None:
-        """Declare what a service needs that answers anybody: to ask who calls, and who no longer."""
+        """Declare what a service uses that answers anybody: who calls, and who no longer may."""
         self.uses(
             "auth",
             "trellis.auth@v1",

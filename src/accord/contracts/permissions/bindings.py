@@ -4,7 +4,8 @@ Reconciliation fills `Bindings` in; a binding gives something only where the con
 alias. The subjects are those of one bucket, store, consumer or queue, never of management: no
 session may create a consumer, because the server would deliver its messages to any subject that
 the session names, permitted or not. Keys are listed by the stream's own information, and values,
-history and chunks are read by direct gets.
+history and chunks are read by gets. Where an instance must notice what another one did, it hears
+the subjects themselves.
 """
 
 import re
@@ -67,15 +68,19 @@ class Bindings:
         store: Object stores by the alias in `resources.store`.
         consumers: Durable consumers by the group in `eventConsumers`.
         jobs: Queues by the name in `jobs`.
+        operations: The KV bucket that keeps the records of the contract's operations.
     """
 
     kv: Mapping[str, str] = field(default_factory=dict)
     store: Mapping[str, str] = field(default_factory=dict)
     consumers: Mapping[str, Consumer] = field(default_factory=dict)
     jobs: Mapping[str, Queue] = field(default_factory=dict)
+    operations: str | None = None
 
     def __post_init__(self) -> None:
         _check_names(*self.kv.values(), *self.store.values())
+        if self.operations is not None:
+            _check_names(self.operations)
 
 
 def _check_names(*names: str) -> None:
@@ -94,15 +99,16 @@ Names = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class BoundRule:
-    """What a binding gives to the service: to publish on some subjects.
+    """What a binding gives to the service: to publish on some subjects, and to hear some.
 
     Attributes:
         id: Stable, and what a reason names.
         category: The kind of permission, as an analysis names it.
         purpose: What it is for, as the middle of a sentence.
         path: The map of the manifest that declares the aliases.
-        names: The physical names of each alias.
-        subjects: The subjects, with braces where a physical name stands.
+        names: The physical names of each alias, from what is bound and the aliases declared.
+        subjects: The subjects to publish on, with braces where a physical name stands.
+        heard: The subjects to subscribe to, likewise.
         member: The member of the entry that declares it, where the entry alone does not.
         relies_on: The events of uses, by alias and name, that an entry needs to be subscribed to.
     """
@@ -111,8 +117,9 @@ class BoundRule:
     category: str
     purpose: str
     path: tuple[str, ...]
-    names: Callable[[Bindings], Names]
+    names: Callable[[Bindings, Iterable[str]], Names]
     subjects: tuple[str, ...]
+    heard: tuple[str, ...] = ()
     member: str | None = None
     relies_on: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] = lambda _: ()
 
@@ -138,22 +145,22 @@ def _consumed(group: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield alias, event
 
 
-def _buckets(bindings: Bindings) -> Names:
+def _buckets(bindings: Bindings, _: Iterable[str]) -> Names:
     return {alias: {"bucket": name} for alias, name in bindings.kv.items()}
 
 
-def _stores(bindings: Bindings) -> Names:
+def _stores(bindings: Bindings, _: Iterable[str]) -> Names:
     return {alias: {"store": name} for alias, name in bindings.store.items()}
 
 
-def _consumers(bindings: Bindings) -> Names:
+def _consumers(bindings: Bindings, _: Iterable[str]) -> Names:
     return {
         group: {"stream": bound.stream, "consumer": bound.consumer}
         for group, bound in bindings.consumers.items()
     }
 
 
-def _queues(bindings: Bindings) -> Names:
+def _queues(bindings: Bindings, _: Iterable[str]) -> Names:
     return {
         name: {
             "namespace": bound.namespace,
@@ -165,7 +172,14 @@ def _queues(bindings: Bindings) -> Names:
     }
 
 
-def _key_buckets(bindings: Bindings) -> Names:
+def _operation_records(bindings: Bindings, declared: Iterable[str]) -> Names:
+    """One bucket keeps the records of all operations."""
+    if bindings.operations is None:
+        return {}
+    return {name: {"bucket": bindings.operations} for name in declared}
+
+
+def _key_buckets(bindings: Bindings, _: Iterable[str]) -> Names:
     return {
         name: {"bucket": bound.key_bucket}
         for name, bound in bindings.jobs.items()
@@ -183,6 +197,10 @@ _BUCKET: Final = (
     "$KV.{bucket}.>",
     *(subject.replace("{stream}", "KV_{bucket}") for subject in _READING),
 )
+_RECORDS: Final = (
+    *_BUCKET,
+    "$JS.API.STREAM.PURGE.KV_{bucket}",  # what has ended leaves nothing behind
+)
 _STORE: Final = (
     "$O.{store}.>",
     *(subject.replace("{stream}", "OBJ_{store}") for subject in _READING),
@@ -197,6 +215,7 @@ _QUEUE: Final = (
     *_PULLING,
     "trellis.jobs.{namespace}.{queue}.>",
     "trellis.work.{namespace}.{queue}",
+    "$JS.API.DIRECT.GET.JOBS.trellis.jobs.{namespace}.{queue}.>",  # was it cancelled?
 )
 
 # fmt: off
@@ -207,9 +226,12 @@ BOUND: Final = (
               _stores, _STORE),
     BoundRule("bound.consumer", "resource:consumer", "pulls events for the group",
               ("eventConsumers",), _consumers, _PULLING, relies_on=_consumed),
-    BoundRule("bound.queue", "jobs:queue", "works on the queue", ("jobs",), _queues, _QUEUE),
+    BoundRule("bound.queue", "jobs:queue", "works on the queue", ("jobs",), _queues, _QUEUE,
+              ("trellis.jobs.{namespace}.{queue}.>",)),
     BoundRule("bound.queue-keys", "jobs:keys", "counts active jobs by key for the queue",
-              ("jobs",), _key_buckets, _BUCKET, "keyConcurrency"),
+              ("jobs",), _key_buckets, _RECORDS, member="keyConcurrency"),
+    BoundRule("bound.operations", "operation:records", "keeps the records of the operation",
+              ("operations",), _operation_records, _RECORDS, ("$KV.{bucket}.>",)),
 )
 # fmt: on
 """What each kind of binding gives to the service."""

@@ -167,7 +167,7 @@ class _Ledger:
     def bind(self, rule: BoundRule, contract: Mapping[str, Any], bindings: Bindings) -> None:
         """Grant what is bound to the aliases that the contract declares."""
         declared = rule.declared(contract)
-        for alias, names in rule.names(bindings).items():
+        for alias, names in rule.names(bindings, declared).items():
             if alias not in declared:
                 continue
             place = rule.pointer(alias)
@@ -180,8 +180,11 @@ class _Ledger:
                     Finding(rule.id, place, f"{sentence}, but may not subscribe to {events}")
                 )
                 continue
+            reason = Finding(rule.id, place, sentence)
             for subject in rule.subjects:
-                self.grant("publish", subject.format_map(names), Finding(rule.id, place, sentence))
+                self.grant("publish", subject.format_map(names), reason)
+            for subject in rule.heard:
+                self.grant("subscribe", subject.format_map(names), reason)
 
     def closed(self) -> Grants:
         publish, subscribe = (

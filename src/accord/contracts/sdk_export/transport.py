@@ -12,20 +12,6 @@ R = TypeVar("R")
 P_contra = TypeVar("P_contra", contravariant=True)
 
 
-class RemoteError(Exception):
-    """The other side answered with an error.
-
-    Attributes:
-        type: The declared type of the error, or one that is not known yet.
-        body: The whole error as it came.
-    """
-
-    def __init__(self, kind: str, message: str, body: Mapping[str, Any]) -> None:
-        super().__init__(message)
-        self.type = kind
-        self.body = body
-
-
 class Snapshot(TypedDict, Generic[P, R]):
     """Where an operation stands."""
 
@@ -68,11 +54,11 @@ class Transport(Protocol):
     """How a client reaches services."""
 
     async def call(self, subject: str, payload: Any) -> Any:
-        """Send a request and return the reply's payload, or raise RemoteError."""
+        """Send a request and return the reply's payload, or raise the error that came instead."""
         ...
 
     async def start(self, subject: str, payload: Any) -> Run[Any, Any]:
-        """Start an operation, or raise RemoteError."""
+        """Start an operation, or raise the error that came instead."""
         ...
 
     async def publish(self, subject: str, payload: Any) -> None:

@@ -1,0 +1,180 @@
+"""JWTs as NATS signs them: operators, accounts, users, and the answers of a callout.
+
+Owns the claims that the server understands and the signature around them (`ed25519-nkey`). Pure:
+time and keys come in as arguments.
+"""
+
+import base64
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from accord.authority.errors import AuthorityError, Code
+from accord.authority.nats.keys import Kind, NKey, verified
+from accord.kernel import base64url, canonical
+
+EVERYTHING: Final = ">"
+_HEADER: Final = base64url.encode(b'{"typ":"JWT","alg":"ed25519-nkey"}')
+_VERSION: Final = 2
+_UNLIMITED: Final = {"subs": -1, "data": -1, "payload": -1}
+_ACCOUNT: Final = {
+    **_UNLIMITED,
+    "imports": -1,
+    "exports": -1,
+    "wildcards": True,
+    "conn": -1,
+    "leaf": -1,
+}
+_JETSTREAM: Final = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
+
+
+@dataclass(frozen=True, slots=True)
+class Responses:
+    """That a session may answer who asks it, on the subject that the question names.
+
+    Attributes:
+        most: How many messages one answer may have; -1 sets no limit.
+        seconds: How long after the question they may be sent.
+    """
+
+    most: int
+    seconds: float
+
+
+def encode(claims: Mapping[str, Any], key: NKey) -> str:
+    """Sign claims as the key's."""
+    body = {**claims, "iss": key.public}
+    digest = hashlib.sha256(canonical.encode(body)).digest()
+    body["jti"] = base64.b32encode(digest).decode().rstrip("=")
+    signed = f"{_HEADER}.{base64url.encode(canonical.encode(body))}"
+    return f"{signed}.{base64url.encode(key.sign(signed.encode()))}"
+
+
+def decode(token: str, issuer: Kind) -> dict[str, Any]:
+    """The claims of a token, if who issued them is of that kind and really signed them.
+
+    Raises:
+        AuthorityError: The token is malformed, or its signature is not its issuer's.
+    """
+    try:
+        _, body, signature = token.split(".")
+        claims = canonical.decode(base64url.decode(body))
+        signed = base64url.decode(signature)
+    except (ValueError, base64url.Base64Error, canonical.CanonicalError):
+        raise AuthorityError(Code.BAD_REQUEST, "this is not a JWT of NATS") from None
+    if not isinstance(claims, dict) or not isinstance(claims.get("iss"), str):
+        raise AuthorityError(Code.BAD_REQUEST, "this JWT names no issuer")
+    if not verified(claims["iss"], issuer, token.rpartition(".")[0].encode(), signed):
+        raise AuthorityError(Code.INVALID_PROOF, "this JWT is not signed by its issuer")
+    return claims
+
+
+def operator(key: NKey, *, system: str, now: float) -> str:
+    """The operator's JWT, which every server of a system is given."""
+    nats = {"type": "operator", "version": _VERSION, "system_account": system}
+    return encode({"name": "accord", "sub": key.public, "iat": int(now), "nats": nats}, key)
+
+
+def account(
+    name: str,
+    subject: str,
+    operator_key: NKey,
+    *,
+    now: float,
+    jetstream: bool = False,
+    authorization: Mapping[str, Any] | None = None,
+) -> str:
+    """An account's JWT.
+
+    Args:
+        name: For people.
+        subject: The account's public key.
+        operator_key: Who signs it.
+        now: The time in seconds.
+        jetstream: Whether it may have streams.
+        authorization: The callout that admits to it: `auth_users`, `allowed_accounts`, `xkey`.
+    """
+    nats: dict[str, Any] = {
+        "type": "account",
+        "version": _VERSION,
+        "limits": {**_ACCOUNT, **(_JETSTREAM if jetstream else {})},
+        "default_permissions": {"pub": {}, "sub": {}},
+    }
+    if authorization is not None:
+        nats["authorization"] = dict(authorization)
+    return encode({"name": name, "sub": subject, "iat": int(now), "nats": nats}, operator_key)
+
+
+def user(
+    name: str,
+    subject: str,
+    account_key: NKey,
+    *,
+    now: float,
+    account_id: str | None = None,
+    publish: Collection[str] | None = None,
+    subscribe: Collection[str] | None = None,
+    responses: Responses | None = None,
+    expires_at: float | None = None,
+    tags: Collection[str] = (),
+) -> str:
+    """A user's JWT.
+
+    Args:
+        name: What the server shows of the user in its advisories.
+        subject: The user's public key.
+        account_key: Who signs it: the account's key, or one that signs for the account.
+        now: The time in seconds.
+        account_id: The account, where a signing key of it signs.
+        publish: The subjects that it may publish to; `None` for all.
+        subscribe: The subjects that it may subscribe to; `None` for all.
+        responses: Whether and how it may answer.
+        expires_at: When the server ends the connection.
+        tags: What the server shows with the name.
+    """
+    nats: dict[str, Any] = {
+        "type": "user",
+        "version": _VERSION,
+        **_UNLIMITED,
+        "pub": _permission(publish),
+        "sub": _permission(subscribe),
+    }
+    if responses is not None:
+        nats["resp"] = {"max": responses.most, "ttl": int(responses.seconds * 1e9)}
+    if account_id is not None and account_id != account_key.public:
+        nats["issuer_account"] = account_id
+    if tags:
+        nats["tags"] = list(tags)
+    claims: dict[str, Any] = {"name": name, "sub": subject, "iat": int(now), "nats": nats}
+    if expires_at is not None:
+        claims["exp"] = int(expires_at)
+    return encode(claims, account_key)
+
+
+def answer(
+    key: NKey,
+    *,
+    server: str,
+    user_key: str,
+    now: float,
+    account_id: str | None = None,
+    jwt: str | None = None,
+    error: str | None = None,
+) -> str:
+    """What a callout answers to a server: a user's JWT, or why there is none."""
+    nats: dict[str, Any] = {"type": "authorization_response", "version": _VERSION}
+    if account_id is not None and account_id != key.public:
+        nats["issuer_account"] = account_id
+    if jwt is not None:
+        nats["jwt"] = jwt
+    if error is not None:
+        nats["error"] = error
+    return encode({"sub": user_key, "aud": server, "iat": int(now), "nats": nats}, key)
+
+
+def _permission(allowed: Collection[str] | None) -> dict[str, Any]:
+    # The server takes an empty list of what is allowed for a permission to do everything.
+    if allowed is None:
+        return {}
+    return {"allow": sorted(allowed)} if allowed else {"deny": [EVERYTHING]}

@@ -1,0 +1,63 @@
+"""`[authority]`: what an operator may set. Owns the section's form; reads nothing."""
+
+import ipaddress
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from accord.kernel.section import Section
+
+
+class AuthoritySettings(Section):
+    """`[authority]`: contracts, who may what, and the NATS system that it rules."""
+
+    enabled: Annotated[bool, Field(description="run an authority in this station")] = False
+    url: Annotated[
+        str,
+        Field(
+            pattern=r"^(https?://[^/?#]+/?)?$",
+            description="where sessions and people reach it, such as `https://authority.example`; "
+            "needed behind a proxy that ends TLS",
+        ),
+    ] = ""
+    proxies: Annotated[
+        tuple[str, ...],
+        Field(
+            max_length=64,
+            description="ranges of the proxies before it: whose `X-Forwarded-For` is believed",
+        ),
+    ] = ()
+    nats_host: Annotated[
+        str, Field(min_length=1, description="the address that its own NATS server listens on")
+    ] = "127.0.0.1"
+    nats_port: Annotated[
+        int, Field(ge=0, le=65535, description="the port of that server; 0 takes a free one")
+    ] = 7422
+    nats_certificate: Annotated[
+        str,
+        Field(
+            description="a PEM file with certificate and key for that server; "
+            "needed beyond this machine"
+        ),
+    ] = ""
+    nats_advertise: Annotated[
+        str, Field(description="the host under which sessions reach that server, if another")
+    ] = ""
+    nats_urls: Annotated[
+        tuple[str, ...],
+        Field(
+            max_length=64,
+            description="a NATS system of yours, such as `tls://nats.example:4222`; "
+            "empty starts one here",
+        ),
+    ] = ()
+    nats_keys: Annotated[
+        str, Field(description="the folder with the keys and credentials for a system of yours")
+    ] = ""
+
+    @field_validator("proxies")
+    @classmethod
+    def _ranges_are_ranges(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for network in networks:
+            ipaddress.ip_network(network)
+        return networks

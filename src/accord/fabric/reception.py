@@ -1,0 +1,213 @@
+"""Where requests to a service come in: who asks is proven and resolved before anything is read.
+
+Owns the order of checks, the tasks in which handlers run, the answering of errors, and draining.
+RPCs, feeds and operations stand on it. It reads no payload and decides about no capability.
+
+An answer goes only to the inbox of the session that asked: a service that answered on any subject
+would publish there on the caller's behalf.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+from nats.errors import MaxPayloadError
+
+from accord.fabric import proofs, tracing
+from accord.fabric.callers import Caller, Callers
+from accord.fabric.errors import (
+    FabricError,
+    UnauthorizedError,
+    write_error,
+)
+from accord.fabric.link import ERROR, STATUS
+from accord.fabric.wire import subscribe
+from accord.kernel.clock import Clock
+from accord.kernel.ulid import UlidSource
+
+_MOST_WAITING_BYTES: Final = 64 << 20
+_OVERHEAD: Final = 2000  # what a message takes beside its payload
+
+DRAIN_SECONDS: Final = 10.0
+"""How long requests under way may take when a service ends."""
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that was admitted.
+
+    Attributes:
+        id: The caller's name for it.
+        caller: The caller's session key.
+        who: The caller, as the authority knows it.
+        subject: Where it came in.
+        trace: The trace that it belongs to.
+        at: When it came, in seconds since the epoch.
+    """
+
+    id: str
+    caller: str
+    who: Caller
+    subject: str
+    trace: tracing.Trace
+    at: float
+
+
+Handle = Callable[[Request, Msg], Awaitable[None]]
+
+
+class Reception:
+    """Takes in the requests of one service.
+
+    Args:
+        nats: The service's connection.
+        callers: Who callers are.
+        queue: The queue group that all instances join.
+        most: How many requests are under way at once; some more wait.
+    """
+
+    def __init__(
+        self,
+        nats: Client,
+        callers: Callers,
+        *,
+        queue: str,
+        clock: Clock,
+        ids: UlidSource,
+        most: int = 1000,
+    ) -> None:
+        self.nats = nats
+        self.clock = clock
+        self.callers = callers
+        self._ids = ids
+        self._queue = queue
+        self._most = most
+        self._replay = proofs.Replay()
+        self._subscriptions: list[Subscription] = []
+        self._running: set[asyncio.Task[None]] = set()
+        self._endless: set[asyncio.Task[None]] = set()
+        self._waiting: deque[tuple[Callable[[Msg], None], Msg]] = deque()
+        self._waiting_bytes = 0
+
+    async def serve(self, subject: str, handle: Handle, *, endless: bool = False) -> None:
+        """Hand over every request on a subject, each in a task of its own.
+
+        Args:
+            subject: Where requests come in.
+            handle: Does the rest, and answers; what it raises is answered as an error.
+            endless: It does not end by itself, so draining does not wait for it.
+        """
+        loop = asyncio.get_running_loop()
+
+        def start(msg: Msg) -> None:
+            task = loop.create_task(self._receive(msg, handle))
+            self._running.add(task)
+            if endless:
+                self._endless.add(task)
+            task.add_done_callback(self._done)
+
+        def take(msg: Msg) -> None:
+            if len(self._running) < self._most:
+                start(msg)
+            elif self._waiting_bytes + len(msg.data) <= _MOST_WAITING_BYTES:
+                self._waiting_bytes += len(msg.data) + _OVERHEAD
+                self._waiting.append((start, msg))
+            else:
+                _log.error("more requests come than can be answered", subject=subject)
+
+        self._subscriptions.append(await subscribe(self.nats, subject, take, self._queue))
+
+    async def answer(self, msg: Msg, data: bytes, headers: dict[str, str] | None = None) -> None:
+        """Send an answer, or one of several.
+
+        Raises:
+            FabricError: It is larger than the server carries.
+        """
+        try:
+            await self.nats.publish(msg.reply, data, headers=headers)
+        except MaxPayloadError:
+            raise FabricError(
+                f"the answer has {len(data)} bytes, more than the server carries"
+            ) from None
+        except NatsError as error:
+            _log.warning("an answer could not be sent", subject=msg.subject, error=str(error))
+
+    async def refuse(self, msg: Msg, error: FabricError) -> None:
+        """Answer with an error."""
+        trace = tracing.current.get()
+        body = write_error(error, self._ids.new(), trace.id if trace else None)
+        await self.answer(msg, body, {STATUS: ERROR})
+
+    async def drain(self, seconds: float = DRAIN_SECONDS) -> None:
+        """Take nothing new, finish what came in, and cancel what takes too long."""
+        subscriptions, self._subscriptions = self._subscriptions, []
+        if not (self.nats.is_closed or self.nats.is_reconnecting):
+            drains = (each.drain() for each in subscriptions)  # type: ignore[no-untyped-call]
+            for result in await asyncio.gather(*drains, return_exceptions=True):
+                if isinstance(result, Exception):
+                    _log.warning("a subscription could not be drained", error=str(result))
+        for task in self._endless:
+            task.cancel()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while self._running and loop.time() < end:
+            await asyncio.wait(self._running, timeout=end - loop.time())
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._endless.discard(task)
+        if self._waiting:
+            start, msg = self._waiting.popleft()
+            self._waiting_bytes -= len(msg.data) + _OVERHEAD
+            start(msg)
+
+    async def _receive(self, msg: Msg, handle: Handle) -> None:
+        """One request from its admission to its answer; nothing escapes."""
+        try:
+            await handle(await self._admit(msg), msg)
+        except FabricError as error:
+            await self._fail(msg, error)
+        except Exception as error:  # noqa: BLE001 - a handler's fault ends its request, not the service
+            _log.exception("a handler failed", subject=msg.subject, exc_info=error)
+            await self._fail(msg, FabricError("the service failed to answer"))
+
+    async def _admit(self, msg: Msg) -> Request:
+        """Check who asks: form, inbox, freshness, proof, replay, session, in this order."""
+        signed = proofs.read(msg.headers)
+        if not proofs.is_own_inbox(signed.session, msg.reply):
+            raise UnauthorizedError("the reply subject lies outside the inbox of the session")
+        now = self.clock.now()
+        proofs.verify(signed, msg.subject, msg.data, now)
+        self._replay.claim(signed, now)
+        caller = self.callers.known(signed.session)
+        if caller is None:
+            caller = await self.callers.resolve(signed.session)
+        trace = tracing.read(msg.headers) or tracing.next_step()
+        tracing.current.set(trace)
+        return Request(signed.request_id, signed.session, caller, msg.subject, trace, now)
+
+    async def _fail(self, msg: Msg, error: FabricError) -> None:
+        session = (msg.headers or {}).get(proofs.SESSION, "")
+        if isinstance(error, UnauthorizedError):
+            _log.warning(
+                "a request was refused", subject=msg.subject, session=session[:16], why=error.what
+            )
+        if proofs.is_own_inbox(session, msg.reply):
+            try:
+                await self.refuse(msg, error)
+            except FabricError as failure:
+                _log.warning("an error could not be sent", subject=msg.subject, error=str(failure))

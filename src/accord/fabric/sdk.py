@@ -1,0 +1,172 @@
+"""Generated packages on the fabric: what their clients and their services need of a network.
+
+    graph = graph_v1.Client(transport(session.client(graph_v1.contract.manifest())))
+    await graph_v1.serve(MyGraph(), host(service))
+
+Owns nothing but the names: generated code knows subjects, the fabric knows surfaces.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from accord.contracts.subjects import wildcard
+from accord.fabric.client import Client
+from accord.fabric.errors import NotFoundError
+from accord.fabric.events import Received
+from accord.fabric.jobs import JobContext
+from accord.fabric.operations import OperationContext, Run
+from accord.fabric.reception import Request
+from accord.fabric.service import Service
+from accord.fabric.terms import Terms
+
+
+def transport(client: Client) -> "Transport":
+    """How a generated client reaches the service of its contract."""
+    return Transport(client)
+
+
+def host(service: Service) -> "Host":
+    """How a generated service is reached; it is bound before the service connects."""
+    return Host(service)
+
+
+class OperationRun:
+    """A run of an operation, its snapshots as generated types have them."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def id(self) -> str:
+        """The id of the operation."""
+        return self._run.id
+
+    async def get(self) -> Any:
+        """Where it stands now."""
+        return (await self._run.get()).body
+
+    async def wait(self) -> Any:
+        """Where it stands when it has ended."""
+        return (await self._run.wait()).body
+
+    async def watch(self) -> AsyncIterator[Any]:
+        """Every change from now on."""
+        async for snapshot in self._run.watch():
+            yield snapshot.body
+
+    async def cancel(self) -> Any:
+        """Cancel it, where the contract allows that."""
+        return (await self._run.cancel()).body
+
+    async def signal(self, name: str, payload: Any) -> None:
+        """Send it a named input."""
+        await self._run.signal(name, payload)
+
+
+class Transport:
+    """A generated client's way to the network."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._names = _names(client.terms)
+
+    async def call(self, subject: str, payload: Any) -> Any:
+        """Send a request and return the reply's payload."""
+        return await self._client.call(self._name("rpc", subject), payload)
+
+    async def start(self, subject: str, payload: Any) -> OperationRun:
+        """Start an operation."""
+        run = await self._client.start(self._name("operations", subject), payload)
+        return OperationRun(run)
+
+    async def publish(self, subject: str, payload: Any) -> None:
+        """Publish an event."""
+        await self._client.publish(self._name("events", wildcard(subject)), payload)
+
+    async def subscribe(self, subject: str) -> AsyncIterator[Any]:
+        """The payloads of events on a subject."""
+        async with self._client.listen(self._name("events", subject)) as events:
+            async for event in events:
+                yield event.payload
+
+    def feed(self, subject: str, payload: Any) -> AsyncIterator[Any]:
+        """Open a feed and return its payloads."""
+        return self._client.feed(self._name("feeds", subject), payload)
+
+    def _name(self, section: str, subject: str) -> str:
+        return _named(self._names, self._client.terms, section, subject)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a generated service is told beside the payload."""
+
+    id: str
+    caller: str = ""
+
+
+class Host:
+    """A generated service's way to the network."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._names = _names(service.terms)
+
+    async def serve_call(
+        self, subject: str, handler: Callable[[Request, Any], Awaitable[Any]]
+    ) -> None:
+        """Answer requests on a subject."""
+        self._service.rpc(self._name("rpc", subject))(handler)
+
+    async def serve_operation(
+        self,
+        subject: str,
+        handler: Callable[[OperationContext, Any], Awaitable[Any]],
+        *,
+        signals: Mapping[str, Callable[[OperationContext, Any], Awaitable[None]]],
+        cancel: Callable[[OperationContext], Awaitable[None]] | None,
+    ) -> None:
+        """Run operations that are started on a subject, and take their control frames."""
+        name = self._name("operations", subject)
+        self._service.operation(name, signals=signals, cancel=cancel)(handler)
+
+    async def serve_feed(
+        self, subject: str, handler: Callable[[Request, Any], AsyncIterator[Any]]
+    ) -> None:
+        """Answer requests on a subject with a stream."""
+        self._service.feed(self._name("feeds", subject))(handler)
+
+    async def serve_job(
+        self, queue: str, handler: Callable[[JobContext, Any], Awaitable[Any]]
+    ) -> None:
+        """Work on the jobs of a queue, by its logical name."""
+        self._service.job(queue)(handler)
+
+    async def serve_events(
+        self, group: str, handler: Callable[[Context, str, Any], Awaitable[None]]
+    ) -> None:
+        """Take the events of a consumer group, by its logical name."""
+
+        async def take(event: Received) -> None:
+            await handler(Context(event.id), event.name, event.payload)
+
+        self._service.events(group)(take)
+
+    def _name(self, section: str, subject: str) -> str:
+        return _named(self._names, self._service.terms, section, subject)
+
+
+def _names(terms: Terms) -> dict[tuple[str, str], str]:
+    return {
+        (section, wildcard(declared["subject"])): name
+        for section in ("rpc", "operations", "events", "feeds")
+        for name, declared in terms.manifest.get(section, {}).items()
+    }
+
+
+def _named(names: Mapping[tuple[str, str], str], terms: Terms, section: str, subject: str) -> str:
+    name = names.get((section, subject))
+    if name is None:
+        raise NotFoundError(f"{terms.id} has nothing on {subject} among its {section}")
+    return name

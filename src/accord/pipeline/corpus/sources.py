@@ -1,0 +1,141 @@
+"""Where documents are: the files of a folder, or the rows of a Parquet table.
+
+Owns listing and reading, the latter on executors, which must see the folder under the same path.
+What a document says is of no interest here.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from accord.capabilities.rag.documents.parsing import MAX_BYTES
+from accord.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+NAME: Final = "name"
+CONTENT: Final = "content"
+"""The columns of a frame of documents."""
+
+TOO_LONG: Final = f"the document has more than {MAX_BYTES} bytes; cut it into parts"
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """All regular files below a folder; links are not followed."""
+
+    path: Path
+
+    def names(self) -> Iterator[str]:
+        """The files, by their path in the folder."""
+        for folder, folders, files in os.walk(self.path, onerror=_unreadable):
+            folders.sort()
+            for file in sorted(files):
+                path = Path(folder, file)
+                if stat.S_ISREG(path.lstat().st_mode):
+                    yield path.relative_to(self.path).as_posix()
+
+    def bytes_of(self, batch: Any) -> Iterator[bytes | str]:
+        """The files that an Arrow batch names, one by one; a text says why one cannot be had."""
+        return map(self._read, batch.column(NAME).to_pylist())
+
+    def _read(self, name: str) -> bytes | str:
+        try:
+            descriptor = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+                data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            return f"the file cannot be read ({error.strerror})"
+        return TOO_LONG if len(data) > MAX_BYTES else data
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The rows of a Parquet table, a file or a folder of files.
+
+    Attributes:
+        names: The column with the names of documents.
+        contents: The column with their bytes, or their text.
+    """
+
+    path: Path
+    names: str = NAME
+    contents: str = CONTENT
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        """The documents: `name`, and `content` as bytes.
+
+        Raises:
+            PipelineError: It is no table, or has no such columns.
+        """
+        from pyspark.errors import AnalysisException
+        from pyspark.sql import functions as f
+
+        try:
+            rows = spark.read.parquet(str(self.path))
+        except AnalysisException:
+            raise PipelineError("this is no Parquet table", where=str(self.path)) from None
+        kinds = dict(rows.dtypes)
+        for option, column, allowed in (
+            ("--names", self.names, ("string",)),
+            ("--contents", self.contents, ("binary", "string")),
+        ):
+            if kinds.get(column) not in allowed:
+                raise PipelineError(
+                    f"the table has no column {column!r} of {' or '.join(allowed)}",
+                    where=str(self.path),
+                    mend=f"name it with {option}; there are {', '.join(kinds)}",
+                )
+        return rows.select(
+            f.coalesce(_column(self.names), f.lit("")).alias(NAME),
+            _column(self.contents).cast("binary").alias(CONTENT),
+        )
+
+    def bytes_of(self, batch: Any) -> Iterator[bytes | str]:
+        """What an Arrow batch brings, one by one; a text says why one cannot be had."""
+        return (_given(data.as_py()) for data in batch.column(CONTENT))
+
+
+Source: TypeAlias = Folder | Table
+
+
+def source_of(path: Path, names: str = NAME, contents: str = CONTENT) -> Source:
+    """What a path holds: a Parquet file or a folder of such is a table, any other folder is files.
+
+    Raises:
+        PipelineError: It is neither.
+    """
+    if path.is_file() and path.suffix == ".parquet":
+        return Table(path, names, contents)
+    if not path.is_dir():
+        raise PipelineError(
+            "there is no folder and no Parquet table", where=str(path), mend="name one that is here"
+        )
+    # What Spark leaves beside its data begins with one of these.
+    shown = [each.name for each in path.iterdir() if each.name[0] not in "._"]
+    if shown and all(name.endswith(".parquet") or "=" in name for name in shown):
+        return Table(path, names, contents)
+    return Folder(path)
+
+
+def _column(name: str) -> "Column":
+    """A column whose name may hold dots."""
+    from pyspark.sql import functions as f
+
+    return f.col("`" + name.replace("`", "``") + "`")
+
+
+def _given(data: bytes | None) -> bytes | str:
+    if data is None:
+        return "the row has no document"
+    return TOO_LONG if len(data) > MAX_BYTES else data
+
+
+def _unreadable(error: OSError) -> None:
+    raise PipelineError(
+        f"the folder cannot be read ({error.strerror})", where=str(error.filename)
+    ) from error

@@ -1,0 +1,92 @@
+"""Generated packages at work on a real server: their client calls their service."""
+
+import importlib
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from tests.fabric.fabric_authority import miniature
+from tests.fabric.fabric_network import graph
+
+from accord.contracts.sdk_export import render_sdk
+from accord.contracts.sdk_export import transport as protocols
+from accord.fabric import App, Client, NotFoundError, RemoteError, Service
+from accord.fabric.sdk import host, transport
+from accord.kernel.signing import SigningKey
+from accord.testing.servers import Server as Process
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    for path, text in render_sdk(graph().manifest()).items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("graph_v1")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "graph_v1"]:
+        del sys.modules[name]
+
+
+def implementation(package: ModuleType) -> Any:
+    base: Any = package.Service
+
+    class Mine(base):  # type: ignore[misc]
+        async def call_user_find(self, context: Any, payload: Any) -> Any:
+            if payload["id"] == "0":
+                raise RemoteError("Missing", "no such user", {"userId": "0"})
+            return {"id": payload["id"], "by": context.caller}
+
+        async def call_user_open(self, context: Any, payload: Any) -> Any:
+            return payload
+
+        async def feed_user_watch(self, context: Any, payload: Any) -> AsyncIterator[Any]:
+            yield payload
+            yield {"id": context.id}
+
+        async def consume_changes(self, context: Any, event: str, payload: Any) -> None: ...
+
+    return Mine()
+
+
+async def test_a_generated_client_calls_a_generated_service(
+    package: ModuleType, nats: Process
+) -> None:
+    async with miniature(nats.url) as authority:
+        manifest = importlib.import_module("graph_v1.contract").manifest()
+        authority.bindings = {"consumers": {"changes": {"stream": "none", "consumer": "none"}}}
+        service = Service(manifest, key=SigningKey.generate(), authority=authority.url)
+        await package.serve(implementation(package), host(service))
+        key = SigningKey.generate()
+        authority.sessions.admit(key)
+        app = App(manifest, key=key, authority=authority.url)
+        async with service.connect(), app.connect() as session:
+            client = package.Client(transport(session.client(manifest)))
+            answer = await client.call_user_find({"id": "7"})
+            assert answer == {"id": "7", "by": session.key}
+            with pytest.raises(RemoteError, match="no such user") as caught:
+                await client.call_user_find({"id": "0"})
+            assert caught.value.type == "Missing"
+            seen = [each async for each in client.feed_user_watch({"id": "1"})]
+            assert seen[0] == {"id": "1"}
+            assert len(seen) == 2
+
+
+def test_the_fabric_is_what_generated_code_asks_for() -> None:
+    """The checker of types proves it; this only names what is compared."""
+
+    def network(client: Client, service: Service) -> tuple[protocols.Transport, protocols.Server]:
+        return transport(client), host(service)
+
+    assert network.__annotations__["return"]
+
+
+async def test_a_subject_of_another_contract_is_refused(nats: Process) -> None:
+    service = Service(graph(), key=SigningKey.generate(), authority="http://127.0.0.1:1")
+
+    async def handler(_context: Any, _payload: Any) -> Any: ...
+
+    with pytest.raises(NotFoundError, match="has nothing on"):
+        await host(service).serve_call("rpc.v1.Nothing", handler)
