@@ -18,6 +18,7 @@ from accord.kernel.signing import SigningKey
 def graph() -> Contract:
     """A service with one surface of each kind that calls and events have."""
     contract = Contract("graph@v1", display_name="Graph", description="Serves users.")
+    contract.serves_callers()
     contract.capability("users.read", "Read users", "View users.")
     user = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
     contract.schema("User", user)

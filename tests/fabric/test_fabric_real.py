@@ -42,17 +42,6 @@ async def house(tmp_path: Path) -> AsyncIterator[Station]:
         yield house
 
 
-def served() -> Contract:
-    contract = graph()
-    contract.uses(
-        "auth",
-        "trellis.auth@v1",
-        rpc=["Auth.Sessions.Resolve"],
-        subscribe=["Auth.Sessions.Revoked"],
-    )
-    return contract
-
-
 def reader() -> Contract:
     contract = Contract("reader@v1", display_name="Reader", description="Reads users.")
     contract.uses("graph", "graph@v1", rpc=["User.Find"], subscribe=["User.Changed"])
@@ -60,7 +49,7 @@ def reader() -> Contract:
 
 
 def answering(house: Station, key: SigningKey, contract: Contract | None = None) -> Service:
-    service = Service(contract or served(), key=key, authority=house.url)
+    service = Service(contract or graph(), key=key, authority=house.url)
 
     @service.rpc("User.Find")
     async def find(_request: Request, payload: Any) -> Any:
@@ -98,7 +87,7 @@ async def test_a_service_waits_for_its_plan_and_then_serves_what_was_accepted(
 
     caller = Service(reader(), key=await house.deploy("readers", reader()), authority=house.url)
     async with caller.connect() as session:
-        client = session.client(served())
+        client = session.client(graph())
         assert await client.call("User.Find", {"id": "7"}) == {"id": "7"}
         with pytest.raises(UnauthorizedError, match="may not publish here"):
             await client.call("User.Open", {"id": "7"})
@@ -107,11 +96,11 @@ async def test_a_service_waits_for_its_plan_and_then_serves_what_was_accepted(
 
 
 async def test_a_caller_loses_a_capability_within_seconds_of_its_removal(house: Station) -> None:
-    key = await house.deploy("graphs", served())
+    key = await house.deploy("graphs", graph())
     async with answering(house, key).connect():
         caller = Service(reader(), key=await house.deploy("readers", reader()), authority=house.url)
         async with caller.connect() as session:
-            client = session.client(served())
+            client = session.client(graph())
             await client.call("User.Find", {"id": "7"})
             await house.authority.narrow("readers", capabilities=["graph::users.read"])
             async with asyncio.timeout(10):
@@ -126,9 +115,9 @@ async def test_a_caller_loses_a_capability_within_seconds_of_its_removal(house: 
 
 
 async def test_a_rolling_update_fails_no_call(house: Station) -> None:
-    newer = served()
+    newer = graph()
     newer.rpc("User.Count", "User", "User")
-    first = await house.deploy("graphs", served(), newer)
+    first = await house.deploy("graphs", graph(), newer)
     second = await house.instance("graphs", "two")
     caller = Service(reader(), key=await house.deploy("readers", reader()), authority=house.url)
     old, new = answering(house, first), answering(house, second, newer)
@@ -136,7 +125,7 @@ async def test_a_rolling_update_fails_no_call(house: Station) -> None:
     async with AsyncExitStack() as stack, AsyncExitStack() as leaving:
         await leaving.enter_async_context(old.connect())
         session = await stack.enter_async_context(caller.connect())
-        client = session.client(served())
+        client = session.client(graph())
 
         async def keep_calling() -> None:
             nonlocal calls
@@ -156,7 +145,7 @@ async def test_a_rolling_update_fails_no_call(house: Station) -> None:
 
 
 async def test_an_instance_that_is_removed_learns_why_its_session_is_over(house: Station) -> None:
-    key = await house.deploy("graphs", served())
+    key = await house.deploy("graphs", graph())
     async with answering(house, key).connect() as session:
         await house.authority.remove_instance(session.key)
         with pytest.raises(BootstrapError) as caught:
@@ -172,7 +161,7 @@ def busy() -> Contract:
     contract.operation("Thing.Make", "Thing", "Thing", progress="Thing", signals={"go": "Thing"})
     contract.job("count", "Thing", "Thing")
     contract.kv("things", "Thing", "Keeps things.")
-    contract.uses("auth", "trellis.auth@v1", rpc=["Auth.Sessions.Resolve"])
+    contract.serves_callers()
     return contract
 
 
@@ -231,7 +220,7 @@ def viewer(kind: Literal["app", "device"]) -> Contract:
 
 
 async def test_an_app_acts_for_a_person_who_logged_in(house: Station) -> None:
-    async with answering(house, await house.deploy("graphs", served())).connect():
+    async with answering(house, await house.deploy("graphs", graph())).connect():
         person = await house.identities.people.add("ada", ["graph::users.read"])
         app = App(viewer("app"), key=SigningKey.generate(), authority=house.url)
         with pytest.raises(BootstrapError):
@@ -245,14 +234,14 @@ async def test_an_app_acts_for_a_person_who_logged_in(house: Station) -> None:
             await app.bind_login("another")
         await app.bind_login(parse_qs(urlsplit(back).query)["flowId"][0])
         async with app.connect() as session:
-            client = session.client(served())
+            client = session.client(graph())
             assert await client.call("User.Find", {"id": "7"}) == {"id": "7"}
             with pytest.raises(UnauthorizedError, match="may not subscribe here"):
                 await client.listen("User.Changed").__aenter__()
 
 
 async def test_a_device_comes_in_when_a_person_has_activated_it(house: Station) -> None:
-    async with answering(house, await house.deploy("graphs", served())).connect():
+    async with answering(house, await house.deploy("graphs", graph())).connect():
         await house.deploy("viewers", viewer("device"), kind=Kind.DEVICE)
         device = Device(viewer("device"), key=SigningKey.generate(), authority=house.url)
         with pytest.raises(BootstrapError):
@@ -263,13 +252,13 @@ async def test_a_device_comes_in_when_a_person_has_activated_it(house: Station) 
         await house.identities.devices.confirm(asked.code, person)
         async with device.connect() as session:
             assert session.link.bound.deployment == "viewers"
-            answer = await session.client(served()).call("User.Find", {"id": "7"})
+            answer = await session.client(graph()).call("User.Find", {"id": "7"})
             assert answer == {"id": "7"}
 
 
 @pytest.mark.parametrize("kill", [signal.SIGTERM, signal.SIGKILL])
 async def test_what_was_acknowledged_outlives_the_nats_server(house: Station, kill: int) -> None:
-    key = await house.deploy("graphs", served())
+    key = await house.deploy("graphs", graph())
     service = answering(house, key)
     taken: set[str] = set()
 

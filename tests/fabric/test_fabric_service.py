@@ -9,10 +9,12 @@ from starlette.responses import Response
 from tests.fabric.fabric_authority import Miniature, miniature
 from tests.fabric.fabric_network import connected, graph
 
+from accord.contracts.authoring import Contract
 from accord.fabric import (
     App,
     Authority,
     BootstrapError,
+    FabricError,
     NotFoundError,
     Received,
     Request,
@@ -57,6 +59,24 @@ async def test_an_app_calls_a_service(authority: Miniature) -> None:
         assert await client.call("User.Find", {"id": "7"}) == {"id": "7"}
         with pytest.raises(NotFoundError, match=r"no 'User\.Lose'"):
             await client.call("User.Lose", {})
+
+
+async def test_a_service_that_could_not_tell_who_calls_does_not_start(
+    authority: Miniature,
+) -> None:
+    contract = Contract("clock@v1", display_name="Clock", description="Tells the time.")
+    contract.schema("Any", True)
+    contract.rpc("Clock.Now", "Any", "Any")
+    made = Service(contract, key=SigningKey.generate(), authority=authority.url)
+
+    @made.rpc("Clock.Now")
+    async def now(_request: Request, _payload: Any) -> Any:
+        return 0
+
+    with pytest.raises(FabricError, match=r"contract\.serves_callers\(\)"):
+        async with made.connect():
+            pass
+    assert authority.asked == []
 
 
 async def test_the_manifest_is_sent_only_where_it_is_asked_for(authority: Miniature) -> None:

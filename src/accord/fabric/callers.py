@@ -14,7 +14,8 @@ from accord.fabric.errors import UnauthorizedError, UnavailableError
 from accord.kernel.clock import Clock
 
 AUTH: Final = "trellis.auth@v1"
-RESOLVE_SUBJECT: Final = "rpc.v1.Auth.Sessions.Resolve"
+RESOLVE: Final = "Auth.Sessions.Resolve"
+RESOLVE_SUBJECT: Final = f"rpc.v1.{RESOLVE}"
 REVOKED_SUBJECT: Final = "events.v1.Auth.Sessions.Revoked"
 
 REMEMBER_SECONDS: Final = 30.0

@@ -92,7 +92,7 @@ class Connection:
             client = Client()
             self.link = Link(client, self._key, bound=self._ready.bound, clock=self._clock)
             try:
-                async with asyncio.timeout(_ATTEMPT_SECONDS):
+                async with asyncio.timeout(_attempt(end, loop.time())):
                     await self._dial(client)
             except (OSError, NatsError, TimeoutError) as error:
                 await client.close()
@@ -169,6 +169,11 @@ class Connection:
         if not self.ended.done():
             self.ended.set_exception(error)
         await client.close()
+
+
+def _attempt(end: float | None, now: float) -> float:
+    """How many seconds one attempt may take: a while, and not much more than patience has left."""
+    return _ATTEMPT_SECONDS if end is None else min(_ATTEMPT_SECONDS, max(1.0, end - now))
 
 
 def _signature(seed: str, nonce: str) -> bytes:

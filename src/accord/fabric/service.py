@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 from accord.contracts.authoring import Contract
 from accord.fabric.authority import beating
 from accord.fabric.bootstrap import Authority
+from accord.fabric.callers import AUTH, RESOLVE
 from accord.fabric.calls import Calls, Policy, keep_unless_secret
 from accord.fabric.connection import Connection
-from accord.fabric.errors import UnavailableError
+from accord.fabric.errors import FabricError, UnavailableError
 from accord.fabric.events import EventHandler
 from accord.fabric.feeds import FeedHandler
 from accord.fabric.jobs import Handler as JobHandler
@@ -150,8 +151,9 @@ class Service:
 
         Raises:
             BootstrapError: The authority does not let the service in.
-            FabricError: Something that a handler needs is not bound.
+            FabricError: Something that a handler needs is not declared, or not bound.
         """
+        self._check_callers()
         connection = Connection(self._authority, self._key, self.terms, self._clock)
         async with AsyncExitStack() as stack:
             link = await stack.enter_async_context(connection.open())
@@ -167,6 +169,16 @@ class Service:
             await stack.enter_async_context(serving.running())
             await stack.enter_async_context(beating(link, self.terms))
             yield session
+
+    def _check_callers(self) -> None:
+        """See that whoever answers may ask who calls."""
+        answers = self._handlers.rpc or self._handlers.feeds or self._handlers.operations
+        if answers and not self.terms.uses(AUTH, "rpc", "call", RESOLVE):
+            raise FabricError(
+                f"the service answers callers, and its contract does not use {RESOLVE} of {AUTH}",
+                where=self.terms.id,
+                mend="declare it with `contract.serves_callers()`",
+            )
 
     def _forget_session(self) -> None:
         self._session = None

@@ -22,6 +22,7 @@ Take = Callable[[Msg], None]
 _VERSION: Final = "NATS/1.0\r\n"
 # How many bytes may wait for the socket before it counts as busy.
 _MOST_AHEAD: Final = 256 * 1024
+_CLOSE_SECONDS: Final = 2.0
 
 
 async def subscribe(nats: client.Client, subject: str, take: Take, queue: str = "") -> Subscription:
@@ -44,8 +45,17 @@ class Client(client.Client):
         self._leaving = False
 
     async def close(self) -> None:
-        """Close the connection; one that never was is closed already."""
-        if self._flush_queue is not None:
+        """Close the connection, whether or not anybody is there to take what is left to say."""
+        if self._flush_queue is None:
+            return  # it never was
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await super().close()
+        except (OSError, TimeoutError):
+            self._pending, self._pending_data_size = [], 0
+            if (writer := self._writer) is not None:
+                writer.transport.abort()
+            self._status = self.DISCONNECTED  # so that the rest of it is closed
             await super().close()
 
     async def subscribe_directly(self, subject: str, take: Take, queue: str = "") -> Subscription:
@@ -127,11 +137,13 @@ class Client(client.Client):
         """Whether the socket takes more at once."""
         if self._status != self.CONNECTED or self._pending_data_size > _MOST_AHEAD:
             return False
+        writer = self._writer
+        return writer is not None and writer.transport.get_write_buffer_size() < _MOST_AHEAD
+
+    @property
+    def _writer(self) -> asyncio.StreamWriter | None:
         writer = getattr(self._transport, "_io_writer", None)
-        return (
-            isinstance(writer, asyncio.StreamWriter)
-            and writer.transport.get_write_buffer_size() < _MOST_AHEAD
-        )
+        return writer if isinstance(writer, asyncio.StreamWriter) else None
 
     async def _send_ping(self, future: "asyncio.Future[bool] | None" = None) -> None:
         self._pongs.append(future or asyncio.get_running_loop().create_future())
