@@ -79,16 +79,19 @@ class Shelf:
         Raises:
             CommunityError: It is not here, or damaged: `not_found`.
         """
-        expected = manifest.chunks[first : first + count]
+        chunks = []
         with told():
             try:
                 with self._data(manifest.cid).open("rb") as file:
                     file.seek(first * CHUNK)
-                    chunks = [file.read(CHUNK) for _ in range(len(expected))]
+                    for expected in manifest.chunks[first : first + count]:
+                        data = file.read(CHUNK)
+                        # While the processor still has it at hand.
+                        if cid_of(data) != expected:
+                            raise _damaged(manifest.cid)
+                        chunks.append(data)
             except FileNotFoundError:
                 raise _missing(manifest.cid) from None
-        if tuple(map(cid_of, chunks)) != expected:
-            raise _damaged(manifest.cid)
         return chunks
 
     def find(self, cids: Iterable[str]) -> Iterator[tuple[str, bytes]]:
