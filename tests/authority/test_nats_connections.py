@@ -227,7 +227,7 @@ async def test_sessions_come_back_after_the_server_was_killed(
             assert system.server.pid is not None
             os.kill(system.server.pid, signal.SIGKILL)
             await until(lambda: bool({each.server for each in system.connections.held()} - seen))
-            seen |= {each.server for each in system.connections.held()}
+            seen.update(each.server for each in system.connections.held())
             await until(lambda: shop.client.is_connected)
             assert await shop.may_publish("events.v1.Shop.Sold")
             assert system.server.restarts == number

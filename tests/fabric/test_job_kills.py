@@ -177,10 +177,16 @@ async def _run(
     submitter: JobQueue, some: Workers, chance: random.Random, jobs: int, kills: int
 ) -> set[str]:
     some.begin(kills + 2)
+
+    async def kill() -> None:
+        for _ in range(kills):
+            await asyncio.sleep(chance.uniform(0, 0.3))
+            some.kill(chance)
+
+    # On a slow machine most jobs have ended before the last is submitted.
+    killing = asyncio.create_task(kill())
     submitted = {await submitter.submit({"n": number % KEYS}) for number in range(jobs)}
-    for _ in range(kills):
-        await asyncio.sleep(chance.uniform(0, 0.3))
-        some.kill(chance)
+    await killing
     return submitted
 
 

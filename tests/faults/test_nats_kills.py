@@ -5,7 +5,7 @@ import os
 import random
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from accord.fabric import FabricError, Received, Service, Session
 from accord.fabric.jobs import JobContext
 from accord.fabric.operations import OperationContext, Run
 from accord.fabric.state import StateMap
+from accord.fabric.wire import Client
 
 Act = Callable[[str], Awaitable[None]]
 
@@ -172,6 +173,72 @@ async def test_nothing_acknowledged_is_lost_when_the_server_ends(house: Station,
     await load(house, [(how, 0.0)])
 
 
+async def test_a_service_ends_although_its_server_is_gone(house: Station) -> None:
+    """It says what it has to say to nobody, and leaves nothing running."""
+    key = await house.deploy("mills", mill())
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(milling(house, key, Done()).connect())
+        lanes = [
+            Lane(name, lambda thing: _publish(session, thing)) for name in ("one", "two", "three")
+        ]
+        await until(lambda: all(lane.acknowledged for lane in lanes))
+        assert house.server.pid is not None
+        os.kill(house.server.pid, signal.SIGKILL)
+        await asyncio.wait_for(stack.aclose(), 40)
+    for lane in lanes:
+        await lane.end()
+
+
+async def _publish(session: Session, thing: str) -> None:
+    await session.publish("Mill.Ground", {"id": thing}, within=0.5)
+
+
+async def test_a_service_ends_although_a_handler_does_not(
+    house: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was at comes again, to whoever takes its place."""
+    monkeypatch.setattr("accord.fabric.serving.DRAIN_SECONDS", 0.1)
+    key, begun = await house.deploy("mills", mill()), asyncio.Event()
+    service = Service(mill(), key=key, authority=house.url)
+
+    @service.events("ground")
+    async def hang(_event: Received) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(30), service.connect() as session:
+        await session.publish("Mill.Ground", {"id": "1"})
+        await begun.wait()
+    done = Done()
+    async with milling(house, key, done).connect():
+        await until(lambda: done.events == {"1"})
+
+
+async def test_a_connection_closes_although_its_server_does_not_listen() -> None:
+    """A server that hangs takes nothing, and does not hang up either."""
+    over = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"x","max_payload":1048576}\r\n')
+        while await reader.readline() != b"PING\r\n":
+            pass
+        writer.write(b"PONG\r\n")
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    client = Client()
+    await client.connect(f"nats://{host}:{port}", pending_size=1 << 28)
+    for _ in range(32):
+        await client.publish("a", b"x" * (1 << 20))
+    await asyncio.wait_for(client.close(), 20)
+    assert client.is_closed
+    over.set()
+    server.close()
+    await server.wait_closed()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 async def test_nothing_acknowledged_is_lost_however_often_the_server_ends(
@@ -180,8 +247,5 @@ async def test_nothing_acknowledged_is_lost_however_often_the_server_ends(
     chance = random.Random(seed)
     await load(
         house,
-        [
-            (chance.choice([signal.SIGTERM, signal.SIGKILL]), chance.random() * 2)
-            for _ in range(6)
-        ],
+        [(chance.choice([signal.SIGTERM, signal.SIGKILL]), chance.random() * 2) for _ in range(6)],
     )

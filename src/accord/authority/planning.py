@@ -5,6 +5,7 @@ Everything is decided by facts of one revision and written only if that is still
 plan that could not be accepted changes nothing (section 14).
 """
 
+import asyncio
 import dataclasses
 from collections.abc import Sequence
 from typing import Final
@@ -58,11 +59,11 @@ class Planning:
         Raises:
             AuthorityError: The contract is not valid or not fit, or a blocker's code.
         """
-        digest = digest_of(manifest)
+        digest = await asyncio.to_thread(digest_of, manifest)
         contract = await self._manifests.present(manifest, digest)
         given: dict[str, str] = {}
         for shape in shapes:
-            name = digest_of(shape)
+            name = await asyncio.to_thread(digest_of, shape)
             given[(await self._manifests.present(shape, name))["id"]] = name
 
         async def once() -> Plan | None:

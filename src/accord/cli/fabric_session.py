@@ -8,7 +8,6 @@ else.
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -178,8 +177,11 @@ def kept_key(file: Path) -> "SigningKey":
                 where=str(file.parent),
                 mend="name another with --home, or a file with --key-file",
             ) from None
-        with suppress(FileExistsError):
+        try:
             return SigningKey.create(file)
+        except SigningError:
+            if not file.exists():  # another process was not quicker: it cannot be made
+                raise
     return SigningKey.load(file)
 
 

@@ -6,7 +6,7 @@ before work is taken. On the way down it is the other way round.
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from accord.fabric.link import Link
 from accord.fabric.operations import Operations
 from accord.fabric.operations.attempt import CancelHandler, SignalHandler
 from accord.fabric.operations.attempt import Handler as OperationHandler
+from accord.fabric.reception import DRAIN_SECONDS
 from accord.fabric.recording import recorded_job, recorded_operation
 from accord.fabric.rpc import Handler
 from accord.fabric.server import Server
@@ -142,7 +143,11 @@ class Serving:
             yield
         finally:
             stopping.set()
-            await task
+            _, late = await asyncio.wait({task}, timeout=DRAIN_SECONDS)
+            if late:  # what is not acknowledged comes again, to another instance
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
     def _consumed(self, declared: Mapping[str, Any]) -> list[Event]:
         """The events of a group, those of uses by the contracts that were given."""

@@ -1,8 +1,9 @@
 """nats-py's client, with some habits mended, and a shorter way in and out for small messages.
 
 Its ping overtakes what was written before it, so that a flush proves nothing and a drained
-subscription loses messages; and it closes for ever when the server ends a session that a fresh
-token would renew. Headers are read and written in fewer steps here, and a subscription may take
+subscription loses messages; it is deaf for a minute after a flush that was given up; it closes for
+ever when the server ends a session that a fresh token would renew, and not at all when the server
+hangs. Headers are read and written in fewer steps here, and a subscription may take
 its messages as they are parsed, without a queue and a task between. Owns nothing else of the
 protocol.
 """
@@ -48,15 +49,19 @@ class Client(client.Client):
         """Close the connection, whether or not anybody is there to take what is left to say."""
         if self._flush_queue is None:
             return  # it never was
+        late = asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self._abort)
         try:
-            async with asyncio.timeout(_CLOSE_SECONDS):
-                await super().close()
-        except (OSError, TimeoutError):
+            await super().close()
+        except OSError:  # the server went before it took the last words
             self._pending, self._pending_data_size = [], 0
-            if (writer := self._writer) is not None:
-                writer.transport.abort()
             self._status = self.DISCONNECTED  # so that the rest of it is closed
             await super().close()
+        finally:
+            late.cancel()
+
+    def _abort(self) -> None:
+        if (writer := self._writer) is not None:
+            writer.transport.abort()
 
     async def subscribe_directly(self, subject: str, take: Take, queue: str = "") -> Subscription:
         """Subscribe with a plain function that is called while messages are parsed."""
@@ -149,6 +154,25 @@ class Client(client.Client):
         self._pongs.append(future or asyncio.get_running_loop().create_future())
         await self._send_command(PING_PROTO)
         await self._flush_pending()
+
+    async def _process_pong(self) -> None:
+        # Whoever waited for it may have given up, and nats-py would stop reading for that.
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
+
+    async def _read_loop(self) -> None:
+        await super()._read_loop()
+        if self.is_connected:  # a fault has ended it: rather a new connection than a deaf one
+            await self._process_op_err(errors.ProtocolError())
+
+    async def _process_op_err(self, e: Exception) -> None:
+        """The connection is lost: no pong will come."""
+        for waiting in self._pongs:
+            if not waiting.done():
+                waiting.set_exception(errors.Error("nats: the connection was lost"))
+                waiting.exception()  # of a ping at intervals nobody asks
+        await super()._process_op_err(e)
 
     async def _process_err(self, err_msg: str) -> None:
         # Where an error is fatal the server also hangs up, and that is what leads to reconnecting.

@@ -69,7 +69,9 @@ class Refusals:
                 _log.error("the authority's store failed", path=_path(request), why=error.what)
                 told = _UNAVAILABLE
             self.counts[told.code.value] += 1
-            _log.info(
+            # What passes by itself is routine; the rest is for whoever audits the log.
+            tell = _log.info if told.code.is_waited_out else _log.warning
+            tell(
                 "refused",
                 path=_path(request),
                 code=told.code.value,

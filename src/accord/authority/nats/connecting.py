@@ -31,8 +31,9 @@ async def connect(name: str, cluster: Cluster, user: Credentials, **options: Any
 
     async def tell(error: Exception) -> None:
         nonlocal problem
+        if repr(error) != repr(problem):  # while a server is away, every attempt says the same
+            _log.warning("a connection to NATS has a problem", purpose=name, why=repr(error))
         problem = error
-        _log.warning("a connection to NATS has a problem", purpose=name, why=repr(error))
 
     arguments: dict[str, Any] = {
         "error_cb": tell,

@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from accord.fabric import tracing
-from accord.fabric.errors import DeadlineError, UnavailableError, ValidationError
+from accord.fabric.errors import FabricError, ValidationError
 from accord.fabric.events.received import Received, read
 from accord.fabric.events.subjects import event_of
 from accord.fabric.link import Link
@@ -136,7 +136,7 @@ async def _acknowledge(link: Link, msg: Msg) -> None:
     for _ in range(_CONFIRM_TIMES):
         try:
             await link.inbox.ask(msg.reply, b"+ACK", {}, _CONFIRM_SECONDS)
-        except (DeadlineError, UnavailableError):
+        except FabricError:
             await asyncio.sleep(_PAUSE_SECONDS)
         else:
             return

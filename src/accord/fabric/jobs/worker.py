@@ -97,7 +97,7 @@ class Worker:
                 if msg is not None:
                     try:
                         await self._work(msg)
-                    except FabricError as error:
+                    except (FabricError, NatsError) as error:
                         # Not acknowledged: it comes again.
                         _log.warning("a job is left to be tried again", why=str(error))
 

@@ -1,0 +1,227 @@
+"""`accord service run`: a service of yours, as a process that waits, serves and drains."""
+
+import asyncio
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from accord.cli import report
+from accord.cli.contract_reading import printable
+from accord.cli.fabric_session import AuthorityUrl, address, first, kept_key, stopping
+from accord.cli.options import Config, Home, Json
+
+if TYPE_CHECKING:
+    from accord.fabric import BootstrapError, Service
+    from accord.kernel.signing import SigningKey
+    from accord.station.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, epilog="Example: accord service run library:library")
+
+_TARGET = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE = 3.0
+_UNKNOWN = "unknown_session"
+
+
+@app.callback()
+def service() -> None:
+    """Run services."""
+
+
+@app.command(epilog="Example: accord service run library:library --home ./home")
+def run(
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:NAME", help="A Service, or what makes one.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="By what its key and journal are kept [default: NAME].")
+    ] = None,
+    key_file: Annotated[
+        Path | None, typer.Option(help="Its key [default: one in the home, made at first].")
+    ] = None,
+    authority: AuthorityUrl = None,
+    journal: Annotated[
+        bool, typer.Option(help="Keep what crosses its surfaces, for the pipeline.")
+    ] = True,
+    home: Home = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Run a service until SIGTERM or Ctrl-C; what is under way is finished then.
+
+    What makes one is called with `key`, `authority` and `store`. Modules are found from the
+    current folder on. It waits for whatever keeps it from being let in, and says so.
+    """
+    from accord.station import logs
+    from accord.station.settings import load
+
+    settings = load(home, config)
+    found = _found(target)
+    known_as = name or target.rpartition(":")[2]
+    if not _NAME.fullmatch(known_as):
+        raise typer.BadParameter("letters, digits, dots and dashes make a name", param_hint="name")
+    _demand(found)
+    with logs.configured(settings.log):
+        asyncio.run(_run(settings, found, known_as, key_file, authority, journal, as_json))
+
+
+async def _run(
+    settings: "Settings",
+    found: Any,
+    name: str,
+    key_file: Path | None,
+    authority: str | None,
+    journal: bool,
+    as_json: bool,
+) -> None:
+    from contextlib import AsyncExitStack
+
+    from accord.fabric import Authority, Service
+    from accord.station.store import SERVICE, service_folder
+    from accord.storage import open_store
+
+    stop = stopping()
+    folder = service_folder(settings, name)
+    async with AsyncExitStack() as opened:
+        if isinstance(found, Service):
+            await _serve(found, stop, as_json)
+            return
+        key = kept_key(key_file or folder / "key.ed25519")
+        where = Authority(address(settings, authority))
+        store = await opened.enter_async_context(open_store(folder, SERVICE)) if journal else None
+        made = _made(found, key=key, authority=where, store=store)
+        await first(_admitted(made, key, where, name), stop.wait())
+        if not stop.is_set():
+            await _serve(made, stop, as_json)
+
+
+async def _serve(service: "Service", stop: asyncio.Event, as_json: bool) -> None:
+    """Serve until told to stop, or until the session is over for good."""
+
+    async def serve() -> None:
+        async with service.connect() as session:
+            bound = session.link.bound
+            told = {
+                "contract": service.terms.id,
+                "digest": service.terms.digest,
+                "deployment": bound.deployment,
+                "instance": bound.instance,
+                "sessionKey": session.key,
+            }
+            if as_json:
+                report.show_json(told)
+            else:
+                typer.echo(printable(f"{told['contract']} is served by {told['deployment']}."))
+            serving.set()
+            await first(stop.wait(), session.ended())
+
+    # Before it serves there is nothing to finish: then a signal ends the attempt.
+    serving = asyncio.Event()
+    task = asyncio.create_task(serve())
+
+    async def given_up() -> None:
+        await stop.wait()
+        if not serving.is_set():
+            task.cancel()
+
+    watching = asyncio.create_task(given_up())
+    try:
+        await asyncio.wait([task])
+    finally:
+        watching.cancel()
+    if not task.cancelled():
+        task.result()
+
+
+async def _admitted(service: "Service", key: "SigningKey", authority: Any, name: str) -> None:
+    """Wait until the authority lets it in, and say what it waits for.
+
+    Raises:
+        BootstrapError: It never will.
+    """
+    import dataclasses
+
+    from accord.contracts.session_proof import session_key
+    from accord.fabric import BootstrapError
+    from accord.fabric.bootstrap import bootstrap
+    from accord.kernel.clock import SystemClock
+
+    once, told, pause = dataclasses.replace(authority, patience=0), "", _PAUSE_SECONDS
+    report.say(f"{service.terms.id} has the session key {session_key(key)}")
+    while True:
+        try:
+            await bootstrap(once, key, service.terms, SystemClock())
+        except BootstrapError as error:
+            if error.code != _UNKNOWN and error.body.get("status") != "blocked":
+                raise
+            if error.code != told:
+                told, pause = error.code, _PAUSE_SECONDS
+                report.say(printable(_sentence(error, session_key(key), name)))
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+        else:
+            return
+
+
+def _sentence(error: "BootstrapError", key: str, name: str) -> str:
+    if error.code == _UNKNOWN:
+        return (
+            "waiting: nobody let this key in yet; add it to a deployment where the authority runs: "
+            f"`accord authority deploy {name}`, `accord authority instance add {name} {key}`"
+        )
+    mend = f"; {error.mend}" if error.mend else ""
+    said = error.body.get("message", error.code)
+    return f"waiting for the authority: {said} ({error.code}){mend}"
+
+
+def _found(target: str) -> Any:
+    from accord.fabric import FabricError
+
+    named = _TARGET.fullmatch(target)
+    if named is None:
+        raise typer.BadParameter("expected MODULE:NAME, such as library:library")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(named["module"])
+    except Exception as error:
+        raise FabricError(
+            f"the module cannot be imported ({type(error).__name__}: {error})",
+            where=named["module"],
+            mend="run this from the folder that holds it, and look whether it runs by itself",
+        ) from error
+    found = getattr(module, named["name"], None)
+    if found is None:
+        raise FabricError(
+            f"the module has no {named['name']!r}", where=named["module"], mend="name another"
+        )
+    return found
+
+
+def _demand(found: Any) -> None:
+    """Go on only with a service, or with what may make one."""
+    from accord.fabric import FabricError, Service
+
+    if isinstance(found, Service):
+        return
+    try:
+        inspect.signature(found).bind(key=None, authority=None, store=None)
+    except (TypeError, ValueError):
+        raise FabricError(
+            "this makes no service: it cannot be called with key, authority and store",
+            mend="give it these three parameters, or name a Service",
+        ) from None
+
+
+def _made(found: Any, **given: Any) -> "Service":
+    from accord.fabric import FabricError, Service
+
+    service = found(**given)
+    if not isinstance(service, Service):
+        raise FabricError(f"this made a {type(service).__name__} and no Service")
+    return service
