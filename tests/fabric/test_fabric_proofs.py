@@ -145,6 +145,28 @@ def test_a_caller_is_asked_for_again_when_time_has_passed() -> None:
     run_virtual(main(), clock=clock)
 
 
+def test_a_caller_that_was_refused_is_asked_for_again_but_not_at_once() -> None:
+    clock, asked = VirtualClock(), []
+
+    async def resolve(session: str) -> Caller:
+        asked.append(session)
+        return Caller(session, "person", "ada")
+
+    async def main() -> None:
+        callers = Callers(resolve, clock, seconds=30)
+        await callers.resolve("s")
+        callers.doubt("s")
+        await callers.resolve("s")
+        assert len(asked) == 1
+        clock.advance(2)
+        callers.doubt("s")
+        callers.doubt("nobody")
+        await callers.resolve("s")
+        assert len(asked) == 2
+
+    run_virtual(main(), clock=clock)
+
+
 def test_a_session_that_has_ended_is_refused_even_if_it_is_remembered() -> None:
     clock = VirtualClock()
     end = clock.now() + 5

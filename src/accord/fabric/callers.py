@@ -21,6 +21,9 @@ REVOKED_SUBJECT: Final = "events.v1.Auth.Sessions.Revoked"
 REMEMBER_SECONDS: Final = 30.0
 """For how long an answer of the authority counts, should the word of a revocation get lost."""
 
+# Whoever is refused again and again shall not make the service ask as often.
+_JUST_ASKED: Final = 1.0
+
 # Whoever signs with ever new keys shall not make the service flood the authority.
 _MOST_ASKING: Final = 200
 
@@ -137,6 +140,12 @@ class Callers:
         """Ask again at the next call; an answer that is under way counts for nobody new."""
         self._known.pop(session, None)
         self._asking.pop(session, None)
+
+    def doubt(self, session: str) -> None:
+        """Ask again at the next call, unless that was just done: it may hold more by now."""
+        entry = self._known.get(session)
+        if entry and entry[1] - self._clock.monotonic() < self._seconds - _JUST_ASKED:
+            self.forget(session)
 
     def clear(self) -> None:
         """Forget everybody: word of a revocation may have been missed."""

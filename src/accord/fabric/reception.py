@@ -177,9 +177,13 @@ class Reception:
 
     async def _receive(self, msg: Msg, handle: Handle) -> None:
         """One request from its admission to its answer; nothing escapes."""
+        request: Request | None = None
         try:
-            await handle(await self._admit(msg), msg)
+            request = await self._admit(msg)
+            await handle(request, msg)
         except FabricError as error:
+            if request is not None and isinstance(error, UnauthorizedError):
+                self.callers.doubt(request.caller)
             await self._fail(msg, error)
         except Exception as error:  # noqa: BLE001 - a handler's fault ends its request, not the service
             _log.exception("a handler failed", subject=msg.subject, exc_info=error)
