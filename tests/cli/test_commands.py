@@ -32,7 +32,9 @@ def test_the_help_of_every_command_has_an_example(words: tuple[str, ...]) -> Non
     result = CliRunner().invoke(app, [*words, "--help"])
     assert result.exit_code == 0
     assert "Example: " in result.output
-    assert " ".join(["accord", *words]) in " ".join(result.output.split())
+    shown = " ".join(result.output.split())
+    assert " ".join(["accord", *words]) in shown
+    assert " . " not in shown, "something in brackets was taken for markup"
 
 
 def test_the_nouns_and_verbs_are_all_there() -> None:

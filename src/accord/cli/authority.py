@@ -144,7 +144,7 @@ def history(
 @app.command(epilog="Example: accord authority reconcile shop")
 def reconcile(
     deployment: Annotated[
-        str | None, typer.Argument(help="Only this deployment [default: all].")
+        str | None, typer.Argument(help="Only this deployment (default: all).")
     ] = None,
     home: Home = None,
     config: Config = None,

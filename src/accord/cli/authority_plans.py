@@ -180,7 +180,7 @@ def set_deployment(
 def add_instance(
     deployment: Deployment,
     key: Annotated[
-        str | None, typer.Argument(help="Its session key [default: a new one in --key-file].")
+        str | None, typer.Argument(help="Its session key (default: a new one in --key-file).")
     ] = None,
     name: Annotated[str | None, typer.Option(help="How it is called.")] = None,
     key_file: Annotated[

@@ -28,7 +28,7 @@ _WAYS: Final = {
 }
 
 Peer = Annotated[
-    str | None, typer.Argument(help="With whom: a member's id or display name [default: anybody].")
+    str | None, typer.Argument(help="With whom: a member's id or display name (default: anybody).")
 ]
 
 
@@ -45,7 +45,7 @@ def send(
         ),
     ] = False,
     client_id: Annotated[
-        str | None, typer.Option(help="Sending twice under one id sends once [default: a new one].")
+        str | None, typer.Option(help="Sending twice under one id sends once (default: a new one).")
     ] = None,
     community: Community = None,
     home: Home = None,
@@ -82,7 +82,7 @@ def history(
     peer: Peer = None,
     since: Annotated[
         int | None,
-        typer.Option(min=0, help="Everything after this place in the log [default: the latest]."),
+        typer.Option(min=0, help="Everything after this place in the log (default: the latest)."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=_PAGE, help="How many of the latest.")] = 50,
     community: Community = None,

@@ -89,7 +89,7 @@ def call(
         str, typer.Option("--input", help="A JSON object; @FILE reads one, - is stdin.")
     ] = "{}",
     node: Annotated[
-        str | None, typer.Option(help="Another member: id or display name [default: this node].")
+        str | None, typer.Option(help="Another member: id or display name (default: this node).")
     ] = None,
     version: Annotated[str, typer.Option(help="The least version that will do.")] = "1.0",
     stream: Annotated[

@@ -29,7 +29,7 @@ T = TypeVar("T")
 Community = Annotated[
     str | None,
     typer.Option(
-        "--community", help="Which one: the beginning of its name or id [default: the only one]."
+        "--community", help="Which one: the beginning of its name or id (default: the only one)."
     ),
 ]
 

@@ -131,7 +131,7 @@ def revoke(
     since_seq: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Void what it did from this number of its own on [default: all from now]."
+            min=1, help="Void what it did from this number of its own on (default: all from now)."
         ),
     ] = None,
     community: Community = None,

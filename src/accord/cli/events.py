@@ -38,7 +38,7 @@ def tail(
         typer.Option(help="Only where a parameter of the subject is so, as POINTER=VALUE."),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, help="Leave after so many [default: go on].")
+        int | None, typer.Option(min=1, help="Leave after so many (default: go on).")
     ] = None,
     authority: AuthorityUrl = None,
     key_file: KeyFile = None,

@@ -32,11 +32,11 @@ ContractFile = Annotated[
 ]
 AuthorityUrl = Annotated[
     str | None,
-    typer.Option("--authority", help="Its address [default: the one that runs in the home]."),
+    typer.Option("--authority", help="Its address (default: the one that runs in the home)."),
 ]
 KeyFile = Annotated[
     Path | None,
-    typer.Option(help="The session's key [default: the one that `accord rpc allow` let in]."),
+    typer.Option(help="The session's key (default: the one that `accord rpc allow` let in)."),
 ]
 As = Annotated[
     str | None,

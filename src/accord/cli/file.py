@@ -186,7 +186,7 @@ def gc(
     grace: Annotated[
         int | None,
         typer.Option(
-            min=0, max=31_536_000, help="Spare what is younger, in seconds [default: a day]."
+            min=0, max=31_536_000, help="Spare what is younger, in seconds (default: a day)."
         ),
     ] = None,
     home: Home = None,

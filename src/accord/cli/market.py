@@ -72,7 +72,7 @@ def post(
     ] = None,
     place: Annotated[str | None, typer.Option(help="What the place is called; with --at.")] = None,
     client_id: Annotated[
-        str | None, typer.Option(help="Posting twice under one id posts once [default: a new one].")
+        str | None, typer.Option(help="Posting twice under one id posts once (default: a new one).")
     ] = None,
     community: Community = None,
     home: Home = None,
@@ -107,7 +107,7 @@ def expire(
         str, typer.Option(help="Fulfilled, withdrawn, user_request or stale.")
     ] = "withdrawn",
     client_id: Annotated[
-        str | None, typer.Option(help="Asking twice under one id asks once [default: a new one].")
+        str | None, typer.Option(help="Asking twice under one id asks once (default: a new one).")
     ] = None,
     community: Community = None,
     home: Home = None,

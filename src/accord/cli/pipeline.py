@@ -35,7 +35,7 @@ app = typer.Typer(no_args_is_help=True, epilog="Example: accord pipeline run")
 
 Landing = Annotated[
     str | None,
-    typer.Option(help="Where segments land, a folder or a URL [default: [pipeline] landing]."),
+    typer.Option(help="Where segments land, a folder or a URL (default: as the settings say)."),
 ]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", help="A Spark setting, name=value; may be repeated.")

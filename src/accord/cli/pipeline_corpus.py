@@ -46,7 +46,7 @@ def build(
         str, typer.Option(help="The table's column of documents, as bytes or text.")
     ] = "content",
     language: Annotated[
-        str | None, typer.Option(help="Such as de or en [default: found out].")
+        str | None, typer.Option(help="Such as de or en (default: found out).")
     ] = None,
     year: Annotated[int | None, typer.Option(help="From which year, for filters.")] = None,
     master: Master = None,

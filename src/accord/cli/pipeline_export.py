@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 def export(
     to: Annotated[
         str | None,
-        typer.Option(help="A folder, or a URL that fsspec knows [default: [pipeline] landing]."),
+        typer.Option(help="A folder, or a URL that fsspec knows (default: as the settings say)."),
     ] = None,
     every: Annotated[
         float | None,

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 Folder = Annotated[
     Path | None,
-    typer.Option("--folder", help="The pipeline's folder [default: `pipeline` in the home]."),
+    typer.Option("--folder", help="The pipeline's folder (default: `pipeline` in the home)."),
 ]
 Master = Annotated[
-    str | None, typer.Option(help="A Spark master [default: every core of this machine].")
+    str | None, typer.Option(help="A Spark master (default: every core of this machine).")
 ]
 Remote = Annotated[str | None, typer.Option(help="A Spark Connect server, such as sc://host.")]
 

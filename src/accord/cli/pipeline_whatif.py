@@ -27,7 +27,7 @@ def contract(
     file: File,
     against: Annotated[
         str | None,
-        typer.Option(help="Compare with this digest [default: the one taken up last]."),
+        typer.Option(help="Compare with this digest (default: the one taken up last)."),
     ] = None,
     folder: Folder = None,
     master: Master = None,
@@ -85,7 +85,7 @@ def revoke(
     node: Annotated[str, typer.Argument(help="The member: its id, the start of it, or its name.")],
     upto: Annotated[
         int | None,
-        typer.Option(min=0, help="Its last event that would count [default: all so far]."),
+        typer.Option(min=0, help="Its last event that would count (default: all so far)."),
     ] = None,
     community: Annotated[
         str | None, typer.Option(help="The community, where the member is in several.")

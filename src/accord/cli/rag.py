@@ -40,10 +40,10 @@ def add(
         list[Path], typer.Argument(help="Files, and folders with all that is in them.")
     ],
     title: Annotated[
-        str | None, typer.Option(help="The title, for a single file [default: its name].")
+        str | None, typer.Option(help="The title, for a single file (default: its name).")
     ] = None,
     language: Annotated[
-        str | None, typer.Option(help="Such as de or en [default: found out].")
+        str | None, typer.Option(help="Such as de or en (default: found out).")
     ] = None,
     year: Annotated[int | None, typer.Option(help="From which year, for filters.")] = None,
     community: Community = None,
@@ -113,7 +113,7 @@ def add(
 def load(
     built: Annotated[Path, typer.Argument(help="What `accord pipeline corpus build` has built.")],
     corpus: Annotated[
-        str | None, typer.Option(help="Into which corpus [default: the one it was built for].")
+        str | None, typer.Option(help="Into which corpus (default: the one it was built for).")
     ] = None,
     community: Community = None,
     home: Home = None,

@@ -24,10 +24,10 @@ token = typer.Typer(no_args_is_help=True, epilog="Example: accord relay token ne
 def new(
     tenant: Annotated[str, typer.Option(help="Whose agent it will be.")] = "default",
     instance: Annotated[
-        str | None, typer.Option(help="The agent's instance id [default: a new one].")
+        str | None, typer.Option(help="The agent's instance id (default: a new one).")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="What people read when they link it [default: the id].")
+        str | None, typer.Option(help="What people read when they link it (default: the id).")
     ] = None,
     hours: Annotated[
         float, typer.Option(min=0.001, max=8760, help="For how long it can be used.")

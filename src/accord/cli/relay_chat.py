@@ -22,7 +22,7 @@ T = TypeVar("T")
 app = typer.Typer(no_args_is_help=True, epilog="Example: accord relay chat space kitchen")
 
 In = Annotated[
-    str | None, typer.Option("--space", help="The space's name or id [default: the only one].")
+    str | None, typer.Option("--space", help="The space's name or id (default: the only one).")
 ]
 
 

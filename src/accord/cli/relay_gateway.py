@@ -37,7 +37,7 @@ class Dialect(Enum):
 Id = Annotated[str | None, typer.Option("--id", help="The gateway's id.")]
 File = Annotated[
     Path | None,
-    typer.Option("--file", help="Where its credentials are [default: in the user's state folder]."),
+    typer.Option("--file", help="Where its credentials are (default: in the user's state folder)."),
 ]
 
 
@@ -84,13 +84,13 @@ def run(
         typer.Option(help="platform or platform:bot to speak through; as often as needed."),
     ] = None,
     url: Annotated[
-        str | None, typer.Option(help="The connector [default: where it was enrolled].")
+        str | None, typer.Option(help="The connector (default: where it was enrolled).")
     ] = None,
     gateway_id: Id = None,
     file: File = None,
     inbox: Annotated[
         str | None,
-        typer.Option(help="A folder for what was taken; `memory` [default: beside the secret]."),
+        typer.Option(help="A folder for what was taken; `memory` (default: beside the secret)."),
     ] = None,
     session_keys: Annotated[
         Dialect, typer.Option(help="How conversations are named; older connectors want hermes.")

@@ -31,7 +31,7 @@ _AT_ONCE = 500
 def why(
     event: Annotated[
         str | None,
-        typer.Argument(help="The platform's id of it, or ours [default: list the latest]."),
+        typer.Argument(help="The platform's id of it, or ours (default: list the latest)."),
     ] = None,
     last: Annotated[int, typer.Option(min=1, max=1000, help="How many of the latest.")] = 20,
     home: Home = None,

@@ -67,7 +67,7 @@ def grant(
     channel_id: Channel,
     owner: Annotated[
         str | None,
-        typer.Option(help="The linked user whose view counts [default: the first one]."),
+        typer.Option(help="The linked user whose view counts (default: the first one)."),
     ] = None,
     home: Home = None,
     config: Config = None,

@@ -40,10 +40,10 @@ def run(
         str, typer.Argument(metavar="MODULE:NAME", help="A Service, or what makes one.")
     ],
     name: Annotated[
-        str | None, typer.Option(help="By what its key and journal are kept [default: NAME].")
+        str | None, typer.Option(help="By what its key and journal are kept (default: NAME).")
     ] = None,
     key_file: Annotated[
-        Path | None, typer.Option(help="Its key [default: one in the home, made at first].")
+        Path | None, typer.Option(help="Its key (default: one in the home, made at first).")
     ] = None,
     authority: AuthorityUrl = None,
     journal: Annotated[

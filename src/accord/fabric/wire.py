@@ -163,8 +163,14 @@ class Client(client.Client):
 
     async def _read_loop(self) -> None:
         await super()._read_loop()
-        if self.is_connected:  # a fault has ended it: rather a new connection than a deaf one
+        if self.is_connected and self._reading_task is asyncio.current_task():
+            # A fault has ended it: rather a new connection than a deaf one.
             await self._process_op_err(errors.ProtocolError())
+
+    async def _connect_to_server(self, s: client.Srv) -> None:
+        if (writer := self._writer) is not None:
+            writer.close()  # an attempt that failed is otherwise left open
+        await super()._connect_to_server(s)
 
     async def _process_op_err(self, e: Exception) -> None:
         """The connection is lost: no pong will come."""
