@@ -142,14 +142,16 @@ async def flood(made: Connector, name: str, count: int) -> None:
 async def pace(made: Connector, rate: float) -> None:
     """One event after another at an even rate."""
     start = time.perf_counter()
-    tasks = []
+    calls: set[asyncio.Task[object]] = set()
     for number in range(int(PACED_SECONDS * rate)):
         wait = start + number / rate - time.perf_counter()
         if wait > 0.001:
             await asyncio.sleep(wait)
         told = event(f"paced {rate}", number, SESSIONS)
-        tasks.append(asyncio.create_task(made.delivery.take(told)))
-    await asyncio.gather(*tasks)
+        call = asyncio.create_task(made.delivery.take(told))
+        calls.add(call)
+        call.add_done_callback(calls.discard)
+    await asyncio.gather(*calls)
 
 
 async def latencies(pipe: Pipe) -> list[float]:
