@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from accord.capabilities import doors, embed, llm
+from accord.capabilities import doors, embed, llm, models
+from accord.capabilities.embed.minilm import MiniLM
 from accord.capabilities.llm.asking import Asked
+from accord.capabilities.llm.embedded import EmbeddedBackend
 from accord.capabilities.llm.pieces import (
     Ended,
     Model,
@@ -119,21 +121,40 @@ class House:
     node: Node
     url: str
     token: str
-    echo: Echo
+    echo: Any
     generations: llm.Generations
 
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with opened_house(tmp_path, Echo(), Lengths()) as made:
+        yield made
+
+
+@pytest.fixture
+async def furnished(tmp_path: Path) -> AsyncIterator[House]:
+    """The same with real models behind the doors."""
+    weights = models.language_models()
+    backend = EmbeddedBackend(weights, ctx=512, max_concurrent=1, threads=1)
+    try:
+        model = MiniLM(models.embedding_model(), threads=1)
+        async with opened_house(tmp_path, backend, model) as made:
+            yield made
+    finally:
+        await backend.aclose()
+
+
+@asynccontextmanager
+async def opened_house(tmp_path: Path, backend: Any, model: Any) -> AsyncIterator[House]:
+    """A node with open doors, and these models."""
     async with AsyncExitStack() as opened:
         node = await opened.enter_async_context(
             open_node(KEY, home=tmp_path, stores=tmp_path / "stores", clock=CLOCK)
         )
         await node.found("Our street", {})
-        echo = Echo()
         generations = llm.Generations(max_concurrent=1, max_waiting=0)
-        llm.register(node, CLOCK, [echo], generations)
-        batcher = await opened.enter_async_context(embed.batching(Lengths(), remembered=16))
+        llm.register(node, CLOCK, [backend], generations)
+        batcher = await opened.enter_async_context(embed.batching(model, remembered=16))
         embed.register(node, CLOCK, batcher)
         node.bus.registry.register(CORPORA, corpora)
         node.bus.registry.register(QUERY, query)
@@ -149,4 +170,4 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         opened.callback(setattr, server, "should_exit", True)
         await server.serving.wait()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        yield House(node, url, token, echo, generations)
+        yield House(node, url, token, backend, generations)

@@ -28,7 +28,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 # The library looks whether it should go on between batches, so they are small: a caller who leaves
 # while its prompt is read should be noticed within 200 ms (section 4.1).
-_BATCH: Final = 16
+_BATCH: Final = 12
 _CLIENT_ERRORS: Final = range(400, 500)
 _BUSY: Final = 503
 _SEEDS: Final = 2**32 - 1  # the last one stands for "any"

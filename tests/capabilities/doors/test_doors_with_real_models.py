@@ -1,0 +1,56 @@
+"""Ordinary clients at the doors, and llama.cpp and MiniLM behind them."""
+
+from typing import Any
+
+import httpx2
+import openai
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+MODEL = "smollm2-135m-instruct"
+ASKED: Any = [{"role": "user", "content": "Say hello."}]
+
+
+def cosine(one: list[float], other: list[float]) -> float:
+    """Of two vectors of length 1."""
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+async def test_openais_client_streams_a_chat_and_gets_embeddings(furnished: Any) -> None:
+    made = openai.AsyncOpenAI(
+        base_url=f"{furnished.url}/v1", api_key=furnished.token, max_retries=0
+    )
+    async with made as client:
+        assert MODEL in [model.id async for model in client.models.list()]
+        given: Any = {"model": MODEL, "messages": ASKED, "temperature": 0, "seed": 1}
+        whole = await client.chat.completions.create(**given, max_tokens=8)
+        stream = await client.chat.completions.create(**given, max_tokens=8, stream=True)
+        pieces = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
+        near, same, far = (
+            item.embedding
+            for item in (
+                await client.embeddings.create(
+                    model="all-MiniLM-L6-v2",
+                    input=["rain water", "water from rain", "a stock exchange"],
+                )
+            ).data
+        )
+    assert "".join(pieces) == whole.choices[0].message.content != ""
+    assert len(pieces) > 2
+    assert cosine(near, same) > cosine(near, far) + 0.3
+
+
+async def test_mcps_client_asks_a_model_by_a_tool(furnished: Any) -> None:
+    named = {"Authorization": f"Bearer {furnished.token}"}
+    async with (
+        httpx2.AsyncClient(headers=named, trust_env=False, timeout=60) as http,
+        Client(streamable_http_client(f"{furnished.url}/mcp", http_client=http)) as client,
+    ):
+        assert "llm_chat" in {tool.name for tool in (await client.list_tools()).tools}
+        arguments = {
+            "params": {"model": MODEL},
+            "input": {"messages": ASKED, "max_tokens": 4},
+        }
+        answer: Any = await client.call_tool("llm_chat", arguments)
+    assert answer.content[0].text
+    assert answer.structured_content["meta"]["model"] == MODEL
