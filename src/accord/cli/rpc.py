@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    epilog='Example: accord rpc call library.json Library.Find \'{"title": "Emma"}\'',
+    epilog='Example: accord rpc call library.json Library.Find \'{"book": "Emma"}\'',
 )
 
 Name = Annotated[str, typer.Argument(help="The surface, such as Library.Find.")]
@@ -61,7 +61,7 @@ def allow(home: Home = None, config: Config = None, as_json: Json = False) -> No
         typer.echo(f"The shell may call, as an instance of {SHELL}: {key}")
 
 
-@app.command(epilog='Example: accord rpc call library.json Library.Find \'{"title": "Emma"}\'')
+@app.command(epilog='Example: accord rpc call library.json Library.Find \'{"book": "Emma"}\'')
 def call(
     contract: ContractFile,
     name: Name,
@@ -246,5 +246,5 @@ def _read(payload: str) -> Any:
     except canonical.CanonicalError as error:
         raise FabricError(
             printable(f"the payload is no JSON: {error}"),
-            mend='quote it for the shell, such as \'{"title": "Emma"}\'',
+            mend='quote it for the shell, such as \'{"book": "Emma"}\'',
         ) from None
