@@ -89,7 +89,9 @@ async def test_alive_is_not_yet_ready() -> None:
         assert answer.json() == {
             "ready": False,
             "draining": False,
-            "planes": [{"name": "plane", "state": "starting", "reason": "", "restarts": 0}],
+            "planes": [
+                {"name": "plane", "state": "starting", "reason": "", "restarts": 0, "parts": []}
+            ],
         }
 
 

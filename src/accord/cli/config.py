@@ -45,7 +45,20 @@ def show(home: Home = None, config: Config = None, as_json: Json = False) -> Non
     typer.echo(f"# The settings of {settings.pop('home')}")
     for section, values in settings.items():
         typer.echo(f"\n[{section}]")
-        for key, value in values.items():
-            # For texts, numbers and truth values JSON's form is TOML's, DEL excepted.
-            text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-            typer.echo(f"{key} = {text}")
+        tables = {key: value for key, value in values.items() if _are_tables(value)}
+        _show_values({key: value for key, value in values.items() if key not in tables})
+        for key, rows in tables.items():
+            for row in rows:
+                typer.echo(f"\n[[{section}.{key}]]")
+                _show_values(row)
+
+
+def _are_tables(value: object) -> bool:
+    return isinstance(value, list) and any(isinstance(each, dict) for each in value)
+
+
+def _show_values(values: dict[str, object]) -> None:
+    for key, value in values.items():
+        # For texts, numbers and truth values JSON's form is TOML's, DEL excepted.
+        text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        typer.echo(f"{key} = {text}")

@@ -1,7 +1,8 @@
 """Looks at this machine with the station's eyes and says what to do about what it sees.
 
 Owns the checks; each returns a value and changes nothing that stays. It uses no network beyond
-trying whether its own port is free, and it never makes the home folder.
+trying whether its own port is free and asking this home's station, where it runs, how its planes
+are; and it never makes the home folder.
 """
 
 import importlib.metadata
@@ -16,6 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 import accord
 from accord.pipeline.java import LEAST_JAVA, Java, find_java
@@ -29,6 +33,7 @@ _LITTLE_SPACE = 1 << 30
 _NO_SPACE = 50 << 20
 _SLOW_FSYNC = 0.25
 _CLOCK_SKEW = 2.0
+_ASK_SECONDS = 5.0
 _CLOCK_STEP = 0.1
 _MEMORY_FILESYSTEMS = {"tmpfs", "ramfs"}
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:.*extra == ['\"]([\w-]+)['\"])?")
@@ -91,6 +96,9 @@ def examine(home: Path | str | None = None, config: Path | str | None = None) ->
         return
     yield Check("settings", Status.OK, f"home {settings.home}")
     yield port(settings)
+    held = holder(Home(settings.home))
+    if held is not None:
+        yield from running(told(held.address))
     skew = 0.0
     try:
         yield folder_mode(settings.home)
@@ -175,6 +183,36 @@ def port(settings: Settings) -> Check:
             return Check("port", Status.OK, seen)
         return Check("port", Status.FAIL, f"{wanted}: {error.what}", error.mend or "")
     return Check("port", Status.OK, f"{wanted} is free")
+
+
+def told(address: str) -> dict[str, Any] | None:
+    """What the station at an address says of itself; None where it does not answer."""
+    try:
+        with httpx.Client(timeout=_ASK_SECONDS, trust_env=False) as client:
+            answer = client.get(f"{address}/readyz").json()
+    except (httpx.HTTPError, ValueError):
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def running(answer: dict[str, Any] | None) -> Iterator[Check]:
+    """How are the planes of the station that runs, and their parts?"""
+    if answer is None:
+        advice = "look into its log, or stop it and start it again"
+        yield Check("station", Status.FAIL, "it runs but does not answer", advice)
+        return
+    for plane in answer.get("planes", ()):
+        is_well = plane["state"] == "ready"
+        yield _part(plane["name"], plane, Status.OK if is_well else Status.FAIL)
+        for part in plane.get("parts", ()):
+            well = part.get("well") is True
+            yield _part(part["name"], part, Status.OK if well else Status.WARN)
+
+
+def _part(name: str, row: dict[str, Any], status: Status) -> Check:
+    # A reason is a sentence that ends with its remedy.
+    seen = ": ".join(filter(None, (row["state"], row.get("reason", ""))))
+    return Check(name, status, seen)
 
 
 def probe(folder: Path) -> Probe:

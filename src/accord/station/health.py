@@ -63,6 +63,15 @@ def application(
                 "state": report.state.value,
                 "reason": report.reason,
                 "restarts": report.restarts,
+                "parts": [
+                    {
+                        "name": part.name,
+                        "state": part.state,
+                        "reason": part.reason,
+                        "well": part.is_well,
+                    }
+                    for part in report.parts
+                ],
             }
             for report in supervisor.reports()
         ]

@@ -46,10 +46,12 @@ class PlaneContext:
     Attributes:
         ready: Called by the plane once it can serve.
         draining: Set when the plane must finish its work and return.
+        reports: Says how every plane of the station is doing.
     """
 
     ready: Callable[[], None]
     draining: "asyncio.Event"
+    reports: "Callable[[], Sequence[PlaneReport]]" = tuple
 
 
 class Plane(Protocol):
@@ -84,6 +86,32 @@ class Measured(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class PartReport:
+    """How one part of a plane is doing: the plane serves without it, but not all that it could.
+
+    Attributes:
+        name: The part's name, unique in its plane.
+        state: In a word; `ready` is what it should be.
+        reason: What is wrong, as a sentence; empty where nothing is.
+        is_well: Whether nobody has to do anything about it.
+    """
+
+    name: str
+    state: str
+    reason: str
+    is_well: bool
+
+
+@runtime_checkable
+class Parted(Protocol):
+    """A plane that has parts which may be in trouble on their own."""
+
+    def parts(self) -> "Sequence[PartReport]":
+        """How each is doing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class PlaneReport:
     """How one plane is doing.
 
@@ -92,12 +120,14 @@ class PlaneReport:
         state: Where it is in its life.
         reason: The last error as a sentence; empty when there was none.
         restarts: How many times it has been started again.
+        parts: How each of its parts is doing, where it has any.
     """
 
     name: str
     state: PlaneState
     reason: str
     restarts: int
+    parts: tuple[PartReport, ...] = ()
 
 
 class Life:

@@ -28,6 +28,7 @@ from accord.relay.connector.assembly import Connector, assembled, open_connector
 from accord.relay.connector.control import ControlSettings, Keyring
 from accord.relay.connector.delivery import LocalBus, RedisBus, RelayBus
 from accord.relay.connector.figures import figures
+from accord.relay.connector.platform import PlatformState
 from accord.relay.connector.proxies import TrustedProxies
 from accord.relay.outgoing import OutgoingPolicy
 from accord.relay.platforms.webchat import WebChat, WebChatSettings, open_webchat
@@ -35,7 +36,8 @@ from accord.station import listener
 from accord.station.errors import StationError
 from accord.station.health import SecurityHeaders
 from accord.station.home import Home
-from accord.station.plane import PlaneContext
+from accord.station.logs import scrub
+from accord.station.plane import PartReport, PlaneContext
 from accord.station.sections import split_listen
 from accord.station.settings import Settings
 from accord.station.store import place
@@ -65,9 +67,28 @@ class RelayPlane:
         self._app: Starlette | None = None
         self._connector: Connector | None = None
 
+    def parts(self) -> Sequence[PartReport]:
+        """How each bot stands with its service, while the connector is up."""
+        if self._connector is None:
+            return ()
+        return [
+            PartReport(
+                f"{each.platform} {each.bot_id}",
+                each.state.value,
+                scrub(each.reason),
+                each.state is not PlatformState.TROUBLED,
+            )
+            for each in self._connector.delivery.standings
+        ]
+
     def collect(self) -> Iterable[Metric]:
         """What the connector did and refused, while it is up."""
         return () if self._connector is None else figures(self._connector)
+
+    @property
+    def connector(self) -> Connector | None:
+        """The connector, while it is up."""
+        return self._connector
 
     @property
     def routes(self) -> Sequence[BaseRoute]:

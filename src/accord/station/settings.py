@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pydantic_settings
 from pydantic import BaseModel, SecretStr, ValidationError
@@ -23,6 +23,8 @@ from accord.capabilities.settings import DoorsSettings, ModelsSettings
 from accord.station.errors import SettingsError
 from accord.station.sections import (
     CommunitySettings,
+    ConciergeSettings,
+    ConsoleSettings,
     LogSettings,
     PipelineSettings,
     RelaySettings,
@@ -59,6 +61,8 @@ class Settings(BaseSettings):
     models: ModelsSettings = ModelsSettings()
     doors: DoorsSettings = DoorsSettings()
     pipeline: PipelineSettings = PipelineSettings()
+    console: ConsoleSettings = ConsoleSettings()
+    concierge: ConciergeSettings = ConciergeSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -82,6 +86,16 @@ def sections() -> dict[str, type[BaseModel]]:
     }
 
 
+def tables(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """The settings of a section that are tables of their own, any number of each: `[[a.b]]`."""
+    found = {}
+    for name, field in model.model_fields.items():
+        for argument in get_args(field.annotation):
+            if isinstance(argument, type) and issubclass(argument, BaseModel):
+                found[name] = argument
+    return found
+
+
 def variable(section: str, key: str) -> str:
     """The environment variable that stands for one setting."""
     return f"{PREFIX}{section}__{key}".upper()
@@ -97,7 +111,7 @@ def load(home: Path | str | None = None, config: Path | str | None = None) -> Se
     Raises:
         SettingsError: The file cannot be read, or a setting is unknown or wrong.
     """
-    folder = _home(home)
+    folder = home_folder(home)
     file = Path(config).expanduser().absolute() if config else folder / FILE_NAME
     written = _read(file, required=config is not None)
     findings = [*_unknown_variables(os.environ), *_unknown_sections(file, written)]
@@ -120,7 +134,12 @@ def _places(findings: Sequence[SettingsError]) -> set[str | None]:
     return {finding.where for finding in findings}
 
 
-def _home(home: Path | str | None) -> Path:
+def home_folder(home: Path | str | None = None) -> Path:
+    """The station's folder: the one given, else `ACCORD_HOME`, else `~/.accord`.
+
+    Raises:
+        SettingsError: The user has no home folder.
+    """
     chosen = home or os.environ.get("ACCORD_HOME") or "~/.accord"
     try:
         return Path(chosen).expanduser().absolute()
@@ -204,6 +223,8 @@ def _finding(file: Path, detail: ErrorDetails) -> SettingsError:
     fields = sections()[section].model_fields
     if key not in fields:
         return _no_such("setting", where, key, list(fields), "remove it")
+    if table := tables(sections()[section]).get(key):
+        return _finding_in_table(where, table, keys[1:], detail["msg"])
     default = fields[key].default
     secret = isinstance(default, SecretStr)
     # Never show what was given for a secret, not even when it is wrong.
@@ -215,4 +236,20 @@ def _finding(file: Path, detail: ErrorDetails) -> SettingsError:
         f"the value {message[:1].lower()}{message[1:]}{seen}",
         where=where,
         mend=f"correct it, for example to {example}",
+    )
+
+
+def _finding_in_table(
+    where: str, table: type[BaseModel], keys: Sequence[str], message: str
+) -> SettingsError:
+    """What is wrong in one of several tables; the value is not shown, for it may hold a secret."""
+    number, key, *_ = (*keys, "", "")
+    place = f"{where}, table {int(number) + 1}" if number.isdecimal() else where
+    if key and key not in table.model_fields:
+        return _no_such("setting", f"{place}: {key}", key, list(table.model_fields), "remove it")
+    message = message.removeprefix("Value error, ").removeprefix("Input ")
+    return SettingsError(
+        f"the value {message[:1].lower()}{message[1:]}",
+        where=f"{place}: {key}" if key else place,
+        mend=(table.model_fields[key].description or "correct it") if key else "correct it",
     )

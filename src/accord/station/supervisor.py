@@ -6,7 +6,7 @@ never reaches another.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import structlog
@@ -15,7 +15,7 @@ from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.station.errors import StationError
 from accord.station.logs import scrub
-from accord.station.plane import Life, Plane, PlaneContext, PlaneReport, PlaneState
+from accord.station.plane import Life, Parted, Plane, PlaneContext, PlaneReport, PlaneState
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -87,7 +87,12 @@ class Supervisor:
 
     def reports(self) -> tuple[PlaneReport, ...]:
         """How each plane is doing, in the order they were given."""
-        return tuple(life.report() for _, life in self._lives)
+        return tuple(
+            replace(life.report(), parts=tuple(plane.parts()))
+            if isinstance(plane, Parted)
+            else life.report()
+            for plane, life in self._lives
+        )
 
     async def run(self) -> bool:
         """Run every plane until all have drained; true when each of them ended cleanly."""
@@ -121,7 +126,8 @@ class Supervisor:
     async def _attempt(self, plane: Plane, life: Life) -> str:
         """Run the plane once; the reason of its failure, or nothing."""
         work = asyncio.create_task(
-            plane.run(PlaneContext(life.ready, self._draining)), name=f"plane {plane.name}"
+            plane.run(PlaneContext(life.ready, self._draining, self.reports)),
+            name=f"plane {plane.name}",
         )
         asked = asyncio.create_task(self._draining.wait())
         try:

@@ -205,13 +205,14 @@ class MemoryPlatform:
 
     async def run(self, context: PlatformContext) -> None:
         """Hand on what comes, a page at a time, and tell the service what was received."""
+        context.ready()
         while True:
             page = await self.chat.page()
             done = await asyncio.gather(
                 *(context.ingest(each) for each in page), return_exceptions=True
             )
             for inbound, error in zip(page, done, strict=True):
-                if error is None:
+                if isinstance(error, bool):
                     self.chat.receive(inbound)
                 elif not isinstance(error, RelayError) or error.code is not Code.BAD_REQUEST:
                     raise error

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from accord.relay.connector.delivery import Limits, leases
-from accord.relay.connector.platform import Fence
+from accord.relay.connector.platform import Fence, PlatformState
 from accord.relay.errors import Code, RelayError
 
 
@@ -109,3 +109,32 @@ async def test_a_platform_that_fails_is_started_again(world: Any) -> None:
     platform.run = run
     world.chat.write("ann", "c1", "x", event_id="x")
     await world.received("x")
+
+
+async def test_how_a_bot_stands_is_what_became_of_listening(world: Any) -> None:
+    owned = world.delivery.owned[0]
+    await world.until(lambda: owned.standing.state is PlatformState.READY)
+    platform, run = owned._platform, owned._platform.run
+
+    async def refused(_context: Any) -> None:
+        raise RelayError(Code.UNAUTHORIZED, "the token was revoked", mend="make a new one")
+
+    platform.run = refused
+    await owned._change(owned.fence)
+    await world.until(lambda: owned.standing.state is PlatformState.TROUBLED)
+    assert "make a new one" in owned.standing.reason
+    platform.run = run
+    await owned._change(owned.fence)
+    await world.until(lambda: owned.standing.state is PlatformState.READY)
+    assert world.delivery.standings == [owned.standing]
+    assert owned.standing.reason == ""
+
+
+async def test_trouble_that_a_platform_mends_itself_is_told_until_it_has_passed(world: Any) -> None:
+    owned = world.delivery.owned[0]
+    await world.until(lambda: owned.standing.state is PlatformState.READY)
+    context = owned._context(owned._platform, owned.fence)
+    context.troubled(RelayError(Code.UNAVAILABLE, "the service answers 500"))
+    assert owned.standing.reason.startswith("the service answers 500")
+    context.ready()
+    assert owned.standing.state is PlatformState.READY

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +15,6 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock, SystemClock
-from accord.relay.connector.platform import Fence, Inbound
-from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.webchat import (
     WEBCHAT,
     Channel,
@@ -28,48 +26,7 @@ from accord.relay.platforms.webchat import (
 )
 from accord.station import listener
 from accord.storage import open_store
-
-
-class Context:
-    """A connector's end: takes what it is given, unless it is told not to."""
-
-    fence: Fence | None = None
-
-    def __init__(self) -> None:
-        self.taken: list[Inbound] = []
-        self.flushed: list[str | None] = []
-        self.refusal: Exception | None = None
-        self.changed = asyncio.Event()
-
-    @property
-    def texts(self) -> list[str]:
-        return [each.event.text for each in self.taken]
-
-    async def ingest(self, inbound: Inbound) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-        if all(each.event_id != inbound.event_id for each in self.taken):
-            self.taken.append(inbound)
-        self.changed.set()
-
-    async def recall(self) -> Mapping[str, str]:
-        return {}
-
-    async def remember(self, state: Mapping[str, str]) -> None:
-        pass
-
-    def visibility_changed(self, scope_id: str | None = None) -> None:
-        self.flushed.append(scope_id)
-        self.changed.set()
-
-    def fail(self, code: Code = Code.UNAVAILABLE) -> None:
-        self.refusal = RelayError(code, "the test says no")
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():
-                self.changed.clear()
-                await self.changed.wait()
+from accord.testing.contexts import KeptContext
 
 
 class Live:
@@ -149,7 +106,7 @@ class World:
     """A web chat with one space and one channel."""
 
     chat: WebChat
-    context: Context
+    context: KeptContext
     url: str
     space: Space
     general: Channel
@@ -232,7 +189,7 @@ def open_world() -> Open:
         bound: bool = True,
     ) -> AsyncIterator[World]:
         async with open_webchat(where, clock or SystemClock(), settings) as chat:
-            context = Context()
+            context = KeptContext()
             if bound:
                 for platform in chat.platforms:
                     platform.bind(context)

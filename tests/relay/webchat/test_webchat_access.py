@@ -122,7 +122,7 @@ async def test_the_connector_forgets_what_it_knew_when_permissions_change(
 ) -> None:
     async with open_world(both) as world:
         ann = await world.join("ann")
-        flushed = world.context.flushed
+        flushed = world.context.stale
         await world.context.until(lambda: bool(flushed))
         flushed.clear()
         # Another process, such as a command of the operator.

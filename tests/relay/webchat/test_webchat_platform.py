@@ -121,7 +121,7 @@ async def test_what_a_crash_left_between_store_and_connector_is_handed_over_late
     async with open_world(both) as world:
         ann = await world.join("ann")
         await ann.say(world.general.id, "safe")
-        world.context.fail()
+        world.context.refuse()
         for text in ("one", "two"):
             await ann.say(world.general.id, text, expect=503)
     async with open_world(both, bound=False) as world:
@@ -179,7 +179,7 @@ async def test_without_a_connector_nothing_is_confirmed(open_world: Open, where:
 
 async def test_a_lost_lease_ends_the_sweep(world: World) -> None:
     ann = await world.join("ann")
-    world.context.fail(Code.CONFLICT)
+    world.context.refuse(Code.CONFLICT)
     await ann.say(world.general.id, "left", expect=409)
     with pytest.raises(RelayError):
         await world.platform.run(world.context)

@@ -182,10 +182,10 @@ async def test_while_the_connector_is_away_nothing_is_confirmed_and_nothing_lost
     world: World,
 ) -> None:
     ann = await world.join("ann")
-    world.context.fail()
+    world.context.refuse()
     refused = await ann.say(world.general.id, "one", expect=503, key="k")
     assert refused["error"] == "unavailable"
-    world.context.refusal = None
+    world.context.refusing = None
     await ann.say(world.general.id, "two")
     assert world.context.texts == ["one", "two"]
     await ann.say(world.general.id, "one", key="k")
@@ -194,8 +194,8 @@ async def test_while_the_connector_is_away_nothing_is_confirmed_and_nothing_lost
 
 async def test_what_can_never_be_kept_does_not_hold_back_the_rest(world: World) -> None:
     ann = await world.join("ann")
-    world.context.fail(Code.BAD_REQUEST)
+    world.context.refuse(Code.BAD_REQUEST)
     await ann.say(world.general.id, "poison")
-    world.context.refusal = None
+    world.context.refusing = None
     await ann.say(world.general.id, "fine")
     assert world.context.texts == ["fine"]

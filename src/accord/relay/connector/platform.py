@@ -8,10 +8,11 @@ has handed on is durable when `ingest` returns, and only then may it tell the pl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pydantic import SecretStr
 
+from accord.relay.errors import RelayError
 from accord.relay.wire.actions import Action, Result
 from accord.relay.wire.descriptor import Descriptor
 from accord.relay.wire.event import MessageEvent
@@ -83,6 +84,30 @@ class Fence:
     epoch: int
 
 
+class PlatformState(Enum):
+    """How a bot stands with its service, as this process sees it."""
+
+    STARTING = "starting"
+    READY = "ready"
+    TROUBLED = "troubled"
+    ELSEWHERE = "elsewhere"
+    """Another process listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one bot stands with its service.
+
+    Attributes:
+        reason: What is wrong, as a sentence; empty where nothing is.
+    """
+
+    platform: str
+    bot_id: str
+    state: PlatformState
+    reason: str = ""
+
+
 class PlatformContext(Protocol):
     """What the connector offers a running platform."""
 
@@ -91,10 +116,21 @@ class PlatformContext(Protocol):
         """Under which ownership it runs; None for what needs none, such as webhooks."""
         ...
 
-    async def ingest(self, inbound: Inbound) -> None:
+    def ready(self) -> None:
+        """The service is heard: said once it is, and again after trouble has passed."""
+        ...
+
+    def troubled(self, error: RelayError) -> None:
+        """Something is wrong that the platform itself goes on trying to mend."""
+        ...
+
+    async def ingest(self, inbound: Inbound) -> bool:
         """Take an event; returns when it is on disk. Taking it again changes nothing.
 
         Calls for one chat are taken in the order in which they were made.
+
+        Returns:
+            Whether it was new.
 
         Raises:
             RelayError: It was not taken: the ownership is lost, or the event cannot be kept.
@@ -151,7 +187,12 @@ class Platform(Protocol):
         ...
 
     async def run(self, context: PlatformContext) -> None:
-        """Listen until cancelled. One connector process at a time does so."""
+        """Listen until cancelled. One connector process at a time does so.
+
+        It says `context.ready()` once it hears the service. What it raises is shown as its
+        standing, and it is run again after a delay that grows; one that the service refuses
+        (`Code.UNAUTHORIZED`) is tried again seldom, until somebody mends it.
+        """
         ...
 
     async def perform(
@@ -173,4 +214,18 @@ class Platform(Protocol):
 
     async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
         """Whether a user may manage a channel; None where that cannot be said."""
+        ...
+
+
+@runtime_checkable
+class Commanded(Protocol):
+    """A platform that shows people which commands an agent knows."""
+
+    def offer_commands(self, instance: str, manifest: Any) -> None:
+        """Show an instance's commands, soon; what it offered before is replaced.
+
+        Args:
+            instance: Whose they are.
+            manifest: As the gateway wrote it in its hello; nothing about it is sure.
+        """
         ...

@@ -15,11 +15,15 @@ from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.relay.connector.delivery import leases
 from accord.relay.connector.delivery.limits import Limits
-from accord.relay.connector.platform import Fence, Inbound, Platform
+from accord.relay.connector.platform import Fence, Inbound, Platform, PlatformState, Standing
 from accord.relay.connector.storing import Storage
+from accord.relay.errors import Code, RelayError
 from accord.storage import StoreError
 
 _LONGEST_DELAY = 30.0
+_REFUSED_DELAY = 300.0
+"""Whom a service refuses it may ban for asking often; only a person can mend it."""
+
 _log = structlog.stdlib.get_logger(__name__)
 
 
@@ -31,23 +35,33 @@ class Context:
         platform: str,
         fence: Fence | None,
         store: Storage,
-        take: Callable[[Inbound, Fence | None], Awaitable[object]],
+        take: Callable[[Inbound, Fence | None], Awaitable[bool]],
         visibility_changed: Callable[[str, str | None], None],
+        stand: Callable[[PlatformState, str], None],
     ) -> None:
         self._platform = platform
         self._fence = fence
         self._store = store
         self._take = take
         self._visibility_changed = visibility_changed
+        self._stand = stand
 
     @property
     def fence(self) -> Fence | None:
         """Under which ownership it runs."""
         return self._fence
 
-    async def ingest(self, inbound: Inbound) -> None:
-        """Take an event; returns when it is on disk."""
-        await self._take(inbound, self._fence)
+    def ready(self) -> None:
+        """The service is heard."""
+        self._stand(PlatformState.READY, "")
+
+    def troubled(self, error: RelayError) -> None:
+        """Something is wrong that the platform itself goes on trying to mend."""
+        self._stand(PlatformState.TROUBLED, str(error))
+
+    async def ingest(self, inbound: Inbound) -> bool:
+        """Take an event; returns when it is on disk. Whether it was new."""
+        return await self._take(inbound, self._fence)
 
     async def recall(self) -> Mapping[str, str]:
         """What the platform's last owner remembered."""
@@ -88,6 +102,8 @@ class Ownership:
         limits: Limits,
     ) -> None:
         self._platform = platform
+        self._state = PlatformState.STARTING
+        self._reason = ""
         self._name = f"{platform.name}:{platform.bot_id}"
         self._holder = holder
         self._store = store
@@ -96,6 +112,18 @@ class Ownership:
         self._limits = limits
         self._listening: asyncio.Task[None] | None = None
         self.fence: Fence | None = None
+
+    @property
+    def standing(self) -> Standing:
+        """How the bot stands with its service."""
+        return Standing(self._platform.name, self._platform.bot_id, self._state, self._reason)
+
+    def stand(self, state: PlatformState, reason: str) -> None:
+        """Keep how the bot stands, and log each change."""
+        if (state, reason) != (self._state, self._reason):
+            self._state, self._reason = state, reason
+            log = _log.warning if state is PlatformState.TROUBLED else _log.info
+            log("how a platform stands", lease=self._name, state=state.value, reason=reason)
 
     async def run(self) -> None:
         """Own when possible, until cancelled; then give the lease back."""
@@ -132,6 +160,7 @@ class Ownership:
         if listening is not None:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
+        self.stand(PlatformState.ELSEWHERE if fence is None else PlatformState.STARTING, "")
         if fence is not None:
             _log.info("platform owned", lease=fence.lease, epoch=fence.epoch)
             self._listening = asyncio.create_task(self._listen(fence))
@@ -140,18 +169,22 @@ class Ownership:
         delay = 1.0
         while True:
             started = self._clock.monotonic()
+            refused = False
             try:
                 await self._platform.run(self._context(self._platform, fence))
                 reason = "it ended though nothing asked it to"
             except AccordError as error:
                 reason = str(error)
+                refused = isinstance(error, RelayError) and error.code is Code.UNAUTHORIZED
             except Exception as error:  # noqa: BLE001 - whatever it is, it is started again
                 # Its text may hold what a platform's library put there.
                 reason = type(error).__name__
             if self._clock.monotonic() - started > _LONGEST_DELAY:
                 delay = 1.0
-            _log.error("a platform stopped", lease=fence.lease, reason=reason, again_in=delay)
-            await asyncio.sleep(delay)
+            self.stand(PlatformState.TROUBLED, reason)
+            pause = _REFUSED_DELAY if refused else delay
+            _log.error("a platform stopped", lease=fence.lease, reason=reason, again_in=pause)
+            await asyncio.sleep(pause)
             delay = min(delay * 2, _LONGEST_DELAY)
 
     async def _release(self, fence: Fence) -> None:

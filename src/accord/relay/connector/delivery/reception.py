@@ -17,7 +17,7 @@ from accord.relay.connector.delivery.graveyard import Burial
 from accord.relay.connector.delivery.hub import Hub
 from accord.relay.connector.delivery.outbound import OutboundDesk, Platforms
 from accord.relay.connector.delivery.tables import buffer, chats
-from accord.relay.connector.platform import Platform
+from accord.relay.connector.platform import Commanded, Platform
 from accord.relay.connector.storing import Storage
 from accord.relay.wire.actions import Result
 from accord.relay.wire.descriptor import Descriptor
@@ -57,6 +57,8 @@ class Reception:
         ):
             return "session keys cannot change while something is kept under them"
         await self._directory.front(principal, platform.name, platform.bot_id)
+        if isinstance(platform, Commanded) and hello.command_manifest is not None:
+            platform.offer_commands(instance, hello.command_manifest)
         return platform.descriptor()
 
     async def act(self, principal: Principal, outbound: Outbound) -> Result:

@@ -38,7 +38,14 @@ from accord.relay.connector.delivery.reception import Reception, is_empty, named
 from accord.relay.connector.delivery.session import Session
 from accord.relay.connector.delivery.transport import AsgiTransport, Transport, bearer
 from accord.relay.connector.durations import Durations
-from accord.relay.connector.platform import Fence, Inbound, InboundKind, Platform
+from accord.relay.connector.platform import (
+    Fence,
+    Inbound,
+    InboundKind,
+    Platform,
+    PlatformState,
+    Standing,
+)
 from accord.relay.connector.storing import Storage
 from accord.relay.errors import Code, RelayError
 from accord.relay.gate import Decision
@@ -138,10 +145,15 @@ class Delivery:
     def add(self, platform: Platform) -> None:
         """Let one more bot be heard; its routes are not served if this runs already."""
         self._platforms[platform.name, platform.bot_id] = platform
-        platform.bind(self._context(platform, None))
         owned = Ownership(
-            platform, self._name, self._store, self._context, self._clock, self.limits
+            platform,
+            self._name,
+            self._store,
+            lambda each, fence: self._context(each, fence, owned.stand),
+            self._clock,
+            self.limits,
         )
+        platform.bind(self._context(platform, None, owned.stand))
         self.owned.append(owned)
         if self._tasks is not None:
             self._tasks.append(asyncio.create_task(owned.run()))
@@ -168,9 +180,14 @@ class Delivery:
                 self._ledger.close()
                 await writing
 
-    async def take(self, inbound: Inbound, fence: Fence | None = None) -> None:
-        """Take an event; returns when it is on disk."""
-        await self._ingest.take(inbound, fence)
+    @property
+    def standings(self) -> list[Standing]:
+        """How each bot stands with its service."""
+        return [each.standing for each in self.owned]
+
+    async def take(self, inbound: Inbound, fence: Fence | None = None) -> bool:
+        """Take an event; returns when it is on disk. Whether it was new."""
+        return (await self._ingest.take(inbound, fence)).is_new
 
     async def serve(self, transport: Transport, token: str | None) -> None:
         """Serve one socket that was accepted, until it ends."""
@@ -274,10 +291,11 @@ class Delivery:
         else:
             self.hub.heard(hint)
 
-    def _context(self, platform: Platform, fence: Fence | None) -> Context:
-        return Context(
-            platform.name, fence, self._store, self.take, self._directory.flush_visibility
-        )
+    def _context(
+        self, platform: Platform, fence: Fence | None, stand: Callable[[PlatformState, str], None]
+    ) -> Context:
+        flush = self._directory.flush_visibility
+        return Context(platform.name, fence, self._store, self.take, flush, stand)
 
     def burial(self, reason: str) -> Burial:
         """A burial by this process, now."""

@@ -78,6 +78,7 @@ class WebChatPlatform:
 
     async def run(self, context: PlatformContext) -> None:
         """Hand over what processes that are no more have left."""
+        context.ready()
         await self._handover.sweep(self.bot.id, context)
 
     async def perform(
