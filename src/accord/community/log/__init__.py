@@ -9,6 +9,7 @@ as a whole.
 from accord.community.log.audit import Audit, verify_log
 from accord.community.log.intake import Receipt, Refused
 from accord.community.log.log import Log, News, open_log
+from accord.community.log.marker import Note
 from accord.community.log.provers import Provers
 from accord.community.log.stubs import Stub
 from accord.community.log.tables import SCHEMA, STREAM
@@ -21,6 +22,7 @@ __all__ = [
     "Imported",
     "Log",
     "News",
+    "Note",
     "Provers",
     "Receipt",
     "Refused",

@@ -110,7 +110,8 @@ class Author:
                 Code.PARTITION,
                 "this node's log was restored and may lack events that it has signed",
                 where=self._community_id,
-                mend="let it sync with another member first",
+                mend="let it sync with another member first; if there is none, stop the station "
+                "and remove the file `restored` in the community's folder",
             )
 
     def compose(self, event_type: str, data: Mapping[str, Any], head: Head, seen: int) -> Event:

@@ -20,7 +20,7 @@ from accord.community.log import keeping, rows
 from accord.community.log.authoring import Author, head_of
 from accord.community.log.folding import Folding
 from accord.community.log.intake import Intake, Receipt
-from accord.community.log.marker import Marker
+from accord.community.log.marker import Marker, Note
 from accord.community.log.provers import Provers
 from accord.community.log.proving import Outcome, prove_each
 from accord.community.log.rows import Proven
@@ -73,6 +73,8 @@ class Log:
         self._intake = Intake(self._prove, self._settle)
         self._writing = Writing(self._folding.trial, self._store, self._seen)
         self._authors: dict[str, Author] = {}
+        self._note = Note(folder)
+        self._is_restored = False
         self._listeners: list[Callable[[News], None]] = []
 
     @property
@@ -163,13 +165,16 @@ class Log:
     async def begin(self, *, recovering: bool) -> None:
         """Fold what is stored and take up this node's chain."""
         await self._folding.open()
-        author = await self._author(self.key)
-        author.is_recovering |= recovering
+        self._is_restored = recovering or await asyncio.to_thread(lambda: self._note.stands)
+        await self._author(self.key)
 
     async def recovered(self) -> None:
         """A sync with another member is complete: what others have of our chain is here."""
         if self._folding.is_partial:
             await self.refold()
+        if self._is_restored:
+            await asyncio.to_thread(self._note.remove)
+            self._is_restored = False
         for author in self._authors.values():
             author.is_recovering = False
 
@@ -193,6 +198,7 @@ class Log:
             author = Author(key, self.community_id, self.clock, self._ids, marker)
             head = await self.store.read(lambda c: head_of(c, self.number, key.id))
             unsettled = await asyncio.to_thread(author.begin, head)
+            author.is_recovering |= self._is_restored
             # Another call may have been as quick; then its author is the one.
             if self._authors.setdefault(key.id, author) is author and unsettled:
                 await self._store(unsettled)

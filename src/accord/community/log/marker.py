@@ -3,7 +3,8 @@
 Two events with one number in an author's chain are an equivocation, and nobody can mend it. So
 whatever is signed stands in this file, on disk, before it is stored. A store that knows less than
 the file was interrupted, when what is missing is in the file, or restored from a backup, when more
-is missing. Owns the file; never decides what is signed.
+is missing. A folder that was restored together with its store knows no better than the store; whoever
+restores it leaves a note in it. Owns both files; never decides what is signed.
 """
 
 import os
@@ -17,6 +18,28 @@ from accord.community.errors import Code, CommunityError
 from accord.kernel.files import sync_folder, write_private
 
 _LARGEST: Final = 64 * MAX_BYTES
+
+
+class Note:
+    """Says of a community's folder that it was restored, until another member was heard."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "restored"
+
+    @property
+    def stands(self) -> bool:
+        """Whether the folder was restored and nobody was heard since."""
+        return self._path.exists()
+
+    def leave(self) -> None:
+        """Note that the folder was restored; it need not know for how long it was away."""
+        if not self.stands:
+            write_private(self._path, b"")
+            sync_folder(self._path.parent)
+
+    def remove(self) -> None:
+        """Another member was heard."""
+        self._path.unlink(missing_ok=True)
 
 
 class Marker:
