@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from accord.relay.connector.control import ControlSettings, StoreDirectory, tables
-from accord.relay.connector.control.visibility import Visibility
+from accord.relay.connector.control.visibility import Bots, Visibility
 from accord.relay.connector.platform import Inbound
 from accord.relay.gate import Event, Facts, PrincipalPolicy, Sight, View, decide
 from accord.testing import VirtualClock, run_virtual
@@ -345,3 +345,36 @@ def test_an_answer_that_was_on_its_way_during_a_flush_is_not_believed_later() ->
         assert (await visibility.sight(view))[0] is Sight.HIDDEN
 
     run_virtual(main(), clock=clock)
+
+
+class _Saying:
+    """A bot that gives one answer, or fails."""
+
+    def __init__(self, answer: bool | Exception | None) -> None:
+        self._answer = answer
+
+    async def can_view(self, _user: str, _scope: str | None, _channel: str) -> bool | None:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    can_manage = can_view
+
+
+@pytest.mark.parametrize(
+    ("answers", "together"),
+    [
+        ((True, False), True),
+        ((None, True), True),
+        ((OSError(), True), True),
+        ((False, False), False),
+        ((False, None), None),
+        ((False, OSError()), None),
+    ],
+)
+async def test_of_several_bots_of_a_platform_one_that_surely_knows_is_enough(
+    answers: tuple[bool | Exception | None, ...], together: bool | None
+) -> None:
+    bots = Bots([_Saying(each) for each in answers])
+    assert await bots.can_view("u", None, "c") is together
+    assert await bots.can_manage("u", None, "c") is together

@@ -25,6 +25,7 @@ from accord.relay.connector.control import (
     StoreDirectory,
     load_keys,
 )
+from accord.relay.connector.control.visibility import Bots
 from accord.relay.connector.delivery import Delivery, Limits, LocalBus, RelayBus
 from accord.relay.connector.platform import Platform
 from accord.relay.connector.storing import InTurn, Storage
@@ -90,7 +91,7 @@ async def assembled(
         clock,
         settings,
         managed=_managed(settings),
-        platforms={each.name: each for each in platforms},
+        platforms=_by_name(platforms),
     )
     control = Control(directory, clock)
     control_routes = ControlRoutes(control, clock)
@@ -156,6 +157,13 @@ async def open_connector(
                 yield connector
             finally:
                 keeping.cancel()
+
+
+def _by_name(platforms: Sequence[Platform]) -> dict[str, Bots]:
+    bots: dict[str, list[Platform]] = {}
+    for platform in platforms:
+        bots.setdefault(platform.name, []).append(platform)
+    return {name: Bots(each) for name, each in bots.items()}
 
 
 def _managed(settings: ControlSettings) -> ManagedTokens | None:

@@ -5,7 +5,7 @@ for a no; so is a platform that is not here.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from accord.kernel.clock import Clock
@@ -26,6 +26,28 @@ class Permissions(Protocol):
     async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
         """Whether a user may manage a channel; None where that cannot be said."""
         ...
+
+
+class Bots:
+    """Several bots of one platform: somebody sees or manages what one of them surely says."""
+
+    def __init__(self, bots: Sequence[Permissions]) -> None:
+        self._bots = bots
+
+    async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
+        """Whether a user can see a channel; None where that cannot be said."""
+        return await _any(each.can_view(user_id, scope_id, channel_id) for each in self._bots)
+
+    async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
+        """Whether a user may manage a channel; None where that cannot be said."""
+        return await _any(each.can_manage(user_id, scope_id, channel_id) for each in self._bots)
+
+
+async def _any(asked: Iterable[Awaitable[bool | None]]) -> bool | None:
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    if any(answer is True for answer in answers):
+        return True
+    return False if all(answer is False for answer in answers) else None
 
 
 class Visibility:
