@@ -38,6 +38,7 @@ from accord.station.health import SecurityHeaders
 from accord.station.home import Home
 from accord.station.logs import scrub
 from accord.station.plane import PartReport, PlaneContext
+from accord.station.platforms import open_platforms
 from accord.station.sections import split_listen
 from accord.station.settings import Settings
 from accord.station.store import place
@@ -66,12 +67,13 @@ class RelayPlane:
         self._clock = clock
         self._app: Starlette | None = None
         self._connector: Connector | None = None
+        self._failed: list[PartReport] = []
 
     def parts(self) -> Sequence[PartReport]:
         """How each bot stands with its service, while the connector is up."""
         if self._connector is None:
             return ()
-        return [
+        return self._failed + [
             PartReport(
                 f"{each.platform} {each.bot_id}",
                 each.state.value,
@@ -149,6 +151,8 @@ class RelayPlane:
                 chat = await opened.enter_async_context(
                     open_webchat(place(settings), clock, webchat_settings(settings))
                 )
+            bots = await opened.enter_async_context(open_platforms(settings, clock))
+            self._failed = bots.failed
             connector = await opened.enter_async_context(
                 open_connector(
                     store,
@@ -158,7 +162,7 @@ class RelayPlane:
                     # next run goes on under the same leases at once.
                     name=self._key.id,
                     settings=control_settings(settings),
-                    platforms=chat.platforms if chat else (),
+                    platforms=[*bots.platforms, *(chat.platforms if chat else ())],
                     bus=_bus(settings),
                 )
             )

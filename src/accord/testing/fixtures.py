@@ -77,6 +77,15 @@ def postgres() -> "Iterator[Server]":
 
 
 @pytest.fixture(scope="session")
+def synapse() -> "Iterator[Server]":
+    """A Matrix homeserver."""
+    from accord.testing.servers import synapse_server
+
+    with synapse_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def chromium(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> "Chromium":

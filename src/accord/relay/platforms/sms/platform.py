@@ -23,10 +23,10 @@ from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import calling, edge
 from accord.relay.platforms.plain import plain
 from accord.relay.platforms.secrets import secret
+from accord.relay.platforms.settings.sms import SmsSettings
 from accord.relay.platforms.sms.api import TwilioApi
 from accord.relay.platforms.sms.incoming import PLATFORM, normalise, one, read_form, read_json
 from accord.relay.platforms.sms.segments import segments
-from accord.relay.platforms.sms.settings import SmsSettings
 from accord.relay.platforms.sms.signature import Fields, is_signed, is_signed_json
 from accord.relay.wire.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 from accord.relay.wire.descriptor import Descriptor

@@ -16,6 +16,7 @@ from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.secrets import secret
+from accord.relay.platforms.settings.telegram import TelegramSettings
 from accord.relay.platforms.telegram.api import BotApi
 from accord.relay.platforms.telegram.asking import Asking, read_me
 from accord.relay.platforms.telegram.commands import Commands
@@ -23,7 +24,6 @@ from accord.relay.platforms.telegram.entities import Me
 from accord.relay.platforms.telegram.normalise import PLATFORM
 from accord.relay.platforms.telegram.polling import Polling
 from accord.relay.platforms.telegram.receiving import Receiving
-from accord.relay.platforms.telegram.settings import TelegramSettings
 from accord.relay.platforms.telegram.speaking import Speaking, number
 from accord.relay.platforms.telegram.topics import Topics
 from accord.relay.platforms.telegram.webhook import Webhook

@@ -22,10 +22,10 @@ from accord.relay.outgoing import guarded_client, url_allowed
 from accord.relay.platforms import calling, edge
 from accord.relay.platforms.plain import plain
 from accord.relay.platforms.secrets import secret
+from accord.relay.platforms.settings.webhook import WebhookSettings
 from accord.relay.platforms.webhook.incoming import PLATFORM, normalise, place_of, user_of
 from accord.relay.platforms.webhook.keys import Keys, read_keys
 from accord.relay.platforms.webhook.sending import Receiver
-from accord.relay.platforms.webhook.settings import WebhookSettings
 from accord.relay.wire.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 from accord.relay.wire.descriptor import Descriptor
 from accord.relay.wire.members import bad

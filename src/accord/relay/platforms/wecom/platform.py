@@ -20,10 +20,10 @@ from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import calling, edge
 from accord.relay.platforms.plain import plain
 from accord.relay.platforms.secrets import secret
+from accord.relay.platforms.settings.wecom import WecomSettings
 from accord.relay.platforms.wecom.api import WecomApi
 from accord.relay.platforms.wecom.crypt import Crypt, read_crypt
 from accord.relay.platforms.wecom.incoming import PLATFORM, normalise, user_of
-from accord.relay.platforms.wecom.settings import WecomSettings
 from accord.relay.platforms.wecom.xml import read_xml
 from accord.relay.wire.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 from accord.relay.wire.descriptor import Descriptor

@@ -14,20 +14,20 @@ class TelegramSettings(Section):
     """One bot on Telegram."""
 
     token: SecretStr = Field(
-        default=SecretStr(""), description="The bot's token, as BotFather gave it."
+        default=SecretStr(""), description="the bot's token, as BotFather gave it"
     )
     token_file: str = Field(
-        default="", description="A file with the token, in place of the token itself."
+        default="", description="a file with the token, in place of the token itself"
     )
     mode: Literal["poll", "webhook"] = Field(
         default="poll",
-        description="Whether the connector asks Telegram for news, or is called by Telegram.",
+        description="whether the connector asks Telegram for news, or is called by Telegram",
     )
     api_url: str = Field(
         default="https://api.telegram.org",
         pattern=r"^https?://[^\s?#]+$",
-        description="Where the Bot API is; another one is a Bot API server of your own.",
+        description="where the Bot API is; another one is a Bot API server of your own",
     )
     poll_seconds: int = Field(
-        default=25, ge=1, le=50, description="How long Telegram may keep a question for news open."
+        default=25, ge=1, le=50, description="how long Telegram may keep a question for news open"
     )
