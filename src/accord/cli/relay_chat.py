@@ -74,7 +74,7 @@ def channel(
         typer.echo(f"The channel {made.name} is {made.id}.")
 
 
-@app.command(epilog="Example: accord relay chat invite --manager")
+@app.command(epilog="Example: accord relay chat invite --space kitchen")
 def invite(
     space: In = None,
     manager: Annotated[

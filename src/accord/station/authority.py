@@ -85,6 +85,11 @@ class AuthorityPlane:
         )
 
     @property
+    def running(self) -> Running | None:
+        """The authority, while it is up."""
+        return self._running
+
+    @property
     def routes(self) -> Sequence[BaseRoute]:
         """The authority's routes, at the station's own address."""
         door = _Door(self)

@@ -83,6 +83,11 @@ class CommunityPlane:
         return () if self._figures is None else self._figures.collect()
 
     @property
+    def is_up(self) -> bool:
+        """Whether the node answers."""
+        return self._app is not None
+
+    @property
     def routes(self) -> Sequence[BaseRoute]:
         """The node's routes, and doors for ordinary clients, both for this machine alone."""
         paths = [(path, self.serve) for path in _PATHS]

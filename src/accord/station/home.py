@@ -48,6 +48,11 @@ class Home:
         return self.path / "services"
 
     @property
+    def console(self) -> Path:
+        """Where the console keeps who may log in and who has: digests only."""
+        return self.path / "console"
+
+    @property
     def log_file(self) -> Path:
         """Where the log is kept."""
         return self.path / "logs" / "station.log"

@@ -56,10 +56,21 @@ def planes(ground: Ground) -> Sequence[Plane]:
 
     made: list[Plane] = [CommunityPlane(ground.settings, ground.key, ground.clock)]
     if ground.settings.relay.enabled:
-        made += connectors(ground)
+        relays = connectors(ground)
+        made += [*relays, *concierges(ground, relays)]
     if ground.settings.authority.enabled:
         made += authorities(ground)
-    return [*made, *exporters(ground)]
+    made += exporters(ground)
+    return [*made, *consoles(ground, made)]
+
+
+def consoles(ground: Ground, others: Sequence[Plane]) -> Sequence[Plane]:
+    """The console's plane, where it is asked for, before the other planes of a station."""
+    from accord.station.console import ConsolePlane
+
+    if not ground.settings.console.enabled:
+        return ()
+    return (ConsolePlane(ground.settings, ground.key, ground.clock, ground.address, others),)
 
 
 def exporters(ground: Ground) -> Sequence[Plane]:
@@ -76,6 +87,20 @@ def connectors(ground: Ground) -> Sequence[Plane]:
     from accord.station.relay import RelayPlane
 
     return (RelayPlane(ground.settings, ground.key, ground.clock),)
+
+
+def concierges(ground: Ground, relays: Sequence[Plane]) -> Sequence[Plane]:
+    """The concierge's plane, where it is asked for; it dials this station's connector."""
+    from accord.station.concierge import ConciergePlane
+    from accord.station.relay import RelayPlane
+
+    if not ground.settings.concierge.enabled:
+        return ()
+    return [
+        ConciergePlane(ground.settings, ground.key, ground.clock, ground.address, each)
+        for each in relays
+        if isinstance(each, RelayPlane)
+    ]
 
 
 def authorities(ground: Ground) -> Sequence[Plane]:

@@ -9,6 +9,12 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, field_validator
 
 from accord.kernel.section import Section
+from accord.relay.platforms.settings.discord import DiscordSettings
+from accord.relay.platforms.settings.matrix import MatrixSettings
+from accord.relay.platforms.settings.sms import SmsSettings
+from accord.relay.platforms.settings.telegram import TelegramSettings
+from accord.relay.platforms.settings.webhook import WebhookSettings
+from accord.relay.platforms.settings.wecom import WecomSettings
 
 
 class StationSettings(Section):
@@ -152,6 +158,26 @@ class RelaySettings(Section):
         Field(max_length=64, description="private ranges that wake URLs may lead to"),
     ] = ()
 
+    telegram: Annotated[
+        tuple[TelegramSettings, ...], Field(description="bots on Telegram, a table each")
+    ] = ()
+    discord: Annotated[
+        tuple[DiscordSettings, ...], Field(description="bots on Discord, a table each")
+    ] = ()
+    matrix: Annotated[
+        tuple[MatrixSettings, ...], Field(description="bots on Matrix, a table each")
+    ] = ()
+    sms: Annotated[
+        tuple[SmsSettings, ...], Field(description="phone numbers at Twilio, a table each")
+    ] = ()
+    wecom: Annotated[
+        tuple[WecomSettings, ...], Field(description="applications in WeCom, a table each")
+    ] = ()
+    webhook: Annotated[
+        tuple[WebhookSettings, ...],
+        Field(description="programs that speak by signed webhooks, a table each"),
+    ] = ()
+
     @field_validator("listen")
     @classmethod
     def _is_a_place(cls, listen: str) -> str:
@@ -173,6 +199,59 @@ class RelaySettings(Section):
         for network in networks:
             ipaddress.ip_network(network)
         return networks
+
+
+class ConsoleSettings(Section):
+    """`[console]`: the pages in a browser, and how long somebody stays logged in."""
+
+    enabled: Annotated[bool, Field(description="serve the console at `/console`")] = True
+    url: Annotated[
+        str,
+        Field(
+            pattern=r"^(https?://[^/?#@]+)?$",
+            description="where people reach the station from elsewhere, such as "
+            "`https://station.example`; empty answers this machine alone",
+        ),
+    ] = ""
+    session_hours: Annotated[
+        float, Field(gt=0, le=8760, description="after how long one has to log in again")
+    ] = 12.0
+    idle_hours: Annotated[
+        float, Field(gt=0, le=8760, description="after how long without a request")
+    ] = 2.0
+
+
+class ConciergeSettings(Section):
+    """`[concierge]`: the agent that answers in chats from what the community knows."""
+
+    enabled: Annotated[bool, Field(description="run it, beside the connector of this station")] = (
+        True
+    )
+    corpus: Annotated[
+        str,
+        Field(
+            pattern=r"^([a-z0-9-]{1,64})?$",
+            description="answer from this corpus only; empty for all of the community's",
+        ),
+    ] = ""
+    model: Annotated[
+        str, Field(max_length=128, description="the language model; empty for the node's first one")
+    ] = ""
+    community: Annotated[
+        str,
+        Field(
+            pattern=r"^(ed25519:[A-Za-z0-9_-]{43})?$",
+            description="whose documents and market; empty for the first community",
+        ),
+    ] = ""
+    space: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=40,
+            description="the space of the web chat with its lobby; whoever joins may talk to it",
+        ),
+    ] = "lobby"
 
 
 class PipelineSettings(Section):

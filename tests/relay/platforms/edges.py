@@ -20,7 +20,7 @@ from tests.relay.platforms.telegram_service import ANN, TelegramService
 from accord.kernel.clock import SystemClock
 from accord.kernel.section import Section
 from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, State, Turn
-from accord.relay.platforms.discord.settings import DiscordSettings
+from accord.relay.platforms.settings.discord import DiscordSettings
 from accord.relay.platforms.settings.telegram import TelegramSettings
 from accord.station.relay import operated
 from accord.station.settings import load

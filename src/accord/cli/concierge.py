@@ -1,0 +1,172 @@
+"""`accord concierge run | ask`: the agent that answers from what a community knows."""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from accord.cli import report
+from accord.cli.community_node import Community, local_node, with_node
+from accord.cli.contract_reading import STDIN, printable
+from accord.cli.options import Config, Home, Json
+
+if TYPE_CHECKING:
+    from accord.cli.community_node import Local
+    from accord.concierge import Concierge
+    from accord.relay.gateway import Health, State
+    from accord.relay.gateway.enrolment import Credentials
+
+app = typer.Typer(
+    no_args_is_help=True, epilog='Example: accord concierge ask "When is the tool shed open?"'
+)
+
+Corpus = Annotated[
+    str, typer.Option(help="Answer from this corpus only (default: all but `personal`).")
+]
+Model = Annotated[str, typer.Option(help="The language model (default: the node's first one).")]
+
+
+@app.command(epilog='Example: accord concierge ask "When is the tool shed open?"')
+def ask(
+    question: Annotated[str, typer.Argument(help="A question, or a command such as /files.")],
+    corpus: Corpus = "",
+    model: Model = "",
+    community: Community = None,
+    home: Home = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Ask what it would answer in a chat, and print that as it comes."""
+    from accord.concierge import intent
+    from accord.concierge.memory import Session
+
+    asked = intent.read(question)
+    if isinstance(asked, intent.Draft):
+        raise typer.BadParameter("here, post with `accord market post`", param_hint="QUESTION")
+
+    async def work(here: "Local") -> str:
+        concierge = _concierge(here, community, corpus, model)
+        said = ""
+        async with aclosing(concierge.answer(asked, Session())) as answer:
+            async for text in answer:
+                said += text
+                if not as_json:
+                    typer.echo(_lines(text), nl=False)
+        return said
+
+    said = with_node(home, config, work, with_models=True)
+    if as_json:
+        report.show_json({"answer": said})
+    else:
+        typer.echo()
+
+
+@app.command(epilog="Example: accord concierge run --relay https://relay.example --token enrol_…")
+def run(
+    relay: Annotated[
+        str | None, typer.Option(help="The connector (default: where it was enrolled).")
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(help="What `accord relay token new` printed, for the first time; - is stdin."),
+    ] = None,
+    front: Annotated[
+        list[str] | None,
+        typer.Option(help="platform or platform:bot to speak through; as often as needed."),
+    ] = None,
+    gateway_id: Annotated[str, typer.Option("--id", help="The gateway's id.")] = "concierge",
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", help="Where its credentials are (default: in the user's state folder)."
+        ),
+    ] = None,
+    corpus: Corpus = "",
+    model: Model = "",
+    community: Community = None,
+    home: Home = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Answer in the chats of a connector, from the node of this home, until told to stop.
+
+    Prints each state as it is entered. A station runs one of its own; this is for a connector that
+    is elsewhere. SIGTERM or Ctrl-C finishes what was begun. Exit code 1 when its access was
+    revoked.
+    """
+    from accord.relay.gateway import State
+
+    def show(health: "Health") -> None:
+        if as_json:
+            report.show_json({"state": health.state.value, "reason": health.reason})
+        else:
+            reason = f": {printable(health.reason)}" if health.reason else ""
+            typer.echo(f"{health.state.value}{reason}")
+        sys.stdout.flush()
+
+    async def serve() -> "State":
+        from accord.concierge import COMMANDS
+        from accord.relay.gateway import GatewaySettings, RelayGateway
+        from accord.relay.wire import identities
+
+        known = await _credentials(relay, token, gateway_id, file)
+        pairs = [each.partition(":") for each in front or ()]
+        chosen = tuple((platform, bot) for platform, _, bot in pairs) or identities(os.environ)
+        async with local_node(home, config, with_models=True) as here:
+            gateway = RelayGateway(
+                relay or known.url,
+                secret=known.secret,
+                gateway_id=known.gateway_id,
+                agent=_concierge(here, community, corpus, model),
+                settings=GatewaySettings(
+                    identities=chosen, environment=os.environ, command_manifest=list(COMMANDS)
+                ),
+                on_health=show,
+            )
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, gateway.stop)
+            show(gateway.health)
+            return await gateway.run()
+
+    ended = asyncio.run(serve())
+    raise typer.Exit(report.FAILED if ended is State.DISABLED else 0)
+
+
+async def _credentials(
+    relay: str | None, token: str | None, gateway_id: str, file: Path | None
+) -> "Credentials":
+    from accord.relay.errors import Code, RelayError
+    from accord.relay.gateway.enrolment import credentials_file, enrol, load_credentials
+
+    place = file or credentials_file(gateway_id)
+    if token is None:
+        return load_credentials(place)
+    if relay is None:
+        raise RelayError(Code.BAD_REQUEST, "a token is for a connector", mend="name it by --relay")
+    given = sys.stdin.readline().strip() if token == STDIN else token
+    return await enrol(relay, given, gateway_id, place)
+
+
+def _concierge(here: "Local", community: str | None, corpus: str, model: str) -> "Concierge":
+    from accord.concierge import Concierge, offered_model
+
+    async def find_model() -> str:
+        if model:
+            return model
+        if here.address is not None:
+            return await offered_model(here.address)
+        from accord.capabilities.models import language_models, weights_folder
+
+        return language_models(weights_folder(here.settings.models.weights))[0].name
+
+    return Concierge(lambda: here.community(community), find_model, corpus=corpus)
+
+
+def _lines(text: str) -> str:
+    """The words of others, without what would steer a terminal."""
+    return "\n".join(map(printable, text.split("\n")))

@@ -1,0 +1,193 @@
+"""What a message asks of the concierge.
+
+Pure. Owns the commands, their words and the form of a post. It looks nothing up, and every text has
+exactly one meaning here: what is no command is a question.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+MAX_QUESTION: Final = 2000
+"""How many characters of a question are asked."""
+MAX_TITLE: Final = 200
+MAX_BODY: Final = 4000
+_SHOWN_COMMAND: Final = 40
+
+_COMMAND: Final = re.compile(r"/([A-Za-z][\w-]{0,63})(?:@[\w.-]{1,64})?(?:\s+|$)", re.ASCII)
+_MENTION: Final = re.compile(r"(?:<@!?[\w-]{1,64}>|@[\w.-]{1,64})[,:]?\s*")
+_YES: Final = frozenset({"yes", "y", "/yes", "ja"})
+_NO: Final = frozenset({"no", "n", "/no", "nein", "cancel"})
+
+
+class Category(Enum):
+    """What a post on the market is."""
+
+    OFFER = "offer"
+    REQUEST = "request"
+    INFO = "info"
+
+
+def _offered(name: str, description: str, text: str = "") -> dict[str, Any]:
+    said = {"name": "text", "description": text, "required": True}
+    return {"name": name, "description": description, **({"options": [said]} if text else {})}
+
+
+COMMANDS: Final = (
+    _offered("ask", "Ask the community's documents", "Your question"),
+    _offered("market", "Look something up on the market", "What you look for"),
+    _offered("post", "Post on the market; it asks before it does", "offer Ladder: three metres"),
+    _offered("files", "Which documents there are"),
+    _offered("file", "Find a document", "Its name, or most of its id"),
+    _offered("forget", "Forget what we talked about"),
+    _offered("help", "What the concierge knows"),
+)
+"""The commands as a gateway's hello offers them, for platforms that show such a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to the community's documents."""
+
+    question: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindPosts:
+    """Look something up on the market."""
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Something to post on the market, once its author has confirmed it."""
+
+    category: Category
+    title: str
+    body: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A yes or a no, for when something was asked."""
+
+    yes: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListFiles:
+    """Say which documents there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindFile:
+    """Find a document by its name, or a blob by its id."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Explain how an account is linked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """Say what can be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Forget the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """A command that lacks something; `example` shows a whole one."""
+
+    what: str
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A command that there is not."""
+
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Nothing that could be answered."""
+
+
+Intent: TypeAlias = (
+    Ask
+    | FindPosts
+    | Draft
+    | Answer
+    | ListFiles
+    | FindFile
+    | Link
+    | Help
+    | Forget
+    | Incomplete
+    | Unknown
+    | Nothing
+)
+
+
+def read(text: str) -> Intent:
+    """What a message asks for."""
+    said = _MENTION.sub("", text, count=1) if _MENTION.match(text.lstrip()) else text
+    said = said.strip()
+    if not any(each.isalnum() for each in said):
+        return Nothing()
+    if said.lower() in _YES | _NO:
+        return Answer(said.lower() in _YES, said)
+    command = _COMMAND.match(said)
+    if command is None:
+        return Ask(said[:MAX_QUESTION])
+    return _command(command[1].lower(), said[command.end() :].strip())
+
+
+def _command(name: str, rest: str) -> Intent:
+    query = rest[:MAX_QUESTION]
+    match name:
+        case "help" | "start":
+            return Link() if query.lower() == "link" else Help()
+        case "link" | "unlink":
+            return Link()
+        case "forget" | "new":
+            return Forget()
+        case "files":
+            return ListFiles()
+        case "ask":
+            return Ask(query) if query else Incomplete("what to ask", "/ask When is it open?")
+        case "file":
+            return FindFile(query) if query else Incomplete("which document", "/file tool shed")
+        case "market":
+            return FindPosts(query) if query else Incomplete("what to look for", "/market ladder")
+        case "post":
+            return _draft(rest)
+    return Unknown(name[:_SHOWN_COMMAND])
+
+
+def _draft(rest: str) -> Draft | Incomplete:
+    example = "/post offer Ladder to lend: three metres, for a week"
+    kind, _, told = rest.partition(" ")
+    found = next((each for each in Category if each.value == kind.lower()), None)
+    if found is None:
+        return Incomplete("whether it is an offer, a request or an info", example)
+    title, _, body = told.strip().partition(":")
+    title = " ".join(title.split())
+    if not title:
+        return Incomplete("a title", example)
+    if len(title) > MAX_TITLE:
+        return Incomplete(f"a title of at most {MAX_TITLE} characters, before the colon", example)
+    if len(body) > MAX_BODY:
+        return Incomplete(f"a text of at most {MAX_BODY} characters", example)
+    return Draft(found, title, body.strip())

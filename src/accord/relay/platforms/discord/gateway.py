@@ -1,0 +1,233 @@
+"""A connection to Discord's gateway.
+
+Owns the socket, the heartbeat and what waits to be dealt with. What came is kept in order until it
+is taken; when too much waits the connection ends, and the session goes on from there. It is closed
+so that the session can be resumed.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import orjson
+import structlog
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from accord.relay.errors import Code, RelayError
+from accord.relay.platforms.discord.session import (
+    KEEPS_SESSION,
+    VERSION,
+    Next,
+    Op,
+    Pulse,
+    after_close,
+    heartbeat,
+)
+
+_MOST_BYTES: Final = 32 * 1024 * 1024
+"""Of one payload, and of all that wait."""
+_OPEN_SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 1.0
+_ABNORMAL: Final = 1006
+_TOO_LARGE: Final = 1009
+_SESSION_LOST: Final = 4009
+
+_log = structlog.stdlib.get_logger(__name__)
+_quiet = logging.getLogger(f"{__name__}.frames")
+_quiet.setLevel(logging.INFO)  # at debug the library shows what is sent, and so the token
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Something that happened on Discord."""
+
+    name: str
+    seq: int
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a connection ended.
+
+    Attributes:
+        wished: Whether the gateway asked for it, and nothing is wrong.
+    """
+
+    next: Next
+    reason: str
+    wished: bool = False
+
+
+class _Connect(connect):
+    """Dials the address that it was given and no other."""
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        """Refuse: the token is not meant for whoever else is named."""
+        return exc
+
+
+class Connection:
+    """An open connection, from its HELLO on; see `dial`."""
+
+    def __init__(self, socket: ClientConnection, pulse: Pulse, first_beat: float) -> None:
+        self._socket = socket
+        self._pulse = pulse
+        self._received: int | None = None
+        self._waiting: deque[tuple[Dispatch, int]] = deque()
+        self._waiting_bytes = 0
+        self._ending: int | Ended | None = None
+        self._news = asyncio.Event()
+        self._tasks = [
+            asyncio.create_task(self._guarded(self._read)),
+            asyncio.create_task(self._guarded(lambda: self._beat(first_beat))),
+        ]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._socket.close(KEEPS_SESSION)
+
+    async def send(self, payload: dict[str, Any]) -> None:
+        """Send a payload; on a connection that has ended, nothing is sent."""
+        try:
+            await self._socket.send(orjson.dumps(payload).decode())
+        except ConnectionClosed as closed:
+            self._end(_code(closed))
+
+    async def next(self) -> Dispatch | Ended:
+        """The next thing that happened, or, after the last one, how the connection ended.
+
+        Raises:
+            RelayError: It ended in a way that somebody must mend first.
+        """
+        while not self._waiting:
+            match self._ending:
+                case Ended():
+                    return self._ending
+                case int(code):
+                    return Ended(after_close(code), f"the gateway closed ({code})")
+            self._news.clear()
+            await self._news.wait()
+        dispatch, size = self._waiting.popleft()
+        self._waiting_bytes -= size
+        return dispatch
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except ConnectionClosed as closed:
+            self._end(_code(closed))
+
+    async def _read(self) -> None:
+        while self._ending is None:
+            raw = await self._socket.recv(decode=False)
+            try:
+                payload = orjson.loads(raw)
+            except orjson.JSONDecodeError:
+                payload = None
+            match payload:
+                case {"op": Op.DISPATCH, "s": int(seq), "t": str(name)}:
+                    self._received = seq
+                    self._waiting.append((Dispatch(name, seq, payload.get("d")), len(raw)))
+                    self._waiting_bytes += len(raw)
+                    self._news.set()
+                    if self._waiting_bytes > _MOST_BYTES:
+                        self._end(Ended(Next.RESUME, "more came than could be dealt with"))
+                case {"op": Op.HEARTBEAT}:
+                    await self.send(heartbeat(self._received))
+                case {"op": Op.HEARTBEAT_ACK}:
+                    self._pulse.acknowledged()
+                case {"op": Op.RECONNECT}:
+                    self._end(Ended(Next.RESUME, "the gateway asked for it", wished=True))
+                case {"op": Op.INVALID_SESSION}:
+                    step = Next.RESUME if payload.get("d") is True else Next.IDENTIFY
+                    self._end(Ended(step, "the session is not valid"))
+                case {"op": int(op)}:
+                    _log.debug("discord said something unknown", op=op)
+                case _:
+                    _log.warning("discord said something that cannot be read", bytes=len(raw))
+
+    async def _beat(self, pause: float) -> None:
+        while self._ending is None:
+            await asyncio.sleep(pause)
+            pause = self._pulse.interval
+            if not self._pulse.beat():
+                self._end(Ended(Next.RESUME, "the gateway no longer answers"))
+                return
+            await self.send(heartbeat(self._received))
+
+    def _end(self, ending: int | Ended) -> None:
+        if self._ending is None:
+            self._ending = ending
+            self._news.set()
+
+
+async def dial(url: str, chance: Callable[[], float]) -> Connection:
+    """Connect to the gateway, as far as its HELLO.
+
+    Args:
+        url: Where it is.
+        chance: From 0 to 1: when in its interval the first heartbeat goes out.
+
+    Raises:
+        RelayError: It cannot be reached (`UNAVAILABLE`), or it closed at once.
+    """
+    address = f"{url.partition('?')[0].rstrip('/')}/?v={VERSION}&encoding=json"
+    try:
+        socket = await _Connect(
+            address,
+            compression=None,
+            open_timeout=_OPEN_SECONDS,
+            close_timeout=_CLOSE_SECONDS,
+            ping_interval=None,  # it has a heartbeat of its own
+            max_size=_MOST_BYTES,
+            proxy=None,
+            logger=_quiet,
+        )
+    except (OSError, WebSocketException, ValueError) as error:
+        raise _unreachable(type(error).__name__) from None
+    try:
+        async with asyncio.timeout(_OPEN_SECONDS):
+            pulse = Pulse.of(_hello(await socket.recv(decode=False)))
+    except BaseException as error:
+        await socket.close(KEEPS_SESSION)
+        if isinstance(error, ConnectionClosed):
+            after_close(_code(error))
+            raise _unreachable(f"it closed with {_code(error)}") from None
+        if isinstance(error, TimeoutError):
+            raise _unreachable("it does not say hello") from None
+        raise
+    return Connection(socket, pulse, pulse.first(chance()))
+
+
+def _hello(raw: str | bytes) -> Any:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _code(closed: ConnectionClosed) -> int:
+    """The close code, 1006 where there was none."""
+    if closed.sent is not None and closed.sent.code == _TOO_LARGE:
+        return _SESSION_LOST  # to resume would bring the same payload again
+    return closed.rcvd.code if closed.rcvd is not None else _ABNORMAL
+
+
+def _unreachable(why: str) -> RelayError:
+    return RelayError(Code.UNAVAILABLE, f"Discord's gateway does not answer ({why})")

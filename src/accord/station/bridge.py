@@ -1,0 +1,172 @@
+"""The bridge's plane: the station's community and its authority, each in the other's terms.
+
+Owns where the bridge keeps its keys and its journal, and that it stands only while both planes do.
+It is let in by the authority like anybody's service, at the station's own address.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.routing import BaseRoute
+
+from accord.authority.assembly import Running
+from accord.bridge import DEPLOYMENT, Bridge, BridgeSettings, Deploy, Fabric, FindContract, deploy
+from accord.community.node import Node
+from accord.fabric import Authority
+from accord.kernel.clock import Clock
+from accord.kernel.signing import SigningKey
+from accord.station.authority import AuthorityPlane
+from accord.station.errors import StationError
+from accord.station.plane import PartReport, PlaneContext
+from accord.station.settings import Settings
+from accord.station.store import SERVICE, service_folder
+from accord.storage import open_store
+
+_STEP_SECONDS: Final = 0.1
+
+
+class BridgePlane:
+    """The bridge of a station.
+
+    Args:
+        settings: The station's.
+        chosen: What crosses.
+        clock: The time.
+        address: Where the station listens.
+        authority: The plane of its authority.
+    """
+
+    name = "bridge"
+
+    def __init__(
+        self,
+        settings: Settings,
+        chosen: BridgeSettings,
+        clock: Clock,
+        address: str,
+        authority: AuthorityPlane,
+    ) -> None:
+        self._settings = settings
+        self._chosen = chosen
+        self._clock = clock
+        self._address = address
+        self._authority = authority
+        self._node: Node | None = None
+        self._bridge: Bridge | None = None
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """None: it is reached over the bus and over NATS."""
+        return ()
+
+    def parts(self) -> Sequence[PartReport]:
+        """How each way over it is doing."""
+        if self._bridge is None:
+            return ()
+        return [
+            PartReport(way.name, "ready" if way.is_open else "waiting", way.reason, way.is_open)
+            for way in self._bridge.ways
+        ]
+
+    def offer(self, node: Node, _clock: Clock) -> None:
+        """Be told of the community's node, whenever one opens; it is an `Offer` of that plane."""
+        self._node = node
+
+    async def run(self, context: PlaneContext) -> None:
+        """Bridge them whenever both are up, until the station drains."""
+        folder = service_folder(self._settings, DEPLOYMENT)
+        offers, calls = await asyncio.to_thread(_keys, folder)
+        async with open_store(folder, SERVICE) as store:
+            # What it waits for is told by its parts, and is no fault of the plane.
+            context.ready()
+            while not context.draining.is_set():
+                node, running = self._node, self._authority.running
+                if node is None or running is None:
+                    await _pause(context)
+                    continue
+                fabric = Fabric(
+                    Authority(self._address),
+                    _deploying(running, accept=self._chosen.accept),
+                    _finding(running),
+                    offers,
+                    calls,
+                )
+                self._bridge = Bridge(node, fabric, store, self._chosen, self._clock)
+                try:
+                    await self._carry(self._bridge, node, running, context)
+                finally:
+                    self._bridge = None
+
+    async def _carry(
+        self, bridge: Bridge, node: Node, running: Running, context: PlaneContext
+    ) -> None:
+        """Let a bridge run for as long as both of its ends are the same.
+
+        Raises:
+            AccordError: It cannot run.
+        """
+        carrying = asyncio.create_task(bridge.run(), name="bridge")
+        try:
+            while not (carrying.done() or context.draining.is_set()):
+                if self._node is not node or self._authority.running is not running:
+                    return
+                await _pause(context)
+        finally:
+            carrying.cancel()
+            await asyncio.wait([carrying])
+            if not carrying.cancelled() and (error := carrying.exception()) is not None:
+                raise StationError(_sentence(error), where=self.name) from error
+
+
+async def _pause(context: PlaneContext) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_STEP_SECONDS):
+            await context.draining.wait()
+
+
+def _deploying(running: Running, *, accept: bool) -> Deploy:
+    async def deployed(manifest: Mapping[str, Any], key: SigningKey, instance: str) -> str | None:
+        return await deploy(running.operating, manifest, key=key, instance=instance, accept=accept)
+
+    return deployed
+
+
+def _finding(running: Running) -> FindContract:
+    async def find(contract: str) -> Mapping[str, Any] | None:
+        active = running.authority.effective().get(contract)
+        # Digests that are active together may answer each other's callers, so any will do.
+        digest = next(iter(active.digests), None) if active is not None and active.ok else None
+        return None if digest is None else await running.authority.contract(digest)
+
+    return find
+
+
+def _keys(folder: Path) -> tuple[SigningKey, SigningKey]:
+    """The keys of its two sessions, made on the first start, for their owner only.
+
+    Raises:
+        AccordError: One cannot be made or read.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StationError(
+            f"the folder of the bridge cannot be made ({error.strerror})",
+            where=str(folder),
+            mend="let this user write to it",
+        ) from error
+    files = (folder / "key.ed25519", folder / "calls.ed25519")
+    offers, calls = (
+        SigningKey.load(file) if file.exists() else SigningKey.create(file) for file in files
+    )
+    return offers, calls
+
+
+def _sentence(error: BaseException) -> str:
+    first: BaseException = error
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return str(first) or type(first).__name__

@@ -1,0 +1,220 @@
+"""The concierge's plane: an agent of this station's own, let in by the ways that any agent takes.
+
+Owns its enrolment (a token from the operator's side, spent over HTTP), its gateway (which dials the
+station's own address), and how it reaches the station's bus. What the concierge says is not decided
+here.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import httpx
+from starlette.routing import BaseRoute
+
+from accord.community.client import Client
+from accord.community.errors import Code, CommunityError
+from accord.concierge import COMMANDS, Bus, Concierge, Manners, offered_model
+from accord.kernel.clock import Clock
+from accord.kernel.signing import SigningKey
+from accord.relay.connector.assembly import Connector
+from accord.relay.connector.control import Control
+from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, State
+from accord.relay.gateway.enrolment import FILE_NAME, Credentials, enrol, load_credentials
+from accord.relay.platforms.webchat import open_admin
+from accord.station.lobby import INSTANCE, PLATFORM, Lobby, open_lobby
+from accord.station.plane import PartReport, PlaneContext
+from accord.station.relay import RelayPlane, operated, webchat_settings
+from accord.station.settings import Settings
+from accord.station.store import place
+
+_TOKEN_SECONDS: Final = 60
+_STEP_SECONDS: Final = 0.1
+# A model may read a long prompt before its first word.
+_ANSWER_SECONDS: Final = 150.0
+_REVOKED: Final = PartReport(
+    "gateway",
+    "revoked",
+    "the operator has revoked the concierge; `accord relay pardon concierge` and start again, or "
+    "set [concierge] enabled = false",
+    is_well=False,
+)
+
+
+class ConciergePlane:
+    """The concierge of a station.
+
+    Args:
+        settings: The station's.
+        key: Its device key, as which the concierge calls the bus.
+        clock: The time.
+        address: Where the station listens.
+        relay: The plane whose connector it dials, and through whose bots it speaks.
+    """
+
+    name = "concierge"
+
+    def __init__(
+        self,
+        settings: Settings,
+        key: SigningKey,
+        clock: Clock,
+        address: str,
+        relay: RelayPlane,
+    ) -> None:
+        self._settings = settings
+        self._relay = relay
+        self._key = key
+        self._clock = clock
+        self._address = address
+        self._gateway: RelayGateway | None = None
+        self._is_revoked = False
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """None: a gateway needs no open port."""
+        return ()
+
+    def parts(self) -> Sequence[PartReport]:
+        """How its gateway stands with the connector."""
+        if self._is_revoked:
+            return (_REVOKED,)
+        if self._gateway is None:
+            return ()
+        health = self._gateway.health
+        state = "ready" if health.state is State.RUNNING else health.state.value
+        return (PartReport("gateway", state, health.reason, health.state.is_healthy),)
+
+    async def run(self, context: PlaneContext) -> None:
+        """Let the concierge in and have it answer until the station drains."""
+        self._gateway, self._is_revoked = None, False
+        if not await self._relay_is_up(context.draining):
+            return
+        async with contextlib.AsyncExitStack() as opened:
+            connector = await opened.enter_async_context(
+                operated(self._settings, self._clock, INSTANCE)
+            )
+            known = await self._credentials(connector.control)
+            if known is None:
+                self._is_revoked = True
+                context.ready()
+                await context.draining.wait()
+                return
+            lobby = None
+            if self._settings.relay.webchat:
+                chosen = webchat_settings(self._settings)
+                admin = await opened.enter_async_context(
+                    open_admin(place(self._settings), self._clock, chosen)
+                )
+                lobby = await open_lobby(
+                    admin, connector.control, self._settings.concierge.space, self._folder
+                )
+            await self._serve(known, lobby, context)
+
+    async def _serve(self, known: Credentials, lobby: Lobby | None, context: PlaneContext) -> None:
+        self._gateway = gateway = await self._made_gateway(known, lobby)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(gateway.run(), name="gateway")
+            looking = None
+            if lobby is not None:
+                looking = group.create_task(lobby.look_after(), name="lobby")
+            # Whether it is connected is told as a part: it dials again by itself.
+            context.ready()
+            await context.draining.wait()
+            if looking is not None:
+                looking.cancel()
+            gateway.stop()
+
+    async def _made_gateway(self, known: Credentials, lobby: Lobby | None) -> RelayGateway:
+        names = [] if lobby is None else [bot.name for bot in await lobby.admin.bots()]
+        own = None if lobby is None else frozenset({lobby.channel.id})
+        fronted = _fronted(self._relay.connector)
+        settings = GatewaySettings(
+            inbox=self._folder,
+            command_manifest=list(COMMANDS),
+            # There is a moment left for what was begun when the station stops.
+            limits=Limits(drain=self._settings.station.drain_seconds / 2),
+        )
+        return RelayGateway(
+            self._address,
+            secret=known.secret,
+            gateway_id=known.gateway_id,
+            agent=Concierge(
+                self._community,
+                self._find_model,
+                corpus=self._settings.concierge.corpus,
+                manners=Manners(own, (INSTANCE, *names)),
+            ),
+            settings=replace(settings, identities=fronted) if fronted else settings,
+        )
+
+    async def _relay_is_up(self, draining: asyncio.Event) -> bool:
+        """Wait for the relay plane; false when the station drains before."""
+        async with httpx.AsyncClient(trust_env=False, timeout=5.0) as http:
+            while not draining.is_set():
+                with contextlib.suppress(httpx.HTTPError):
+                    answer = await http.get(f"{self._address}/relay/enroll")
+                    if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                        return True
+                await asyncio.sleep(_STEP_SECONDS)
+        return False
+
+    async def _credentials(self, control: Control) -> Credentials | None:
+        """What it dials with, got by enrolling where there is nothing yet; None if revoked."""
+        file = self._folder / FILE_NAME
+        known = {each.instance: each for each in await control.instances()}.get(INSTANCE)
+        if known is not None and (known.barred or known.suspended):
+            return None
+        if known is not None and known.live and file.exists():
+            return load_credentials(file)
+        made = await control.mint_token(INSTANCE, INSTANCE, name=INSTANCE, seconds=_TOKEN_SECONDS)
+        return await enrol(self._address, made.token, INSTANCE, file, replace=True)
+
+    @contextlib.asynccontextmanager
+    async def _community(self) -> AsyncIterator[Bus]:
+        """The bus of the community that was chosen, else of the first.
+
+        Raises:
+            CommunityError: The station is in none.
+        """
+        wanted = self._settings.concierge.community
+        async with self._client(self._key.id) as client:
+            status = await client.get("/node/v1/status")
+        found = [each["community_id"] for each in status["communities"]]
+        if wanted:
+            found = [each for each in found if each == wanted]
+        if not found:
+            raise CommunityError(
+                Code.PARTITION,
+                f"this station is in no {'such ' if wanted else ''}community yet",
+                mend="whoever runs it can found one with accord community create",
+            )
+        async with self._client(found[0]) as client:
+            yield client
+
+    async def _find_model(self) -> str:
+        return self._settings.concierge.model or await offered_model(self._address)
+
+    def _client(self, community: str) -> Client:
+        return Client(
+            self._address,
+            self._key,
+            community,
+            self._key.id,
+            seconds=_ANSWER_SECONDS,
+            clock=self._clock,
+        )
+
+    @property
+    def _folder(self) -> Path:
+        return self._settings.home / INSTANCE
+
+
+def _fronted(connector: Connector | None) -> tuple[tuple[str, str], ...]:
+    """Through whom it speaks: every bot that there is, those of the web chat first."""
+    standings = [] if connector is None else connector.delivery.standings
+    found = ((each.platform, each.bot_id) for each in standings)
+    return tuple(sorted(found, key=lambda pair: pair[0] != PLATFORM))

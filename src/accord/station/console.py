@@ -1,0 +1,212 @@
+"""The console's plane: the pages at the station's own address, with what they need.
+
+Owns what of the other planes and of the settings the console gets to see. Secrets are left out
+here, so that no page can show one.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import httpx
+from pydantic import SecretStr
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
+
+from accord.authority.assembly import Running
+from accord.capabilities.file import Blobs
+from accord.community.client import LocalTransport
+from accord.console import Console, Door, Health, Parts, Setting, Tickets
+from accord.console.guard import PATH
+from accord.console.pages import PAGES
+from accord.kernel.clock import Clock
+from accord.kernel.signing import SigningKey
+from accord.relay.connector.assembly import Connector
+from accord.station.authority import AuthorityPlane
+from accord.station.community import CommunityPlane
+from accord.station.home import Home
+from accord.station.plane import Plane, PlaneContext, PlaneReport, PlaneState
+from accord.station.relay import RelayPlane
+from accord.station.settings import FILE_NAME, Settings, sections, variable
+
+_AWAY = PlainTextResponse("The console is not up. Try again.\n", 503)
+
+P = TypeVar("P")
+
+
+class ConsolePlane:
+    """The console of a station.
+
+    Args:
+        settings: The station's.
+        key: Its device key, with which the console asks its node.
+        clock: The time.
+        address: Where the station is reached.
+        others: The station's other planes.
+    """
+
+    name = "console"
+
+    def __init__(
+        self,
+        settings: Settings,
+        key: SigningKey,
+        clock: Clock,
+        address: str,
+        others: Sequence[Plane],
+    ) -> None:
+        self._settings = settings
+        self._key = key
+        self._clock = clock
+        self._address = address
+        self._others = others
+        self._app: Starlette | None = None
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """Everything below the console's path."""
+        door = _Door(self)
+        below = [Route(each, door) for each in (PATH, f"{PATH}/{{rest:path}}")]
+        return [_Front("/", _onwards, methods=["GET"]), *below]
+
+    async def run(self, context: PlaneContext) -> None:
+        """Serve until the station drains."""
+        parts = self._parts(context)
+        console = Console(
+            parts, PAGES, tickets(self._settings, self._clock), self._settings.console.url
+        )
+        self._app = console.application()
+        try:
+            context.ready()
+            await context.draining.wait()
+        finally:
+            self._app = None
+            console.close()
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a browser."""
+        await (self._app or _AWAY)(scope, receive, send)
+
+    def _parts(self, context: PlaneContext) -> Parts:
+        settings = self._settings
+        community = _one_of(self._others, CommunityPlane)
+        relay = _one_of(self._others, RelayPlane)
+        authority = _one_of(self._others, AuthorityPlane)
+        home = Home(settings.home)
+
+        def transport() -> httpx.AsyncBaseTransport | None:
+            up = community is not None and community.is_up
+            return LocalTransport(community.serve) if community is not None and up else None
+
+        def connector() -> Connector | None:
+            return None if relay is None else relay.connector
+
+        def running() -> Running | None:
+            return None if authority is None else authority.running
+
+        return Parts(
+            name=settings.station.name,
+            address=self._address,
+            home=settings.home,
+            clock=self._clock,
+            node=Door(self._key, self._clock, transport),
+            blobs=Blobs(settings.home / "blobs", self._clock),
+            relay=connector,
+            authority=running,
+            planes=lambda: [_health(each) for each in context.reports()],
+            settings=shown(settings),
+            settings_file=settings.home / FILE_NAME,
+            log_file=home.log_file if settings.log.file else None,
+        )
+
+
+class _Front(Route):
+    """The station's first page, for browsers alone; programs get what they always got there."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a request is for it."""
+        asked = Headers(scope=scope).get("accept", "") if scope["type"] == "http" else ""
+        return super().matches(scope) if "text/html" in asked else (Match.NONE, {})
+
+
+async def _onwards(_request: Request) -> Response:
+    return RedirectResponse(f"{PATH}/", 303)
+
+
+class _Door:
+    """An ASGI application in front of a console that may not be up."""
+
+    def __init__(self, plane: ConsolePlane) -> None:
+        self._plane = plane
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._plane.serve(scope, receive, send)
+
+
+def tickets(settings: Settings, clock: Clock) -> Tickets:
+    """Who may log in at the console of a home, whether or not its station runs."""
+    return Tickets(
+        Home(settings.home).console,
+        clock,
+        session_seconds=settings.console.session_hours * 3600,
+        idle_seconds=settings.console.idle_hours * 3600,
+    )
+
+
+def login_link(settings: Settings, clock: Clock, address: str) -> str:
+    """A link that logs one browser in, once, within a quarter of an hour.
+
+    Raises:
+        AccordError: It cannot be kept.
+    """
+    # Where it listens on every address, this machine's own is among them.
+    here = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+    base = settings.console.url or here
+    return f"{base}{PATH}/login?link={tickets(settings, clock).link()}"
+
+
+def shown(settings: Settings) -> list[Setting]:
+    """Every setting; of a secret only whether there is one."""
+    found = []
+    for name, section in sections().items():
+        chosen = getattr(settings, name)
+        for key, field in section.model_fields.items():
+            value = getattr(chosen, key)
+            found.append(
+                Setting(
+                    name,
+                    key,
+                    _text(value),
+                    field.description or "",
+                    value == field.default,
+                    variable(name, key),
+                )
+            )
+    return found
+
+
+def _text(value: object) -> str:
+    if isinstance(value, SecretStr):
+        return "(set, and not shown)" if value.get_secret_value() else ""
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _health(report: PlaneReport) -> Health:
+    well = (PlaneState.READY, PlaneState.STARTING, PlaneState.DRAINING)
+    return Health(
+        report.name,
+        report.state.value,
+        report.state in well,
+        report.reason,
+        report.restarts,
+        tuple(Health(each.name, each.state, each.is_well, each.reason) for each in report.parts),
+    )
+
+
+def _one_of(planes: Sequence[Plane], kind: type[P]) -> P | None:
+    return next((each for each in planes if isinstance(each, kind)), None)

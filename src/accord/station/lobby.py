@@ -1,0 +1,95 @@
+"""The concierge's lobby: a space of the web chat whose people are linked to it as they join.
+
+Owns who is linked by the operator's word. The concierge's tenant is its own, so it hears these
+people in this space and in direct messages, and nowhere else unless they link their accounts there
+themselves.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from accord.kernel.errors import AccordError
+from accord.relay.connector.control import Control
+from accord.relay.gate.facts import PrincipalPolicy
+from accord.relay.platforms.webchat import Admin, Channel
+
+INSTANCE: Final = "concierge"
+"""The concierge's instance, its gateway and its tenant are called so."""
+CHANNEL: Final = "lobby"
+PLATFORM: Final = "webchat"
+
+# Somebody who has just joined needs longer to write the first words.
+_LOOK_SECONDS: Final = 1.0
+_log = structlog.stdlib.get_logger(__name__)
+
+
+async def open_lobby(admin: Admin, control: Control, space: str, folder: Path) -> "Lobby":
+    """The lobby in the space of this name, made where there is none.
+
+    Raises:
+        RelayError: The space belongs to another tenant's agents.
+    """
+    found = next((each for each in await admin.spaces() if each.name == space), None)
+    found = found or await admin.create_space(space)
+    await control.route(INSTANCE, PLATFORM, found.id)
+    channels = await admin.channels(found.id)
+    channel = next((each for each in channels if each.name == CHANNEL), None)
+    return Lobby(admin, control, channel or await admin.create_channel(found.id, CHANNEL), folder)
+
+
+class Lobby:
+    """A channel in which everybody who can write may talk to the concierge.
+
+    The relay delivers nothing of somebody who has linked no account. So whoever joins the space is
+    linked, once; an `/unlink` is for good.
+
+    Attributes:
+        admin: The web chat's operator.
+        channel: The channel.
+    """
+
+    def __init__(self, admin: Admin, control: Control, channel: Channel, folder: Path) -> None:
+        self.admin = admin
+        self.channel = channel
+        self._control = control
+        self._file = folder / "linked"
+        self._linked = set(self._file.read_text().split()) if self._file.exists() else set[str]()
+
+    async def look_after(self) -> None:
+        """Link people as they join, until cancelled."""
+        told = ""
+        while True:
+            try:
+                await self.link_new()
+            except AccordError as error:
+                if told != str(error):
+                    _log.error("somebody in the lobby could not be linked", reason=str(error))
+                told = str(error)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def link_new(self) -> None:
+        """Link whoever has joined the space since.
+
+        Raises:
+            AccordError: The store failed, or the instance was revoked.
+        """
+        for user in await self.admin.users():
+            if user.id in self._linked or user.is_removed:
+                continue
+            if self.channel.space_id not in user.spaces:
+                continue
+            await self._control.bind(INSTANCE, PLATFORM, user.id)
+            await self._hold(user.id)
+            with self._file.open("a") as file:
+                file.write(f"{user.id}\n")
+            self._linked.add(user.id)
+
+    async def _hold(self, owner: str) -> None:
+        """Hold the channel, for those whose accounts are linked to others of the tenant only."""
+        space, channel = self.channel.space_id, self.channel.id
+        await self._control.grant(INSTANCE, PLATFORM, space, channel, owner)
+        caller = await self._control.principal(INSTANCE)
+        await self._control.set_principal(caller, PLATFORM, PrincipalPolicy.ANY)

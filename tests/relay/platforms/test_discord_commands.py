@@ -1,0 +1,205 @@
+"""The agents' commands, shown on Discord."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr, ValidationError
+from tests.relay.platforms.discord_bots import opened, settings
+
+from accord.kernel.clock import SystemClock
+from accord.relay.connector.platform import Commanded
+from accord.relay.errors import RelayError
+from accord.relay.platforms.discord import DiscordSettings, commands, manifests, open_discord
+from accord.testing.discord import FakeDiscord
+
+ASK = {"name": "ask", "description": "Ask something"}
+WHAT = {"name": "what", "description": "What to ask", "type": 3}
+
+
+@pytest.fixture
+async def fake(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeDiscord]:
+    monkeypatch.setattr(commands, "_SETTLING_SECONDS", 0.0)
+    monkeypatch.setattr(commands, "_FIRST_PAUSE", 0.01)
+    made = FakeDiscord()
+    async with made.serving():
+        yield made
+
+
+def shown(fake: FakeDiscord) -> list[str]:
+    return [each["name"] for each in fake.application.commands.get("", [])]
+
+
+def puts(fake: FakeDiscord) -> int:
+    return sum(each.method == "PUT" for each in fake.api.asked)
+
+
+def test_a_command_is_read_with_its_options() -> None:
+    [command] = manifests.read(
+        [{**ASK, "options": [WHAT, {**WHAT, "name": "now", "required": True}]}]
+    )
+    assert command["type"] == 1
+    # Discord wants the required ones first.
+    assert [each["name"] for each in command["options"]] == ["now", "what"]
+
+
+def test_sub_commands_have_options_and_groups_have_sub_commands() -> None:
+    sub = {"name": "add", "description": "Add", "type": 1, "options": [WHAT]}
+    group = {"name": "list", "description": "Lists", "type": 2, "options": [sub, WHAT]}
+    [command] = manifests.read([{**ASK, "options": [group]}])
+    assert command["options"] == [{**group, "options": [sub]}]
+    # A group in a group is not known to Discord.
+    deeper = {"name": "more", "description": "More", "type": 2, "options": [group]}
+    assert manifests.read([{**ASK, "options": [deeper]}]) == manifests.read([ASK])
+
+
+def test_choices_have_the_type_of_their_option() -> None:
+    choices = [{"name": "one", "value": "1"}, {"name": "two", "value": 2}, {"name": ""}, 3]
+    [command] = manifests.read([{**ASK, "options": [{**WHAT, "choices": choices}]}])
+    assert command["options"][0]["choices"] == [{"name": "one", "value": "1"}]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        None,
+        7,
+        "ask",
+        {},
+        {"name": "Ask"},
+        {"name": "a b"},
+        {"name": "x" * 33},
+        {"name": ""},
+        {"name": 7},
+    ],
+)
+def test_a_command_that_discord_would_refuse_is_left_out(entry: Any) -> None:
+    assert [each["name"] for each in manifests.read([entry, ASK])] == ["ask"]
+
+
+@pytest.mark.parametrize("manifest", [None, {}, "ask", 7, {"commands": [ASK]}])
+def test_what_is_no_list_is_no_command(manifest: Any) -> None:
+    assert manifests.read(manifest) == []
+
+
+def test_of_two_instances_the_first_by_id_has_a_name() -> None:
+    offers = {
+        "b": manifests.read([{**ASK, "description": "b"}, {"name": "only-b"}]),
+        "a": manifests.read([{**ASK, "description": "a"}]),
+    }
+    merged = manifests.merged(offers)
+    assert [(each["name"], each["description"]) for each in merged] == [
+        ("ask", "a"),
+        ("only-b", "only-b"),
+    ]
+
+
+def test_there_are_at_most_a_hundred_commands() -> None:
+    many = [{"name": f"c{number}"} for number in range(300)]
+    assert len(manifests.read(many)) == 100
+    assert (
+        len(manifests.merged({"a": manifests.read(many[:100]), "b": manifests.read(many[100:])}))
+        == 100
+    )
+
+
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 12) | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["name", "description", "type", "options", "choices", "value", "required"]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.lists(values, max_size=4) | values)
+def test_a_manifest_of_any_kind_is_read_into_what_discord_takes(manifest: Any) -> None:
+    for command in manifests.merged({"a": manifests.read(manifest)}):
+        assert 1 <= len(command["name"]) <= 32
+        assert 1 <= len(command["description"]) <= 100
+
+
+async def test_commands_are_published_and_again_only_when_they_change(fake: FakeDiscord) -> None:
+    async with opened(fake) as bot:
+        platform = bot.platform
+        assert isinstance(platform, Commanded)
+        platform.offer_commands("a", [ASK])
+        platform.offer_commands("b", [{"name": "tell"}])
+        await fake.until(lambda: shown(fake) == ["ask", "tell"])
+        assert puts(fake) == 1
+        platform.offer_commands("a", [ASK])
+        await asyncio.sleep(0.05)
+        assert puts(fake) == 1
+        platform.offer_commands("b", [])
+        await fake.until(lambda: shown(fake) == ["ask"])
+
+
+async def test_nonsense_takes_no_commands_away(fake: FakeDiscord) -> None:
+    async with opened(fake) as bot:
+        bot.platform.offer_commands("a", [ASK])
+        await fake.until(lambda: shown(fake) == ["ask"])
+        nonsense: list[Any] = [{}, "ask", 7, {"commands": []}]
+        for manifest in nonsense:
+            bot.platform.offer_commands("a", manifest)
+        await asyncio.sleep(0.05)
+        assert shown(fake) == ["ask"]
+        assert puts(fake) == 1
+
+
+async def test_trouble_with_commands_is_tried_again_and_is_nobody_elses(fake: FakeDiscord) -> None:
+    async with opened(fake) as bot:
+        fake.drop_requests(4)
+        bot.platform.offer_commands("a", [ASK])
+        await fake.until(lambda: shown(fake) == ["ask"])
+
+
+async def test_opening_asks_for_nothing_even_where_nobody_answers(fake: FakeDiscord) -> None:
+    async with opened(fake, api_url="http://127.0.0.1:9/api/v10") as bot:
+        assert bot.platform.descriptor().platform == "discord"
+
+
+async def test_a_token_may_be_in_a_file_and_must_be_one(fake: FakeDiscord, tmp_path: Any) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{fake.token}\n")
+    async with opened(fake, token=SecretStr(""), token_file=str(file)) as bot, bot.listening():
+        await bot.is_ready()
+    for token in (
+        SecretStr(""),
+        SecretStr("two words"),
+        SecretStr("ünïcode"),
+        SecretStr("a\r\nb: c"),
+    ):
+        with pytest.raises(RelayError) as refused:
+            async with open_discord(settings(fake, token=token), SystemClock()):
+                pass
+        assert refused.value.mend
+        assert "words" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"application_id": "x"},
+        {"public_key": "abc"},
+        {"shard": (2, 2)},
+        {"shard": (-1, 2)},
+        {"api_url": "ftp://x"},
+        {"api_url": "https://user:secret@host"},
+        {"mentions": ["nobody"]},
+        {"backfill_hours": -1},
+        {"unheard_of": 1},
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        DiscordSettings(**{"application_id": "1", "token": "t", **wrong})

@@ -1,0 +1,229 @@
+"""What a bot missed: read where it must be, asked for nowhere else, and taken once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from tests.relay.platforms.discord_bots import Bot, opened
+
+from accord.kernel.clock import SystemClock
+from accord.relay.platforms.discord import gateway, listening
+from accord.relay.platforms.discord.permissions import hidden
+from accord.testing.contexts import KeptContext
+from accord.testing.discord import Channel, FakeDiscord, Guild, Op, Permission, User
+
+
+@pytest.fixture(autouse=True)
+def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time between two sessions, and every step remembered."""
+    monkeypatch.setattr(listening, "_ANEW_SECONDS", 0.01)
+    monkeypatch.setattr(listening, "_KEEPING_SECONDS", 0.0)
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeDiscord]:
+    made = FakeDiscord()
+    async with made.serving():
+        yield made
+
+
+@pytest.fixture
+def guild(fake: FakeDiscord) -> Guild:
+    return fake.guild("Harbour")
+
+
+@pytest.fixture
+def ada(fake: FakeDiscord, guild: Guild) -> User:
+    made = fake.user("ada")
+    guild.join(made)
+    return made
+
+
+@pytest.fixture
+def general(guild: Guild) -> Channel:
+    return guild.channel("general")
+
+
+@pytest.fixture
+async def bot(fake: FakeDiscord) -> AsyncIterator[Bot]:
+    async with opened(fake) as made:
+        yield made
+
+
+def lose(fake: FakeDiscord) -> None:
+    fake.expire_sessions()
+    fake.drop_sockets()
+
+
+def questions(fake: FakeDiscord) -> list[str]:
+    return [each.path for each in fake.api.asked if each.path.endswith("/messages")]
+
+
+async def test_a_thread_that_fell_asleep_again_is_read(
+    fake: FakeDiscord, bot: Bot, ada: User, general: Channel
+) -> None:
+    thread = general.thread("plans", ada)
+    async with bot.listening():
+        await bot.is_ready()
+        ada.write(thread, "one")
+        await bot.heard("one")
+        lose(fake)
+        ada.write(thread, "two")
+        thread.archive()
+        await bot.heard("one", "two")
+    assert bot.context.taken[1].event.source.parent_chat_id == general.id
+
+
+async def test_channels_without_news_and_channels_that_the_bot_cannot_see_are_not_asked_for(
+    fake: FakeDiscord, bot: Bot, ada: User, guild: Guild, general: Channel
+) -> None:
+    quiet, closed = guild.channel("quiet"), guild.channel("closed", private=True)
+    closed.overwrite(ada, allow=Permission.VIEW_CHANNEL | Permission.SEND_MESSAGES)
+    last = guild.channel("last")
+    async with bot.listening():
+        await bot.is_ready()
+        ada.write(quiet, "one")
+        await bot.heard("one")
+        lose(fake)
+        ada.write(closed, "not for bots")
+        ada.write(general, "two")
+        ada.write(last, "three")
+        await bot.heard("one", "two", "three")
+    assert len(questions(fake)) == 2
+    assert fake.api.invalid_requests == 0
+
+
+async def test_messages_from_before_the_bot_was_let_in_are_not_read(
+    fake: FakeDiscord, bot: Bot, ada: User, general: Channel
+) -> None:
+    async with bot.listening():
+        await bot.is_ready()
+        ada.write(general, "one")
+        await bot.heard("one")
+        lose(fake)
+        other = fake.guild("Elsewhere", bot=False)
+        other.join(ada)
+        place = other.channel("place")
+        ada.write(place, "among ourselves")
+        # Ids tell milliseconds, and so does the time of joining.
+        await asyncio.sleep(0.01)
+        other.join(fake.bot)
+        ada.write(place, "welcome")
+        await bot.heard("one", "welcome")
+
+
+async def test_messages_that_are_too_old_are_not_read(
+    fake: FakeDiscord, ada: User, general: Channel
+) -> None:
+    async with opened(fake, backfill_hours=0.0) as bot, bot.listening():
+        await bot.is_ready()
+        ada.write(general, "one")
+        await bot.heard("one")
+        lose(fake)
+        ada.write(general, "missed")
+        await asyncio.sleep(0.01)
+        await bot.is_ready(2)
+        ada.write(general, "two")
+        await bot.heard("one", "two")
+
+
+@dataclass(slots=True)
+class Recording(KeptContext):
+    """A connector that keeps every state that it was asked to remember."""
+
+    states: list[dict[str, str]] = field(default_factory=list)
+
+    async def remember(self, state: Mapping[str, str]) -> None:
+        await KeptContext.remember(self, state)
+        self.states.append(dict(state))
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["resumed", "begun anew"])
+async def test_whatever_was_remembered_last_nothing_is_lost_or_doubled(
+    fake: FakeDiscord, ada: User, guild: Guild, general: Channel, expired: bool
+) -> None:
+    context, other = Recording(), guild.channel("other")
+    async with opened(fake, context) as bot, bot.listening():
+        await bot.is_ready()
+        for number in range(4):
+            ada.write(general if number % 2 else other, str(number))
+            known = len(context.states)
+            await context.until(lambda known=known: len(context.states) > known)  # type: ignore[misc]
+    ada.write(general, "while nobody listened")
+    assert len(context.states) >= 5
+    for state in context.states:
+        if expired:
+            fake.expire_sessions()
+        # What was taken is on disk; what was remembered may be older than that.
+        after = KeptContext(taken=list(context.taken), remembered=dict(state))
+        async with opened(fake, after) as again, again.listening():
+            await after.until(lambda after=after: len(after.taken) == 5)  # type: ignore[misc]
+            assert sorted(after.texts) == ["0", "1", "2", "3", "while nobody listened"]
+
+
+async def test_a_session_is_known_before_its_first_message(
+    fake: FakeDiscord, ada: User, general: Channel
+) -> None:
+    context = KeptContext()
+    async with opened(fake, context) as bot, bot.listening():
+        await context.until(lambda: bool(context.remembered))
+        assert context.taken == []
+        state = dict(context.remembered)
+        ada.write(general, "one")
+        await bot.heard("one")
+    # It dies now, and the first message with it; Discord forgets the session, too.
+    fake.expire_sessions()
+    async with opened(fake, KeptContext(remembered=state)) as again, again.listening():
+        await again.heard("one")
+
+
+async def test_a_new_session_is_remembered_at_once(
+    fake: FakeDiscord, bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "_KEEPING_SECONDS", 3600.0)
+    async with bot.listening():
+        await bot.context.until(lambda: bool(bot.context.remembered))
+        first = bot.context.remembered["session"]
+        lose(fake)
+        await bot.context.until(lambda: bot.context.remembered["session"] != first)
+        assert any(name in bot.context.remembered["session"] for name in fake.gateway.sessions)
+
+
+async def test_a_gateway_that_stays_silent_after_the_greeting_is_left(
+    fake: FakeDiscord, bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "_GREETING_SECONDS", 0.05)
+    monkeypatch.setattr(fake.gateway, "introduce", lambda session, sharded: None)
+    async with bot.listening():
+        await fake.until(
+            lambda: sum(op == Op.IDENTIFY for op, _ in fake.gateway.received) >= 2, within=10
+        )
+
+
+async def test_more_than_can_be_held_is_dealt_with_piece_by_piece(
+    fake: FakeDiscord, ada: User, general: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "_MOST_BYTES", 50_000)
+    texts = [f"{number} {'x' * 1000}" for number in range(60)]
+    async with opened(fake) as bot, bot.listening():
+        await bot.is_ready()
+        for text in texts:
+            ada.write(general, text)
+        await bot.heard(*texts)
+    assert any(op == Op.RESUME for op, _ in fake.gateway.received)
+
+
+def test_of_a_guild_that_cannot_be_read_nothing_counts_as_hidden(
+    guild: Guild, fake: FakeDiscord
+) -> None:
+    secret = guild.channel("secret", private=True)
+    described = guild.event_json()
+    now = SystemClock().now()
+    assert hidden(described, fake.bot.id, now) == {secret.id}
+    for name in ("members", "channels", "roles", "owner_id"):
+        assert hidden({**described, name: None}, fake.bot.id, now) == frozenset()
+    assert hidden(described, "5", now) == frozenset()
+    assert hidden({**described, "members": [{"user": {"id": fake.bot.id}}]}, fake.bot.id, now) == (
+        frozenset()
+    )

@@ -1,0 +1,217 @@
+"""What people may do in channels, against the documentation's own pseudocode."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accord.relay.platforms.discord.permissions import (
+    ALL,
+    Channel,
+    Guild,
+    Member,
+    Overwrite,
+    Permission,
+    in_channel,
+    in_guild,
+    in_thread,
+    read_channel,
+    read_guild,
+    read_member,
+)
+
+GUILD, OWNER, ADA = "100", "1", "2"
+ROLES = ["201", "202", "203"]
+VIEW, MANAGE, ADMIN = Permission.VIEW_CHANNEL, Permission.MANAGE_CHANNELS, Permission.ADMINISTRATOR
+SEND = 1 << 11
+
+bits = st.builds(
+    lambda chosen, more: sum({int(each) for each in chosen}) | more & ~int(ADMIN),
+    st.lists(st.sampled_from([ADMIN, VIEW, MANAGE, SEND, Permission.MANAGE_THREADS]), max_size=4),
+    st.integers(0, 2**50 - 1),
+)
+ordinary = bits.map(lambda each: each & ~int(ADMIN))
+overwrites = st.builds(Overwrite, ordinary, ordinary)
+guilds = st.builds(
+    lambda given: Guild(GUILD, OWNER, given),
+    st.fixed_dictionaries({GUILD: ordinary}, optional=dict.fromkeys(ROLES, bits)),
+)
+members = st.builds(
+    lambda who, roles: Member(who, tuple(roles)),
+    st.sampled_from([OWNER, ADA]),
+    st.lists(st.sampled_from(ROLES), unique=True),
+)
+channels = st.builds(
+    lambda roles, people: Channel("300", 0, GUILD, None, roles, people),
+    st.dictionaries(st.sampled_from([GUILD, *ROLES]), overwrites),
+    st.dictionaries(st.sampled_from([OWNER, ADA]), overwrites),
+)
+
+
+@dataclass
+class Documented:
+    """The two functions of the documentation, line by line."""
+
+    guild: Guild
+    member: Member
+
+    def base(self) -> int:
+        if self.member.user_id == self.guild.owner_id:
+            return ALL
+        permissions = self.guild.roles[self.guild.id]
+        for role in self.member.roles:
+            if role in self.guild.roles:
+                permissions |= self.guild.roles[role]
+        if permissions & ADMIN == ADMIN:
+            return ALL
+        return permissions
+
+    def overwritten(self, channel: Channel) -> int:
+        base = self.base()
+        if base & ADMIN == ADMIN:
+            return ALL
+        permissions = base
+        everyone = channel.role_overwrites.get(self.guild.id)
+        if everyone:
+            permissions &= ~everyone.deny
+            permissions |= everyone.allow
+        allow = 0
+        deny = 0
+        for role in self.member.roles:
+            found = channel.role_overwrites.get(role)
+            if found:
+                allow |= found.allow
+                deny |= found.deny
+        permissions &= ~deny
+        permissions |= allow
+        own = channel.member_overwrites.get(self.member.user_id)
+        if own:
+            permissions &= ~own.deny
+            permissions |= own.allow
+        return permissions
+
+
+@given(members, guilds, channels)
+def test_permissions_are_those_of_the_documented_algorithm(
+    member: Member, guild: Guild, channel: Channel
+) -> None:
+    documented = Documented(guild, member)
+    expected = documented.overwritten(channel)
+    assert in_guild(member, guild) == documented.base()
+    # Without the permission to see a channel there is none in it.
+    assert in_channel(member, guild, channel, 0.0) == (expected if expected & VIEW else 0)
+
+
+@given(members, guilds, channels)
+def test_owners_and_administrators_can_do_everything_in_every_channel(
+    member: Member, guild: Guild, channel: Channel
+) -> None:
+    granted = guild.roles[GUILD]
+    for role in member.roles:
+        granted |= guild.roles.get(role, 0)
+    is_above = member.user_id == OWNER or bool(granted & ADMIN)
+    assert (in_channel(member, guild, channel, 0.0) == ALL) is is_above
+
+
+@given(members, guilds, channels, st.booleans())
+def test_a_public_thread_is_like_its_parent_and_a_private_one_is_for_those_in_it(
+    member: Member, guild: Guild, parent: Channel, joined: bool
+) -> None:
+    inherited = in_channel(member, guild, parent, 0.0)
+    for kind in (10, 11):
+        thread = Channel("400", kind, GUILD, "300")
+        assert in_thread(member, guild, thread, parent, joined=joined, now=0.0) == inherited
+    private = Channel("400", 12, GUILD, "300")
+    may = joined or bool(inherited & Permission.MANAGE_THREADS)
+    expected = inherited if may else 0
+    assert in_thread(member, guild, private, parent, joined=joined, now=0.0) == expected
+
+
+@given(members, guilds, channels)
+def test_whoever_is_timed_out_can_only_look_until_it_has_passed(
+    member: Member, guild: Guild, channel: Channel
+) -> None:
+    silenced = Member(member.user_id, member.roles, silenced_until=50.0)
+    before = in_channel(silenced, guild, channel, 49.0)
+    whole = in_channel(member, guild, channel, 49.0)
+    looking = VIEW | Permission.READ_MESSAGE_HISTORY
+    assert before == (ALL if whole == ALL else whole & looking)
+    assert in_channel(silenced, guild, channel, 50.0) == whole
+
+
+def test_an_allowing_role_wins_over_a_denying_one_and_a_member_over_both() -> None:
+    guild = Guild(GUILD, OWNER, {GUILD: int(VIEW), "201": 0, "202": 0})
+    ada = Member(ADA, ("201", "202"))
+    roles = {"201": Overwrite(deny=int(VIEW)), "202": Overwrite(allow=int(VIEW))}
+    assert in_channel(ada, guild, Channel("3", 0, GUILD, None, roles), 0.0) & VIEW
+    own = {ADA: Overwrite(deny=int(VIEW))}
+    assert not in_channel(ada, guild, Channel("3", 0, GUILD, None, roles, own), 0.0)
+
+
+def test_what_is_written_beside_a_voice_channel_is_for_those_who_may_connect() -> None:
+    guild = Guild(GUILD, OWNER, {GUILD: int(VIEW | Permission.CONNECT)})
+    voice = Channel("3", 2, GUILD)
+    closed = Channel("3", 2, GUILD, None, {GUILD: Overwrite(deny=int(Permission.CONNECT))})
+    assert in_channel(Member(ADA), guild, voice, 0.0) & VIEW
+    assert not in_channel(Member(ADA), guild, closed, 0.0) & VIEW
+
+
+def test_the_apis_descriptions_are_read() -> None:
+    guild = read_guild(
+        {"id": GUILD, "owner_id": OWNER, "roles": [{"id": GUILD, "permissions": "1024"}]}
+    )
+    assert guild == Guild(GUILD, OWNER, {GUILD: 1024})
+    member = read_member(
+        ADA, {"roles": ["201"], "communication_disabled_until": "1970-01-01T00:01:00+00:00"}
+    )
+    assert member == Member(ADA, ("201",), 60.0)
+    overwrite = {"id": "201", "type": 0, "allow": "8", "deny": "16"}
+    channel = read_channel(
+        {
+            "id": "3",
+            "type": 0,
+            "guild_id": GUILD,
+            "permission_overwrites": [overwrite, {**overwrite, "id": ADA, "type": 1}],
+        }
+    )
+    assert channel is not None
+    assert channel.role_overwrites == {"201": Overwrite(16, 8)}
+    assert channel.member_overwrites == {ADA: Overwrite(16, 8)}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        {},
+        {"id": GUILD, "owner_id": OWNER, "roles": [{"id": GUILD}]},
+        {"id": GUILD, "owner_id": OWNER, "roles": [{"id": GUILD, "permissions": "-1"}]},
+        {"id": GUILD, "owner_id": OWNER, "roles": [{"id": GUILD, "permissions": "9" * 5000}]},
+        {"id": GUILD, "owner_id": OWNER, "roles": [{"id": GUILD, "permissions": 8}]},
+    ],
+)
+def test_from_a_guild_that_cannot_be_read_nothing_is_concluded(value: Any) -> None:
+    assert read_guild(value) is None
+
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["id", "type", "roles", "guild_id", "permission_overwrites", "allow"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(json_values)
+def test_nonsense_is_read_as_nothing_and_never_fails(value: Any) -> None:
+    for found in (read_guild(value), read_member(ADA, value), read_channel(value)):
+        assert found is None or isinstance(found, Guild | Member | Channel)
