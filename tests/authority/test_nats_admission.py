@@ -21,7 +21,6 @@ from accord.authority.nats.admission import (
 from accord.authority.nats.advisories import read_advisory, read_page
 from accord.authority.nats.heartbeats import Heartbeats, read_beat
 from accord.authority.nats.issued import Issued
-from accord.authority.nats.jwt import Responses
 from accord.authority.nats.keys import Kind, NKey
 from accord.contracts import Grants, digest
 from accord.contracts.session_proof import connect_token, session_key
@@ -189,19 +188,13 @@ def _grants(publish: str = "", subscribe: str = "", rule: str = "use.rpc.call") 
     return Grants(dict.fromkeys(publish, reason), dict.fromkeys(subscribe, reason))
 
 
-def test_only_one_who_handles_something_may_answer() -> None:
-    assert Permissions.of(_grants("a", "b")).responses is None
-    short = Permissions.of(_grants("a", "b", "own.rpc.handle")).responses
-    long = Permissions.of(_grants("a", "b", "own.feed.handle")).responses
-    assert short is not None
-    assert long is not None
-    assert (short.most, long.most) == (1, -1)
+def test_only_one_who_handles_something_may_answer_and_only_in_inboxes() -> None:
+    assert Permissions.of(_grants("a", "b")).publish == {"a"}
+    assert Permissions.of(_grants("a", "b", "own.rpc.handle")).publish == {"a", "_INBOX.*.>"}
 
 
 subjects = st.frozensets(st.sampled_from("abcd"))
-permissions = st.builds(
-    Permissions, subjects, subjects, st.sampled_from([None, Responses(1, 1.0), Responses(-1, 2.0)])
-)
+permissions = st.builds(Permissions, subjects, subjects)
 
 
 @given(permissions, permissions)
@@ -216,8 +209,7 @@ def test_what_was_given_stands_while_nothing_of_it_is_taken_back(
     issued = Issued()
     issued.remember(given_then)
     kept = given_then.publish <= given_now.publish and given_then.subscribe <= given_now.subscribe
-    answers = given_then.responses is None or given_now.responses is not None
-    assert issued.stands(given_then.fingerprint, given_now) is (kept and answers)
+    assert issued.stands(given_then.fingerprint, given_now) is kept
 
 
 @given(permissions, permissions)
@@ -229,8 +221,8 @@ def test_what_nobody_remembers_stands_only_if_it_is_the_same(
 
 def test_only_so_much_is_remembered() -> None:
     issued = Issued(most=2)
-    three = [Permissions(frozenset(each), frozenset(), None) for each in "abc"]
+    three = [Permissions(frozenset(each), frozenset()) for each in "abc"]
     for each in three:
         issued.remember(each)
-    more = Permissions(frozenset("abcd"), frozenset(), None)
+    more = Permissions(frozenset("abcd"), frozenset())
     assert [issued.stands(each.fingerprint, more) for each in three] == [False, True, True]

@@ -47,7 +47,7 @@ async def test_what_is_secret_can_be_read_by_its_owner_only(tmp_path: Path) -> N
     assert _mode(folder) == 0o700
     assert _mode(folder / "server.conf") == 0o600
     assert {_mode(file) for file in (folder / "keys").iterdir()} == {0o600}
-    assert len(list((folder / "keys").iterdir())) == 6
+    assert len(list((folder / "keys").iterdir())) == 7
 
 
 async def test_keys_are_made_once(tmp_path: Path) -> None:
@@ -56,6 +56,16 @@ async def test_keys_are_made_once(tmp_path: Path) -> None:
     assert first.xkey.seed == second.xkey.seed
     assert first.account.seed not in repr(first)
     assert first.xkey.seed not in repr(first)
+
+
+async def test_an_account_that_was_for_everything_keeps_its_streams(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    old = Trust.kept(keys)
+    (keys / "streams.nk").unlink()
+    new = Trust.kept(keys)
+    assert new.streams.public == old.account.public
+    assert new.account.public not in (old.account.public, old.streams.public)
+    assert Trust.kept(keys).account.public == new.account.public
 
 
 async def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
@@ -122,7 +132,7 @@ async def test_a_killed_server_comes_back_with_everything_it_acknowledged(tmp_pa
     async with embedded_server(tmp_path / "nats", Listening(), CLOCK) as server:
         own = await connect("publish", server.cluster, server.cluster.authority)
         stream = own.jetstream()
-        await stream.add_stream(name="KEPT", subjects=["kept.>"])
+        await stream.add_stream(name="KEPT", subjects=["events.>"])
         killed, acknowledged = server.pid, 0
         assert killed is not None
 
@@ -130,7 +140,7 @@ async def test_a_killed_server_comes_back_with_everything_it_acknowledged(tmp_pa
             nonlocal acknowledged
             while acknowledged < 200:
                 with contextlib.suppress(NatsError):  # it may have been lost with the server
-                    await stream.publish("kept.one", b"message", timeout=1)
+                    await stream.publish("events.one", b"message", timeout=1)
                     acknowledged += 1
 
         publishing = asyncio.create_task(publish())

@@ -46,6 +46,7 @@ class Running:
         routes: What it answers over HTTP.
         presence: The connections of sessions.
         refusals: What was refused over HTTP, for the metrics.
+        operating: What an operator can do.
     """
 
     authority: Authority
@@ -53,6 +54,7 @@ class Running:
     routes: Sequence[Route]
     presence: Presence
     refusals: Refusals
+    operating: Operating
 
 
 @asynccontextmanager
@@ -137,7 +139,7 @@ async def running(
                 group.create_task(Repair(reconciler, authority).run(), name="reconcile"),
                 group.create_task(requesters.run(), name="forget requesters"),
             ]
-            yield Running(authority, identities, made, ruled.presence, refusals)
+            yield Running(authority, identities, made, ruled.presence, refusals, operating)
             for task in tasks:
                 task.cancel()
 

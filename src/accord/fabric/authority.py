@@ -25,6 +25,7 @@ from accord.fabric.callers import (
 from accord.fabric.errors import FabricError, NotFoundError, UnauthorizedError, ValidationError
 from accord.fabric.link import Link
 from accord.fabric.terms import Terms
+from accord.fabric.wire import hear
 from accord.kernel import canonical
 from accord.kernel.schema import compile_schema
 
@@ -91,7 +92,7 @@ async def heeding_revocations(link: Link, callers: Callers) -> AsyncIterator[Non
         _log.warning("revocations are not heard of; sessions are resolved anew every half minute")
 
     with link.watching(REVOKED_SUBJECT, denied):
-        subscription = await link.nats.subscribe(REVOKED_SUBJECT, cb=heard)
+        subscription = await hear(link.nats, REVOKED_SUBJECT, heard)
         link.on_return.append(callers.clear)
         try:
             yield

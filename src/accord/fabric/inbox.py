@@ -5,7 +5,6 @@ server will not carry. It signs nothing and reads no payload.
 """
 
 import asyncio
-import itertools
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -48,7 +47,6 @@ class Inbox:
         self._nats = nats
         self._stem = f"{prefix}.{secrets.token_hex(8)}."
         self._waiting: dict[str, _Waiting] = {}
-        self._numbers = itertools.count(1)
         self._opening: asyncio.Task[None] | None = None
         self._open = False
 
@@ -74,7 +72,7 @@ class Inbox:
             if not future.done():
                 future.set_exception(error)
 
-        reply = f"{self._stem}{next(self._numbers):x}"
+        reply = self._new_reply()
         self._waiting[reply] = _Waiting(subject, heard, failed)
         timer = loop.call_later(within, lambda: failed(_late(subject, within)))
         try:
@@ -113,13 +111,17 @@ class Inbox:
                 _refuse_unheard(frame, subject)
                 yield frame
 
-        reply = f"{self._stem}{next(self._numbers):x}"
+        reply = self._new_reply()
         self._waiting[reply] = _Waiting(subject, heard, failed)
         try:
             await self._publish(subject, data, reply, headers)
             yield frames()
         finally:
             self._waiting.pop(reply, None)
+
+    def _new_reply(self) -> str:
+        # Any service may write into any inbox: who was asked once must not guess what comes next.
+        return f"{self._stem}{secrets.token_hex(8)}"
 
     def refuse(self, subject: str) -> None:
         """The server does not let this session publish on a subject, given in lower case."""

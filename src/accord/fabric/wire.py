@@ -9,7 +9,7 @@ protocol.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from nats import errors
@@ -24,6 +24,8 @@ _VERSION: Final = "NATS/1.0\r\n"
 # How many bytes may wait for the socket before it counts as busy.
 _MOST_AHEAD: Final = 256 * 1024
 _CLOSE_SECONDS: Final = 2.0
+# How what JetStream answers begins, where it has no headers.
+_ANSWERS: Final = (b'{"type":"io.nats.jetstream.', b'{"stream":"', b'{"error":{"code":')
 
 
 async def subscribe(nats: client.Client, subject: str, take: Take, queue: str = "") -> Subscription:
@@ -35,6 +37,31 @@ async def subscribe(nats: client.Client, subject: str, take: Take, queue: str = 
         take(msg)
 
     return await nats.subscribe(subject, queue, heard)
+
+
+async def hear(
+    nats: client.Client, subject: str, heard: Callable[[Msg], Awaitable[None]]
+) -> Subscription:
+    """Subscribe to what is published on a subject, and only that.
+
+    Whoever may ask JetStream for something may name any subject for the answer, but has no right
+    to publish there: an answer is no message of this subject.
+    """
+
+    async def published(msg: Msg) -> None:
+        if not is_answer(msg):
+            await heard(msg)
+
+    return await nats.subscribe(subject, cb=published)
+
+
+def is_answer(msg: Msg) -> bool:
+    """Whether JetStream answers somebody with this: a stored message, a receipt, information."""
+    headers = msg.headers
+    if headers:
+        # A message that was pulled names where to acknowledge it, one that was got its stream.
+        return msg.reply.startswith("$JS.") or "Nats-Stream" in headers or "Status" in headers
+    return msg.reply.startswith("$JS.") or not msg.data or msg.data.startswith(_ANSWERS)
 
 
 class Client(client.Client):
@@ -174,11 +201,21 @@ class Client(client.Client):
 
     async def _process_op_err(self, e: Exception) -> None:
         """The connection is lost: no pong will come."""
-        for waiting in self._pongs:
-            if not waiting.done():
-                waiting.set_exception(errors.Error("nats: the connection was lost"))
-                waiting.exception()  # of a ping at intervals nobody asks
+        former, waiting = self._reconnection_task, tuple(self._pongs)
+
+        def fail(_: object = None) -> None:
+            for pong in waiting:
+                if not pong.done():
+                    pong.set_exception(errors.Error("nats: the connection was lost"))
+                    pong.exception()  # of a ping at intervals nobody asks
+
         await super()._process_op_err(e)
+        # Who was reconnecting is called off. Were its pong to fail before it knows, it would take
+        # that for an attempt that failed, and two would go on reconnecting against each other.
+        if former is None or former.done():
+            fail()
+        else:
+            former.add_done_callback(fail)
 
     async def _process_err(self, err_msg: str) -> None:
         # Where an error is fatal the server also hangs up, and that is what leads to reconnecting.

@@ -2,10 +2,6 @@
 
 Pure decisions of the callout: it reads what a server asks and what a session shows, and says what
 follows. It looks up nothing; time comes in as an argument.
-
-A known limit: a server checks what a session publishes and subscribes to, but not the subject on
-which it asks to be answered. Whoever may read a bucket or pull from a consumer can have JetStream
-answer to a subject that the session itself may not publish to.
 """
 
 import hashlib
@@ -15,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self, TypeGuard
 
 from accord.authority.errors import AuthorityError, Code
-from accord.authority.nats.jwt import Responses, decode
+from accord.authority.nats.jwt import decode
 from accord.authority.nats.keys import Kind
 from accord.contracts import Grants
 from accord.contracts.session_proof import connect_message, is_proved
@@ -28,11 +24,10 @@ _CODES: Final = {code.value: code for code in Code}
 _NAME: Final = re.compile(r"([A-Za-z0-9_-]{43})\.([A-Za-z0-9_-]{43})\.([A-Za-z0-9_-]{22})")
 _HASH: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
-# One question, one answer; the server forgets who asked after this long.
-_ANSWER: Final = Responses(most=1, seconds=300)
-# Feeds, watched operations and files are answers of many messages, over hours.
-_LONG_ANSWER: Final = Responses(most=-1, seconds=3600)
-_LONG_RULES: Final = frozenset({"own.feed.handle", "own.operation.control", "own.rpc.download"})
+# Who is asked answers in an inbox, whichever, and nowhere else. The server could let it answer on
+# the reply subject of each question, but would then let it answer on any subject that a caller
+# who is in league with it names.
+_ANSWERS: Final = "_INBOX.*.>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,42 +66,31 @@ class Permissions:
     Attributes:
         publish: The subjects that it may publish to.
         subscribe: The subjects that it may subscribe to.
-        responses: Whether and how it may answer.
     """
 
     publish: frozenset[str]
     subscribe: frozenset[str]
-    responses: Responses | None
 
     @classmethod
     def of(cls, grants: Grants) -> Self:
         """What grants come to; one who handles nothing has nobody to answer."""
-        rules = {
-            reason.rule
+        handles = any(
+            reason.rule.startswith("own.")
             for reasons in grants.subscribe.values()
             for reason in reasons
-            if reason.rule.startswith("own.")
-        }
-        responses = (_LONG_ANSWER if rules & _LONG_RULES else _ANSWER) if rules else None
-        return cls(frozenset(grants.publish), frozenset(grants.subscribe), responses)
+        )
+        answers = {_ANSWERS} if handles else set()
+        return cls(frozenset(grants.publish) | answers, frozenset(grants.subscribe))
 
     @property
     def fingerprint(self) -> str:
         """A short name of exactly these permissions."""
-        whole = {
-            "publish": sorted(self.publish),
-            "subscribe": sorted(self.subscribe),
-            "responses": self.responses and [self.responses.most, int(self.responses.seconds)],
-        }
+        whole = {"publish": sorted(self.publish), "subscribe": sorted(self.subscribe)}
         return base64url.encode(hashlib.sha256(canonical.encode(whole)).digest()[:16])
 
     def covers(self, other: "Permissions") -> bool:
         """Whether these permit everything that the others do."""
-        return (
-            other.publish <= self.publish
-            and other.subscribe <= self.subscribe
-            and (other.responses is None or self.responses is not None)
-        )
+        return other.publish <= self.publish and other.subscribe <= self.subscribe
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,6 @@ class Callout:
             account_id=self._cluster.account,
             publish=permissions.publish,
             subscribe=permissions.subscribe,
-            responses=permissions.responses,
             expires_at=expires_at,
         )
 

@@ -1,6 +1,6 @@
 """What the authority must hold to rule a NATS system: addresses, signing keys, credentials.
 
-A system has an account in which everything happens, and an account whose only purpose is to ask
+A system has an account of sessions, one that has JetStream, and one whose only purpose is to ask
 this authority who may come in (the callout). Owns the form of both, and reads those of a system
 that somebody else runs from a folder. It never connects.
 """
@@ -54,12 +54,13 @@ class Cluster:
 
     Attributes:
         urls: Where sessions reach it.
-        account: The public key of the account in which everything happens.
+        account: The public key of the account of sessions.
         account_key: What signs that account's users.
         callout_account: The public key of the account that the callout belongs to.
         callout_key: What signs the callout's answers.
         callout: The user that takes the callout's questions.
-        authority: The user of the authority's own services; it may do everything in the account.
+        authority: The user of the authority's own services; it may do everything in the account
+            of sessions, and of JetStream what is imported there.
         sentinel: The user that everybody connects as until the callout has answered.
         xkey: What the servers seal their questions to, if they seal them.
         system: A user of the system account, to see and to end connections.

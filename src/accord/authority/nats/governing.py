@@ -10,16 +10,21 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import structlog
 from nats.aio.client import Client
+from nats.errors import Error as NatsError
 
 from accord.authority.nats.advisories import Connection
 from accord.authority.nats.callout import Audit, Callout, Granting, log_refusal
-from accord.authority.nats.cluster import Cluster
+from accord.authority.nats.cluster import Cluster, Credentials
 from accord.authority.nats.connecting import connect
 from accord.authority.nats.connections import Connections, Tell, Watched
 from accord.authority.nats.heartbeats import Hearing, Heartbeats
 from accord.authority.nats.issued import Issued
+from accord.authority.nats.separation import fault
 from accord.kernel.clock import Clock
+
+_log = structlog.stdlib.get_logger(__name__)
 
 UNSEEN_SECONDS: Final = 300.0
 
@@ -103,6 +108,7 @@ async def governed(
         stack.push_async_callback(own.close)
         presence: Presence = Unseen()
         if cluster.system is not None:
+            await _look_at_accounts(cluster, cluster.system)
             watch = Connections(
                 authority, cluster, clock, issued, **({} if tell is None else {"tell": tell(own)})
             )
@@ -114,3 +120,20 @@ async def governed(
         callout = Callout(authority, cluster, clock, issued, audit=audit, lifetime=lifetime)
         await stack.enter_async_context(callout.listening())
         yield Governed(own, presence)
+
+
+async def _look_at_accounts(cluster: Cluster, system: Credentials) -> None:
+    """Say where sessions could have JetStream publish for them what they may not."""
+    watching = await connect("look at accounts", cluster, system)
+    try:
+        found = await fault(watching, cluster.account)
+    except NatsError as error:
+        found = f"they cannot be looked at ({error})"
+    finally:
+        await watching.close()
+    if found is not None:
+        _log.warning(
+            "sessions are not kept apart from JetStream, so trust every one of them",
+            why=found,
+            mend="make the accounts as docs/concepts/authority.md says",
+        )

@@ -17,6 +17,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
+from accord.fabric.wire import is_answer
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 
@@ -74,7 +75,7 @@ class Heartbeats:
                 await subscription.unsubscribe()
 
     async def _hear(self, message: Msg) -> None:
-        beat = read_beat(message.data)
+        beat = None if is_answer(message) else read_beat(message.data)
         if beat is None or not self._is_connected(beat[0]) or not self._is_due(beat):
             return
         try:

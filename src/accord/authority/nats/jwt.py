@@ -6,8 +6,7 @@ time and keys come in as arguments.
 
 import base64
 import hashlib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from accord.authority.errors import AuthorityError, Code
@@ -27,19 +26,6 @@ _ACCOUNT: Final = {
     "leaf": -1,
 }
 _JETSTREAM: Final = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
-
-
-@dataclass(frozen=True, slots=True)
-class Responses:
-    """That a session may answer who asks it, on the subject that the question names.
-
-    Attributes:
-        most: How many messages one answer may have; -1 sets no limit.
-        seconds: How long after the question they may be sent.
-    """
-
-    most: int
-    seconds: float
 
 
 def encode(claims: Mapping[str, Any], key: NKey) -> str:
@@ -84,6 +70,8 @@ def account(
     now: float,
     jetstream: bool = False,
     authorization: Mapping[str, Any] | None = None,
+    exports: Sequence[Mapping[str, Any]] = (),
+    imports: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """An account's JWT.
 
@@ -94,6 +82,8 @@ def account(
         now: The time in seconds.
         jetstream: Whether it may have streams.
         authorization: The callout that admits to it: `auth_users`, `allowed_accounts`, `xkey`.
+        exports: What other accounts may take from it.
+        imports: What it takes from other accounts.
     """
     nats: dict[str, Any] = {
         "type": "account",
@@ -103,6 +93,10 @@ def account(
     }
     if authorization is not None:
         nats["authorization"] = dict(authorization)
+    if exports:
+        nats["exports"] = [dict(each) for each in exports]
+    if imports:
+        nats["imports"] = [dict(each) for each in imports]
     return encode({"name": name, "sub": subject, "iat": int(now), "nats": nats}, operator_key)
 
 
@@ -115,7 +109,6 @@ def user(
     account_id: str | None = None,
     publish: Collection[str] | None = None,
     subscribe: Collection[str] | None = None,
-    responses: Responses | None = None,
     expires_at: float | None = None,
     tags: Collection[str] = (),
 ) -> str:
@@ -129,7 +122,6 @@ def user(
         account_id: The account, where a signing key of it signs.
         publish: The subjects that it may publish to; `None` for all.
         subscribe: The subjects that it may subscribe to; `None` for all.
-        responses: Whether and how it may answer.
         expires_at: When the server ends the connection.
         tags: What the server shows with the name.
     """
@@ -140,8 +132,6 @@ def user(
         "pub": _permission(publish),
         "sub": _permission(subscribe),
     }
-    if responses is not None:
-        nats["resp"] = {"max": responses.most, "ttl": int(responses.seconds * 1e9)}
     if account_id is not None and account_id != account_key.public:
         nats["issuer_account"] = account_id
     if tags:

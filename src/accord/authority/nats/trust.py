@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from accord.authority.errors import AuthorityError, Code
-from accord.authority.nats import jwt
+from accord.authority.nats import accounts, jwt
 from accord.authority.nats.cluster import Credentials, read_key, read_private
 from accord.authority.nats.keys import Kind, NKey, XKey
 from accord.kernel.files import sync_folder, write_private
@@ -24,7 +24,8 @@ class Trust:
     Attributes:
         operator: Signs the accounts.
         system: The account in which the servers tell about themselves.
-        account: The account in which everything happens.
+        account: The account of sessions.
+        streams: The account that has JetStream.
         callout: The account that asks who may come in.
         listener: The user that takes the callout's questions; the account's JWT names it.
         xkey: What the server seals those questions to.
@@ -33,6 +34,7 @@ class Trust:
     operator: NKey
     system: NKey
     account: NKey
+    streams: NKey
     callout: NKey
     listener: NKey
     xkey: XKey
@@ -46,12 +48,14 @@ class Trust:
         """
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _set_streams_apart(folder)
             if not (folder / "xkey.nk").exists():
                 _create(folder / "xkey.nk", XKey.generate().seed)
             return cls(
                 operator=_key(folder / "operator.nk", Kind.OPERATOR),
                 system=_key(folder / "system.nk", Kind.ACCOUNT),
                 account=_key(folder / "account.nk", Kind.ACCOUNT),
+                streams=_key(folder / "streams.nk", Kind.ACCOUNT),
                 callout=_key(folder / "callout.nk", Kind.ACCOUNT),
                 listener=_key(folder / "listener.nk", Kind.USER),
                 xkey=XKey.from_seed(read_private(folder / "xkey.nk")),
@@ -75,7 +79,19 @@ class Trust:
         return operator, {
             self.system.public: jwt.account("system", self.system.public, self.operator, now=now),
             self.account.public: jwt.account(
-                "accord", self.account.public, self.operator, now=now, jetstream=True
+                "accord",
+                self.account.public,
+                self.operator,
+                now=now,
+                imports=accounts.imports(self.streams.public),
+            ),
+            self.streams.public: jwt.account(
+                "streams",
+                self.streams.public,
+                self.operator,
+                now=now,
+                jetstream=True,
+                exports=accounts.EXPORTS,
             ),
             self.callout.public: jwt.account(
                 "callout", self.callout.public, self.operator, now=now, authorization=admission
@@ -106,6 +122,13 @@ def _user(
     key = NKey.generate(Kind.USER)
     token = jwt.user(name, key.public, account, now=now, publish=subjects, subscribe=subjects)
     return Credentials(token, key.seed)
+
+
+def _set_streams_apart(folder: Path) -> None:
+    """Where one account was for everything, it keeps the streams, and sessions get another."""
+    streams, account = folder / "streams.nk", folder / "account.nk"
+    if account.exists() and not streams.exists():
+        account.rename(streams)
 
 
 def _key(file: Path, kind: Kind) -> NKey:

@@ -20,13 +20,11 @@ from accord.authority.services.jobs_view import JobsView
 
 _log = structlog.stdlib.get_logger(__name__)
 
-_BATCH: Final = 1000
-_EXPIRES_SECONDS: Final = 30
-_HEARTBEAT_SECONDS: Final = 1
-_SILENCE_SECONDS: Final = 3.0
+_AT_ONCE: Final = 64
+_EXPIRES_SECONDS: Final = 5
+_SILENCE_SECONDS: Final = 7.0
 _RETRY_SECONDS: Final = 1.0
 _SECOND: Final = 1_000_000_000
-_HEARTBEAT: Final = "100"
 _REQUEST_IS_OVER: Final = frozenset({"404", "408"})
 
 
@@ -56,34 +54,28 @@ async def _read(view: JobsView, nats: Client) -> None:
         "deliver_policy": "by_start_sequence",
         "opt_start_seq": view.sequence + 1,
         "ack_policy": "none",
-        "inactive_threshold": 2 * _EXPIRES_SECONDS * _SECOND,
+        "inactive_threshold": 60 * _SECOND,
         "mem_storage": True,
         "num_replicas": 1,
     }
     asked = {"stream_name": JOBS, "config": config}
     made = await JetStream(nats).ask(f"CONSUMER.CREATE.{JOBS}", asked)
     subject = f"$JS.API.CONSUMER.MSG.NEXT.{JOBS}.{made['name']}"
-    question = orjson.dumps(
-        {
-            "batch": _BATCH,
-            "expires": _EXPIRES_SECONDS * _SECOND,
-            "idle_heartbeat": _HEARTBEAT_SECONDS * _SECOND,
-        }
-    )
+    # JetStream is in another account, from which each request brings one answer.
+    question = orjson.dumps({"batch": 1, "expires": _EXPIRES_SECONDS * _SECOND})
     inbox = nats.new_inbox()
     messages = await nats.subscribe(inbox)
     try:
-        while True:
+        for _ in range(_AT_ONCE):
             await nats.publish(subject, question, inbox)
-            for _ in range(_BATCH):
-                message = await messages.next_msg(_SILENCE_SECONDS)
-                status = (message.headers or {}).get("Status")
-                if status is None:
-                    view.take(message.metadata.sequence.stream, message.subject, message.data)
-                elif status in _REQUEST_IS_OVER:
-                    break
-                elif status != _HEARTBEAT:
-                    raise TimeoutError(f"the server answers {status}")
+        while True:
+            message = await messages.next_msg(_SILENCE_SECONDS)
+            status = (message.headers or {}).get("Status")
+            if status is None:
+                view.take(message.metadata.sequence.stream, message.subject, message.data)
+            elif status not in _REQUEST_IS_OVER:
+                raise TimeoutError(f"the server answers {status}")
+            await nats.publish(subject, question, inbox)
     finally:
         with suppress(NatsError):
             await messages.unsubscribe()

@@ -13,7 +13,7 @@ from accord.fabric.events.received import Received, read
 from accord.fabric.events.subjects import pattern_of
 from accord.fabric.link import Link
 from accord.fabric.terms import Event
-from accord.fabric.wire import subscribe
+from accord.fabric.wire import is_answer, subscribe
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -39,7 +39,8 @@ async def listen(
     backlog = Backlog(subject)
 
     def heard(msg: Msg) -> None:
-        backlog.put(msg)
+        if not is_answer(msg):
+            backlog.put(msg)
 
     async def events() -> AsyncIterator[Received]:
         while True:

@@ -22,6 +22,7 @@ from accord.fabric.jobs.queue import Queue
 from accord.fabric.jobs.telling import Telling
 from accord.fabric.link import Link
 from accord.fabric.terms import Terms
+from accord.fabric.wire import hear
 from accord.kernel import canonical
 
 
@@ -82,7 +83,7 @@ class JobQueue:
                 ended.set_result(payloads.parse(msg.data, "the event"))
 
         try:
-            hearing = await self._link.nats.subscribe(f"{self.queue.prefix}.{job.id}.*", cb=heard)
+            hearing = await hear(self._link.nats, f"{self.queue.prefix}.{job.id}.*", heard)
             await self._link.nats.flush()
         except NatsError as error:
             raise UnavailableError(f"the connection cannot be used: {error}") from None

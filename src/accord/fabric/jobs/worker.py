@@ -25,6 +25,7 @@ from accord.fabric.jobs.telling import Telling
 from accord.fabric.kv import Lease
 from accord.fabric.link import Link
 from accord.fabric.pulling import Pull
+from accord.fabric.wire import hear
 
 Handler = Callable[[JobContext, Any], Awaitable[Any]]
 
@@ -72,8 +73,8 @@ class Worker:
     async def working(self, drain: float = 10.0) -> AsyncIterator[None]:
         """Work while the block runs; then finish what is under way, within some seconds."""
         stopping = asyncio.Event()
-        heard = await self._link.nats.subscribe(
-            f"{self._queue.prefix}.*.{Happened.CANCELLED}", cb=self._heed_cancel
+        heard = await hear(
+            self._link.nats, f"{self._queue.prefix}.*.{Happened.CANCELLED}", self._heed_cancel
         )
         await self._link.nats.flush()
         lanes = [asyncio.create_task(self._lane(stopping)) for _ in range(self._queue.concurrency)]

@@ -21,6 +21,7 @@ from accord.fabric.kv import Bucket, Lease, is_held, take
 from accord.fabric.link import Link
 from accord.fabric.operations import record as records
 from accord.fabric.operations.record import Record, State
+from accord.fabric.wire import hear
 from accord.kernel import canonical
 
 MAX_SIGNALS: Final = 1000
@@ -73,7 +74,7 @@ class Ledger:
 
     async def open(self) -> None:
         """Begin to hear what other instances write."""
-        self._hearing = await self._link.nats.subscribe(f"{self._stem}*.>", cb=self._heard)
+        self._hearing = await hear(self._link.nats, f"{self._stem}*.>", self._heard)
 
     async def close(self) -> None:
         """Hear no more."""
