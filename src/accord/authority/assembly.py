@@ -14,6 +14,7 @@ from typing import Any, Final
 import structlog
 from starlette.routing import Route
 
+from accord.authority.auditing import Auditing, Refused
 from accord.authority.contracts import builtins, health
 from accord.authority.core import Authority
 from accord.authority.errors import AuthorityError
@@ -23,6 +24,7 @@ from accord.authority.http.requesters import Requesters
 from accord.authority.http.sessions import Transport
 from accord.authority.identities import Identities
 from accord.authority.nats import Cluster, Presence, governed
+from accord.authority.nats.callout import Audit, Refusal, log_refusal
 from accord.authority.opening import open_authority
 from accord.authority.operating import Operating
 from accord.authority.reconcile import JetStream, Reconciler
@@ -104,6 +106,7 @@ async def running(
     subject = builtins()[health.ID]["events"][_HEARTBEAT]["subject"]
     async with AsyncExitStack() as opened:
         authority = await opened.enter_async_context(open_authority(place, clock, ids, builtins()))
+        auditing = Auditing(authority)
         ruled = await opened.enter_async_context(
             governed(
                 authority,
@@ -111,6 +114,7 @@ async def running(
                 clock,
                 heartbeats=subject,
                 tell=lambda nats: telling(nats, authority, clock),
+                audit=_audit(auditing),
             )
         )
         reconciler = Reconciler(JetStream(ruled.nats), authority, ids)
@@ -119,7 +123,7 @@ async def running(
             serving(ruled.nats, authority, ruled.presence, clock=clock, ids=ids)
         )
         identities = Identities(authority.store, authority, clock, ids)
-        refusals, requesters = Refusals(), Requesters(authority, clock)
+        refusals, requesters = Refusals(auditing.note), Requesters(authority, clock)
         operating = Operating(
             authority, identities, _Reconciling(authority, reconciler), base_url or address
         )
@@ -138,10 +142,23 @@ async def running(
             tasks = [
                 group.create_task(Repair(reconciler, authority).run(), name="reconcile"),
                 group.create_task(requesters.run(), name="forget requesters"),
+                group.create_task(auditing.run(), name="audit"),
             ]
             yield Running(authority, identities, made, ruled.presence, refusals, operating)
             for task in tasks:
                 task.cancel()
+
+
+def _audit(auditing: Auditing) -> Audit:
+    """Refused connections, into the log and into the history."""
+
+    async def told(refusal: Refusal) -> None:
+        await log_refusal(refusal)
+        if not refusal.code.is_waited_out:
+            who = refusal.key or refusal.host
+            auditing.note(Refused(refusal.code, "connect", who, refusal.digest))
+
+    return told
 
 
 class _Reconciling:

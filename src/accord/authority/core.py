@@ -15,7 +15,7 @@ from accord.authority.catalogs import Catalogs
 from accord.authority.decisions import SurfaceStatus
 from accord.authority.gathering import Gathering, no_deployment
 from accord.authority.granting import Granting
-from accord.authority.history import Step
+from accord.authority.history import Act, Step
 from accord.authority.holding import Holding
 from accord.authority.ledger import Changes, InTurn, Ledger
 from accord.authority.manifests import Manifest, Manifests
@@ -328,6 +328,10 @@ class Authority:
         return await self._ledger.read(
             lambda c: history.read(c, deployment=deployment, since=since, limit=limit)
         )
+
+    async def note(self, acts: Sequence[Act]) -> None:
+        """Keep acts that decide nothing, such as refusals."""
+        await self._ledger.note(acts)
 
     async def keep_up(self) -> None:
         """Drop what time has ended, and hear of what other processes changed.

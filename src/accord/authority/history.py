@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from accord.authority.forms import legible, remark
 from accord.authority.records import Classification
@@ -38,6 +38,7 @@ Word = Literal[
     "instance_disabled",
     "instance_removed",
     "revoked",
+    "refused",
 ]
 
 _STEPS: Final = frozenset({"presented", "accepted", "rejected", "offered", "withdrawn", "expired"})
@@ -91,11 +92,20 @@ class Step:
         }
 
 
-def tell(connection: Connection, revision: int, acts: Sequence[Act], now: float) -> None:
+def next_place(connection: Connection, revision: int) -> int:
+    """The place behind everything that is kept at a revision."""
+    last = select(func.max(history.c.place)).where(history.c.revision == revision)
+    found = connection.execute(last).scalar()
+    return 0 if found is None else int(found) + 1
+
+
+def tell(
+    connection: Connection, revision: int, acts: Sequence[Act], now: float, *, first: int = 0
+) -> None:
     """Keep what was decided at a revision, and tell the journal."""
     millis = int(now * 1000)
     rows, records = [], []
-    for place, act in enumerate(acts):
+    for place, act in enumerate(acts, first):
         by = remark(act.by)
         rows.append(
             {

@@ -7,13 +7,13 @@ again. Never raises inside a unit for what a client did: a refusal is returned, 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 
 from accord.authority.errors import AuthorityError, Code
-from accord.authority.history import Act, tell
+from accord.authority.history import Act, next_place, tell
 from accord.authority.stored import revisions
 from accord.kernel.clock import Clock
 from accord.storage import Store
@@ -149,6 +149,20 @@ class Ledger:
         if isinstance(result, AuthorityError | StaleError):
             raise result
         return result
+
+    async def note(self, acts: Sequence[Act]) -> None:
+        """Keep acts that change nothing, at the revision as it is; nobody is woken.
+
+        Raises:
+            StoreError: The database failed.
+        """
+        now = self.clock.now()
+
+        def unit(connection: Connection) -> None:
+            revision = revisions.current(connection)
+            tell(connection, revision, acts, now, first=next_place(connection, revision))
+
+        await self.store.write(unit)
 
     def notice(self, revision: int) -> None:
         """Wake those who follow changes, if they have not heard of a revision as new as this."""

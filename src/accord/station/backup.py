@@ -2,8 +2,9 @@
 
 Owns what belongs to a backup and how each kind of file is copied while the station runs: stores by
 their engine, other databases by SQLite, streams while their server stands still, everything else
-as it is. What can be made again is left out: tables of the pipeline, and logs. Nothing is ever
-overwritten, and a backup or a restored home appears whole or not at all.
+as it is. Left out is what can be made again or must not be copied: tables of the pipeline, logs,
+and who is logged in at the console. Nothing is ever overwritten, and a backup or a restored home
+appears whole or not at all.
 """
 
 import json
@@ -34,7 +35,7 @@ _FORM: Final = 1
 _LIST: Final = "backup.json"
 _STORES: Final = "stores"
 _STREAMS: Final = Path("nats")
-_LEFT_OUT: Final = frozenset({LOCK_NAME, "logs", _STORES})
+_LEFT_OUT: Final = frozenset({LOCK_NAME, "console", "logs", _STORES})
 _TABLES: Final = Path("pipeline")
 _KEPT_OF_PIPELINE: Final = frozenset({"landing"})
 _RUNNING: Final = frozenset({"server.pid", "server.out", "server.log", "lock"})

@@ -22,6 +22,7 @@ from tests.fabric.fabric_station import Station, station
 
 from accord.authority.reconcile.names import Prefix, physical
 from accord.authority.records import Kind, PlanState
+from accord.authority.stored import revisions
 from accord.contracts import digest
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
@@ -171,3 +172,24 @@ async def test_what_is_no_request_is_no_fault(house: Station) -> None:
 
 def without(tables: dict[str, list[str]], *names: str) -> dict[str, list[str]]:
     return {name: rows for name, rows in tables.items() if name not in names}
+
+
+async def test_who_is_refused_stands_in_the_history_once_with_how_often(house: Station) -> None:
+    stranger = SigningKey.generate()
+    for _ in range(3):
+        status, _ = await present(house, stranger, shop())
+        assert status >= 400
+
+    async def refused() -> list[Any]:
+        told = await house.authority.history(limit=1000)
+        return [step.act for step in told if step.act.act == "refused"]
+
+    async def is_told() -> bool:
+        return bool(await refused())
+
+    revision = await house.authority.store.read(revisions.current)
+    await until(is_told)
+    assert [(each.by, each.why) for each in await refused()] == [
+        (session_key(stranger), "unknown_session at /bootstrap/v1, 3 times")
+    ]
+    assert await house.authority.store.read(revisions.current) == revision

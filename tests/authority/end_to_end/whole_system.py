@@ -81,7 +81,10 @@ async def managed(cluster: Cluster) -> AsyncIterator[JetStream]:
 
 
 async def kept(house: Station) -> dict[str, list[str]]:
-    """Every row of the authority's store by table, and every stream and consumer of JetStream."""
+    """Every row of the authority's store by table, and every stream and consumer of JetStream.
+
+    That somebody was refused is told, and decides nothing.
+    """
     rows = await house.authority.store.read(_rows)
     async with managed(house.server.cluster) as jetstream:
         streams = (await jetstream.ask("STREAM.LIST"))["streams"] or []
@@ -108,7 +111,11 @@ def _rows(connection: Connection) -> dict[str, list[str]]:
     found = MetaData()
     found.reflect(connection)
     return {
-        table.name: sorted(str(tuple(row)) for row in connection.execute(table.select()))
+        table.name: sorted(
+            str(tuple(row))
+            for row in connection.execute(table.select())
+            if getattr(row, "act", None) != "refused"
+        )
         for table in found.sorted_tables
     }
 

@@ -14,6 +14,7 @@ import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from accord.authority.auditing import Refused
 from accord.authority.bodies import Body, bad
 from accord.authority.errors import AuthorityError, Code
 from accord.authority.http.limits import TooOftenError
@@ -46,12 +47,16 @@ Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 class Refusals:
     """Turns what goes wrong in a route into an answer, and counts it.
 
+    Args:
+        audit: Told of whatever does not pass by itself.
+
     Attributes:
         counts: How often each code was given, for the metrics.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, audit: Callable[[Refused], None] = lambda _: None) -> None:
         self.counts: Counter[str] = Counter()
+        self._audit = audit
 
     def guarded(
         self,
@@ -71,13 +76,17 @@ class Refusals:
             self.counts[told.code.value] += 1
             # What passes by itself is routine; the rest is for whoever audits the log.
             tell = _log.info if told.code.is_waited_out else _log.warning
+            session = getattr(request.state, "session", None)
             tell(
                 "refused",
                 path=_path(request),
                 code=told.code.value,
                 client=client(request),
-                session=getattr(request.state, "session", None),
+                session=session,
             )
+            if not told.code.is_waited_out:
+                who = session or client(request)
+                self._audit(Refused(told.code, _path(request), str(who)))
             return show(request, told)
 
         return endpoint

@@ -3,8 +3,8 @@
 Two events with one number in an author's chain are an equivocation, and nobody can mend it. So
 whatever is signed stands in this file, on disk, before it is stored. A store that knows less than
 the file was interrupted, when what is missing is in the file, or restored from a backup, when more
-is missing. A folder that was restored together with its store knows no better than the store; whoever
-restores it leaves a note in it. Owns both files; never decides what is signed.
+is missing. A folder that was restored together with its store knows no better than the store;
+whoever restores it leaves a note in it. Owns both files; never decides what is signed.
 """
 
 import os

@@ -170,7 +170,7 @@ class Platform(Protocol):
 
     @property
     def idempotent(self) -> bool:
-        """Whether repeating an action under the same key changes nothing more."""
+        """Whether an action that is repeated under its key changes nothing; no follow-up is."""
         ...
 
     @property

@@ -131,7 +131,8 @@ class OutboundDesk:
                 return Result(False, error="this requestId was used for another action")
             if known.result is not None:
                 return known.result
-            if not platform.idempotent:
+            # What a capability does has no key: services take none with it.
+            if not platform.idempotent or isinstance(action, FollowUp):
                 return UNKNOWN
         result, sent = await self._say(platform, action, asked, capability)
         if result is UNKNOWN:
