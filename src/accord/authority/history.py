@@ -149,13 +149,15 @@ def read(
 ) -> list[Step]:
     """What was decided after a revision, the oldest first; of each revision all or nothing.
 
+    Refusals stand at the revision at which they happened.
+
     Raises:
         StoreError: A row is damaged.
     """
     query = select(history).order_by(history.c.revision, history.c.place)
     if deployment is not None:
         query = query.where(history.c.deployment == legible(deployment))
-    page = query.where(history.c.revision > since).limit(limit)
+    page = (query.where(history.c.revision > since) if since else query).limit(limit)
     rows = list(connection.execute(page).mappings())
     if len(rows) == limit:
         last = rows[-1]
