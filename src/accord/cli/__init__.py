@@ -14,12 +14,15 @@ from accord.cli import (
     canon,
     chat,
     community,
+    concierge,
     config,
+    console,
     contract,
     doctor,
     events,
     file,
     jobs,
+    keeping,
     keys,
     market,
     pipeline,
@@ -30,6 +33,7 @@ from accord.cli import (
     service,
     store,
     up,
+    watching,
 )
 
 app = typer.Typer(
@@ -40,6 +44,10 @@ app = typer.Typer(
     epilog="Example: accord up",
 )
 app.command(epilog=up.EXAMPLE)(up.up)
+app.command(epilog=watching.STATUS_EXAMPLE)(watching.status)
+app.command(epilog=watching.LOGS_EXAMPLE)(watching.logs)
+app.command(epilog=keeping.BACKUP_EXAMPLE)(keeping.backup)
+app.command(epilog=keeping.RESTORE_EXAMPLE)(keeping.restore)
 app.command(epilog=doctor.EXAMPLE)(doctor.doctor)
 app.command(epilog=canon.EXAMPLE)(canon.canon)
 app.add_typer(keys.app, name="keys", help="Make and look at Ed25519 keys.")
@@ -50,6 +58,7 @@ app.add_typer(rag.app, name="rag", help="Find what documents say.")
 app.add_typer(market.app, name="market", help="Offer, ask for and find things.")
 app.add_typer(chat.app, name="chat", help="Write to members; only they can read it.")
 app.add_typer(relay.app, name="relay", help="Bring agents into chats.")
+app.add_typer(concierge.app, name="concierge", help="Ask what the community's documents know.")
 app.add_typer(authority.app, name="authority", help="Say who implements which contract.")
 app.add_typer(service.app, name="service", help="Run services under their contracts.")
 app.add_typer(rpc.app, name="rpc", help="Call services from the shell.")
@@ -57,6 +66,7 @@ app.add_typer(events.app, name="events", help="Hear what services publish.")
 app.add_typer(jobs.app, name="jobs", help="See jobs; retry and dismiss them.")
 app.add_typer(contract.app, name="contract", help="Check, compare and derive from contracts.")
 app.add_typer(pipeline.app, name="pipeline", help="See all that happened, and try rules on it.")
+app.add_typer(console.app, name="console", help="The station in a browser.")
 app.add_typer(config.app, name="config", help="Check and show the settings.")
 
 

@@ -11,12 +11,14 @@ import typer
 
 from accord.cli import community_life, report
 from accord.cli.community_node import Community, choose_node, show_lines, shown, with_node
-from accord.cli.community_petition import Outcome, outcome, petition, put, read, tell
+from accord.cli.community_petition import tell
+from accord.cli.contract_reading import printable
 from accord.cli.options import Config, Home, Json
 
 if TYPE_CHECKING:
     from accord.cli.community_node import Local
     from accord.community.client import Client
+    from accord.community.client.petitioning import Outcome
 
 app = typer.Typer()
 
@@ -71,6 +73,7 @@ def invite(
     """Invite a node, and print the link with which it joins. The station must be running."""
     import time
 
+    from accord.community.client.petitioning import petition, put
     from accord.kernel.clock import format_time
 
     data: dict[str, Any] = {
@@ -81,7 +84,7 @@ def invite(
     if name is not None:
         data["display_name"] = name
 
-    async def ask(here: "Local") -> Outcome:
+    async def ask(here: "Local") -> "Outcome":
         _need_station(here)
         async with here.community(community) as client:
             return await put(client, petition(here.key, client, "community.member.invited", data))
@@ -143,8 +146,9 @@ def revoke(
 
     What this node knows of it until now stands, unless --since-seq cuts earlier.
     """
+    from accord.community.client.petitioning import petition, put
 
-    async def ask(here: "Local") -> Outcome:
+    async def ask(here: "Local") -> "Outcome":
         async with here.community(community) as client:
             target = await _target(client, node)
             asked: dict[str, Any] = {"node_id": target}
@@ -176,11 +180,13 @@ def cosign(
     """Show what a petition asks for, sign it too, and submit it when enough have signed."""
     import sys
 
+    from accord.community.client.petitioning import outcome, put, read
+
     found = read(blob)
 
-    async def ask(here: "Local") -> Outcome:
+    async def ask(here: "Local") -> "Outcome":
         async with here.client(found.community_id) as client:
-            report.say(f"asked: {(await outcome(client, found)).asked}")
+            report.say(f"asked: {printable((await outcome(client, found)).asked)}")
             if not yes and sys.stdin.isatty():
                 typer.confirm("Sign it?", abort=True, err=True)
             return await put(client, found.signed_by(here.key), submit=submit)
@@ -197,7 +203,9 @@ def _move(
     config: Path | None,
     as_json: bool,
 ) -> None:
-    async def ask(here: "Local") -> Outcome:
+    from accord.community.client.petitioning import petition, put
+
+    async def ask(here: "Local") -> "Outcome":
         async with here.community(community) as client:
             data = {"target_node_id": await _target(client, node), "new_level": level}
             return await put(client, petition(here.key, client, event_type, data))

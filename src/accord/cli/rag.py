@@ -46,6 +46,9 @@ def add(
         str | None, typer.Option(help="Such as de or en (default: found out).")
     ] = None,
     year: Annotated[int | None, typer.Option(help="From which year, for filters.")] = None,
+    licence: Annotated[
+        str | None, typer.Option(help="Under which licence others may read it, for filters.")
+    ] = None,
     community: Community = None,
     home: Home = None,
     config: Config = None,
@@ -62,8 +65,9 @@ def add(
     told: dict[str, Any] = {}
     if language is not None:
         told["language"] = language
-    if year is not None:
-        told["metadata"] = {"year": year}
+    about = {"year": year, "licence": licence}
+    if known := {name: value for name, value in about.items() if value is not None}:
+        told["metadata"] = known
 
     async def work(here: "Local") -> list[dict[str, Any]]:
         from accord.capabilities.file import Blobs

@@ -56,13 +56,31 @@ def up(
 
 
 def _as_text(ground: "Ground") -> None:
+    link = _console(ground)
+    console = f"\n  console  {link}" if link else ""
     typer.echo(
         f"The station {ground.settings.station.name!r} is up.\n"
         f"  address  {ground.address}\n"
         f"  home     {ground.settings.home}\n"
         f"  device   {ground.key.id}\n"
         f"  try      curl {ground.address}/readyz"
+        f"{console}"
     )
+
+
+def _console(ground: "Ground") -> str | None:
+    """A way into the console, which works once, soon."""
+    if not ground.settings.console.enabled:
+        return None
+    from accord.kernel.errors import AccordError
+    from accord.station.console import login_link
+
+    try:
+        return login_link(ground.settings, ground.clock, ground.address)
+    except AccordError as error:
+        # A full disk, say: the station is up all the same.
+        report.say(f"error: {error}")
+        return None
 
 
 def _as_json(ground: "Ground") -> None:
@@ -72,5 +90,6 @@ def _as_json(ground: "Ground") -> None:
             "address": ground.address,
             "home": str(ground.settings.home),
             "device": ground.key.id,
+            "console": _console(ground),
         }
     )

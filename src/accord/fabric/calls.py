@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Self
 
 import structlog
 
+from accord.fabric import tracing
 from accord.fabric.callers import Caller
 from accord.fabric.terms import Terms
 from accord.kernel import canonical
@@ -66,6 +67,7 @@ class _Told:
     error: str | None
     ms: int | None
     payload: Any
+    trace: tracing.Trace | None
 
 
 class Calls:
@@ -137,7 +139,8 @@ class Calls:
         """
         now = self._clock.now()
         ms = None if since is None else max(0, int((now - since) * 1000))
-        told = _Told(now, kind, surface, part, caller, request_id, error, ms, payload)
+        trace = tracing.current.get()
+        told = _Told(now, kind, surface, part, caller, request_id, error, ms, payload, trace)
         try:
             self._queue.put_nowait(told)
         except asyncio.QueueFull:
@@ -171,6 +174,8 @@ class Calls:
             "error": told.error,
             "ms": told.ms,
         }
+        if told.trace is not None:
+            body["trace_id"] = told.trace.id
         if told.payload is not ABSENT and self._policy(
             told.kind, told.surface, told.part, told.payload
         ):

@@ -13,8 +13,12 @@ from typing import Any, Final
 from starlette.routing import BaseRoute
 
 from accord.authority.assembly import Running
-from accord.bridge import DEPLOYMENT, Bridge, BridgeSettings, Deploy, Fabric, FindContract, deploy
+from accord.bridge.bridge import Bridge, Deploy, Fabric
+from accord.bridge.deploying import DEPLOYMENT, deploy
+from accord.bridge.inward import Active, FindContract
+from accord.bridge.settings import BridgeSettings
 from accord.community.node import Node
+from accord.contracts import digest
 from accord.fabric import Authority
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
@@ -56,6 +60,7 @@ class BridgePlane:
         self._authority = authority
         self._node: Node | None = None
         self._bridge: Bridge | None = None
+        self._accepted: set[str] = set()
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -89,7 +94,7 @@ class BridgePlane:
                     continue
                 fabric = Fabric(
                     Authority(self._address),
-                    _deploying(running, accept=self._chosen.accept),
+                    self._deploying(running),
                     _finding(running),
                     offers,
                     calls,
@@ -120,6 +125,16 @@ class BridgePlane:
             if not carrying.cancelled() and (error := carrying.exception()) is not None:
                 raise StationError(_sentence(error), where=self.name) from error
 
+    def _deploying(self, running: Running) -> Deploy:
+        async def deployed(manifest: Mapping[str, Any], key: SigningKey, name: str) -> str | None:
+            # What an operator takes back while the station runs is not accepted again by itself.
+            accept = self._chosen.accept and digest(manifest) not in self._accepted
+            waits = await deploy(running.operating, manifest, key=key, instance=name, accept=accept)
+            self._accepted.add(digest(manifest))
+            return waits
+
+        return deployed
+
 
 async def _pause(context: PlaneContext) -> None:
     with suppress(TimeoutError):
@@ -127,19 +142,13 @@ async def _pause(context: PlaneContext) -> None:
             await context.draining.wait()
 
 
-def _deploying(running: Running, *, accept: bool) -> Deploy:
-    async def deployed(manifest: Mapping[str, Any], key: SigningKey, instance: str) -> str | None:
-        return await deploy(running.operating, manifest, key=key, instance=instance, accept=accept)
-
-    return deployed
-
-
 def _finding(running: Running) -> FindContract:
-    async def find(contract: str) -> Mapping[str, Any] | None:
+    async def find(contract: str) -> Active | None:
         active = running.authority.effective().get(contract)
         # Digests that are active together may answer each other's callers, so any will do.
         digest = next(iter(active.digests), None) if active is not None and active.ok else None
-        return None if digest is None else await running.authority.contract(digest)
+        manifest = None if digest is None else await running.authority.contract(digest)
+        return None if digest is None or manifest is None else (digest, manifest)
 
     return find
 

@@ -20,6 +20,7 @@ from accord.authority.assembly import Running
 from accord.capabilities.file import Blobs
 from accord.community.client import LocalTransport
 from accord.console import Console, Door, Health, Parts, Setting, Tickets
+from accord.console.children import Children
 from accord.console.guard import PATH
 from accord.console.pages import PAGES
 from accord.kernel.clock import Clock
@@ -28,6 +29,7 @@ from accord.relay.connector.assembly import Connector
 from accord.station.authority import AuthorityPlane
 from accord.station.community import CommunityPlane
 from accord.station.home import Home
+from accord.station.pipeline import landing_of
 from accord.station.plane import Plane, PlaneContext, PlaneReport, PlaneState
 from accord.station.relay import RelayPlane
 from accord.station.settings import FILE_NAME, Settings, sections, variable
@@ -85,6 +87,7 @@ class ConsolePlane:
         finally:
             self._app = None
             console.close()
+            await parts.children.stop()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a browser."""
@@ -120,6 +123,8 @@ class ConsolePlane:
             settings=shown(settings),
             settings_file=settings.home / FILE_NAME,
             log_file=home.log_file if settings.log.file else None,
+            landing=landing_of(settings),
+            children=Children(self._clock),
         )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING
 
 import structlog
 import uvloop
@@ -25,6 +26,10 @@ from accord.station.settings import Settings
 from accord.station.store import STATION, place
 from accord.station.supervisor import Supervisor
 from accord.storage import Store, open_store
+
+if TYPE_CHECKING:
+    from accord.station.authority import AuthorityPlane
+    from accord.station.bridge import BridgePlane
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -54,13 +59,17 @@ def planes(ground: Ground) -> Sequence[Plane]:
     """The planes that the settings ask for."""
     from accord.station.community import CommunityPlane
 
-    made: list[Plane] = [CommunityPlane(ground.settings, ground.key, ground.clock)]
+    powers = authorities(ground) if ground.settings.authority.enabled else ()
+    spans = bridges(ground, powers)
+    made: list[Plane] = [
+        CommunityPlane(
+            ground.settings, ground.key, ground.clock, more=[each.offer for each in spans]
+        )
+    ]
     if ground.settings.relay.enabled:
         relays = connectors(ground)
         made += [*relays, *concierges(ground, relays)]
-    if ground.settings.authority.enabled:
-        made += authorities(ground)
-    made += exporters(ground)
+    made += [*powers, *spans, *exporters(ground)]
     return [*made, *consoles(ground, made)]
 
 
@@ -103,7 +112,20 @@ def concierges(ground: Ground, relays: Sequence[Plane]) -> Sequence[Plane]:
     ]
 
 
-def authorities(ground: Ground) -> Sequence[Plane]:
+def bridges(ground: Ground, powers: "Sequence[AuthorityPlane]") -> "Sequence[BridgePlane]":
+    """The bridge's plane, where it is asked for and the station runs an authority."""
+    from accord.station.bridge import BridgePlane
+
+    if not ground.settings.bridge.enabled:
+        return ()
+    settings = ground.settings
+    return [
+        BridgePlane(settings, settings.bridge, ground.clock, ground.address, each)
+        for each in powers
+    ]
+
+
+def authorities(ground: Ground) -> "Sequence[AuthorityPlane]":
     """The authority plane alone, for a machine that serves as one and nothing else."""
     from accord.station.authority import AuthorityPlane
 

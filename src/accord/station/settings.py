@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from accord.authority.settings import AuthoritySettings
+from accord.bridge.settings import BridgeSettings
 from accord.capabilities.settings import DoorsSettings, ModelsSettings
 from accord.station.errors import SettingsError
 from accord.station.sections import (
@@ -63,6 +64,7 @@ class Settings(BaseSettings):
     pipeline: PipelineSettings = PipelineSettings()
     console: ConsoleSettings = ConsoleSettings()
     concierge: ConciergeSettings = ConciergeSettings()
+    bridge: BridgeSettings = BridgeSettings()
 
     @classmethod
     def settings_customise_sources(

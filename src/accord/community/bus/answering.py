@@ -42,6 +42,7 @@ class Visit:
         size: The bytes of its body.
         unread: Whether some of its body was left unread, so that the connection must end.
         refused: The code with which it was refused, if it was.
+        trace_id: The trace that its caller names, if it does.
     """
 
     started: float
@@ -52,6 +53,7 @@ class Visit:
     size: int = 0
     unread: bool = False
     refused: Code | None = None
+    trace_id: str | None = None
 
     def know(self, request: Request) -> None:
         """The request could be read."""

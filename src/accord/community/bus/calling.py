@@ -181,6 +181,7 @@ class Calling:
                 request.community,
                 guest.body,
                 self._clock.monotonic() + offer.seconds,
+                visit.trace_id,
             )
             produced = await _produce(offer, call)
             if not isinstance(produced, AsyncIterator):
@@ -240,7 +241,8 @@ class Calling:
     ) -> dict[str, Any]:
         """What the journal keeps of a call: who, what, how it went; nothing of what was said."""
         request = guest.request
-        return {
+        traced = {"trace_id": visit.trace_id} if visit.trace_id else {}
+        return traced | {
             "request_id": request.request_id,
             "community": request.community,
             "caller": request.caller,

@@ -25,6 +25,7 @@ from accord.community.bus.registry import Registry
 from accord.community.bus.settings import BusSettings
 from accord.community.bus.subscribing import Subscribing
 from accord.community.bus.topics import Topics
+from accord.community.envelope import headers
 from accord.community.errors import Code, CommunityError
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
@@ -121,6 +122,7 @@ class Bus:
         return Route(path, self._answering(serve), methods=list(methods))
 
     async def _call(self, http: HttpRequest, visit: Visit) -> Response:
+        visit.trace_id = headers.trace_id(http.headers.get(headers.TRACE))
         guest = await self._door.admit(http, visit)
         return await self._calling.serve(
             guest,

@@ -109,6 +109,7 @@ class Client:
         *,
         version: str = "1.0",
         idempotent: bool = False,
+        traceparent: str | None = None,
     ) -> dict[str, Any]:
         """Call a capability and return its answer.
 
@@ -119,6 +120,7 @@ class Client:
             version: The least version that will do.
             idempotent: Whether asking twice is as good as asking once; then a call that was lost
                 is sent again.
+            traceparent: Which story it belongs to (W3C); the node's journal names its trace.
 
         Raises:
             CommunityError: With the node's code, or `partition`, `timeout` or `invalid_signature`.
@@ -132,7 +134,7 @@ class Client:
         while True:
             made += 1
             try:
-                return await self._call(request, content, verify=verify)
+                return await self._call(request, content, traceparent, verify=verify)
             except CommunityError as error:
                 pause = self._retry.pause(error, made, self._chance.random(), idempotent=idempotent)
                 if pause is None:
@@ -249,8 +251,11 @@ class Client:
             if "last_seq" in told:
                 query["last_seq"] = told["last_seq"]
 
-    async def _call(self, request: Request, content: bytes, *, verify: bool) -> dict[str, Any]:
-        async with self._exchange.open("POST", _CALL, request, content) as found:
+    async def _call(
+        self, request: Request, content: bytes, traceparent: str | None, *, verify: bool
+    ) -> dict[str, Any]:
+        further = [(headers.TRACE, traceparent)] if traceparent else []
+        async with self._exchange.open("POST", _CALL, request, content, further=further) as found:
             if found.headers.get("content-type", "").startswith(EVENTS):
                 raise CommunityError(
                     Code.BAD_REQUEST,

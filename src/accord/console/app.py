@@ -1,0 +1,289 @@
+"""The console as an application: logging in and out, every page, and what becomes of errors.
+
+Thin: guard, find the session, read the form, call the page, answer. A refusal is shown as one
+banner on the page that it belongs to; nothing that was sent is logged.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import structlog
+from markupsafe import Markup
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from accord.console import forms
+from accord.console.assets import assets
+from accord.console.errors import ConsoleError
+from accord.console.forms import Form
+from accord.console.guard import COOKIE, CSRF, CSRF_HEADER, PATH, Guard
+from accord.console.page import Handler, Page, Visit
+from accord.console.parts import Parts
+from accord.console.rendering import Templates
+from accord.console.stream import EventStream, Piece, told
+from accord.console.tickets import Session, Tickets
+from accord.kernel.errors import AccordError
+
+_log = structlog.stdlib.get_logger(__name__)
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+_HEADERS: Final = {
+    "content-security-policy": _POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    # With less the browser would not even tell us that a form is from our own page.
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+}
+_STREAMS: Final = 8
+_CHOICES: Final = 1000
+_HTMX: Final = "hx-request"
+_LOGIN: Final = f"{PATH}/login"
+
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+class Console:
+    """The console of a station.
+
+    Args:
+        parts: What its pages stand on.
+        pages: The pages, in the order of the navigation; the first is the first to be seen.
+        tickets: Who may come in.
+        url: Where people reach it, beside this machine's own names; may be empty.
+    """
+
+    def __init__(
+        self, parts: Parts, pages: Sequence[Page], tickets: Tickets, url: str = ""
+    ) -> None:
+        self._parts = parts
+        self._pages = pages
+        self._tickets = tickets
+        self._guard = Guard(url)
+        self._assets = assets()
+        self._templates = Templates(self._assets, {"station": parts.name, "pages": pages})
+        self._closing = asyncio.Event()
+        # By session; what is lost with the process is a sentence, or a choice.
+        self._notes: dict[str, str] = {}
+        self._chosen: dict[str, str] = {}
+        self._streams: Counter[str] = Counter()
+
+    def application(self) -> Starlette:
+        """What serves it, at its own path."""
+        routes = [each.route() for each in self._assets]
+        routes += [
+            Route(_LOGIN, self._route(self._show_login), methods=["GET"]),
+            Route(_LOGIN, self._route(self._log_in), methods=["POST"]),
+            Route(f"{PATH}/logout", self._act(self._pages[0], self._log_out), methods=["POST"]),
+            Route(f"{PATH}/community", self._act(self._pages[0], self._choose), methods=["POST"]),
+            Route(PATH, self._route(_onwards), methods=["GET"]),
+        ]
+        for page in self._pages:
+            routes.append(Route(page.path, self._read(page, page.show), methods=["GET"]))
+            for path, handler in page.reads.items():
+                place = _below(page, path)
+                routes.append(Route(place, self._read(page, handler), methods=["GET"]))
+            for path, handler in page.acts.items():
+                place = _below(page, path)
+                routes.append(Route(place, self._act(page, handler), methods=["POST"]))
+        return Starlette(routes=routes, exception_handlers={HTTPException: self._missing})
+
+    def close(self) -> None:
+        """End the answers that would never end by themselves."""
+        self._closing.set()
+
+    def page(self, visit: Visit, template: str, values: Mapping[str, Any]) -> str:
+        """A whole page."""
+        # A page that asks for news by itself does not show the sentence.
+        is_whole = _HTMX not in visit.request.headers
+        return self._templates.render(
+            template,
+            {
+                "visit": visit,
+                "page": visit.page,
+                "trouble": visit.trouble,
+                "typed": visit.form.texts,
+                "note": self._notes.pop(visit.session.id, None) if is_whole else None,
+                "csrf": Markup('<input type="hidden" name="{}" value="{}">').format(
+                    CSRF, visit.session.csrf
+                ),
+                **values,
+            },
+        )
+
+    def part(self, template: str, values: Mapping[str, Any]) -> Markup:
+        """A part of a page."""
+        return self._templates.render(template, values)
+
+    def note(self, session: Session, sentence: str) -> None:
+        """Keep a sentence for the next page of a session."""
+        self._notes[session.id] = sentence
+
+    def chosen(self, session: Session) -> str | None:
+        """The community in which a session acts, if it chose one."""
+        return self._chosen.get(session.id)
+
+    def stream(self, visit: Visit, pieces: AsyncGenerator[Piece, None]) -> Response:
+        """An answer that goes on.
+
+        Raises:
+            ConsoleError: The session has too many of them.
+        """
+        session = visit.session
+        if self._streams[session.id] >= _STREAMS:
+            raise ConsoleError(
+                "this session follows too much at once", mend="close a tab", status=429
+            )
+
+        def count(change: int) -> None:
+            self._streams[session.id] += change
+            if not self._streams[session.id]:
+                del self._streams[session.id]
+
+        parts = told(pieces, lambda: self._tickets.stands(session), self._closing)
+        return EventStream(parts, lambda: count(1), lambda: count(-1))
+
+    def _route(self, work: Callable[[Request], Awaitable[Response]]) -> Endpoint:
+        """What every route does around its own work."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                self._guard.demand_name(request)
+                if request.method == "POST":
+                    self._guard.demand_own_page(request)
+                response = await work(request)
+            except ConsoleError as error:
+                response = self._plain("refused.html", error, error.status)
+            response.headers.update(_HEADERS)
+            response.headers.setdefault("cache-control", "no-store")
+            return response
+
+        return endpoint
+
+    def _read(self, page: Page, handler: Handler) -> Endpoint:
+        async def work(request: Request) -> Response:
+            session = self._session(request)
+            if session is None:
+                return _to_login(request)
+            visit = Visit(request, page, session, self._parts, self)
+            try:
+                return await handler(visit)
+            except AccordError as error:
+                return _with(visit, trouble=error).show("trouble.html")
+
+        return self._route(work)
+
+    def _act(self, page: Page, handler: Handler) -> Endpoint:
+        async def work(request: Request) -> Response:
+            session = self._session(request)
+            if session is None:
+                return _to_login(request)
+            form = Form()
+            visit = Visit(request, page, session, self._parts, self)
+            try:
+                async with forms.read(request) as form:
+                    given = form.texts.get(CSRF) or request.headers.get(CSRF_HEADER, "")
+                    self._guard.demand_token(session, given)
+                    visit = _with(visit, form=form)
+                    return await handler(visit)
+            except AccordError as error:
+                return await _again(_with(visit, trouble=error))
+
+        return self._route(work)
+
+    async def _show_login(self, request: Request) -> Response:
+        if self._session(request) is not None:
+            return RedirectResponse(self._pages[0].path, 303)
+        return self._plain("login.html", None, 200, link=request.query_params.get("link", "")[:64])
+
+    async def _log_in(self, request: Request) -> Response:
+        async with forms.read(request, files=False) as form:
+            try:
+                secret = self._tickets.redeem(form.text("link"))
+            except ConsoleError as error:
+                _log.warning("a login was refused", reason=error.what)
+                return self._plain("login.html", error, error.status, link="")
+        _log.info("somebody has logged in at the console")
+        response = RedirectResponse(self._pages[0].path, 303)
+        self._guard.give_cookie(request, response, secret)
+        return response
+
+    async def _log_out(self, visit: Visit) -> Response:
+        self._tickets.end(visit.session)
+        self._notes.pop(visit.session.id, None)
+        self._chosen.pop(visit.session.id, None)
+        response = RedirectResponse(_LOGIN, 303)
+        self._guard.take_cookie(response)
+        return response
+
+    async def _choose(self, visit: Visit) -> Response:
+        wanted = visit.form.text("community")
+        for each in await visit.parts.node.communities():
+            if each["community_id"] == wanted:
+                if len(self._chosen) > _CHOICES:
+                    self._chosen.clear()  # most are of sessions that have ended
+                self._chosen[visit.session.id] = wanted
+                return visit.done(f"You are in {each['name']} now.")
+        raise ConsoleError("this station is in no such community")
+
+    async def _missing(self, _request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        trouble = ConsoleError("there is no such page", mend="go back to Home", status=status)
+        response = self._plain("refused.html", trouble, status)
+        response.headers.update({**_HEADERS, "cache-control": "no-store"})
+        return response
+
+    def _plain(
+        self, template: str, error: AccordError | None, status: int, **values: object
+    ) -> Response:
+        """A page for somebody who is not logged in."""
+        text = self._templates.render(template, {"trouble": error, **values})
+        return Response(text, status, media_type="text/html; charset=utf-8")
+
+    def _session(self, request: Request) -> Session | None:
+        # A page that asks for news by itself does not keep its session alive.
+        in_use = request.method == "POST" or _HTMX not in request.headers
+        return self._tickets.session(request.cookies.get(COOKIE, ""), in_use=in_use)
+
+
+def _to_login(request: Request) -> Response:
+    if _HTMX in request.headers:
+        # htmx would take the page for the part that it asked for.
+        return Response(status_code=204, headers={"hx-redirect": _LOGIN})
+    return RedirectResponse(_LOGIN, 303)
+
+
+async def _onwards(_request: Request) -> Response:
+    return RedirectResponse(f"{PATH}/", 308)
+
+
+async def _again(visit: Visit) -> Response:
+    """The page that something was sent to, with why it was refused; else only why."""
+    try:
+        return await visit.page.show(visit)
+    except AccordError:
+        return visit.show("trouble.html")
+
+
+def _below(page: Page, path: str) -> str:
+    return f"{page.path}/{path}" if page.slug else f"{PATH}/home/{path}"
+
+
+def _with(visit: Visit, *, form: Form | None = None, trouble: AccordError | None = None) -> Visit:
+    return Visit(
+        visit.request,
+        visit.page,
+        visit.session,
+        visit.parts,
+        visit.rendering,
+        visit.form if form is None else form,
+        trouble,
+    )
