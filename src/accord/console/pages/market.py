@@ -1,0 +1,82 @@
+"""Market: what the neighbours offer and need; posting, ending, and finding by meaning."""
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from accord.console.errors import ConsoleError
+from accord.console.naming import names
+from accord.console.page import Page, Visit
+from accord.kernel.errors import AccordError
+from accord.kernel.ulid import UlidSource
+
+CATEGORIES: Final = ("offer", "request", "info", "emergency")
+_SHOWN: Final = 500
+_FOUND: Final = 20
+_DAY: Final = 86_400
+
+
+async def show(visit: Visit) -> Response:
+    """The posts that stand, the newest first; or those that come nearest to what is looked for."""
+    query, category = visit.query("q"), visit.query("category")
+    found: list[dict[str, Any]] = []
+    ranking: str | None = None
+    trouble: AccordError | None = None
+    async with visit.community() as client:
+        called = names(await client.get("/node/v1/members"))
+        try:
+            if query:
+                answer = await client.call("market.search", {}, {"query": query, "k": _FOUND})
+                found, ranking = answer["output"]["posts"], answer["meta"].get("ranking")
+            else:
+                wanted: dict[str, Any] = {"limit": _SHOWN}
+                if category:
+                    wanted["category"] = category
+                found = (await client.call("market.list", {}, wanted))["output"]["posts"][::-1]
+        except AccordError as error:
+            trouble = error
+    return visit.show(
+        "market.html",
+        posts=found,
+        names=called,
+        query=query,
+        category=category,
+        categories=CATEGORIES,
+        ranking=ranking,
+        missing=trouble,
+        own=visit.parts.node.key.id,
+    )
+
+
+async def post(visit: Visit) -> Response:
+    """Post something."""
+    form = visit.form
+    given = {
+        "client_id": UlidSource(visit.parts.clock).new(),
+        "category": form.text("category") or "info",
+        "title": form.needed("title", "The title"),
+        "body": form.text("body"),
+        "tags": [each.strip() for each in form.text("tags").split(",") if each.strip()],
+        "ttl_seconds": round(form.number("days", "The number of days", 0.001, 30) * _DAY) or 1,
+    }
+    async with visit.community() as client:
+        await client.call("market.post", {}, given, idempotent=True)
+    return visit.done("It is on the market.")
+
+
+async def expire(visit: Visit) -> Response:
+    """End a post."""
+    reason = visit.form.text("reason") or "withdrawn"
+    if reason not in ("withdrawn", "fulfilled"):
+        raise ConsoleError("there is no such reason", where=reason[:40])
+    given = {
+        "client_id": UlidSource(visit.parts.clock).new(),
+        "event_id": visit.form.needed("event_id", "The post"),
+        "reason": reason,
+    }
+    async with visit.community() as client:
+        await client.call("market.expire", {}, given, idempotent=True)
+    return visit.done("It is off the market.")
+
+
+PAGE: Final = Page("market", "Market", show, acts={"post": post, "expire": expire})

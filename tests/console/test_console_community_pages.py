@@ -1,0 +1,194 @@
+"""Home, Market and Members: what a person does with a community."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.console.consoles import EVIL, Browser, Opened, opened, with_parts
+
+from accord.console import ConsoleError, Health
+from accord.kernel.signing import SigningKey
+
+POST = {"title": "Ladder", "body": "Long", "category": "offer", "days": "7", "tags": "tools, high"}
+
+
+async def posts(found: Opened) -> list[str]:
+    [community] = await found.parts.node.communities()
+    async with found.parts.node.client(community["community_id"]) as client:
+        told = await client.call("market.list", {}, {})
+    return [each["title"] for each in told["output"]["posts"]]
+
+
+async def test_home_says_how_planes_do_and_what_needs_attention(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        assert "All is well" in (await browser.get("")).text
+        bot = Health("telegram bot", "troubled", is_well=False, reason=EVIL)
+        found.planes.append(Health("relay", "ready", is_well=True, parts=(bot,)))
+        found.planes.append(Health("authority", "backing off", False, "no NATS", 3))
+        shown = (await browser.get("")).text
+        assert "authority is backing off" in shown
+        assert "telegram bot is troubled" in shown
+        assert "no NATS" in shown
+        assert EVIL not in shown
+
+
+class Letters:
+    """A relay's delivery, as far as Home looks at it."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    async def dead_letters(self, *, limit: int) -> list[int]:
+        if self.count < 0:
+            raise ConsoleError("the store does not answer")
+        return [0] * min(self.count, limit)
+
+
+class Plans:
+    """An authority's operator, as far as Home looks at it."""
+
+    async def do(self, verb: str, body: dict[str, str]) -> dict[str, list[int]]:
+        assert (verb, body) == ("plans/list", {"state": "pending"})
+        return {"plans": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(3, "could not be delivered: 3"), (500, "delivered: 100 or more"), (-1, "cannot be counted")],
+)
+async def test_home_counts_dead_letters_and_plans(tmp_path: Path, count: int, said: str) -> None:
+    async with opened(tmp_path / "home") as found:
+        relay = SimpleNamespace(delivery=Letters(count))
+        authority = SimpleNamespace(operating=Plans())
+        other = with_parts(found, relay=lambda: relay, authority=lambda: authority)
+        async with other.inside() as browser:
+            shown = (await browser.get("")).text
+    assert said in shown
+    assert "Plans that wait for a decision: 2" in shown
+
+
+async def test_home_founds_a_community_where_there_is_none(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home", founded=False) as found, found.inside() as browser:
+        assert "in no community yet" in (await browser.get("")).text
+        assert "in no community yet" in (await browser.get("market")).text
+        shown = await browser.send("home/found", {"name": EVIL})
+        assert shown.status_code == 200
+        assert "is founded" in shown.text
+        assert EVIL not in shown.text
+        assert "is founded" not in (await browser.get("")).text  # said once
+
+
+async def test_a_link_that_leads_nowhere_is_refused_with_the_form_as_it_was(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        refused = await browser.send("home/join", {"link": "hearthnet://v1/nonsense"})
+        assert 400 <= refused.status_code < 500
+        assert 'role="alert"' in refused.text
+        assert 'value="hearthnet://v1/nonsense"' in refused.text
+
+
+async def test_a_session_acts_in_the_community_that_it_chose(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        other = await found.node.found("The garden", {})
+        chosen = await browser.send("community", {"community": other["community_id"]})
+        assert "<dd>The garden</dd>" in chosen.text
+        assert "Members of The garden" in (await browser.get("members")).text
+        assert (await browser.send("community", {"community": "nobody"})).status_code == 400
+        async with found.inside() as another:
+            assert "Members of Our street" in (await another.get("members")).text
+
+
+async def test_what_is_posted_is_listed_found_and_ended(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        assert "It is on the market." in (await browser.send("market/post", POST)).text
+        await browser.send("market/post", {**POST, "title": EVIL, "category": "info"})
+        shown = (await browser.get("market")).text
+        assert "Ladder" in shown
+        assert EVIL not in shown
+        assert "accord market expire" in shown
+        assert "<h3>Ladder" not in (await browser.get("market?category=info")).text
+        searched = (await browser.get("market?q=ladder")).text
+        assert "<h3>Ladder</h3>" in searched
+        event = re.search(r'name="event_id" value="(\w+)"', searched)
+        assert event is not None
+        ended = await browser.send("market/expire", {"event_id": event[1], "reason": "fulfilled"})
+        assert "It is off the market." in ended.text
+        assert await posts(found) == [EVIL]
+
+
+async def test_a_bad_post_gets_a_banner_keeps_what_was_typed_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    wrongs = [
+        {"title": ""},
+        {"title": "x" * 201},
+        {"category": "nonsense"},
+        {"days": "many"},
+        {"days": "nan"},
+        {"days": "1e9"},
+        {"tags": "x" * 41},
+    ]
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        for wrong in wrongs:
+            refused = await browser.send("market/post", {**POST, "title": "Kept", **wrong})
+            assert refused.status_code == 400, wrong
+            assert 'role="alert"' in refused.text
+            assert "Long</textarea>" in refused.text
+        assert await posts(found) == []
+
+
+async def test_queries_that_nobody_could_answer_get_a_banner(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        for query in ("category=nonsense", "q=" + "x" * 5000, "q=%00%ff"):
+            shown = await browser.get(f"market?{query}")
+            assert shown.status_code in (200, 400)
+            assert EVIL not in shown.text
+        for form in ({"event_id": "01"}, {"event_id": "", "reason": EVIL}, {}):
+            refused = await browser.send("market/expire", form)
+            assert refused.status_code in (400, 404)
+
+
+async def _invited(browser: Browser, node_id: str, **fields: str) -> str:
+    given = {"node_id": node_id, "hours": "1", "level": "member", **fields}
+    return (await browser.send("members/invite", given)).text
+
+
+async def test_an_invite_is_a_link_and_a_code_to_scan(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        friend = SigningKey.generate().id
+        shown = await _invited(browser, friend, name=EVIL)
+        assert "hearthnet://v1/" in shown
+        assert "<svg" in shown
+        assert EVIL not in shown
+        assert "as member, until" in (await browser.get("members")).text
+        assert "hearthnet://" not in (await browser.get("members")).text
+
+
+async def test_an_invite_that_cannot_be_names_why_and_invites_nobody(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        friend = SigningKey.generate().id
+        assert 'role="alert"' in await _invited(browser, "kitchen")
+        assert 'role="alert"' in await _invited(browser, friend, hours="0")
+        assert 'role="alert"' in await _invited(browser, friend, level="king")
+        assert "Nobody is invited now." in (await browser.get("members")).text
+
+
+async def test_revoking_asks_whether_one_is_sure_and_says_who_must_still_sign(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        target = {"node_id": found.parts.node.key.id, "reason": "inactive"}
+        refused = await browser.send("members/revoke", target)
+        assert "cannot be undone" in refused.text
+        asked = await browser.send("members/revoke", {**target, "sure": "yes"})
+        assert "1 of 3 have signed" in asked.text
+        assert "accord community cosign" in asked.text
+
+
+async def test_a_node_that_is_away_is_said_and_the_other_pages_go_on(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        found.is_up = False
+        assert "The community is not up." in (await browser.get("market")).text
+        home = await browser.get("")
+        assert home.status_code == 200
+        assert "The community cannot be seen" in home.text

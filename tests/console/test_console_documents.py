@@ -1,0 +1,151 @@
+"""Ask and Files: adding a document, looking into it, and an answer that rests on it."""
+
+import re
+from pathlib import Path
+
+from tests.console.consoles import EVIL, Browser, Opened, opened
+
+WATER = (
+    b"# Rain water\n\nRain water from the roof must be boiled for five minutes before drinking.\n"
+)
+CID = re.compile(r"blake3:[0-9a-f]{64}")
+
+
+async def add(browser: Browser, content: bytes = WATER, **fields: str) -> str:
+    given = {"corpus": "library", "licence": "CC0-1.0", "title": "Water", **fields}
+    file = ("water.md", content, "text/markdown")
+    answer = await browser.send("files/add", given, files={"file": file})
+    return answer.text
+
+
+async def corpora(found: Opened) -> list[str]:
+    [community] = await found.parts.node.communities()
+    async with found.parts.node.client(community["community_id"]) as client:
+        told = await client.call("rag.list_corpora", {}, {})
+    return [each["name"] for each in told["output"]["corpora"]]
+
+
+async def test_a_document_is_added_listed_and_looked_into(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        shown = await add(browser, title=f"Water {EVIL}")
+        assert "is in library, in 1 parts" in shown
+        assert EVIL not in shown
+        cid = CID.search(shown)
+        assert cid is not None
+        document = (await browser.get(f"files/document/{cid[0]}")).text
+        assert "boiled for five minutes" in document
+        blob = await browser.get(f"files/blob/{cid[0]}")
+        assert blob.content == WATER
+        assert blob.headers["content-disposition"].startswith("attachment")
+        assert blob.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_documents_are_found_by_their_licence(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        await add(browser, licence="CC-BY-4.0")
+        [community] = await found.parts.node.communities()
+        async with found.parts.node.client(community["community_id"]) as client:
+            for licence, count in (("CC-BY-4.0", 1), ("CC0-1.0", 0)):
+                given = {"query": "rain water", "filter": {"licence": licence}}
+                told = await client.call("rag.query", {"corpus": "library"}, given)
+                assert len(told["output"]["chunks"]) == count
+
+
+async def test_a_file_is_kept_without_being_a_document(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        shown = await add(browser, b"\0\1 not text", corpus="", licence="", share="yes")
+        assert "It is kept as blake3:" in shown
+        assert "Keep no longer" in shown
+        assert await corpora(found) == []
+        [cid] = found.parts.blobs.cids()
+        assert "It is not plain text." in (await browser.get(f"files/document/{cid}")).text
+        assert "no longer than others" in (await browser.send("files/unpin", {"cid": cid})).text
+        assert found.parts.blobs.pinned() == set()
+
+
+async def test_a_document_that_cannot_be_added_gets_a_banner(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        assert 'role="alert"' in await add(browser, licence="")
+        assert 'role="alert"' in await add(browser, corpus="Our library")
+        assert 'role="alert"' in await add(browser, corpus="../etc")
+        assert 'role="alert"' in await add(browser, language="no language")
+        assert 'role="alert"' in await add(browser, b"")
+        assert await corpora(found) == []
+
+
+async def test_a_form_that_is_none_or_too_long_is_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        kind = {"content-type": "multipart/form-data; boundary=x"}
+        token = {"x-csrf-token": browser.csrf}
+        for content in (b"nonsense", b"--x\r\nbroken", b"", b"--x\r\n\r\n" + b"x" * 300_000):
+            refused = await browser.http.post(
+                "/console/files/add", content=content, headers=kind | token
+            )
+            assert 400 <= refused.status_code < 500
+        plain = {"content-type": "application/x-www-form-urlencoded"} | token
+        for content in (b"a=%ff", b"a=1&" * 1000, b"x" * 300_000):
+            refused = await browser.http.post("/console/files/add", content=content, headers=plain)
+            assert 400 <= refused.status_code < 500
+        assert found.parts.blobs.cids() == []
+
+
+async def test_a_name_of_no_file_is_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        for cid in ("nonsense", "blake3:" + "0" * 63, "..%2f..%2fkeys", "%00"):
+            for path in (f"files/document/{cid}", f"files/blob/{cid}"):
+                assert (await browser.get(path)).status_code in (400, 404)
+
+
+async def test_a_file_that_is_elsewhere_says_so_and_offers_to_fetch_it(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        cid = "blake3:" + "0" * 64
+        assert "It is not on this station." in (await browser.get(f"files/document/{cid}")).text
+        assert 'role="alert"' in (await browser.get(f"files/blob/{cid}")).text
+        assert 'role="alert"' in (await browser.send("files/fetch", {"cid": cid})).text
+
+
+async def test_an_answer_is_streamed_and_cites_what_it_rests_on(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        await add(browser)
+        page = (await browser.get("ask?q=How+long+must+rain+water+be+boiled")).text
+        assert 'sse-connect="/console/ask/answer?q=How+long+must' in page
+        told = await browser.get("ask/answer?q=How+long+must+rain+water+be+boiled")
+        assert told.headers["content-type"].startswith("text/event-stream")
+        events = re.findall(r"^event: (\w+)$", told.text, re.MULTILINE)
+        assert events[0] == "sources"
+        assert events[-1] == "end"
+        assert events.count("word") > 2
+        assert "/console/files/document/blake3:" in told.text
+        assert "boiled for five minutes" in told.text
+        assert EVIL not in told.text
+        assert "boiled" in str(found.model.asked[0].messages)
+
+
+async def test_without_scripts_the_answer_comes_at_once(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        await add(browser)
+        shown = (await browser.get("ask/whole?q=boil+rain+water&corpus=library")).text
+        assert "Boil it first" in shown
+        assert "<h3>Sources</h3>" in shown
+        assert EVIL not in shown
+
+
+async def test_what_no_document_is_about_is_not_made_up(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        assert "no documents yet" in (await browser.get("ask")).text
+        await add(browser)
+        shown = (await browser.get("ask/whole?q=Who+won+the+chess+championship")).text
+        assert "I do not know" in shown
+        assert found.model.asked == []
+
+
+async def test_a_question_that_is_none_gets_a_banner(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        for query in ("", "q=", "q=" + "x" * 3000, "q=" + "x" * 9000):
+            refused = await browser.get(f"ask/answer?{query}")
+            assert refused.status_code == 400
+            assert 'role="alert"' in refused.text
+        found.is_up = False
+        told = (await browser.get("ask/answer?q=x")).text
+        assert "event: trouble" in told
+        assert told.endswith("event: end\ndata: \n\n")

@@ -1,0 +1,131 @@
+"""A person with a real browser does what the console is for, and every page is accessible."""
+
+import os
+from importlib.resources import files
+from pathlib import Path
+
+from playwright.async_api import ConsoleMessage, Page, Request, expect
+from tests.console.consoles import opened, served
+
+from accord.console.pages import PAGES
+from accord.kernel.signing import SigningKey
+from accord.testing.browser import Chromium
+
+WATER = "Rain water from the roof must be boiled for five minutes before drinking.\n"
+
+
+def shots(tmp_path: Path) -> Path:
+    """Where pictures of the pages are kept."""
+    folder = Path(os.environ.get("CONSOLE_SHOTS", tmp_path / "shots"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+async def examine(page: Page, name: str, folder: Path) -> None:
+    """Keep a picture, and let axe find what would shut somebody out."""
+    await page.screenshot(path=folder / f"{name}.png", full_page=True)
+    await page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
+    told = await page.evaluate("axe.run()")
+    grave = [
+        (each["id"], [node["html"] for node in each["nodes"]][:3])
+        for each in told["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+    assert grave == [], name
+
+
+async def test_a_person_logs_in_asks_a_new_document_posts_and_invites(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    folder = shots(tmp_path)
+    (tmp_path / "Water.md").write_text(WATER)
+    async with (
+        opened(tmp_path / "home") as found,
+        served(found) as address,
+        chromium.opened() as browser,
+    ):
+        page = await browser.new_page()
+        complaints: list[str] = []
+        foreign: list[str] = []
+
+        def listen(line: ConsoleMessage) -> None:
+            if line.type == "error":
+                complaints.append(line.text)
+
+        def look(sent: Request) -> None:
+            if not sent.url.startswith(f"{address}/console/"):
+                foreign.append(sent.url)
+
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", listen)
+        page.on("request", look)
+        await page.goto(f"{address}/console/login?link={found.tickets.link()}")
+        await examine(page, "login", folder)
+        await page.keyboard.press("Enter")  # the button has the focus
+        await expect(page.get_by_role("heading", name="Needs attention")).to_be_visible()
+
+        await page.get_by_role("link", name="Files", exact=True).click()
+        await page.get_by_label("File", exact=True).set_input_files(tmp_path / "Water.md")
+        await page.get_by_label("Licence").fill("CC0-1.0")
+        await page.get_by_role("button", name="Add it", exact=True).click()
+        await expect(page.get_by_role("status")).to_contain_text("Water is in library")
+
+        await page.get_by_role("link", name="Ask", exact=True).click()
+        await page.get_by_label("Question").fill("How long must rain water be boiled?")
+        await page.get_by_role("button", name="Ask", exact=True).click()
+        await expect(page.locator(".answer")).to_contain_text("Boil it first")
+        await expect(page.locator(".answer")).to_contain_text("<script>")
+        await examine(page, "ask-answered", folder)
+        await page.get_by_role("link", name="Water", exact=True).click()
+        await expect(page.locator("pre")).to_contain_text("boiled for five minutes")
+        await examine(page, "document", folder)
+
+        await page.get_by_role("link", name="Market", exact=True).click()
+        await page.get_by_label("Title").fill("Ladder to lend")
+        await page.get_by_role("button", name="Post it", exact=True).click()
+        await page.get_by_label("Find by meaning").fill("ladder")
+        await page.get_by_role("button", name="Find", exact=True).click()
+        await expect(page.get_by_role("heading", name="Ladder to lend")).to_be_visible()
+
+        await page.get_by_role("link", name="Members", exact=True).click()
+        await page.get_by_label("Id of their station").fill(SigningKey.generate().id)
+        await page.get_by_role("button", name="Invite", exact=True).click()
+        await expect(page.get_by_role("img", name="The link as a QR code")).to_be_visible()
+        await examine(page, "invited", folder)
+
+        log = found.parts.log_file
+        assert log is not None
+        log.parent.mkdir()
+        log.write_text('{"event": "a plane starts", "level": "info", "timestamp": ""}\n')
+        await page.get_by_role("link", name="Log", exact=True).click()
+        with log.open("a") as more:
+            more.write('{"event": "and lives", "level": "warning", "timestamp": ""}\n')
+        await expect(page.get_by_role("log")).to_contain_text("and lives")
+        assert complaints == []
+        assert foreign == []
+
+
+async def test_every_page_is_accessible_light_dark_and_on_a_phone(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    folder = shots(tmp_path)
+    async with (
+        opened(tmp_path / "home") as found,
+        served(found) as address,
+        chromium.opened() as browser,
+    ):
+        page = await browser.new_page(viewport={"width": 1100, "height": 800})
+        await page.goto(f"{address}/console/login?link={found.tickets.link()}")
+        await page.get_by_role("button", name="Log in").click()
+        for each in PAGES:
+            await page.goto(f"{address}{each.path}")
+            await expect(page.get_by_role("heading", level=1)).to_have_text(each.title)
+            await examine(page, each.slug or "home", folder)
+        await page.emulate_media(color_scheme="dark")
+        await page.set_viewport_size({"width": 360, "height": 700})
+        for each in PAGES:
+            await page.goto(f"{address}{each.path}")
+            await expect(page.get_by_role("heading", level=1)).to_have_text(each.title)
+            await examine(page, f"{each.slug or 'home'}-phone", folder)
+            width = await page.evaluate("document.documentElement.scrollWidth")
+            assert width <= 360, each.title
