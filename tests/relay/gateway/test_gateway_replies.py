@@ -27,6 +27,7 @@ class Screen:
         self.shown: dict[str, str] = {}
         self.changes: list[tuple[float, str, str]] = []
         self.refuse: list[Result | None] = []
+        self.drafts: list[str] = []
 
     async def say(self, content: str, *, is_first: bool) -> Result:
         assert is_first == (not self.shown)
@@ -35,6 +36,13 @@ class Screen:
     async def edit(self, message_id: str, content: str) -> Result:
         assert message_id in self.shown
         return self._change(message_id, content, "edit")
+
+    async def draft(self, content: str) -> Result:
+        assert self.descriptor.measure(content) <= self.descriptor.max_message_length
+        if self.refuse and (refusal := self.refuse.pop(0)) is not None:
+            return refusal
+        self.drafts.append(content)
+        return Result(True)
 
     def _change(self, name: str, content: str, how: str) -> Result:
         assert content.strip()
@@ -47,7 +55,8 @@ class Screen:
 
     def reply(self) -> Reply:
         edits = self.descriptor.supports_edit
-        return Reply(self, self.descriptor, edits=edits, pause=1.0)
+        drafts = self.descriptor.supports_draft_streaming
+        return Reply(self, self.descriptor, edits=edits, pause=1.0, drafts=drafts)
 
 
 def stream(screen: Screen, parts: list[str], pause: float = 0.1) -> Reply:
@@ -77,6 +86,34 @@ def test_a_message_grows_in_place_no_faster_than_the_platform_likes() -> None:
     assert all(later - earlier >= 0.999 for earlier, later in itertools.pairwise(times))
     assert 5 <= len(times) <= 8
     assert list(screen.shown.values()) == ["".join(f"word{n} " for n in range(50)).rstrip()]
+
+
+DRAFTING = replace(DESCRIPTOR, supports_draft_streaming=True)
+
+
+def test_where_drafts_are_shown_the_answer_is_sent_once_it_is_whole() -> None:
+    screen = Screen(DRAFTING)
+    stream(screen, [f"word{n} " for n in range(50)])
+    whole = "".join(f"word{n} " for n in range(50)).rstrip()
+    assert 3 <= len(screen.drafts) <= 8
+    assert all(whole.startswith(each) for each in screen.drafts)
+    assert [(how, text) for _, how, text in screen.changes] == [("say", whole)]
+
+
+def test_where_a_draft_is_not_taken_the_message_grows_in_place() -> None:
+    screen = Screen(DRAFTING)
+    screen.refuse = [Result(False, error="drafts are not for this chat")]
+    stream(screen, [f"word{n} " for n in range(50)])
+    assert screen.drafts == []
+    assert {how for _, how, _ in screen.changes} == {"say", "edit"}
+    assert list(screen.shown.values()) == ["".join(f"word{n} " for n in range(50)).rstrip()]
+
+
+def test_a_drafted_answer_that_outgrows_a_message_goes_on_in_the_next() -> None:
+    screen = Screen(replace(DRAFTING, max_message_length=40))
+    stream(screen, [f"word{n} " for n in range(30)])
+    assert len(screen.shown) > 3
+    assert " ".join(screen.shown.values()).split() == [f"word{n}" for n in range(30)]
 
 
 def test_an_answer_that_outgrows_a_message_goes_on_in_the_next() -> None:

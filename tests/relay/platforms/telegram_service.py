@@ -77,6 +77,7 @@ class TelegramService:
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
     typed: list[dict[str, Any]] = field(default_factory=list)
+    drafted: list[str] = field(default_factory=list)
     commands: list[dict[str, str]] = field(default_factory=list)
     members: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     chats: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -223,6 +224,12 @@ class TelegramService:
                 said.texts.append(text)
                 return {"message_id": said.message_id, "chat": {"id": said.chat_id}}
         raise Refused(400, "Bad Request: message to edit not found")
+
+    async def _on_sendmessagedraft(self, asked: dict[str, Any]) -> Any:
+        if int(asked["chat_id"]) <= 0 or not asked.get("draft_id"):
+            raise Refused(400, "Bad Request: drafts are for private chats")
+        self.drafted.append(_shown(asked))
+        return True
 
     async def _on_sendchataction(self, asked: dict[str, Any]) -> Any:
         self.typed.append(asked)

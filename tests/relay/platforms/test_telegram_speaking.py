@@ -327,3 +327,20 @@ async def test_the_token_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
     assert "sendMessage" in caplog.text
     assert TOKEN.partition(":")[2] not in caplog.text
     assert TOKEN.partition(":")[2] not in repr(platform)
+
+
+async def test_an_answer_that_is_coming_is_drafted_in_private_chats_alone() -> None:
+    service = TelegramService()
+    async with speaking(service) as platform:
+        assert (await do(platform, Typing("41", "so **far**"))).success
+        assert (await do(platform, Typing(str(GROUP["id"]), "so far"))).success
+        assert (await do(platform, Typing("41"))).success
+    assert service.drafted == ["so far"]
+    assert [each["chat_id"] for each in service.typed] == [GROUP["id"], 41]
+
+
+@pytest.mark.parametrize("drafts", [True, False])
+async def test_drafts_are_offered_where_the_operator_wants_them(drafts: bool) -> None:
+    chosen = settings("http://127.0.0.1:1").model_copy(update={"drafts": drafts})
+    async with open_telegram(chosen, SystemClock()) as platform:
+        assert platform.descriptor().supports_draft_streaming is drafts

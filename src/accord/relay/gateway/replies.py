@@ -1,8 +1,9 @@
 """A reply that is shown while the agent is still at it.
 
-Where the platform supports edits, one message grows in place; where not, every segment is a message
-of its own. Owns the pace, the cutting at the platform's limit, and that nothing is lost: what could
-not be edited in is sent. How a message is sent or edited it is given.
+Where the platform shows drafts, the reply is drafted and sent once it is whole; where it supports
+edits, one message grows in place; where neither, every segment is a message of its own. Owns the
+pace, the cutting at the platform's limit, and that nothing is lost: what could not be edited in is
+sent. How a message is sent or edited it is given.
 """
 
 import asyncio
@@ -35,6 +36,10 @@ class Speaker(Protocol):
         """Change a message."""
         ...
 
+    async def draft(self, content: str) -> Result:
+        """Show what there is so far."""
+        ...
+
 
 class Reply:
     """One streamed reply.
@@ -43,16 +48,25 @@ class Reply:
         speaker: Who says it.
         descriptor: What the platform can do.
         edits: Whether one message may grow in place.
+        drafts: Whether it may be shown as a draft; one that is not taken is the last.
         pause: The shortest time between two changes, in seconds.
     """
 
     def __init__(
-        self, speaker: Speaker, descriptor: Descriptor, *, edits: bool, pause: float
+        self,
+        speaker: Speaker,
+        descriptor: Descriptor,
+        *,
+        edits: bool,
+        pause: float,
+        drafts: bool = False,
     ) -> None:
         self._speaker = speaker
         self._limit = descriptor.max_message_length
         self._unit = descriptor.len_unit
         self._edits = edits
+        self._drafts = drafts
+        self._drafted = ""
         self._pace = Pace(pause)
         self._text = ""
         self._message_id: str | None = None
@@ -116,6 +130,8 @@ class Reply:
 
     @property
     def _has_news(self) -> bool:
+        if self._drafts:
+            return self._text.rstrip() != self._drafted
         if self._edits:
             return self._text.rstrip() != self._shown and self._faults < _FAULTS
         return len(self._text) > self._limit or ready(self._text) > 0
@@ -130,6 +146,9 @@ class Reply:
             await self._pause()
         # More may have been said meanwhile, for which there may be no room in this message.
         end = len(parts[-1].opening) + len(parts[-1].body)
+        if self._drafts and not is_final:
+            await self._draft(self._text[:end].rstrip())
+            return
         if not self._edits:
             end = end if is_final else ready(self._text[:end])
             await self._put(self._text[:end], must=True)
@@ -145,7 +164,18 @@ class Reply:
         """Be done with the beginning of the text; the next message is a new one."""
         if count:
             self._text = opening + self._text[count:]
-            self._message_id, self._shown = None, ""
+            self._message_id, self._shown, self._drafted = None, "", ""
+
+    async def _draft(self, content: str) -> None:
+        if not content or content == self._drafted:
+            self._drafted = self._text.rstrip()
+            return
+        result = await self._speaker.draft(content)
+        self._pace.told(result, asyncio.get_running_loop().time())
+        if result.success:
+            self._drafted = content
+        elif not is_limited(result):
+            self._drafts = False
 
     async def _put(self, content: str, *, must: bool) -> None:
         content = content.rstrip()

@@ -116,6 +116,10 @@ class Turn:
         """Show that an answer is coming, for a few seconds."""
         return await self._do(Typing(self.source.chat_id), self._place)
 
+    async def draft(self, content: str) -> Result:
+        """Show what there is of an answer, where the platform has drafts."""
+        return await self._do(Typing(self.source.chat_id, content), self._place)
+
     async def follow_up(self, kind: str, content: str) -> Result:
         """Use a capability that came with the event; the connector keeps its value."""
         metadata = dict(self._place.metadata)
@@ -154,7 +158,9 @@ class Turn:
     def open_reply(self) -> Reply:
         """A reply that is shown while it grows."""
         edits = self.descriptor.supports_edit and self._capability is None
-        return Reply(self, self.descriptor, edits=edits, pause=self._limits.edit)
+        drafts = self.descriptor.supports_draft_streaming and self.source.is_dm
+        pause = self._limits.edit
+        return Reply(self, self.descriptor, edits=edits, pause=pause, drafts=drafts)
 
     def _chat(self, chat_id: str | None) -> tuple[str, Place]:
         if chat_id is None or chat_id == self.source.chat_id:

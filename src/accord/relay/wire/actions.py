@@ -36,10 +36,16 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Typing:
-    """Show that an answer is coming."""
+    """Show that an answer is coming.
+
+    Attributes:
+        draft: What there is of it so far, for platforms that show it. It is an addition of ours,
+            which older connectors ignore.
+    """
 
     op: ClassVar = "typing"
     chat_id: str
+    draft: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +92,12 @@ def read_action(value: Any) -> Action | BadAction:
 
 
 def write_action(action: Action) -> dict[str, Any]:
-    """The wire form, with every member of its kind."""
+    """The wire form, with every member of its kind; a draft where there is one."""
     written: dict[str, Any] = {"op": action.op}
     for name in action.__dataclass_fields__:
         value = getattr(action, name)
-        written[name] = dict(value) if name == "metadata" else value
+        if name != "draft" or value:
+            written[name] = dict(value) if name == "metadata" else value
     return written
 
 
@@ -166,7 +173,7 @@ def _edit(given: members.Payload) -> Edit:
 
 
 def _typing(given: members.Payload) -> Typing:
-    return Typing(members.identifier(given, "chat_id"))
+    return Typing(members.identifier(given, "chat_id"), members.text(given, "draft", ""))
 
 
 def _follow_up(given: members.Payload) -> FollowUp:

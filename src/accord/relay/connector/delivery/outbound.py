@@ -123,7 +123,7 @@ class OutboundDesk:
         )
         if isinstance(action, Typing | GetChatInfo):
             # Nothing that could happen twice.
-            return await self._perform(platform, action, asked.key, None)
+            return await self._perform(platform, self._fleeting(platform, action), asked.key, None)
         oldest = asked.at - int(self._limits.request_seconds * 1000)
         known = await self._store.write(lambda c: requests.begin(c, asked, oldest))
         if known is not None:
@@ -216,12 +216,20 @@ class OutboundDesk:
     def _pieces(self, platform: Platform, action: Action) -> list[Action]:
         if not isinstance(action, Send | Edit | FollowUp):
             return [action]
-        text = action.content
+        return [replace(action, content=each) for each in self._cut(platform, action.content)]
+
+    def _fleeting(self, platform: Platform, action: Typing | GetChatInfo) -> Typing | GetChatInfo:
+        if not isinstance(action, Typing) or not action.draft:
+            return action
+        texts = self._cut(platform, action.draft)
+        return replace(action, draft=texts[0] if texts else "")
+
+    def _cut(self, platform: Platform, text: str) -> list[str]:
+        """A text in messages that the platform takes, with nobody mentioned who must not be."""
         if platform.name not in self._mass_mentions:
             text = neutralise(text, platform.name)
         descriptor = platform.descriptor()
-        texts = split(text, descriptor.max_message_length, descriptor.len_unit)
-        return [replace(action, content=each) for each in texts]
+        return split(text, descriptor.max_message_length, descriptor.len_unit)
 
     async def _perform(
         self, platform: Platform, action: Action, key: str, capability: SecretStr | None

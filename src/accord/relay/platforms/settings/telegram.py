@@ -28,6 +28,10 @@ class TelegramSettings(Section):
         pattern=r"^https?://[^\s?#]+$",
         description="where the Bot API is; another one is a Bot API server of your own",
     )
+    drafts: bool = Field(
+        default=False,
+        description="whether an answer in a private chat is shown as a draft while it grows",
+    )
     poll_seconds: int = Field(
         default=25, ge=1, le=50, description="how long Telegram may keep a question for news open"
     )

@@ -7,6 +7,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import SecretStr
@@ -98,7 +99,7 @@ class TelegramPlatform:
 
     def descriptor(self) -> Descriptor:
         """What it can do."""
-        return DESCRIPTOR
+        return replace(DESCRIPTOR, supports_draft_streaming=self._settings.drafts)
 
     def bind(self, context: PlatformContext) -> None:
         """Get to know the connector, for what webhooks bring."""

@@ -18,6 +18,8 @@ from accord.relay.wire.actions import Action, Edit, FollowUp, GetChatInfo, Resul
 from accord.relay.wire.members import Payload
 
 _SHORT_WAIT: Final = 5
+# One draft in a chat at a time: each takes the place of the one before.
+_DRAFT: Final = 1
 _MOST_SILENCES: Final = 10_000
 _UNREADABLE: Final = ("can't parse entities", "text is empty", "text must be non-empty")
 _UNCHANGED: Final = "message is not modified"
@@ -57,9 +59,7 @@ class Speaking:
                 case Edit():
                     return await self._edit(action, chat)
                 case Typing():
-                    topic = _topic(self._topics.latest(action.chat_id))
-                    asked = {"chat_id": chat, "action": "typing", **topic}
-                    return _result(await self._call(action.chat_id, "sendChatAction", asked))
+                    return _result(await self._type(action, chat))
                 case GetChatInfo():
                     return _info(await self._call(action.chat_id, "getChat", {"chat_id": chat}))
         except RelayError as error:
@@ -77,6 +77,14 @@ class Speaking:
             }
         answer = await self._write(action.chat_id, "sendMessage", asked, action.content)
         return _result(answer)
+
+    async def _type(self, action: Typing, chat: int) -> Answer:
+        asked: dict[str, Any] = {"chat_id": chat, **_topic(self._topics.latest(action.chat_id))}
+        # Only in a private chat, which has a person's positive id, are drafts shown.
+        if action.draft and chat > 0:
+            asked["draft_id"] = _DRAFT
+            return await self._write(action.chat_id, "sendMessageDraft", asked, action.draft)
+        return await self._call(action.chat_id, "sendChatAction", {**asked, "action": "typing"})
 
     async def _edit(self, action: Edit, chat: int) -> Result:
         message_id = number(action.message_id)
