@@ -14,6 +14,14 @@ ROOT = Path(__file__).parent.parent
 VECTORS = Path(os.environ.get("ACCORD_VECTORS") or ROOT.parent / "shared" / "vectors")
 ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
 
+# A station of a test belongs nowhere, and has no authority or concierge, unless the test says so.
+for name, value in {
+    "ACCORD_COMMUNITY__FOUND": "",
+    "ACCORD_AUTHORITY__ENABLED": "false",
+    "ACCORD_CONCIERGE__ENABLED": "false",
+}.items():
+    os.environ.setdefault(name, value)
+
 hypothesis.settings.register_profile("accord", deadline=None, print_blob=True, max_examples=60)
 hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=300)
 hypothesis.settings.load_profile("long" if "--long" in sys.argv else "accord")

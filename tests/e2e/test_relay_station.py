@@ -80,7 +80,6 @@ def station(home: Path, *words: str) -> Iterator[tuple[Child, str]]:
         "ACCORD_HOME": str(home),
         "ACCORD_STATION__PORT": "0",
         "ACCORD_COMMUNITY__PORT": "0",
-        "ACCORD_CONCIERGE__ENABLED": "false",
     }
     with python_child("-m", "accord.cli", *words, "--json", env=env) as child:
         address = json.loads(child.read_line())["address"]

@@ -11,7 +11,7 @@ from accord.kernel.section import Section
 class AuthoritySettings(Section):
     """`[authority]`: contracts, who may what, and the NATS system that it rules."""
 
-    enabled: Annotated[bool, Field(description="run an authority in this station")] = False
+    enabled: Annotated[bool, Field(description="run an authority in this station")] = True
     url: Annotated[
         str,
         Field(
@@ -31,8 +31,11 @@ class AuthoritySettings(Section):
         str, Field(min_length=1, description="the address that its own NATS server listens on")
     ] = "127.0.0.1"
     nats_port: Annotated[
-        int, Field(ge=0, le=65535, description="the port of that server; 0 takes a free one")
-    ] = 7422
+        int,
+        Field(
+            ge=0, le=65535, description="the port of that server; 0 takes a free one and keeps it"
+        ),
+    ] = 0
     nats_certificate: Annotated[
         str,
         Field(

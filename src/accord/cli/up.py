@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from accord.station.run import Ground
 
 EXAMPLE = "Example: accord up --home ./station --port 7071"
+_TRIES = (
+    "open the console, add a document under Files, and ask about it under Ask",
+    "talk to the concierge:  accord relay chat invite --space lobby",
+    'accord market post "Ladder to lend", then: accord market search "something to climb with"',
+)
 
 
 def up(
@@ -26,11 +31,15 @@ def up(
             min=0, max=65535, help="Listen for other nodes here; 0, or --port 0, takes a free one."
         ),
     ] = None,
+    join: Annotated[
+        str | None, typer.Option(help="On the first start, join by this invite.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Start a station on this machine and run it until it is told to stop.
 
-    SIGTERM or Ctrl-C lets the planes finish; a second one ends at once.
+    The first start makes the folder, the keys and a community. SIGTERM or Ctrl-C lets the planes
+    finish; a second one ends at once.
     """
     from accord.station.settings import load
 
@@ -40,9 +49,10 @@ def up(
         settings = settings.model_copy(update={"station": chosen})
     if bus_port is None and port == 0:
         bus_port = 0
-    if bus_port is not None:
-        bus = settings.community.model_copy(update={"port": bus_port})
-        settings = settings.model_copy(update={"community": bus})
+    told: dict[str, object] = {} if bus_port is None else {"port": bus_port}
+    told |= {} if join is None else {"join": join}
+    community = settings.community.model_copy(update=told)
+    settings = settings.model_copy(update={"community": community})
 
     from accord.station.run import serve
 
@@ -57,14 +67,15 @@ def up(
 
 def _as_text(ground: "Ground") -> None:
     link = _console(ground)
-    console = f"\n  console  {link}" if link else ""
+    console = f"  console  {link} (works once, soon)\n" if link else ""
+    tries = "\n".join(f"  {number}. {each}" for number, each in enumerate(_TRIES, 1))
     typer.echo(
         f"The station {ground.settings.station.name!r} is up.\n"
         f"  address  {ground.address}\n"
+        f"{console}"
         f"  home     {ground.settings.home}\n"
         f"  device   {ground.key.id}\n"
-        f"  try      curl {ground.address}/readyz"
-        f"{console}"
+        f"Three things to try:\n{tries}"
     )
 
 

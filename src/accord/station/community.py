@@ -137,6 +137,7 @@ class CommunityPlane:
                 group.create_task(offers.run(), name="capabilities"),
             ]
             self._app, self._figures = app, node.bus.figures
+            await self._belong(node)
             _log.info("the bus is up", addresses=[endpoint.url for endpoint in endpoints])
             context.ready()
             try:
@@ -147,6 +148,16 @@ class CommunityPlane:
                     task.cancel()
                 server.should_exit = True
                 await asyncio.wait([serving])
+
+    async def _belong(self, node: Node) -> None:
+        """Let the node belong somewhere, if it is in no community yet."""
+        chosen = self._settings.community
+        if (await node.status())["communities"]:
+            return
+        if chosen.join:
+            await node.join(chosen.join)
+        elif chosen.found:
+            await node.found(chosen.found, {})
 
     def _token(self) -> str:
         return door_token(Home(self._settings.home).device_key.with_name("door.token"))

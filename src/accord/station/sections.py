@@ -69,8 +69,20 @@ class StoreSettings(Section):
 
 
 class CommunitySettings(Section):
-    """`[community]`: the bus on which other nodes reach this one, and how it finds them."""
+    """`[community]`: what the node belongs to, its bus, and how it finds other nodes."""
 
+    found: Annotated[
+        str,
+        Field(
+            max_length=100,
+            description="what the first start founds, where the node is in no community; "
+            "empty for nothing",
+        ),
+    ] = "Home"
+    join: Annotated[
+        str,
+        Field(description="an invite by which the first start joins instead"),
+    ] = ""
     host: Annotated[str, Field(min_length=1, description="the address to listen on for nodes")] = (
         "127.0.0.1"
     )

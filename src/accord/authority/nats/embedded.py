@@ -160,7 +160,7 @@ async def embedded_server(
         trust = Trust.kept(folder / "keys")
         await end_orphan(folder / "server.pid", folder / "server.conf")
         if listening.port == 0:
-            listening = listening.on(_free_port(listening.host))
+            listening = listening.on(_kept_port(folder / "port", listening.host))
         now = clock.now()
         _write(folder / "server.conf", configuration(folder, listening, trust, now))
         cluster = _cluster(listening, trust, now)
@@ -174,6 +174,19 @@ async def embedded_server(
             with contextlib.suppress(asyncio.CancelledError):
                 await keeping
             await server.stop()
+
+
+def _kept_port(file: Path, host: str) -> int:
+    """The port of last time, so that sessions find the server again; another if it is taken."""
+    try:
+        port = int(file.read_text())
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind((host, port))
+    except (OSError, ValueError, OverflowError):
+        port = _free_port(host)
+        file.write_text(str(port))
+    return port
 
 
 def _cluster(listening: Listening, trust: Trust, now: float) -> Cluster:
