@@ -43,17 +43,43 @@ def until_ready(address: str) -> None:
 def test_a_station_comes_up_answers_and_ends_with_exit_0(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with python_child("-m", "accord.cli", "up", "--home", str(home), "--port", "0") as child:
-        lines = [child.read_line() for _ in range(5)]
-        address = lines[1].split()[1]
-        assert lines[2].split()[1] == str(home)
-        assert lines[3].split()[1].startswith("ed25519:")
-        assert lines[4].split("try")[1].strip() == f"curl {address}/readyz"
+        lines = [child.read_line() for _ in range(9)]
+        told = dict(line.split(maxsplit=1) for line in lines[1:5])
+        address = told["address"]
+        assert told["console"].startswith(f"{address}/console/login?link=")
+        assert told["home"] == str(home)
+        assert told["device"].startswith("ed25519:")
+        assert [line.split()[0] for line in lines[5:]] == ["Three", "1.", "2.", "3."]
         assert httpx.get(f"{address}/livez").text == "alive\n"
         until_ready(address)
         child.terminate()
         assert child.wait() == 0
         child.assert_gone()
     assert (home / "stores" / "station.db").exists()
+
+
+WHOLE = {
+    "ACCORD_COMMUNITY__FOUND": "Home",
+    "ACCORD_AUTHORITY__ENABLED": "true",
+    "ACCORD_CONCIERGE__ENABLED": "true",
+}
+
+
+def test_on_an_empty_machine_every_plane_comes_up_in_a_community_of_its_own(
+    tmp_path: Path, accord: Run
+) -> None:
+    home = tmp_path / "home"
+    arguments = ["up", "--home", str(home), "--port", "0", "--json"]
+    for start in range(2):
+        with python_child("-m", "accord.cli", *arguments, env=WHOLE) as child:
+            address = json.loads(child.read_line())["address"]
+            until_ready(address)
+            planes = {each["name"] for each in httpx.get(f"{address}/readyz").json()["planes"]}
+            assert planes >= {"community", "relay", "concierge", "authority", "bridge", "console"}
+            listed = json.loads(accord("community", "list", "--home", str(home), "--json").stdout)
+            assert [each["name"] for each in listed["communities"]] == ["Home"], start
+            child.terminate()
+            assert child.wait() == 0
 
 
 def test_the_station_can_be_started_again_and_moved_and_keeps_its_id(tmp_path: Path) -> None:
