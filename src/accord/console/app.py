@@ -162,7 +162,8 @@ class Console:
                 response = await work(request)
             except ConsoleError as error:
                 response = self._plain("refused.html", error, error.status)
-            response.headers.update(_HEADERS)
+            for name, value in _HEADERS.items():
+                response.headers.setdefault(name, value)
             response.headers.setdefault("cache-control", "no-store")
             return response
 
