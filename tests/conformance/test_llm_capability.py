@@ -215,7 +215,9 @@ async def test_a_chat_streams_tokens_and_always_ends_with_done(
     assert all(frame.data["logprob"] <= 0 for frame in tokens)
     assert done.event == "done"
     assert done.data.keys() == {"tokens_out", "stop_reason", "ms"}
-    assert (done.data["tokens_out"], done.data["stop_reason"]) == (6, "max_tokens")
+    said = done.data["tokens_out"]
+    assert 0 < said <= 6
+    assert done.data["stop_reason"] == ("max_tokens" if said == 6 else "end")
 
 
 async def test_without_a_stream_a_chat_answers_at_once(

@@ -175,6 +175,8 @@ async def test_a_report_is_made_and_shown_where_it_can_do_nothing(tmp_path: Path
 
 
 async def test_a_command_is_stopped_as_by_a_key(tmp_path: Path) -> None:
+    # Where the tests run in the background of a shell, they were told to ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     async with benched(tmp_path) as (bench, browser):
         assert "It was stopped" in (await browser.send("pipeline/stop")).text
         await browser.send("pipeline/run")

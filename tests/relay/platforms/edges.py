@@ -80,7 +80,7 @@ async def telegram(stack: AsyncExitStack, _public: str, _synapse: Server) -> Edg
     """A private chat on Telegram, polled."""
     service = TelegramService()
     url = await stack.enter_async_context(service.serving())
-    settings = TelegramSettings(token=SecretStr(service.token), api_url=url)
+    settings = TelegramSettings(token=SecretStr(service.token), api_url=url, poll_seconds=2)
 
     async def write(text: str) -> None:
         service.write(text)

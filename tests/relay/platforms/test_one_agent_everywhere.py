@@ -37,7 +37,7 @@ async def test_a_service_that_fails_is_told_and_the_others_go_on(
     home = tmp_path / "home"
     async with staged(home, synapse, "telegram", "webhook") as stage:
         service = stage.edges["telegram"].service
-        service.fail("getUpdates", 500, times=4)
+        service.fail("getUpdates", 500, times=2)
         await stage.edges["telegram"].write("before")
         reason = await stage.process.until("telegram", "troubled")
         assert "500" in reason
