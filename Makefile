@@ -9,6 +9,8 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 ARGS ?=
+# One more than there are cores: many tests wait for servers that start.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +31,7 @@ up: $(READY) ## start a station on this machine
 	@$(BIN)/accord up $(ARGS)
 
 test: $(READY) ## run every test, real servers included; ARGS="--long" for the long variants
-	@$(BIN)/python -m pytest --numprocesses logical --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(READY) ## lint, format, types, and the rules of the house
 	@$(BIN)/ruff check .

@@ -32,6 +32,7 @@ def test_the_logs_hold_what_is_hard_and_no_clear_text_reached_spark(world: World
     assert redacted.where("body LIKE '%Good morning%'").count() == 0
 
 
+@pytest.mark.long
 def test_after_each_slice_that_arrives_the_state_is_what_a_node_has_then(build: Build) -> None:
     chance = random.Random(11)
     logs = dict(hostile(chance, 150) for _ in range(6))

@@ -112,6 +112,7 @@ def test_without_the_extra_every_verb_says_so(
 
 
 @pytest.mark.usefixtures("one_session")
+@pytest.mark.long
 def test_run_on_runs_whenever_something_has_landed(tmp_path: Path, spark: "SparkSession") -> None:
     layout, stop = Layout(tmp_path), threading.Event()
     portions = Generated(400, 4, streams=(streams.BUS_CALLS,)).portions()

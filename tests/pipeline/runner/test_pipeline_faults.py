@@ -52,6 +52,7 @@ def remove(path: Path) -> None:
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.long
 def test_checkpoints_that_lost_their_last_commit_come_to_the_same_tables(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_segment_of_another_form_is_left_out_and_said(
     assert spoilt.exists()
 
 
+@pytest.mark.long
 def test_files_with_a_time_far_ahead_hide_nothing(spark: "SparkSession", tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     first, second = batches(2)
