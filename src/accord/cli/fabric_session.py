@@ -17,7 +17,6 @@ import typer
 from accord.cli.contract_reading import printable, read_contract
 
 if TYPE_CHECKING:
-    from accord.contracts.authoring import Contract
     from accord.fabric import BootstrapError, Session
     from accord.kernel.signing import SigningKey
     from accord.station.settings import Settings
@@ -70,13 +69,15 @@ class Shell:
             AccordError: It is not let in, or the work fails.
         """
         from accord.fabric import Authority, BootstrapError, Service
+        from accord.fabric.shell import shell_contract
         from accord.station import logs
         from accord.station.settings import load
 
         settings = load(self.home, self.config)
         key = self._key(settings)
         chosen = Authority(address(settings, self.authority), self.wait)
-        contract = read_contract(self.acting_as) if self.acting_as is not None else _using(target)
+        own = None if self.acting_as is None else read_contract(self.acting_as)
+        contract = own or shell_contract(target)
 
         async def connected() -> T:
             # A service without handlers: it calls like an app, and says that it is there.
@@ -198,23 +199,3 @@ def address(settings: "Settings", chosen: str | None) -> str:
         return held.address
     host, port = settings.station.host, settings.station.port
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def _using(target: Mapping[str, Any]) -> "Contract":
-    """A contract that uses what another offers to callers, and nothing else."""
-    from accord.contracts.authoring import Contract
-
-    contract = Contract(
-        f"{SHELL}.{target['id']}",
-        display_name="Shell",
-        description=f"Uses {target['id']} from a command line.",
-    )
-    contract.uses(
-        "target",
-        target["id"],
-        rpc=target.get("rpc", {}),
-        operations=target.get("operations", {}),
-        subscribe=target.get("events", {}),
-        feeds=target.get("feeds", {}),
-    )
-    return contract

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from accord.authority.assembly import Running
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
 from accord.console.errors import ConsoleError
@@ -81,6 +82,21 @@ class Visit:
         if len(value) > _QUERY_LENGTH:
             raise ConsoleError("this is too long", where=name, mend="say it in fewer words")
         return value
+
+    def authority(self) -> Running:
+        """The authority of this station.
+
+        Raises:
+            ConsoleError: It is away.
+        """
+        running = self.parts.authority()
+        if running is None:
+            raise ConsoleError(
+                "the authority is not up",
+                mend="wait a moment; Home says how its plane is doing",
+                status=503,
+            )
+        return running
 
     @asynccontextmanager
     async def community(self) -> AsyncIterator[Client]:

@@ -12,12 +12,11 @@ from typing import Any, Final
 from accord.authority.assembly import Running
 from accord.console.errors import ConsoleError
 from accord.console.parts import Parts
-from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
 from accord.fabric import Authority, Service
+from accord.fabric.shell import SHELL, shell_contract
 from accord.kernel.signing import SigningError, SigningKey
 
-_SHELL: Final = "shell"
 _PATIENCE: Final = 10.0
 
 
@@ -33,11 +32,11 @@ async def allow(parts: Parts, running: Running) -> None:
     Raises:
         AccordError: Its key cannot be made, or the authority refuses it.
     """
-    wanted = {"deployment": _SHELL, "compatibility": "mutable-dev"}
+    wanted = {"deployment": SHELL, "compatibility": "mutable-dev"}
     await running.operating.do("deploy", wanted)
     key = session_key(await asyncio.to_thread(_made, _file(parts)))
     if key not in await _known(running):
-        instance = {"deployment": _SHELL, "key": key, "name": f"shell-{key[:8]}"}
+        instance = {"deployment": SHELL, "key": key, "name": f"shell-{key[:8]}"}
         await running.operating.do("instances/add", instance)
 
 
@@ -53,34 +52,16 @@ async def ask(parts: Parts, target: Mapping[str, Any], name: str, payload: Any) 
             "the shell of this home may not call yet", mend="let it in, on Services", status=409
         )
     where = Authority(_reachable(parts.address), _PATIENCE)
-    service = Service(_using(target), key=key, authority=where)
+    service = Service(shell_contract(target), key=key, authority=where)
     async with parts.turns.taken(), service.connect() as session:
         return await session.client(target).call(name, payload)
 
 
-def _using(target: Mapping[str, Any]) -> Contract:
-    """The contract under which the shell's commands use another."""
-    contract = Contract(
-        f"{_SHELL}.{target['id']}",
-        display_name="Shell",
-        description=f"Uses {target['id']} from a command line.",
-    )
-    contract.uses(
-        "target",
-        target["id"],
-        rpc=target.get("rpc", {}),
-        operations=target.get("operations", {}),
-        subscribe=target.get("events", {}),
-        feeds=target.get("feeds", {}),
-    )
-    return contract
-
-
 async def _known(running: Running) -> set[str]:
     told = await running.operating.do("deployments/list", {})
-    if _SHELL not in {each["id"] for each in told["deployments"]}:
+    if SHELL not in {each["id"] for each in told["deployments"]}:
         return set()
-    told = await running.operating.do("instances/list", {"deployment": _SHELL})
+    told = await running.operating.do("instances/list", {"deployment": SHELL})
     return {each["key"] for each in told["instances"] if not each["disabled"]}
 
 

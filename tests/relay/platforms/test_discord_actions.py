@@ -1,7 +1,5 @@
 """What agents do on Discord, and what they are told when it does not work."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from pydantic import SecretStr
 from tests.relay.platforms.discord_bots import Bot, opened
@@ -10,36 +8,6 @@ from accord.relay.connector.platform import Platform
 from accord.relay.platforms.discord import DESCRIPTOR
 from accord.relay.wire.actions import Action, Edit, FollowUp, GetChatInfo, Send, Typing
 from accord.testing.discord import Channel, FakeDiscord, Guild, Permission, Rate, RateTerms, User
-
-
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeDiscord]:
-    made = FakeDiscord()
-    async with made.serving():
-        yield made
-
-
-@pytest.fixture
-def guild(fake: FakeDiscord) -> Guild:
-    return fake.guild("Harbour")
-
-
-@pytest.fixture
-def ada(fake: FakeDiscord, guild: Guild) -> User:
-    made = fake.user("ada")
-    guild.join(made)
-    return made
-
-
-@pytest.fixture
-def general(guild: Guild) -> Channel:
-    return guild.channel("general")
-
-
-@pytest.fixture
-async def bot(fake: FakeDiscord) -> AsyncIterator[Bot]:
-    async with opened(fake) as made:
-        yield made
 
 
 async def test_it_is_a_platform_whose_id_is_known_without_asking(

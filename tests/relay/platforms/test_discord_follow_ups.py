@@ -2,7 +2,6 @@
 
 import logging
 import traceback
-from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
@@ -13,37 +12,7 @@ from accord.relay.connector.platform import InboundKind
 from accord.relay.wire.actions import FollowUp
 from accord.storage import StoreError
 from accord.testing.contexts import KeptContext
-from accord.testing.discord import CallbackType, Channel, FakeDiscord, Guild, User
-
-
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeDiscord]:
-    made = FakeDiscord()
-    async with made.serving():
-        yield made
-
-
-@pytest.fixture
-def guild(fake: FakeDiscord) -> Guild:
-    return fake.guild("Harbour")
-
-
-@pytest.fixture
-def ada(fake: FakeDiscord, guild: Guild) -> User:
-    made = fake.user("ada")
-    guild.join(made)
-    return made
-
-
-@pytest.fixture
-def general(guild: Guild) -> Channel:
-    return guild.channel("general")
-
-
-@pytest.fixture
-async def bot(fake: FakeDiscord) -> AsyncIterator[Bot]:
-    async with opened(fake) as made:
-        yield made
+from accord.testing.discord import CallbackType, Channel, FakeDiscord, User
 
 
 async def test_discord_accepts_the_endpoint_and_its_answers(

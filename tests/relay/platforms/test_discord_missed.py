@@ -1,7 +1,7 @@
 """What a bot missed: read where it must be, asked for nowhere else, and taken once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -19,36 +19,6 @@ def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time between two sessions, and every step remembered."""
     monkeypatch.setattr(listening, "_ANEW_SECONDS", 0.01)
     monkeypatch.setattr(listening, "_KEEPING_SECONDS", 0.0)
-
-
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeDiscord]:
-    made = FakeDiscord()
-    async with made.serving():
-        yield made
-
-
-@pytest.fixture
-def guild(fake: FakeDiscord) -> Guild:
-    return fake.guild("Harbour")
-
-
-@pytest.fixture
-def ada(fake: FakeDiscord, guild: Guild) -> User:
-    made = fake.user("ada")
-    guild.join(made)
-    return made
-
-
-@pytest.fixture
-def general(guild: Guild) -> Channel:
-    return guild.channel("general")
-
-
-@pytest.fixture
-async def bot(fake: FakeDiscord) -> AsyncIterator[Bot]:
-    async with opened(fake) as made:
-        yield made
 
 
 def lose(fake: FakeDiscord) -> None:

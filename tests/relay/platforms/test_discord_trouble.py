@@ -1,7 +1,6 @@
 """Trouble between a bot and Discord: told, outlived where that is possible, and else refused."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from tests.relay.platforms.discord_bots import Bot, identifies, opened, resumes
@@ -25,36 +24,6 @@ from accord.testing.discord import (
 def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time between two sessions."""
     monkeypatch.setattr(listening, "_ANEW_SECONDS", 0.01)
-
-
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeDiscord]:
-    made = FakeDiscord()
-    async with made.serving():
-        yield made
-
-
-@pytest.fixture
-def guild(fake: FakeDiscord) -> Guild:
-    return fake.guild("Harbour")
-
-
-@pytest.fixture
-def ada(fake: FakeDiscord, guild: Guild) -> User:
-    made = fake.user("ada")
-    guild.join(made)
-    return made
-
-
-@pytest.fixture
-def general(guild: Guild) -> Channel:
-    return guild.channel("general")
-
-
-@pytest.fixture
-async def bot(fake: FakeDiscord) -> AsyncIterator[Bot]:
-    async with opened(fake) as made:
-        yield made
 
 
 async def test_a_revoked_token_is_refused_with_a_remedy(fake: FakeDiscord, bot: Bot) -> None:

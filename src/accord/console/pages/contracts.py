@@ -65,7 +65,7 @@ async def show(visit: Visit) -> Response:
 
 async def contract(visit: Visit) -> Response:
     """What a contract offers and needs, who offers it, and its other versions."""
-    running = _running(visit)
+    running = visit.authority()
     digest = _named(visit.query("digest"))
     found = await _manifest(running, digest)
     identity = found["id"]
@@ -90,7 +90,7 @@ async def contract(visit: Visit) -> Response:
 async def manifest(visit: Visit) -> Response:
     """A contract as a file, for the commands that read one."""
     digest = _named(visit.query("digest"))
-    found = await _manifest(_running(visit), digest)
+    found = await _manifest(visit.authority(), digest)
     headers = {"content-disposition": f'attachment; filename="{digest[:12]}.contract.json"'}
     text = agreements.laid_out(found)
     return Response(text, headers=headers, media_type="application/json")
@@ -98,7 +98,7 @@ async def manifest(visit: Visit) -> Response:
 
 async def diff(visit: Visit) -> Response:
     """What a contract means for those who rely on another of its lineage."""
-    running = _running(visit)
+    running = visit.authority()
     old, new = _named(visit.query("old")), _named(visit.query("new"))
     relation = visit.query("relation") or _RELATIONS[0]
     if relation not in _RELATIONS:
@@ -122,7 +122,7 @@ async def diff(visit: Visit) -> Response:
 
 async def plan(visit: Visit) -> Response:
     """What a plan would change, and the choice."""
-    running = _running(visit)
+    running = visit.authority()
     found = (await running.operating.do("plans/show", {"plan": _plan(visit.query("id"))}))["plan"]
     return visit.show(
         "plan.html",
@@ -139,7 +139,7 @@ async def accept(visit: Visit) -> Response:
     named = _plan(visit.form.needed("plan", "The plan"))
     if visit.form.text("sure") != "yes":
         raise ConsoleError("nothing was accepted", mend="look at the plan and tick the box, too")
-    told = await _running(visit).operating.do("plans/accept", {"plan": named, "by": BY})
+    told = await visit.authority().operating.do("plans/accept", {"plan": named, "by": BY})
     return visit.done(f"Accepted for {told['plan']['deployment']}; it is made real now.")
 
 
@@ -147,7 +147,7 @@ async def reject(visit: Visit) -> Response:
     """Reject a plan: nothing changes."""
     named = _plan(visit.form.needed("plan", "The plan"))
     said = {"plan": named, "by": BY, "why": visit.form.text("why")}
-    told = await _running(visit).operating.do("plans/reject", said)
+    told = await visit.authority().operating.do("plans/reject", said)
     return visit.done(f"Rejected for {told['plan']['deployment']}; nothing has changed.")
 
 
@@ -175,17 +175,6 @@ def _plan(identity: str) -> str:
     if not _PLAN.fullmatch(identity):
         raise ConsoleError("this is not a plan's id", where=identity[:80])
     return identity
-
-
-def _running(visit: Visit) -> Running:
-    running = visit.parts.authority()
-    if running is None:
-        raise ConsoleError(
-            "the authority is not up",
-            mend="wait a moment; Home says how its plane is doing",
-            status=503,
-        )
-    return running
 
 
 PAGE: Final = Page(

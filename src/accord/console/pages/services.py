@@ -86,7 +86,7 @@ async def jobs(visit: Visit) -> Response:
 
 async def allow(visit: Visit) -> Response:
     """Let the shell of this home call services, which is how jobs are seen."""
-    await shell.allow(visit.parts, _running(visit))
+    await shell.allow(visit.parts, visit.authority())
     return visit.done("The shell of this home may call now.")
 
 
@@ -105,7 +105,7 @@ async def dismiss(visit: Visit) -> Response:
 async def reconcile(visit: Visit) -> Response:
     """Make what was accepted for a deployment real now."""
     named = visit.form.needed("deployment", "The deployment")
-    told = await _running(visit).operating.do("reconcile", {"deployment": named})
+    told = await visit.authority().operating.do("reconcile", {"deployment": named})
     [made] = told["reconciled"]
     if made["status"] == "failed":
         raise ConsoleError(f"{named[:80]} is not real yet: {made['why']}")
@@ -119,7 +119,7 @@ async def switch(visit: Visit) -> Response:
     if wanted not in ("yes", "no"):
         raise ConsoleError("say whether it may run", where="disabled")
     said = {"deployment": named, "disabled": wanted == "yes"}
-    await _running(visit).operating.do("deployments/set", said)
+    await visit.authority().operating.do("deployments/set", said)
     return visit.done(f"{named} is {'disabled' if wanted == 'yes' else 'enabled'}.")
 
 
@@ -145,7 +145,7 @@ async def _deployments(running: Running) -> list[dict[str, Any]]:
 
 
 async def _ask(visit: Visit, name: str, payload: dict[str, Any]) -> Any:
-    _running(visit)
+    visit.authority()
     return await shell.ask(visit.parts, builtins()[JOBS], name, payload)
 
 
@@ -164,17 +164,6 @@ def _why(error: Any) -> str:
     if isinstance(error, dict):
         return str(error.get("message", ""))
     return "" if error is None else str(error)
-
-
-def _running(visit: Visit) -> Running:
-    running = visit.parts.authority()
-    if running is None:
-        raise ConsoleError(
-            "the authority is not up",
-            mend="wait a moment; Home says how its plane is doing",
-            status=503,
-        )
-    return running
 
 
 PAGE: Final = Page(
