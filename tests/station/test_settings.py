@@ -204,6 +204,47 @@ def test_a_wrong_store_url_is_refused_without_being_shown(
     assert caught.value.__suppress_context__
 
 
+def test_a_secret_may_lie_in_a_file_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "accord.toml").write_text('[store]\nurl = "postgresql://file"\n')
+    (tmp_path / "url").write_text("postgresql://user:word@host/name\n")
+    monkeypatch.setenv("ACCORD_STORE__URL_FILE", str(tmp_path / "url"))
+    url = load(tmp_path).store.url
+    assert url.get_secret_value() == "postgresql://user:word@host/name"
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (None, "cannot be read"),
+        (b"", "is empty"),
+        (b"\xff\xfe", "is no text"),
+        (b"mysql://u:hidden@h/n", "start with postgresql://"),
+    ],
+)
+def test_a_secret_file_that_is_no_use_is_told_by_its_variable_and_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, what: str
+) -> None:
+    if content is not None:
+        (tmp_path / "url").write_bytes(content)
+    monkeypatch.setenv("ACCORD_STORE__URL_FILE", str(tmp_path / "url"))
+    with pytest.raises(SettingsError, match=what) as caught:
+        load(tmp_path)
+    assert "ACCORD_STORE__URL_FILE" in str(caught.value)
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_secret_that_is_given_twice_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "url").write_text("postgresql://host/name")
+    monkeypatch.setenv("ACCORD_STORE__URL_FILE", str(tmp_path / "url"))
+    monkeypatch.setenv("ACCORD_STORE__URL", "postgresql://host/other")
+    with pytest.raises(SettingsError, match="given twice"):
+        load(tmp_path)
+
+
 def test_no_form_of_the_settings_shows_a_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ def serve(
 ) -> None:
     """Run an authority alone, without the other planes, until it is told to stop.
 
-    It starts a NATS server of its own, unless `[authority] nats_urls` names yours.
+    It starts a NATS server of its own, unless the setting `authority.nats_urls` names yours.
     """
     from accord.station.run import authorities
     from accord.station.run import serve as run

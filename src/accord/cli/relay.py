@@ -28,7 +28,7 @@ def serve(
 ) -> None:
     """Run a connector alone, without the other planes, until it is told to stop.
 
-    Several of them share a store with `[store] url` and hint each other by `[relay] redis`.
+    Several of them share a store by the setting `store.url`, and hint each other by `relay.redis`.
     """
     from accord.station.run import connectors
     from accord.station.run import serve as run

@@ -16,11 +16,18 @@ from typing import Any, get_args
 import pydantic_settings
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from accord.authority.settings import AuthoritySettings
 from accord.bridge.settings import BridgeSettings
 from accord.capabilities.settings import DoorsSettings, ModelsSettings
+from accord.relay.errors import RelayError
+from accord.relay.platforms import secrets
 from accord.station.errors import SettingsError
 from accord.station.sections import (
     CommunitySettings,
@@ -75,7 +82,16 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Put the environment above the file, whose content `load` hands in as arguments."""
+        """Put the environment above the file, whose content `load` hands in as arguments.
+
+        Variables that name files of secrets are `load`'s, too.
+        """
+        if isinstance(env_settings, EnvSettingsSource):
+            files = set(secret_files())
+            own = env_settings.env_vars
+            env_settings.env_vars = {
+                name: text for name, text in own.items() if name.upper() not in files
+            }
         return env_settings, init_settings
 
 
@@ -103,6 +119,16 @@ def variable(section: str, key: str) -> str:
     return f"{PREFIX}{section}__{key}".upper()
 
 
+def secret_files() -> dict[str, tuple[str, str]]:
+    """The variables that name a file with a secret, and the section and setting that it is for."""
+    return {
+        f"{variable(section, key)}_FILE": (section, key)
+        for section, model in sections().items()
+        for key, field in model.model_fields.items()
+        if field.annotation is SecretStr
+    }
+
+
 def load(home: Path | str | None = None, config: Path | str | None = None) -> Settings:
     """Read the settings of the station whose folder is `home`.
 
@@ -118,6 +144,9 @@ def load(home: Path | str | None = None, config: Path | str | None = None) -> Se
     written = _read(file, required=config is not None)
     findings = [*_unknown_variables(os.environ), *_unknown_sections(file, written)]
     known = {name: value for name, value in written.items() if name in sections()}
+    for (section, key), secret in _read_secrets(os.environ, findings).items():
+        if isinstance(known.setdefault(section, {}), dict):
+            known[section][key] = secret
     try:
         settings = Settings(**known)
     except ValidationError as error:
@@ -186,12 +215,34 @@ def _read(file: Path, *, required: bool) -> dict[str, Any]:
         ) from None
 
 
+def _read_secrets(
+    environment: Mapping[str, str], findings: list[SettingsError]
+) -> dict[tuple[str, str], SecretStr]:
+    """What the files hold that the environment names; what is wrong goes to the findings."""
+    given = {name.upper(): value for name, value in environment.items()}
+    found = {}
+    for name, place in secret_files().items():
+        if not (file := given.get(name)):
+            continue
+        where = f"environment variable {name}"
+        if variable(*place) in given:
+            mend = f"keep one of {variable(*place)} and {name}"
+            findings.append(SettingsError("the secret is given twice", where=where, mend=mend))
+            continue
+        try:
+            found[place] = secrets.read(file, where)
+        except RelayError as error:
+            findings.append(SettingsError(error.what, where=where, mend=error.mend))
+    return found
+
+
 def _unknown_variables(environment: Mapping[str, str]) -> Iterator[SettingsError]:
     known = [
         variable(name, key) for name, model in sections().items() for key in model.model_fields
     ]
+    taken = {*OTHER_VARIABLES, *known, *secret_files()}
     for name in sorted(map(str.upper, environment)):
-        if name.startswith(PREFIX) and name not in OTHER_VARIABLES and name not in known:
+        if name.startswith(PREFIX) and name not in taken:
             yield _no_such("setting", f"environment variable {name}", name, known, "unset it")
 
 
@@ -220,8 +271,8 @@ def _finding(file: Path, detail: ErrorDetails) -> SettingsError:
         )
     key = keys[0]
     name = variable(section, key)
-    in_environment = name in map(str.upper, os.environ)
-    where = f"environment variable {name}" if in_environment else f"{file}: [{section}] {key}"
+    given = set(map(str.upper, os.environ)) & {name, f"{name}_FILE"}
+    where = f"environment variable {given.pop()}" if given else f"{file}: [{section}] {key}"
     fields = sections()[section].model_fields
     if key not in fields:
         return _no_such("setting", where, key, list(fields), "remove it")

@@ -1,4 +1,4 @@
-"""A secret of a platform: given in the settings, or in a file that they name."""
+"""A secret: given in the settings, or in a file that they name."""
 
 from pathlib import Path
 
@@ -26,17 +26,30 @@ def secret(value: SecretStr, file: str, where: str) -> SecretStr:
         raise _bad("the secret is given twice", where, f"keep one of {where} and {where}_file")
     if not file:
         raise _bad("a secret is missing", where, f"set {where}, or {where}_file to a file of it")
+    return read(file, f"{where}_file")
+
+
+def read(file: str, where: str) -> SecretStr:
+    """The secret that a file holds, without the space around it.
+
+    Args:
+        file: The file.
+        where: The setting that names it, for an error.
+
+    Raises:
+        RelayError: The file cannot be read, or holds nothing that could be a secret.
+    """
     try:
         with Path(file).expanduser().open("rb") as opened:
             text = opened.read(_MOST).decode("utf-8").strip()
     except OSError as error:
         raise _bad(
-            f"a secret's file cannot be read ({error.strerror})", f"{where}_file", "correct it"
+            f"a secret's file cannot be read ({error.strerror})", where, "correct it"
         ) from None
     except UnicodeDecodeError:
-        raise _bad("a secret's file is no text", f"{where}_file", "correct it") from None
+        raise _bad("a secret's file is no text", where, "correct it") from None
     if not text:
-        raise _bad("a secret's file is empty", f"{where}_file", "write the secret into it")
+        raise _bad("a secret's file is empty", where, "write the secret into it")
     return SecretStr(text)
 
 
