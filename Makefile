@@ -46,6 +46,11 @@ lock: $(READY) ## resolve pyproject.toml into requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras \
 		--generate-hashes --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
 		pyproject.toml --output-file requirements.lock
+	@# What a container needs of it: no tests, no checks.
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra models --extra pipeline \
+		--constraint requirements.lock --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --no-emit-find-links \
+		pyproject.toml deploy/container/build.in --output-file deploy/container/requirements.lock
 
 clean: ## remove what make made
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
