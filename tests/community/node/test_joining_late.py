@@ -1,5 +1,6 @@
 """Joining a community that has let go of its oldest content."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,7 @@ POSTS = 1100
 
 
 async def fill(host: Any, community: str) -> None:
-    for number in range(POSTS):
-        await host.post(community, number)
+    await asyncio.gather(*(host.post(community, number) for number in range(POSTS)))
     await upkeep.maintain(host.in_(community).log)
 
 

@@ -69,7 +69,14 @@ def test_checkpoints_that_lost_their_last_commit_come_to_the_same_tables(
     assert contents(layout, spark) == contents(quiet, spark)
 
 
-@pytest.mark.parametrize("layer", ["bronze", "checked", "silver"])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "bronze",
+        pytest.param("checked", marks=pytest.mark.long),
+        pytest.param("silver", marks=pytest.mark.long),
+    ],
+)
 def test_a_checkpoint_that_does_not_fit_its_table_is_noticed_said_and_mended(
     spark: "SparkSession", tmp_path: Path, layer: str
 ) -> None:

@@ -34,7 +34,12 @@ except PipelineError as error:
     ("deed", "patience", "sentence"),
     [
         (signal.SIGKILL, "600", "Spark's JVM has ended (killed by SIGKILL)"),
-        (signal.SIGSTOP, "3", "Spark gave no sign of life for 3 seconds and was ended"),
+        pytest.param(
+            signal.SIGSTOP,
+            "3",
+            "Spark gave no sign of life for 3 seconds and was ended",
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["killed", "hanging"],
 )
