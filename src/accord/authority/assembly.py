@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
+from nats.aio.client import Client
 from starlette.routing import Route
 
 from accord.authority.auditing import Auditing, Refused
@@ -49,6 +50,7 @@ class Running:
         presence: The connections of sessions.
         refusals: What was refused over HTTP, for the metrics.
         operating: What an operator can do.
+        nats: The authority's own connection, where it rules a NATS system.
     """
 
     authority: Authority
@@ -57,6 +59,7 @@ class Running:
     presence: Presence
     refusals: Refusals
     operating: Operating
+    nats: Client | None = None
 
 
 @asynccontextmanager
@@ -144,7 +147,9 @@ async def running(
                 group.create_task(requesters.run(), name="forget requesters"),
                 group.create_task(auditing.run(), name="audit"),
             ]
-            yield Running(authority, identities, made, ruled.presence, refusals, operating)
+            yield Running(
+                authority, identities, made, ruled.presence, refusals, operating, ruled.nats
+            )
             for task in tasks:
                 task.cancel()
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, RowMapping, func, insert, select, tuple_
 
 from accord.authority.forms import legible, remark
 from accord.authority.records import Classification
@@ -39,6 +39,20 @@ Word = Literal[
     "instance_removed",
     "revoked",
     "refused",
+    "reconciled",
+    "person_added",
+    "person_changed",
+    "link_issued",
+    "override_set",
+    "override_dropped",
+    "portal_set",
+    "portal_dropped",
+    "logged_in",
+    "password_set",
+    "consented",
+    "declined",
+    "withdrew",
+    "device_refused",
 ]
 
 _STEPS: Final = frozenset({"presented", "accepted", "rejected", "offered", "withdrawn", "expired"})
@@ -163,19 +177,31 @@ def read(
         last = rows[-1]
         rest = query.where(history.c.revision == last["revision"], history.c.place > last["place"])
         rows += connection.execute(rest).mappings()
-    steps = []
-    for row in rows:
-        verify(history, row)
-        classification = row["classification"]
-        act = Act(
-            row["act"],
-            row["by"],
-            row["deployment"],
-            row["contract_id"],
-            row["digest"],
-            Classification(classification) if classification else None,
-            row["previous"],
-            row["why"],
-        )
-        steps.append(Step(row["revision"], row["place"], row["at"] / 1000, act))
-    return steps
+    return [_step(row) for row in rows]
+
+
+def follow(connection: Connection, revision: int, place: int, limit: int = 1000) -> list[Step]:
+    """What is kept behind a place at a revision, the oldest first; refusals are kept there, too.
+
+    Raises:
+        StoreError: A row is damaged.
+    """
+    behind = tuple_(history.c.revision, history.c.place) > (revision, place)
+    query = select(history).where(behind).order_by(history.c.revision, history.c.place).limit(limit)
+    return [_step(row) for row in connection.execute(query).mappings()]
+
+
+def _step(row: RowMapping) -> Step:
+    verify(history, row)
+    classification = row["classification"]
+    act = Act(
+        row["act"],
+        row["by"],
+        row["deployment"],
+        row["contract_id"],
+        row["digest"],
+        Classification(classification) if classification else None,
+        row["previous"],
+        row["why"],
+    )
+    return Step(row["revision"], row["place"], row["at"] / 1000, act)

@@ -5,13 +5,14 @@ that nobody serves, so that both always do the same. Reads, decides nothing, and
 one that it has just made.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from accord.authority import people_operating
 from accord.authority.bodies import Body, bad, flag, manifest, maybe, number, session_key, text
 from accord.authority.core import Authority
 from accord.authority.errors import AuthorityError, Code
+from accord.authority.history import Act, Word
 from accord.authority.identities import Identities
 from accord.authority.manifests import digest_of
 from accord.authority.records import Compatibility, Kind, PlanState
@@ -24,6 +25,19 @@ Reconcile: TypeAlias = Callable[[str | None], Awaitable[Answer]]
 
 OPERATOR: Final = "operator"
 _PAGE: Final = 1000
+
+# The verbs whose effect is no change of a deployment, with the word under which the history keeps
+# them and the members that say what it was about.
+_NOTED: Final[Mapping[str, tuple[Word, tuple[str, ...]]]] = {
+    "reconcile": ("reconciled", ("deployment",)),
+    "people/add": ("person_added", ("name", "capabilities")),
+    "people/set": ("person_changed", ("name", "grant", "revoke", "disabled")),
+    "people/link": ("link_issued", ("name", "seconds")),
+    "overrides/set": ("override_set", ("contract", "anchor", "capabilities")),
+    "overrides/drop": ("override_dropped", ("contract", "anchor")),
+    "portals/set": ("portal_set", ("kind", "selector", "url")),
+    "portals/drop": ("portal_dropped", ("kind", "selector")),
+}
 
 
 class Operating:
@@ -79,7 +93,11 @@ class Operating:
         """
         if verb not in self.verbs:
             raise AuthorityError(Code.NOT_FOUND, "there is no such verb", where=verb[:80])
-        return await self.verbs[verb](body)
+        answer = await self.verbs[verb](body)
+        if verb in _NOTED:
+            word, members = _NOTED[verb]
+            await self._authority.note([Act(word, _by(body), why=_about(body, members))])
+        return answer
 
     async def _status(self, _body: Body) -> Answer:
         pending = await self._authority.plans(state=PlanState.PENDING)
@@ -93,7 +111,7 @@ class Operating:
 
     async def _deploy(self, body: Body) -> Answer:
         """Make a deployment where there is none, and propose a contract for it."""
-        deployment, by = text(body, "deployment"), maybe(body, "by") or OPERATOR
+        deployment, by = text(body, "deployment"), _by(body)
         presented, plan = manifest(body), None
         shapes = _shapes(body)
         for each in (presented, *shapes):
@@ -120,9 +138,9 @@ class Operating:
         deployment = text(body, "deployment")
         if "compatibility" in body:
             chosen = _one_of(Compatibility, body, "compatibility", Compatibility.STRICT)
-            await self._authority.set_compatibility(deployment, chosen)
+            await self._authority.set_compatibility(deployment, chosen, _by(body))
         if "disabled" in body:
-            await self._authority.set_disabled(deployment, flag(body, "disabled"))
+            await self._authority.set_disabled(deployment, flag(body, "disabled"), _by(body))
         return {"deployment": shown(await self._authority.deployment(deployment))}
 
     async def _instances(self, body: Body) -> Answer:
@@ -139,17 +157,17 @@ class Operating:
     async def _add_instance(self, body: Body) -> Answer:
         key = session_key(body, "key")
         name = maybe(body, "name") or key[:8]
-        made = await self._authority.add_instance(text(body, "deployment"), key, name)
+        made = await self._authority.add_instance(text(body, "deployment"), key, name, _by(body))
         return {"instance": shown(made)}
 
     async def _set_instance(self, body: Body) -> Answer:
         key = session_key(body, "key")
-        await self._authority.set_instance_disabled(key, flag(body, "disabled"))
+        await self._authority.set_instance_disabled(key, flag(body, "disabled"), _by(body))
         return {"key": key, "disabled": flag(body, "disabled")}
 
     async def _remove_instance(self, body: Body) -> Answer:
         key = session_key(body, "key")
-        await self._authority.remove_instance(key)
+        await self._authority.remove_instance(key, _by(body))
         return {"removed": key}
 
     async def _plans(self, body: Body) -> Answer:
@@ -161,12 +179,11 @@ class Operating:
         return {"plan": shown(await self._authority.plan(text(body, "plan")))}
 
     async def _accept(self, body: Body) -> Answer:
-        by = maybe(body, "by") or OPERATOR
-        return {"plan": shown(await self._authority.accept(text(body, "plan"), by))}
+        return {"plan": shown(await self._authority.accept(text(body, "plan"), _by(body)))}
 
     async def _reject(self, body: Body) -> Answer:
-        by, why = maybe(body, "by") or OPERATOR, maybe(body, "why") or ""
-        return {"plan": shown(await self._authority.reject(text(body, "plan"), by, why))}
+        why = maybe(body, "why") or ""
+        return {"plan": shown(await self._authority.reject(text(body, "plan"), _by(body), why))}
 
     async def _offers(self, body: Body) -> Answer:
         return {"offers": shown(await self._authority.offers(maybe(body, "deployment")))}
@@ -200,8 +217,21 @@ class Operating:
 
     async def _revoke_session(self, body: Body) -> Answer:
         key = session_key(body, "key")
-        await self._authority.revoke_session(key, maybe(body, "by") or OPERATOR)
+        await self._authority.revoke_session(key, _by(body))
         return {"revoked": key}
+
+
+def _by(body: Body) -> str:
+    return maybe(body, "by") or OPERATOR
+
+
+def _about(body: Body, members: Sequence[str]) -> str:
+    """What a verb was asked for, in a line; never what it answered, which may be a secret."""
+    told = {name: body[name] for name in members if body.get(name) not in (None, [])}
+    return ", ".join(
+        f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in told.items()
+    )
 
 
 def _shapes(body: Body) -> list[bytes]:

@@ -6,16 +6,18 @@ make an id for each request; the bridge passes on the one that it got.
 
 from typing import Any, Final
 
+from accord import tracing
 from accord.community.client import LocalTransport
 from accord.community.client.exchange import EVENTS, Exchange
 from accord.community.envelope import calls
 from accord.community.errors import Code, CommunityError
 from accord.community.node import Node
-from accord.fabric import Link, payloads, proofs, tracing
+from accord.fabric import Link, payloads, proofs
 from accord.fabric.link import raise_error
 from accord.fabric.terms import Rpc
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
+from accord.tracing import SpanKind
 
 _CALL: Final = "/bus/v1/call"
 # Not this machine: the bus must not take a service for the owner of the node, whose private
@@ -83,15 +85,21 @@ class Bus:
             body=body,
             to=self._node.key.id,
         )
-        further = [(tracing.HEADER, str(tracing.next_step()))]
         content = canonical.encode(body)
-        async with self._exchange.open("POST", _CALL, request, content, further=further) as found:
-            if found.headers.get("content-type", "").startswith(EVENTS):
-                raise CommunityError(Code.NOT_IMPLEMENTED, f"{capability} answers this by a stream")
-            answer = await self._exchange.read(found, request, verify=True)
+        with tracing.step("bus request", SpanKind.CLIENT, capability=capability):
+            answer = await self._ask(request, content)
         if not isinstance(answer, dict):
             raise CommunityError(Code.BAD_REQUEST, "the answer is not a JSON object")
         return answer
+
+    async def _ask(self, request: calls.Request, content: bytes) -> Any:
+        further = [(tracing.HEADER, tracing.header())]
+        async with self._exchange.open("POST", _CALL, request, content, further=further) as found:
+            if found.headers.get("content-type", "").startswith(EVENTS):
+                raise CommunityError(
+                    Code.NOT_IMPLEMENTED, f"{request.capability} answers this by a stream"
+                )
+            return await self._exchange.read(found, request, verify=True)
 
     async def aclose(self) -> None:
         """Close what was opened."""
@@ -107,7 +115,8 @@ async def ask_service(link: Link, rpc: Rpc, payload: Any, *, request_id: str, wi
     data = payloads.write(rpc.input, payload, "the request")
     now = int(link.clock.now())
     headers = proofs.sign(link.key, link.session, rpc.subject, data, now, request_id)
-    headers[tracing.HEADER] = str(tracing.next_step())
-    msg = await link.inbox.ask(rpc.subject, data, headers, within)
-    raise_error(msg)
+    with tracing.step("fabric request", SpanKind.CLIENT, subject=rpc.subject):
+        headers[tracing.HEADER] = tracing.header()
+        msg = await link.inbox.ask(rpc.subject, data, headers, within)
+        raise_error(msg)
     return payloads.read(rpc.output, msg.data, "the answer")

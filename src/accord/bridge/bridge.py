@@ -22,7 +22,7 @@ from accord.bridge.journal import Journal
 from accord.bridge.offering import Offering, offering
 from accord.bridge.outward import Outward
 from accord.bridge.settings import BridgeSettings
-from accord.bridge.tracing import Underway
+from accord.bridge.underway import Underway
 from accord.community.node import Node
 from accord.contracts.authoring import Contract
 from accord.fabric import Authority, FabricError, Service

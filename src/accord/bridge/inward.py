@@ -15,7 +15,7 @@ from accord.bridge.borrowing import borrowed
 from accord.bridge.errors import BridgeError, to_community
 from accord.bridge.journal import CANCELLED, Crossing, Journal
 from accord.bridge.naming import Chosen
-from accord.bridge.tracing import NO_TRACE, Underway, trace_id, traced
+from accord.bridge.underway import Underway
 from accord.community.bus import Call, Registry
 from accord.community.envelope.schemas import Descriptor
 from accord.community.errors import Code, CommunityError
@@ -122,9 +122,7 @@ class Inward:
     async def _serve(self, call: Call, chosen: Chosen, rpc: Rpc) -> Mapping[str, Any]:
         if call.community != self._bus.community:
             raise CommunityError(Code.UNAUTHORIZED, "services are for another community")
-        trace = call.trace_id or trace_id(call.request_id)
-        if trace == NO_TRACE:
-            raise CommunityError(Code.BAD_REQUEST, "a request id of zeros names no trace")
+        trace = call.trace_id
         crossing = Crossing(
             "inward",
             trace,
@@ -140,7 +138,7 @@ class Inward:
         failed: str | None = CANCELLED
         within = max(call.deadline - self._clock.monotonic() - _MARGIN, _MARGIN)
         try:
-            with self._underway.carrying(trace), traced(trace):
+            with self._underway.carrying(trace):
                 output = await ask_service(
                     self._session.link,
                     rpc,

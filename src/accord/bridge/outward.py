@@ -12,7 +12,7 @@ from accord.bridge.errors import to_fabric
 from accord.bridge.journal import CANCELLED, Crossing, Journal
 from accord.bridge.naming import CONTRACT
 from accord.bridge.offering import Bridged, Offering
-from accord.bridge.tracing import Underway
+from accord.bridge.underway import Underway
 from accord.community.errors import Code, CommunityError
 from accord.fabric import Authority, Request, Service
 from accord.fabric.calls import keep_none

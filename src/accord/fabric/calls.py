@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Self
 
 import structlog
 
-from accord.fabric import tracing
+from accord import tracing
 from accord.fabric.callers import Caller
 from accord.fabric.terms import Terms
 from accord.kernel import canonical
@@ -139,7 +139,7 @@ class Calls:
         """
         now = self._clock.now()
         ms = None if since is None else max(0, int((now - since) * 1000))
-        trace = tracing.current.get()
+        trace = tracing.current()
         told = _Told(now, kind, surface, part, caller, request_id, error, ms, payload, trace)
         try:
             self._queue.put_nowait(told)

@@ -13,14 +13,16 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
+from accord import tracing
 from accord.contracts.permissions import inbox_prefix
 from accord.contracts.session_proof import session_key
-from accord.fabric import proofs, tracing
+from accord.fabric import proofs
 from accord.fabric.errors import FabricError, UnauthorizedError, read_error
 from accord.fabric.inbox import Inbox
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource
+from accord.tracing import SpanKind
 
 STATUS: Final = "status"
 ERROR: Final = "error"
@@ -113,7 +115,7 @@ class Link:
         """The headers of a request of this session."""
         now = int(self.clock.now())
         headers = proofs.sign(self.key, self.session, subject, data, now, self.ids.new())
-        headers[tracing.HEADER] = str(tracing.next_step())
+        headers[tracing.HEADER] = tracing.header()
         return headers
 
     async def request(self, subject: str, data: bytes, within: float = TIMEOUT) -> Msg:
@@ -122,9 +124,10 @@ class Link:
         Raises:
             FabricError: What the other side answered, or why nothing came back.
         """
-        msg = await self.inbox.ask(subject, data, self.signed(subject, data), within)
-        raise_error(msg)
-        return msg
+        with tracing.step("fabric request", SpanKind.CLIENT, subject=subject):
+            msg = await self.inbox.ask(subject, data, self.signed(subject, data), within)
+            raise_error(msg)
+            return msg
 
     @asynccontextmanager
     async def stream(self, subject: str, data: bytes) -> AsyncIterator[AsyncIterator[Msg]]:

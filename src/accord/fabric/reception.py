@@ -20,11 +20,13 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
 
-from accord.fabric import proofs, tracing
+from accord import tracing
+from accord.fabric import proofs
 from accord.fabric.callers import Caller, Callers
 from accord.fabric.errors import (
     FabricError,
     UnauthorizedError,
+    UnavailableError,
     write_error,
 )
 from accord.fabric.link import ERROR, STATUS
@@ -93,7 +95,7 @@ class Reception:
         self._most = most
         self._replay = proofs.Replay()
         self._subscriptions: list[Subscription] = []
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], Msg] = {}
         self._endless: set[asyncio.Task[None]] = set()
         self._waiting: deque[tuple[Callable[[Msg], None], Msg]] = deque()
         self._waiting_bytes = 0
@@ -109,8 +111,8 @@ class Reception:
         loop = asyncio.get_running_loop()
 
         def start(msg: Msg) -> None:
-            task = loop.create_task(self._receive(msg, handle))
-            self._running.add(task)
+            task = loop.create_task(self._receive(msg, handle, subject))
+            self._running[task] = msg
             if endless:
                 self._endless.add(task)
             task.add_done_callback(self._done)
@@ -143,7 +145,7 @@ class Reception:
 
     async def refuse(self, msg: Msg, error: FabricError) -> None:
         """Answer with an error."""
-        trace = tracing.current.get()
+        trace = tracing.current()
         body = write_error(error, self._ids.new(), trace.id if trace else None)
         await self.answer(msg, body, {STATUS: ERROR})
 
@@ -161,21 +163,31 @@ class Reception:
         end = loop.time() + seconds
         while self._running and loop.time() < end:
             await asyncio.wait(self._running, timeout=end - loop.time())
+        # What an endless one is told, it tells itself.
+        cut = [msg for task, msg in self._running.items() if task not in self._endless]
+        cut += [msg for _, msg in self._waiting]
         self._waiting.clear()
         self._waiting_bytes = 0
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+        for msg in cut:
+            await self._fail(msg, UnavailableError("the service ended before it was done"))
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        self._running.pop(task, None)
         self._endless.discard(task)
         if self._waiting:
             start, msg = self._waiting.popleft()
             self._waiting_bytes -= len(msg.data) + _OVERHEAD
             start(msg)
 
-    async def _receive(self, msg: Msg, handle: Handle) -> None:
+    async def _receive(self, msg: Msg, handle: Handle, served: str) -> None:
+        place = tracing.parse((msg.headers or {}).get(tracing.HEADER))
+        with tracing.entry("fabric serve", place, subject=served):
+            await self._answer(msg, handle)
+
+    async def _answer(self, msg: Msg, handle: Handle) -> None:
         """One request from its admission to its answer; nothing escapes."""
         request: Request | None = None
         try:
@@ -200,11 +212,12 @@ class Reception:
         caller = self.callers.known(signed.session)
         if caller is None:
             caller = await self.callers.resolve(signed.session)
-        trace = tracing.read(msg.headers) or tracing.next_step()
-        tracing.current.set(trace)
+        trace = tracing.current()
+        assert trace is not None
         return Request(signed.request_id, signed.session, caller, msg.subject, trace, now)
 
     async def _fail(self, msg: Msg, error: FabricError) -> None:
+        tracing.tell(error=error.type)
         session = (msg.headers or {}).get(proofs.SESSION, "")
         if isinstance(error, UnauthorizedError):
             _log.warning(

@@ -12,15 +12,25 @@ class Code(Enum):
     """Why the relay refuses something."""
 
     BAD_REQUEST = "bad_request"
+    """It is not well formed, or says something impossible."""
     UNAUTHORIZED = "unauthorized"
+    """The token is missing, wrong or expired."""
     FORBIDDEN = "forbidden"
+    """The caller is known and may not do this, or was switched off."""
     NOT_FOUND = "not_found"
+    """There is no such thing, or it is another tenant's."""
     CONFLICT = "conflict"
+    """Somebody else holds it, or it is there already."""
     EXPIRED = "expired"
+    """The token or the code has run out."""
     TOO_LARGE = "too_large"
+    """The body is longer than it may be."""
     RATE_LIMITED = "rate_limited"
+    """It was asked too often; `Retry-After` says when to ask again."""
     INTERNAL_ERROR = "internal_error"
+    """The connector failed; its log says how."""
     UNAVAILABLE = "unavailable"
+    """The other side cannot do it now: it is away, or its store is."""
 
     @property
     def status(self) -> int:

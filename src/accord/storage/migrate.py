@@ -1,20 +1,22 @@
 """Brings a store to the version that this code speaks, or leaves it untouched.
 
-All pending revisions of a store run in one transaction. Owns the refusal of stores that a newer
-version wrote or that are not ours. Revisions only go up: the way back is a backup.
+All pending revisions of a store run in one transaction, so that whoever is killed in the midst of
+it leaves the store as it was. Owns that transaction, its lock, and the refusal of stores that a
+newer version wrote or that are not ours. The way back is in `rollback`.
 """
 
 import enum
 import os
 import sqlite3
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
+from alembic.script import Script, ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection, inspect
 from sqlalchemy.exc import DBAPIError
@@ -46,7 +48,7 @@ def migrate(place: Place, schema: Schema) -> None:
     Raises:
         StoreError: The store cannot be opened, is not ours, or is newer; nothing has changed.
     """
-    try:
+    with explained(place):
         if place.file is not None and not isinstance(place, Draft):
             if not place.file.exists():
                 _create(place.file, schema)
@@ -54,11 +56,6 @@ def migrate(place: Place, schema: Schema) -> None:
                 # No store is ever empty on disk: this one was cut off, and must not be replaced.
                 raise StoreError("the store's file is empty", where=place.label, mend=_EMPTY)
         _run(place, schema)
-    except (DBAPIError, sqlite3.Error, OSError) as error:
-        explained = explain(error, place.label)
-        if explained is error:
-            raise
-        raise explained from error
 
 
 def _create(file: Path, schema: Schema) -> None:
@@ -79,25 +76,38 @@ def _create(file: Path, schema: Schema) -> None:
 
 
 def _run(place: Place, schema: Schema) -> None:
-    with connect(place, Role.MIGRATE).begin() as connection:
-        version_schema = None
-        if place.file is None:
-            version_schema = schema.name
-            lock = "SELECT pg_advisory_xact_lock(hashtext(%(key)s))"
-            connection.exec_driver_sql(lock, {"key": f"accord.{schema.name}"})
-            if not inspect(connection).has_schema(schema.name):
-                connection.execute(CreateSchema(schema.name))
+    with changing(place, schema) as connection:
+        if place.file is None and not inspect(connection).has_schema(schema.name):
+            connection.execute(CreateSchema(schema.name))
         if state_of(connection, place, schema) is not State.CURRENT:
-            config = _config(schema)
-            config.attributes.update(connection=connection, version_schema=version_schema)
-            with _ONE_AT_A_TIME:
-                command.upgrade(config, "heads")
-            _refuse_dangling(connection, place)
+            run(connection, place, schema, lambda config: command.upgrade(config, "heads"))
     if place.file is not None:
         set_journal_mode(place, "WAL")
 
 
-def _refuse_dangling(connection: Connection, place: Place) -> None:
+@contextmanager
+def changing(place: Place, schema: Schema) -> Iterator[Connection]:
+    """A transaction in which no other process runs revisions of this store."""
+    with connect(place, Role.MIGRATE).begin() as connection:
+        if place.file is None:
+            lock = "SELECT pg_advisory_xact_lock(hashtext(%(key)s))"
+            connection.exec_driver_sql(lock, {"key": f"accord.{schema.name}"})
+        yield connection
+
+
+def run(
+    connection: Connection, place: Place, schema: Schema, work: Callable[[Config], None]
+) -> None:
+    """Let Alembic run revisions within the transaction of `changing`.
+
+    Raises:
+        StoreError: They would leave references to nothing.
+    """
+    config = _config(schema)
+    version_schema = schema.name if place.file is None else None
+    config.attributes.update(connection=connection, version_schema=version_schema)
+    with _ONE_AT_A_TIME:
+        work(config)
     # PostgreSQL looks after references by itself, also during a migration.
     if place.file is not None and connection.exec_driver_sql("PRAGMA foreign_key_check").first():
         raise StoreError(
@@ -113,6 +123,36 @@ def state_of(connection: Connection, place: Place, schema: Schema) -> State:
     Raises:
         StoreError: The store knows revisions that this code does not, or is not ours.
     """
+    script = _script(schema)
+    heads = _heads(connection, place, schema, script)
+    if not heads:
+        return State.EMPTY
+    return State.CURRENT if set(heads) == set(script.get_heads()) else State.BEHIND
+
+
+def applied(connection: Connection, place: Place, schema: Schema) -> tuple[Script, ...]:
+    """The revisions that a store has seen, the oldest of each branch first.
+
+    Raises:
+        StoreError: The store knows revisions that this code does not, or is not ours.
+    """
+    script = _script(schema)
+    return _up_to(script, _heads(connection, place, schema, script))
+
+
+def revisions(schema: Schema) -> tuple[Script, ...]:
+    """The revisions that this code knows, the oldest of each branch first."""
+    script = _script(schema)
+    return _up_to(script, script.get_heads())
+
+
+def _up_to(script: ScriptDirectory, heads: Sequence[str]) -> tuple[Script, ...]:
+    return tuple(script.iterate_revisions(tuple(heads), "base"))[::-1] if heads else ()
+
+
+def _heads(
+    connection: Connection, place: Place, schema: Schema, script: ScriptDirectory
+) -> Sequence[str]:
     version_schema = schema.name if place.file is None else None
     tables = inspect(connection).get_table_names(schema=version_schema)
     if tables and _VERSION_TABLE not in tables:
@@ -122,19 +162,33 @@ def state_of(connection: Connection, place: Place, schema: Schema) -> State:
             mend="choose another folder or database",
         )
     context = MigrationContext.configure(connection, opts={"version_table_schema": version_schema})
-    current = set(context.get_current_heads())
-    script = ScriptDirectory.from_config(_config(schema))
+    heads = context.get_current_heads()
     try:
-        script.get_revisions(tuple(current))
+        script.get_revisions(heads)
     except CommandError as error:
         raise StoreError(
-            f"this store was written by a newer version ({', '.join(sorted(current))})",
+            f"this store was written by a newer version ({', '.join(sorted(heads))})",
             where=place.label,
-            mend="upgrade Accord; the store is unchanged",
+            mend="upgrade Accord, or go back with `accord rollback` of that version; "
+            "the store is unchanged",
         ) from error
-    if not current:
-        return State.EMPTY
-    return State.CURRENT if current == set(script.get_heads()) else State.BEHIND
+    return heads
+
+
+@contextmanager
+def explained(place: Place) -> Iterator[None]:
+    """Let the database's complaints be sentences."""
+    try:
+        yield
+    except (DBAPIError, sqlite3.Error, OSError) as error:
+        explained = explain(error, place.label)
+        if explained is error:
+            raise
+        raise explained from error
+
+
+def _script(schema: Schema) -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config(schema))
 
 
 def _config(schema: Schema) -> Config:

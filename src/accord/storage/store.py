@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from accord.storage import journal
 from accord.storage.errors import StoreError, explain, is_lost
 from accord.storage.exclusive import exclusive
+from accord.storage.figures import figures_at
 from accord.storage.journal import Record
 from accord.storage.migrate import migrate
 from accord.storage.place import Place, Role, connect, locate
@@ -36,7 +37,7 @@ class Store:
             connect(place, Role.WRITE, kept=1),
             connect(place, Role.READ, kept=_READERS),
         )
-        self._writer = Writer(self._engines[0], place.label)
+        self._writer = Writer(self._engines[0], place.label, figures_at(place))
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix=f"reader {place.name}")
         self._closed = False
 

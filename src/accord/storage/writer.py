@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
 from accord.storage.errors import StoreError, explain, is_lost
+from accord.storage.figures import Figures
 from accord.storage.place import in_transaction
 
 # Runs the items of several callers and gives one result for each, in order.
@@ -46,9 +48,10 @@ class _UnitFailedError(Exception):
 class Writer:
     """The single writer of a store; made and used on one event loop."""
 
-    def __init__(self, engine: Engine, label: str) -> None:
+    def __init__(self, engine: Engine, label: str, figures: Figures) -> None:
         self._engine = engine
         self._label = label
+        self._figures = figures
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(_WAITING)
         self._fresh: list[_Unit] = []
@@ -133,6 +136,7 @@ class Writer:
 
     def _transact(self, units: list[_Unit]) -> list[Any]:
         results: list[Any] = []
+        began = time.monotonic()
         with self._engine.connect() as connection:
             connection.begin()
             try:
@@ -163,11 +167,15 @@ class Writer:
                     # A deferred constraint: refused for sure, and the fault of one unit.
                     raise _UnitFailedError(error) from error
                 raise
+        self._figures.commits.add(time.monotonic() - began)
+        self._figures.units += len(units)
         return results
 
     def _answer(
         self, units: list[_Unit], results: Sequence[Any] = (), error: BaseException | None = None
     ) -> None:
+        if isinstance(error, StoreError):
+            self._figures.failures += len(units)
         if isinstance(error, StopIteration):
             error = RuntimeError("a unit of work raised StopIteration")  # no future can carry it
 

@@ -73,23 +73,27 @@ class Refusals:
             except StoreError as error:
                 _log.error("the authority's store failed", path=_path(request), why=error.what)
                 told = _UNAVAILABLE
-            self.counts[told.code.value] += 1
-            # What passes by itself is routine; the rest is for whoever audits the log.
-            tell = _log.info if told.code.is_waited_out else _log.warning
-            session = getattr(request.state, "session", None)
-            tell(
-                "refused",
-                path=_path(request),
-                code=told.code.value,
-                client=client(request),
-                session=session,
-            )
-            if not told.code.is_waited_out:
-                who = session or client(request)
-                self._audit(Refused(told.code, _path(request), str(who)))
+            self.note(request, told)
             return show(request, told)
 
         return endpoint
+
+    def note(self, request: Request, told: AuthorityError) -> None:
+        """Count a refusal, and tell of it."""
+        self.counts[told.code.value] += 1
+        # What passes by itself is asked again each second; the rest is for whoever audits the log.
+        tell = _log.debug if told.code.is_waited_out else _log.warning
+        session = getattr(request.state, "session", None)
+        tell(
+            "refused",
+            path=_path(request),
+            code=told.code.value,
+            client=client(request),
+            session=session,
+        )
+        if not told.code.is_waited_out:
+            who = session or client(request)
+            self._audit(Refused(told.code, _path(request), str(who)))
 
 
 def refusal(_request: Request, error: AuthorityError) -> Response:

@@ -148,8 +148,10 @@ class PortalRoutes:
         except AuthorityError as error:
             if error.code is not Code.FORBIDDEN:
                 raise
+            self._refusals.note(request, error)
             wrong = f"{error.what[:1].upper()}{error.what[1:]}."
             return self._show(request, lambda token: pages.entry(token, onwards, wrong), 403)
+        await self._identities.note("logged_in", person, "by password")
         return await self._let_in(request, person, onwards)
 
     async def _let_in(self, request: Request, person: Person, onwards: str) -> Response:
@@ -173,17 +175,20 @@ class PortalRoutes:
     async def _follow_link(self, request: Request, _form: Form) -> Response:
         self._entering.take(exchange.client(request))
         person = await self._identities.entering.by_link(request.path_params["secret"])
+        await self._identities.note("logged_in", person, "by a link")
         return await self._let_in(request, person, "/login")
 
     async def _password(self, request: Request, form: Form, person: Person) -> Response:
         self._entering.take(exchange.client(request))
         await self._identities.entering.set_password(person.id, form.get("password", ""))
+        await self._identities.note("password_set", person)
         return await self._let_in(request, person, "/login")
 
     async def _withdraw(self, _request: Request, form: Form, person: Person) -> Response:
         contract, anchor = form.get("contract", ""), form.get("anchor", "")
         if contract.isprintable() and anchor.isprintable():
             await self._identities.withdraw(person, contract, anchor)
+            await self._identities.note("withdrew", person, f"{contract} at {anchor}")
         return _onwards("/login")
 
     async def _leave(self, request: Request, _form: Form, _person: Person) -> Response:
@@ -209,9 +214,14 @@ class PortalRoutes:
 
     async def _answer(self, request: Request, form: Form, person: Person) -> Response:
         login: Login = await self._identities.logins.find(request.path_params["login"])
+        logins, client = self._identities.logins, f"{login.contract_id} at {login.anchor}"
         if form.get("answer") == "accept":
-            return _onwards(await self._identities.logins.approve(login, person))
-        return _onwards(await self._identities.logins.deny(login, person))
+            onwards = await logins.approve(login, person)
+            await self._identities.note("consented", person, client)
+        else:
+            onwards = await logins.deny(login, person)
+            await self._identities.note("declined", person, client)
+        return _onwards(onwards)
 
     async def _done(self, request: Request) -> Response:
         flow = request.query_params.get("flowId", "")[:64]
@@ -239,6 +249,7 @@ class PortalRoutes:
                 return self._show(request, lambda _token: done)
             if step == "refuse":
                 await devices.refuse(typed, person)
+                await self._identities.note("device_refused", person)
                 gone = pages.page("It is refused", pages.said("The device was sent away."))
                 return self._show(request, lambda _token: gone)
             waiting = await devices.find(typed, person)

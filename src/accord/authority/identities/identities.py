@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from accord.authority.core import Authority
 from accord.authority.errors import AuthorityError, Code
+from accord.authority.history import Act, Word
 from accord.authority.identities.allowing import Allowing
 from accord.authority.identities.devices import Devices
 from accord.authority.identities.entering import Entering
@@ -59,6 +60,10 @@ class Identities:
         if not await self.allowing.drop_override(contract_id, anchor):
             raise AuthorityError(Code.NOT_FOUND, "there is no such override", where=contract_id)
         await self._follow(contract_id)
+
+    async def note(self, act: Word, person: Person, why: str | None = None) -> None:
+        """Keep for the history what a person did, or was let do."""
+        await self._authority.note([Act(act, f"person {person.name}", why=why)])
 
     async def withdraw(self, person: Person, contract_id: str, anchor: str) -> None:
         """Take back what a person allows a client, and end its sessions."""

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from accord.capabilities.doors.refusals import refusal
-from accord.community.bus.rates import is_loopback
+from accord.community.bus.rates import is_from_here
 from accord.community.errors import Code, CommunityError
 from accord.kernel.files import sync_folder
 
@@ -89,7 +89,7 @@ class Guard:
         headers = Headers(scope=scope)
         host = _PORT.sub("", headers.get("host", "").lower())
         client = scope.get("client") or ("", 0)
-        if not is_loopback(client[0]) or host not in _NAMES:
+        if not is_from_here(client[0], headers) or host not in _NAMES:
             return CommunityError(
                 Code.UNAUTHORIZED,
                 "this door opens to clients on this machine only",

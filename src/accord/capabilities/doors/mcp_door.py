@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -37,39 +38,66 @@ async def mcp_route(caller: Caller, token: str) -> AsyncIterator[Route]:
     Raises:
         CommunityError: The library is not installed: `not_implemented`.
     """
-    lowlevel = models.library("mcp.server.lowlevel")
-    manager = models.library("mcp.server.streamable_http_manager")
-    door = _Door(caller)
-    server = lowlevel.Server(
-        "accord",
-        version=__version__,
-        instructions=_INSTRUCTIONS,
-        on_list_tools=door.list_tools,
-        on_call_tool=door.call_tool,
-        on_list_resources=door.list_resources,
-        on_list_resource_templates=door.list_templates,
-        on_read_resource=door.read_resource,
-    )
-    sessions = manager.StreamableHTTPSessionManager(server, stateless=True, json_response=True)
-
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        await sessions.handle_request(scope, receive, send)
-
-    opened, ended = asyncio.Event(), asyncio.Event()
-
-    async def run() -> None:
-        async with sessions.run():
-            opened.set()
-            await ended.wait()
-
-    # The library must leave its block in the task that entered it, which ours need not be.
-    running = asyncio.create_task(run(), name="mcp")
+    if find_spec("mcp") is None:
+        models.library("mcp")
+    server = _Server(caller)
     try:
-        await opened.wait()
-        yield Route("/mcp", Guard(serve, token))
+        yield Route("/mcp", Guard(server, token))
     finally:
-        ended.set()
-        await running
+        await server.close()
+
+
+class _Server:
+    """The library's server, made when somebody first asks.
+
+    Loading the library takes as long as half of a station's start, and few stations ever need it.
+    """
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._opening = asyncio.Lock()
+        self._sessions: Any = None
+        self._running: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._opening:
+            if self._sessions is None:
+                self._sessions = await self._opened()
+        await self._sessions.handle_request(scope, receive, send)
+
+    async def close(self) -> None:
+        """End it, if it was ever made."""
+        self._ended.set()
+        if self._running is not None:
+            await self._running
+
+    async def _opened(self) -> Any:
+        lowlevel = await asyncio.to_thread(models.library, "mcp.server.lowlevel")
+        manager = await asyncio.to_thread(models.library, "mcp.server.streamable_http_manager")
+        door = _Door(self._caller)
+        server = lowlevel.Server(
+            "accord",
+            version=__version__,
+            instructions=_INSTRUCTIONS,
+            on_list_tools=door.list_tools,
+            on_call_tool=door.call_tool,
+            on_list_resources=door.list_resources,
+            on_list_resource_templates=door.list_templates,
+            on_read_resource=door.read_resource,
+        )
+        sessions = manager.StreamableHTTPSessionManager(server, stateless=True, json_response=True)
+        begun = asyncio.Event()
+
+        async def run() -> None:
+            async with sessions.run():
+                begun.set()
+                await self._ended.wait()
+
+        # The library must leave its block in the task that entered it, which ours need not be.
+        self._running = asyncio.create_task(run(), name="mcp")
+        await begun.wait()
+        return sessions
 
 
 class _Door:

@@ -9,8 +9,10 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+from accord import tracing
 from accord.capabilities.llm import asking
 from accord.capabilities.llm.asking import Asked
+from accord.capabilities.llm.figures import Figures
 from accord.capabilities.llm.generations import Generations
 from accord.capabilities.llm.pieces import (
     Backend,
@@ -37,6 +39,7 @@ def register(
     generations: Generations,
     *,
     seconds: float = 120.0,
+    figures: Figures | None = None,
 ) -> None:
     """Offer both on a node's bus: every model of every backend under one capability.
 
@@ -46,9 +49,10 @@ def register(
         backends: Whose models are offered; the first model of the first one is the primary.
         generations: The queue that both share.
         seconds: How long an answer, or its next frame, may take.
+        figures: Count what is generated.
     """
     descriptors = schemas.load("accord.capabilities.llm")
-    serving = _Serving(clock, backends, generations)
+    serving = _Serving(clock, backends, generations, figures or Figures(generations))
     # A call that waits for its turn is in hand, too.
     room = generations.max_concurrent + generations.max_waiting
     for key in ("llm.chat@1.0", "llm.complete@1.0"):
@@ -62,9 +66,16 @@ def register(
 
 
 class _Serving:
-    def __init__(self, clock: Clock, backends: Sequence[Backend], generations: Generations) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        backends: Sequence[Backend],
+        generations: Generations,
+        figures: Figures,
+    ) -> None:
         self._clock = clock
         self._generations = generations
+        self._figures = figures
         self._owners: dict[str, Backend] = {}
         self._ctx: dict[str, int | None] = {}
         models = [(model, backend) for backend in backends for model in backend.models]
@@ -80,7 +91,7 @@ class _Serving:
         asked = asking.read(call.body)
         self._check(asked)
         self._generations.check()
-        pieces = self._generate(asked)
+        pieces = self._figures.counted(asked.model, self._generate(asked), self._clock)
         return self._frames(pieces) if asked.stream else await self._whole(pieces, asked)
 
     def _check(self, asked: Asked) -> None:
@@ -103,11 +114,23 @@ class _Serving:
             )
 
     async def _generate(self, asked: Asked) -> AsyncGenerator[Piece]:
-        """The pieces to show, cut at the first stop sequence and at the end of the context."""
-        async with (
-            self._generations.turn(),
-            aclosing(self._owners[asked.model].generate(asked)) as pieces,
-        ):
+        """The pieces to show, once it is their turn."""
+        async with self._generations.turn():
+            with tracing.apart("llm generate", model=asked.model) as span:
+                async with aclosing(self._pieces(asked)) as pieces:
+                    async for piece in pieces:
+                        if isinstance(piece, Ended):
+                            tracing.tell(
+                                span,
+                                tokens_in=piece.tokens_in,
+                                tokens_out=piece.tokens_out,
+                                stop_reason=piece.reason.value,
+                            )
+                        yield piece
+
+    async def _pieces(self, asked: Asked) -> AsyncGenerator[Piece]:
+        """What a backend makes, cut at the first stop sequence and at the end of the context."""
+        async with aclosing(self._owners[asked.model].generate(asked)) as pieces:
             stopper = Stopper(asked.stop)
             tokens_in: int | None = None
             room = asked.ctx

@@ -8,6 +8,7 @@ import structlog
 
 from accord.capabilities import models
 from accord.capabilities.llm.embedded import EmbeddedBackend
+from accord.capabilities.llm.figures import Figures
 from accord.capabilities.llm.generations import Generations
 from accord.capabilities.llm.handlers import register
 from accord.capabilities.llm.pieces import Backend
@@ -28,16 +29,25 @@ class LanguageModels:
         backends: Those that have models, the operator's servers first.
         generations: Their queue.
         seconds: How long an answer, or its next token, may take.
+        figures: What was generated.
     """
 
     backends: tuple[Backend, ...]
     generations: Generations
     seconds: float
+    figures: Figures
 
     def register(self, node: Node, clock: Clock) -> None:
         """Offer `llm.chat` and `llm.complete`, if there is any model."""
         if self.backends:
-            register(node, clock, self.backends, self.generations, seconds=self.seconds)
+            register(
+                node,
+                clock,
+                self.backends,
+                self.generations,
+                seconds=self.seconds,
+                figures=self.figures,
+            )
 
 
 @asynccontextmanager
@@ -59,7 +69,7 @@ async def open_language_models(settings: ModelsSettings) -> AsyncIterator[Langua
         generations = Generations(
             max_concurrent=settings.max_concurrent, max_waiting=settings.max_waiting
         )
-        yield LanguageModels(tuple(backends), generations, settings.seconds)
+        yield LanguageModels(tuple(backends), generations, settings.seconds, Figures(generations))
 
 
 def _embedded(settings: ModelsSettings) -> list[Backend]:

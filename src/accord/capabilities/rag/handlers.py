@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from accord import tracing
 from accord.capabilities.file import Blobs
 from accord.capabilities.file.naming import Naming
 from accord.community.bus import Call
@@ -53,9 +54,12 @@ class _Serving:
         place, telling = self._place(call, corpus)
         found = None
         if call.own or place.community:
-            found = await self._corpora.query(
-                place, telling, given["query"], given.get("k", _K), given.get("filter")
-            )
+            wanted = given.get("k", _K)
+            with tracing.step("rag query", wanted=wanted):
+                found = await self._corpora.query(
+                    place, telling, given["query"], wanted, given.get("filter")
+                )
+                tracing.tell(found=None if found is None else len(found))
         if found is None:
             raise CommunityError(
                 Code.NOT_FOUND,

@@ -22,6 +22,7 @@ from accord.community.errors import Code, CommunityError
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.signing import SigningKey
+from accord.kernel.traceparent import Trace
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -42,7 +43,8 @@ class Visit:
         size: The bytes of its body.
         unread: Whether some of its body was left unread, so that the connection must end.
         refused: The code with which it was refused, if it was.
-        trace_id: The trace that its caller names, if it does.
+        trace: Where in a trace a call is. What a caller says of it is not signed, so it is told
+            and decides nothing.
     """
 
     started: float
@@ -53,7 +55,7 @@ class Visit:
     size: int = 0
     unread: bool = False
     refused: Code | None = None
-    trace_id: str | None = None
+    trace: Trace | None = None
 
     def know(self, request: Request) -> None:
         """The request could be read."""
@@ -172,6 +174,16 @@ def error_body(error: CommunityError) -> dict[str, Any]:
     except canonical.CanonicalError:
         return {"error": error.code.value}
     return body
+
+
+def unkept() -> CommunityError:
+    """What a caller hears of a call that cannot be written down: it is not done."""
+    return CommunityError(
+        Code.CAPACITY_EXCEEDED,
+        "the node cannot keep anything now",
+        mend="try again later; `accord doctor` on that node says why",
+        details={"retry_after_ms": 5000},
+    )
 
 
 def failed() -> CommunityError:

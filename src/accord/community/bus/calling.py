@@ -12,8 +12,9 @@ from typing import Any
 import structlog
 from starlette.responses import Response
 
+from accord import tracing
 from accord.community.bus import checks
-from accord.community.bus.answering import Answer, Sent, Signer, Visit, failed
+from accord.community.bus.answering import Answer, Sent, Signer, Visit, failed, unkept
 from accord.community.bus.door import Guest, rate_limited
 from accord.community.bus.frames import Transcript
 from accord.community.bus.ledger import MAX_ANSWER, Ledger
@@ -25,6 +26,7 @@ from accord.community.bus.streams import Pace, Stream
 from accord.community.errors import Code, CommunityError
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
+from accord.storage import StoreError
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -147,7 +149,11 @@ class Calling:
         self._check_rate(guest, visit)
         visit.check = checks.CAPABILITY
         if offer is None:
-            raise CommunityError(Code.NOT_FOUND, f"{name} is not offered here")
+            raise CommunityError(
+                Code.NOT_FOUND,
+                f"{name} is not offered here",
+                mend="`accord doctor` on that node says what it lacks",
+            )
         if offer.in_hand >= offer.max_concurrent:
             raise CommunityError(
                 Code.CAPACITY_EXCEEDED,
@@ -181,7 +187,7 @@ class Calling:
                 request.community,
                 guest.body,
                 self._clock.monotonic() + offer.seconds,
-                visit.trace_id,
+                visit.trace.id if visit.trace else "",
             )
             produced = await _produce(offer, call)
             if not isinstance(produced, AsyncIterator):
@@ -223,6 +229,7 @@ class Calling:
         )
 
     def _refuse(self, guest: Guest, visit: Visit, claim: Claim, error: CommunityError) -> Answer:
+        tracing.tell(refused=error.code.value)
         answer = self._signer.refusal(visit, error)
         if error.code is not Code.RATE_LIMITED:  # a flood is counted, not written down
             self._ledger.mention(self._told(guest, visit, answer, error.code), claim)
@@ -234,14 +241,14 @@ class Calling:
         try:
             await self._ledger.keep(claim, answer=answer, told=told)
         except AccordError:
-            raise failed() from None  # the ledger has logged it
+            raise unkept() from None  # the ledger has logged it
 
     def _told(
         self, guest: Guest, visit: Visit, sent: "Answer | Sent", code: Code | None = None
     ) -> dict[str, Any]:
         """What the journal keeps of a call: who, what, how it went; nothing of what was said."""
         request = guest.request
-        traced = {"trace_id": visit.trace_id} if visit.trace_id else {}
+        traced = {"trace_id": visit.trace.id} if visit.trace else {}
         return traced | {
             "request_id": request.request_id,
             "community": request.community,
@@ -271,6 +278,10 @@ async def _produce(offer: Offer, call: Call) -> Produced:
         raise CommunityError(
             Code.TIMEOUT, f"{call.capability} took longer than {offer.seconds:g} seconds"
         ) from None
+    except StoreError as error:
+        # Something of it may be done, so it is not refused as if it could be asked again at once.
+        _log.error("a capability cannot keep its work", capability=call.capability, why=str(error))
+        raise failed() from None
     except Exception:  # noqa: BLE001 - whatever a handler does, its caller hears of an end
         _log.exception("a capability failed", capability=call.capability)
         raise failed() from None

@@ -140,7 +140,7 @@ class Door:
         finally:
             self._unverified -= visit.size
         visit.check = checks.SIGNATURE
-        self._stranger.check(http.client.host if http.client else "")
+        self._stranger.check(http.client.host if http.client else "", http.headers)
         visit.check = checks.HEADERS
         request, body = self._stranger.read(_json(raw), self._communities)
         visit.know(request)

@@ -7,12 +7,12 @@ could choose at will.
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from accord.community.bus.answering import Visit
 from accord.community.bus.registry import Registry
+from accord.metering import family
 
 
 class Figures(Collector):
@@ -39,18 +39,9 @@ class Figures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Read the figures."""
-        answered = CounterMetricFamily(
-            "accord_bus_answers", "Requests that were answered.", labels=["capability"]
+        yield family(
+            "accord_bus_answers_total",
+            {(capability,): float(count) for capability, count in self._answered.items()},
         )
-        for capability, count in self._answered.items():
-            answered.add_metric([capability], count)
-        yield answered
-        refused = CounterMetricFamily(
-            "accord_bus_refusals", "Requests that were refused.", labels=["check", "code"]
-        )
-        for (check, code), count in self._refused.items():
-            refused.add_metric([check, code], count)
-        yield refused
-        yield GaugeMetricFamily(
-            "accord_bus_in_hand", "Calls that are being served.", self._registry.in_hand
-        )
+        yield family("accord_bus_refusals_total", self._refused)
+        yield family("accord_bus_in_hand", self._registry.in_hand)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
 
-from accord.community.bus.rates import is_loopback
+from accord.community.bus.rates import is_from_here
 from accord.community.envelope import calls
 from accord.community.envelope.calls import Request
 from accord.community.errors import Code, CommunityError
@@ -18,6 +18,7 @@ from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource
 
 _PREFIX: Final = b"x-hearthnet-"
+_OF_BROWSERS: Final = ("origin", "sec-fetch-site")
 _MEMBERS: Final = frozenset({"capability", "version", "community", "params", "input", "stream"})
 
 
@@ -43,15 +44,18 @@ class Stranger:
         self._key = SigningKey.generate()
         self._ids = UlidSource(clock)
 
-    def check(self, host: str) -> None:
-        """Check that unsigned calls are taken from an address.
+    def check(self, host: str, headers: Mapping[str, str]) -> None:
+        """Check that unsigned calls are taken from whoever asks, and that it is no browser.
+
+        Any page that somebody looks at can have the browser send such a call, and the browser then
+        says for which page.
 
         Raises:
             CommunityError: They are not: `invalid_signature`.
         """
-        if self._legacy is Legacy.ANYWHERE or (
-            self._legacy is Legacy.LOOPBACK and is_loopback(host)
-        ):
+        is_page = any(name in headers for name in _OF_BROWSERS)
+        is_near = self._legacy is Legacy.LOOPBACK and is_from_here(host, headers)
+        if not is_page and (is_near or self._legacy is Legacy.ANYWHERE):
             return
         raise CommunityError(Code.INVALID_SIGNATURE, "the request is not signed")
 

@@ -6,11 +6,13 @@ and only the keys that came last are remembered, so that no crowd of strangers f
 
 import ipaddress
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 _SLACK: Final = 1e-9
+# What a proxy adds: then whoever asks is not who is connected.
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +114,13 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback
+
+
+def is_from_here(host: str, headers: Mapping[str, str]) -> bool:
+    """Whether a request was made on this machine; one that a proxy here passes on was not.
+
+    Args:
+        host: The address that is connected.
+        headers: Those of the request, by small names.
+    """
+    return is_loopback(host) and not any(name in headers for name in _FORWARDED)

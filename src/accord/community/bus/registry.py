@@ -36,7 +36,7 @@ class Call:
         community: In which community.
         body: The request, which keeps the capability's schema.
         deadline: When the caller is told `timeout`, by the node's monotonic clock.
-        trace_id: The trace that the caller names, if it does.
+        trace_id: The trace that it belongs to: the caller's, or one that began here.
         gone: Set when nobody waits for the answer any more. The handler's task is cancelled then,
             too; this is for work that it has given to a thread.
     """
@@ -49,7 +49,7 @@ class Call:
     community: str
     body: Mapping[str, Any]
     deadline: float
-    trace_id: str | None = None
+    trace_id: str
     gone: threading.Event = field(default_factory=threading.Event)
 
 

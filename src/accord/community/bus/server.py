@@ -12,6 +12,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
+from accord import tracing
 from accord.community.bus import checks, streams
 from accord.community.bus.answering import Signer, Visit, failed
 from accord.community.bus.calling import Calling
@@ -25,7 +26,6 @@ from accord.community.bus.registry import Registry
 from accord.community.bus.settings import BusSettings
 from accord.community.bus.subscribing import Subscribing
 from accord.community.bus.topics import Topics
-from accord.community.envelope import headers
 from accord.community.errors import Code, CommunityError
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
@@ -122,14 +122,16 @@ class Bus:
         return Route(path, self._answering(serve), methods=list(methods))
 
     async def _call(self, http: HttpRequest, visit: Visit) -> Response:
-        visit.trace_id = headers.trace_id(http.headers.get(headers.TRACE))
-        guest = await self._door.admit(http, visit)
-        return await self._calling.serve(
-            guest,
-            visit,
-            schema_hash=http.headers.get(checks.SCHEMA_HASH),
-            acks=http.headers.get(streams.ACK) == "frames",
-        )
+        with tracing.entry("bus call", tracing.parse(http.headers.get(tracing.HEADER))):
+            visit.trace = tracing.current()
+            guest = await self._door.admit(http, visit)
+            tracing.tell(capability=guest.request.capability)
+            return await self._calling.serve(
+                guest,
+                visit,
+                schema_hash=http.headers.get(checks.SCHEMA_HASH),
+                acks=http.headers.get(streams.ACK) == "frames",
+            )
 
     async def _subscribe(self, http: HttpRequest, visit: Visit) -> Response:
         guest = await self._admit(http, visit)

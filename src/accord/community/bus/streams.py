@@ -13,6 +13,7 @@ import structlog
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from accord import tracing
 from accord.community.bus import frames
 from accord.community.bus.answering import Signer, Visit, error_body, failed
 from accord.community.bus.frames import Transcript
@@ -21,6 +22,7 @@ from accord.community.bus.registry import Call, Frame, Offer
 from accord.community.bus.settings import BusSettings
 from accord.community.envelope import headers
 from accord.community.errors import Code, CommunityError
+from accord.tracing import SpanKind
 
 ACK: Final = "X-HearthNet-Ack"
 """A caller that will acknowledge frames says so by this header, with the value `frames`."""
@@ -112,14 +114,17 @@ class Stream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream, and end the handler when the client leaves."""
-        try:
-            await while_present(receive, self._pump(send))
-        except GoneError:
-            pass  # the rest was to be said to nobody
-        finally:
-            self._call.gone.set()
-            await self._close()
-            self._ended(self._code, self._transcript)
+        name, place = self._offer.descriptor.name, self._visit.trace
+        with tracing.entry("bus stream", place, SpanKind.INTERNAL, capability=name):
+            try:
+                await while_present(receive, self._pump(send))
+            except GoneError:
+                pass  # the rest was to be said to nobody
+            finally:
+                self._call.gone.set()
+                await self._close()
+                tracing.tell(refused=self._code.value if self._code else None)
+                self._ended(self._code, self._transcript)
 
     async def _pump(self, send: Send) -> None:
         await send(self._head())

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 import httpx
 
+from accord import tracing
 from accord.community.bus import frames, streams
 from accord.community.bus.registry import Frame
 from accord.community.client.exchange import EVENTS, JSON, Exchange, refusal
@@ -33,6 +34,8 @@ _SUBSCRIBE: Final = "/pubsub/v1/subscribe"
 # A signed request may be sent again for as long as the node surely takes it for fresh.
 _RESEND_SECONDS: Final = 40.0
 _ACK_EVERY: Final = 16
+_ACCEPT: Final = f"{JSON}, {EVENTS}"
+_SPAN: Final = ("bus request", tracing.SpanKind.CLIENT)
 _MAX_FRAME: Final = 8 * 1024 * 1024
 
 
@@ -109,7 +112,6 @@ class Client:
         *,
         version: str = "1.0",
         idempotent: bool = False,
-        traceparent: str | None = None,
     ) -> dict[str, Any]:
         """Call a capability and return its answer.
 
@@ -120,7 +122,6 @@ class Client:
             version: The least version that will do.
             idempotent: Whether asking twice is as good as asking once; then a call that was lost
                 is sent again.
-            traceparent: Which story it belongs to (W3C); the node's journal names its trace.
 
         Raises:
             CommunityError: With the node's code, or `partition`, `timeout` or `invalid_signature`.
@@ -129,12 +130,12 @@ class Client:
         verify = self._verify or must_verify_answer(capability)
         content = _encode(body)
         request = self._sign_call(capability, version, body)
-        signed_at = self._clock.monotonic()
-        made = 0
+        signed_at, made = self._clock.monotonic(), 0
         while True:
             made += 1
             try:
-                return await self._call(request, content, traceparent, verify=verify)
+                with tracing.step(*_SPAN, capability=capability):
+                    return await self._call(request, content, verify=verify)
             except CommunityError as error:
                 pause = self._retry.pause(error, made, self._chance.random(), idempotent=idempotent)
                 if pause is None:
@@ -174,23 +175,24 @@ class Client:
         body = {"params": dict(params or {}), "input": dict(input or {})}
         request = self._sign_call(capability, version, body)
         further = [(streams.ACK, "frames")] if acks else []
-        accept = f"{JSON}, {EVENTS}"
         progress = _Progress()
         acknowledging = asyncio.create_task(self._acknowledge(request, progress))
         try:
-            async with self._exchange.open(
-                "POST", _CALL, request, _encode(body), accept=accept, further=further
-            ) as found:
-                if not found.headers.get("content-type", "").startswith(EVENTS):
-                    await self._exchange.read(found, request, verify=self._verify)
-                    raise CommunityError(
-                        Code.BAD_REQUEST, f"{capability} answered at once", mend="use call"
-                    )
-                async for frame in self._frames(found, request):
-                    yield frame
-                    progress.read += 1
-                    if acks and progress.read % _ACK_EVERY == 0:
-                        progress.due.set()
+            with tracing.apart(*_SPAN, capability=capability) as span:
+                further.append((tracing.HEADER, tracing.header(span)))
+                async with self._exchange.open(
+                    "POST", _CALL, request, _encode(body), accept=_ACCEPT, further=further
+                ) as found:
+                    if not found.headers.get("content-type", "").startswith(EVENTS):
+                        await self._exchange.read(found, request, verify=self._verify)
+                        raise CommunityError(
+                            Code.BAD_REQUEST, f"{capability} answered at once", mend="use call"
+                        )
+                    async for frame in self._frames(found, request):
+                        yield frame
+                        progress.read += 1
+                        if acks and progress.read % _ACK_EVERY == 0:
+                            progress.due.set()
         finally:
             acknowledging.cancel()
             await asyncio.gather(acknowledging, return_exceptions=True)
@@ -251,11 +253,9 @@ class Client:
             if "last_seq" in told:
                 query["last_seq"] = told["last_seq"]
 
-    async def _call(
-        self, request: Request, content: bytes, traceparent: str | None, *, verify: bool
-    ) -> dict[str, Any]:
-        further = [(headers.TRACE, traceparent)] if traceparent else []
-        async with self._exchange.open("POST", _CALL, request, content, further=further) as found:
+    async def _call(self, request: Request, content: bytes, *, verify: bool) -> dict[str, Any]:
+        traced = [(tracing.HEADER, tracing.header())]
+        async with self._exchange.open("POST", _CALL, request, content, further=traced) as found:
             if found.headers.get("content-type", "").startswith(EVENTS):
                 raise CommunityError(
                     Code.BAD_REQUEST,

@@ -136,7 +136,12 @@ class PeerBook:
 
     def due(self, community_id: str, *, now: float) -> list[Peer]:
         """The peers that are worth an attempt now."""
-        return [peer for peer in self.peers(community_id) if peer.not_before <= now]
+        # Nobody is left in peace for longer than the longest pause: then the clock was set back.
+        return [
+            peer
+            for peer in self.peers(community_id)
+            if not now < peer.not_before <= now + _LONGEST_PAUSE
+        ]
 
     def hint(self, hint: Hint, *, now: float) -> None:
         """Note a place where a node might be; the oldest hint makes room for the newest."""

@@ -1,6 +1,5 @@
 """The headers of signed requests and answers, read strictly: each once, each in its one form."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -18,9 +17,6 @@ TO: Final = "X-HearthNet-To"
 COMMUNITY: Final = "X-HearthNet-Community"
 TIMESTAMP: Final = "X-HearthNet-Timestamp"
 SIGNATURE: Final = "X-HearthNet-Signature"
-
-TRACE: Final = "traceparent"
-"""Which story a request belongs to (W3C); not signed, so it is told and decides nothing."""
 
 FRESH_SECONDS: Final = 60
 """How far a timestamp may lie from the reader's clock, either way."""
@@ -58,12 +54,6 @@ def check(named: Named) -> None:
         if not is_right(value):
             code = Code.INVALID_SIGNATURE if name == SIGNATURE else Code.BAD_REQUEST
             raise CommunityError(code, f"expected {form}", where=name)
-
-
-def trace_id(traceparent: str | None) -> str | None:
-    """The trace that a header names; a malformed one names none."""
-    found = _TRACE.fullmatch(traceparent or "")
-    return found[1] if found and found[1].strip("0") and found[2].strip("0") else None
 
 
 def required(named: Named, name: str) -> str:
@@ -145,7 +135,6 @@ _FORMS: Final[dict[str, tuple[Callable[[str], object], str]]] = {
     SIGNATURE: (forms.read_signature, "ed25519: and 86 characters of base64url"),
 }
 
-_TRACE: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}", re.ASCII)
 _NAMES: Final = {name.lower().encode(): name for name in _FORMS}
 
 

@@ -21,6 +21,7 @@ from accord.community.log.keeping import Kept
 from accord.community.log.replaying import Replayed, judgement, replayed
 from accord.community.log.rows import Judgement
 from accord.community.log.trial import Trial
+from accord.kernel.clock import Clock
 from accord.storage import Store
 
 T = TypeVar("T")
@@ -33,18 +34,24 @@ class Folding:
         store: Where its events are.
         number: The community's number in the store.
         community_id: The community.
+        clock: Measures how long folding takes.
 
     Attributes:
+        events: How many events were folded, those of the opening included.
+        seconds: How long that took.
         is_partial: Whether the log began with a snapshot and still lacks some of what was before
             it; the state is then the snapshot's.
     """
 
-    def __init__(self, store: Store, number: int, community_id: str) -> None:
+    def __init__(self, store: Store, number: int, community_id: str, clock: Clock) -> None:
         self._store = store
         self._number = number
         self._community_id = community_id
         self._replay: Replay | None = None
         self._state = Replay(community_id).state
+        self._clock = clock
+        self.events = 0
+        self.seconds = 0.0
         self.is_partial = False
         self._pending: list[Event] = []
         self._lock = asyncio.Lock()
@@ -76,12 +83,14 @@ class Folding:
             if self._replay is None:
                 return await self._reload(batch)
             replay, self._replay = self._replay, None  # not to be used again unless it succeeds
+            began = self._clock.monotonic()
             try:
                 advance = await self._store.read(
                     lambda c: replay.advance(StoreHistory(c, self._number), batch)
                 )
             except NeedsHistoryError:
                 return await self._reload(batch)
+            self._count(len(batch), began)
             self._replay, self._state = replay, advance.state
             await self._write(advance.changed, {event.digest for event in batch})
             return tuple(event for event, verdict in advance.changed if verdict is ACCEPTED)
@@ -118,15 +127,21 @@ class Folding:
 
     async def _reload(self, batch: Sequence[Event]) -> tuple[Event, ...]:
         self._replay = None
+        began = self._clock.monotonic()
         base, loaded = await self._store.read(self._load)
         self.is_partial = loaded is None
         if loaded is None:
             assert base is not None
             self._state = state_from(base.state)
             return ()
+        self._count(loaded.events, began)
         self._replay, self._state = loaded.replay, loaded.replay.state
         await self._store.write(lambda c: self._correct(c, loaded))
         return tuple(event for event in batch if event.digest not in loaded.fallen)
+
+    def _count(self, events: int, began: float) -> None:
+        self.events += events
+        self.seconds += self._clock.monotonic() - began
 
     def _load(self, connection: Connection) -> tuple[Kept | None, Replayed | None]:
         base = keeping.base(connection, self._number)

@@ -68,7 +68,7 @@ class Log:
         self.key = key
         self._folder = folder
         self._ids = ids
-        self._folding = Folding(store, number, community_id)
+        self._folding = Folding(store, number, community_id, clock)
         self._provers = provers
         self._intake = Intake(self._prove, self._settle)
         self._writing = Writing(self._folding.trial, self._store, self._seen)
@@ -88,6 +88,11 @@ class Log:
     async def view(self, ask: Callable[[State], T]) -> T:
         """Ask something of the state while it stands still, as with `fold.views.members`."""
         return await self._folding.view(ask)
+
+    @property
+    def folded(self) -> tuple[int, float]:
+        """How many events were folded since the log was opened, and how many seconds that took."""
+        return self._folding.events, self._folding.seconds
 
     @property
     def head_lamport(self) -> int:

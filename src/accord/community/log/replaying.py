@@ -37,11 +37,13 @@ class Replayed:
         replay: The replay.
         since: Behind which position its events were judged now; None for all.
         fallen: Those among them that do not stand, by digest.
+        events: How many events were folded for it.
     """
 
     replay: Replay
     since: Position | None
     fallen: dict[bytes, Judgement]
+    events: int
 
 
 def replayed(
@@ -134,12 +136,14 @@ def _follow(
     replay: Replay, after: Position | None, log: Callable[..., StoreHistory], upto: int | None
 ) -> Replayed:
     fallen: dict[bytes, Judgement] = {}
+    events = 0
     tail = log(upto=upto).in_order(after)
     while page := list(islice(tail, PAGE)):
         # Only what the replay has been given so far, or it would look ahead at every page.
         so_far = log(upto=page[-1].lamport)
         _note(fallen, replay.advance(so_far, page))
-    return Replayed(replay, after, fallen)
+        events += len(page)
+    return Replayed(replay, after, fallen, events)
 
 
 def _from_base(state: State, history: StoreHistory) -> Replayed:
@@ -150,7 +154,7 @@ def _from_base(state: State, history: StoreHistory) -> Replayed:
     replay, advance = Replay.resume(state, history)
     fallen: dict[bytes, Judgement] = {}
     _note(fallen, advance)
-    return Replayed(replay, state.content.head, fallen)
+    return Replayed(replay, state.content.head, fallen, len(advance.changed))
 
 
 def _note(fallen: dict[bytes, Judgement], advance: Advance) -> None:

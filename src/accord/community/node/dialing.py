@@ -6,7 +6,8 @@ machine, unless the operator says otherwise.
 """
 
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 
 _SECONDS: Final = 10.0
+_COMPARED: Final = 64
 _LOCAL_NAMES: Final = frozenset({"localhost"})
 
 
@@ -32,6 +34,8 @@ class Dialler:
         self._key = key
         self._clock = clock
         self._plain_http = plain_http
+        self.ahead: dict[str, float] = {}
+        """By how many seconds this node's clock is ahead of that of each address, as last told."""
 
     async def dial(
         self, address: str, community_id: str, opened: AsyncExitStack, *, node_id: str | None = None
@@ -77,6 +81,15 @@ class Dialler:
         await opened.enter_async_context(client)
         return client, manifest
 
+    def _compare(self, address: str, date: str) -> None:
+        """Compare clocks; the answer's date is not proven, and nothing but advice rests on it."""
+        with suppress(ValueError):
+            theirs = parsedate_to_datetime(date).timestamp()
+            self.ahead.pop(address, None)
+            self.ahead[address] = self._clock.now() - theirs
+        while len(self.ahead) > _COMPARED:
+            del self.ahead[next(iter(self.ahead))]
+
     def _parse(self, address: str) -> tuple[str, int, bool]:
         try:
             parts = urlsplit(address)
@@ -110,6 +123,7 @@ class Dialler:
                 ) as http,
                 http.stream("GET", f"{address.rstrip('/')}/manifest", headers=named) as found,
             ):
+                self._compare(address, found.headers.get("date", ""))
                 raw = b""
                 async for part in found.aiter_bytes():
                     raw += part

@@ -6,13 +6,14 @@ runs.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import structlog
+from prometheus_client.metrics_core import Metric
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
@@ -28,6 +29,7 @@ from accord.community.node import joining
 from accord.community.node.announcing import announce
 from accord.community.node.control import control_routes
 from accord.community.node.dialing import Dialler
+from accord.community.node.figures import node_figures
 from accord.community.node.hosted import Hosted
 from accord.community.node.presence import Presence
 from accord.community.node.rounds import Rounds
@@ -95,6 +97,11 @@ class Node:
         opened.push_async_callback(self.working.close)
         self._hosting = asyncio.Lock()
         self._ready = False
+
+    def collect(self) -> Iterator[Metric]:
+        """Its figures for Prometheus: those of the bus, and those of every community."""
+        yield from self.bus.figures.collect()
+        yield from node_figures(self._founded(), self.book, self._rounds.meetings)
 
     @property
     def routes(self) -> Sequence[BaseRoute]:

@@ -21,6 +21,7 @@ from accord.community.log import News
 from accord.community.log.upkeep import maintain
 from accord.community.node.beginning import meet_from
 from accord.community.node.dialing import Dialler
+from accord.community.node.figures import Meetings
 from accord.community.node.hosted import Hosted
 from accord.community.node.presence import Presence
 from accord.community.node.settings import NodeSettings
@@ -37,7 +38,11 @@ _AT_ONCE: Final = 4
 
 
 class Rounds:
-    """The background work of one node."""
+    """The background work of one node.
+
+    Attributes:
+        meetings: How meetings went, for the figures.
+    """
 
     def __init__(
         self,
@@ -64,6 +69,7 @@ class Rounds:
         self._clock = clock
         self._chance = chance
         self._news = asyncio.Event()
+        self.meetings = Meetings()
 
     def notice(self, _news: News) -> None:
         """Something is new in a log: others should have it."""
@@ -163,9 +169,11 @@ class Rounds:
         except CommunityError as error:
             if node_id is not None:
                 self._book.failed(community_id, node_id, now=self._clock.now())
+            self.meetings.failed(community_id)
             _log.debug("a meeting failed", address=address, code=error.code.value, why=error.what)
             return error
         await hosted.log.recovered()
+        self.meetings.met(community_id, client.node_id, met)
         if met.received or met.rejected:
             _log.info(
                 "met a node", node=client.node_id, received=met.received, rejected=met.rejected

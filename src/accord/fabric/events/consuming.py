@@ -15,13 +15,14 @@ import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from accord.fabric import tracing
+from accord import tracing
 from accord.fabric.errors import FabricError, ValidationError
 from accord.fabric.events.received import Received, read
 from accord.fabric.events.subjects import event_of
 from accord.fabric.link import Link
 from accord.fabric.pulling import Pull
 from accord.fabric.terms import Event
+from accord.tracing import SpanKind
 
 BACKOFF_MS: Final = (5_000, 30_000, 120_000, 600_000, 1_800_000)
 ACK_WAIT_MS: Final = 300_000
@@ -108,8 +109,10 @@ async def _handle(
             return
         alive = asyncio.create_task(_keep(msg, group.ack_wait / 3))
         try:
-            tracing.current.set(received.trace)
-            await handler(received)
+            with tracing.entry(
+                "fabric event", received.trace, SpanKind.CONSUMER, surface=received.name
+            ):
+                await handler(received)
         except Exception as error:  # noqa: BLE001 - a handler's fault sends its event around again
             tries = msg.metadata.num_delivered
             delay = group.backoff[min(tries, len(group.backoff)) - 1]

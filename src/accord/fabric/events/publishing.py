@@ -6,13 +6,15 @@ Owns the message's id, by which a second attempt is known as the same event, and
 import asyncio
 from typing import Any, Final
 
-from accord.fabric import payloads, tracing
+from accord import tracing
+from accord.fabric import payloads
 from accord.fabric.errors import DeadlineError, UnavailableError
 from accord.fabric.events.subjects import subject_of
 from accord.fabric.link import TIMEOUT, Link
 from accord.fabric.streams import append
 from accord.fabric.terms import Event
 from accord.kernel.clock import format_time
+from accord.tracing import SpanKind
 
 TIME: Final = "Trellis-Event-Time"
 ID: Final = "Nats-Msg-Id"
@@ -33,10 +35,19 @@ async def publish(link: Link, event: Event, payload: Any, *, within: float = TIM
     data = payloads.write(event.event, payload, "the event")
     subject = subject_of(event, payload)
     name = link.ids.new()
-    headers = {
-        TIME: format_time(link.clock.now(), millis=True),
-        tracing.HEADER: str(tracing.next_step()),
-    }
+    # Not the subject: it may be made of what the event says.
+    with tracing.step("fabric publish", SpanKind.PRODUCER, surface=event.name):
+        headers = {
+            TIME: format_time(link.clock.now(), millis=True),
+            tracing.HEADER: tracing.header(),
+        }
+        await _insist(link, subject, data, headers, name, within)
+    return name
+
+
+async def _insist(
+    link: Link, subject: str, data: bytes, headers: dict[str, str], name: str, within: float
+) -> None:
     loop = asyncio.get_running_loop()
     end, attempt = loop.time() + within, 0
     while True:
@@ -49,4 +60,4 @@ async def publish(link: Link, event: Event, payload: Any, *, within: float = TIM
             attempt += 1
             await asyncio.sleep(pause)
         else:
-            return name
+            return

@@ -5,7 +5,8 @@ from typing import Any
 
 from nats.aio.msg import Msg
 
-from accord.fabric import payloads, tracing
+from accord import tracing
+from accord.fabric import payloads
 from accord.fabric.events.publishing import ID, TIME
 from accord.fabric.terms import Event
 
@@ -44,5 +45,5 @@ def read(event: Event, msg: Msg) -> Received:
         msg.subject,
         headers.get(ID, ""),
         headers.get(TIME, ""),
-        tracing.read(headers),
+        tracing.parse(headers.get(tracing.HEADER)),
     )

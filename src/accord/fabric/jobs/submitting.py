@@ -8,7 +8,8 @@ from typing import Any
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from accord.fabric import payloads, tracing
+from accord import tracing
+from accord.fabric import payloads
 from accord.fabric.errors import (
     ConflictError,
     DeadlineError,
@@ -24,6 +25,7 @@ from accord.fabric.link import Link
 from accord.fabric.terms import Terms
 from accord.fabric.wire import hear
 from accord.kernel import canonical
+from accord.tracing import SpanKind
 
 
 class JobQueue:
@@ -59,7 +61,8 @@ class JobQueue:
             ConflictError: As many jobs of its key wait as may.
             FabricError: It is not known to be stored.
         """
-        return await self._submit(self._job(payload, deadline, context))
+        with tracing.step("fabric submit", SpanKind.PRODUCER, surface=self.queue.name):
+            return await self._submit(self._job(payload, deadline, context))
 
     async def run(
         self,
@@ -114,7 +117,7 @@ class JobQueue:
             payload,
             queue.max_tries,
             None if seconds is None else self._link.clock.now() + seconds,
-            {tracing.HEADER: str(tracing.next_step()), **(context or {})},
+            {tracing.HEADER: tracing.header(), **(context or {})},
         )
 
     async def _submit(self, job: Job) -> str:

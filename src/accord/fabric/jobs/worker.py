@@ -15,6 +15,7 @@ import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
+from accord import tracing
 from accord.fabric import payloads
 from accord.fabric.errors import FabricError, UnavailableError, ValidationError
 from accord.fabric.jobs.context import GiveUpError, JobContext
@@ -26,6 +27,7 @@ from accord.fabric.kv import Lease
 from accord.fabric.link import Link
 from accord.fabric.pulling import Pull
 from accord.fabric.wire import hear
+from accord.tracing import SpanKind
 
 Handler = Callable[[JobContext, Any], Awaitable[Any]]
 
@@ -242,7 +244,12 @@ class Worker:
     async def _result(self, context: JobContext, payload: Any) -> dict[str, Any]:
         if not self._queue.payload.is_valid(payload):
             raise payloads.broken(self._queue.payload, payload, "the payload")
-        result = await self._handler(context, payload)
+        place = tracing.parse(context.context.get(tracing.HEADER))
+        kind = SpanKind.CONSUMER
+        with tracing.entry(
+            "fabric job", place, kind, surface=self._queue.name, tries=context.tries
+        ):
+            result = await self._handler(context, payload)
         if self._queue.result is None:
             return {}
         payloads.write(self._queue.result, result, "the result")

@@ -220,6 +220,15 @@ class Operations:
 
     async def _follow(self, record: Record, msg: Msg, *, each: bool) -> None:
         """Tell of every step, or of the end alone, as long as one request is answered."""
+        try:
+            await self._tell(record, msg, each=each)
+        except asyncio.CancelledError:
+            # Whoever waits asks another instance at once, and need not notice the silence.
+            ending = UnavailableError("the service is ending", mend="ask again")
+            await self._send(msg, frames.error_frame(write_error(ending, self._link.ids.new())))
+            raise
+
+    async def _tell(self, record: Record, msg: Msg, *, each: bool) -> None:
         loop = asyncio.get_running_loop()
         until, told = loop.time() + WATCH_SECONDS, 0
         with self._ledger.bell("step", record.id) as bell:

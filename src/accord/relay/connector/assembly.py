@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from redis.exceptions import RedisError
 from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
@@ -143,7 +142,7 @@ async def open_connector(
         )
         try:
             await opened.enter_async_context(connector.delivery.running())
-        except (RedisError, OSError) as error:
+        except OSError as error:
             # Its own words may hold the address with its password.
             raise RelayError(
                 Code.UNAVAILABLE,

@@ -69,4 +69,5 @@ def drop_letters(
         body = orjson.dumps(told).decode()
         record = Record(DELIVERIES, burial.id, burial.now, burial.source, body)
         journal.append(connection, [record])
+        burial.note(connection, "letters.dropped", instance, len(gone))
     return gone

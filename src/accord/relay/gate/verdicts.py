@@ -15,13 +15,21 @@ class Layer(Enum):
     """The questions of the gate, in their order."""
 
     LINK = "link"
+    """Is it about linking an account, which is between its author and the bot?"""
     ORIGIN = "origin"
+    """Did somebody else than the bot itself write it?"""
     TENANT = "tenant"
+    """To which one tenant does it belong, by its own discriminator?"""
     CANDIDATES = "candidates"
+    """Which instances may be meant?"""
     AUTHORITY = "authority"
+    """May this instance see this author here?"""
     VISIBILITY = "visibility"
+    """Can the instance's owner view the channel on the platform?"""
     RELEVANCE = "relevance"
+    """Should the agent engage?"""
     EGRESS = "egress"
+    """The other direction: may this instance do this in that chat?"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -48,6 +49,21 @@ def credentials_file(gateway_id: str) -> Path:
 def known_files() -> list[Path]:
     """The credentials of this user's gateways."""
     return sorted(state_folder().glob(f"*/{FILE_NAME}"))
+
+
+def is_private(url: str) -> bool:
+    """Whether nobody on the way to a connector can read along: by TLS, or on this machine."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    if parts.scheme.lower() in ("https", "wss") or host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 async def enrol(

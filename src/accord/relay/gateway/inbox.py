@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from accord.kernel.traceparent import Trace
 from accord.relay.wire import MessageEvent
 
 _REMEMBERED: Final = 100_000
@@ -31,6 +32,7 @@ class Delivery:
         capability: The kind of capability that its answer may use, if it came with one.
         buffer_id: The connector's name for it.
         attempt: How often its turn was begun, this time included.
+        trace: Where in a trace it is, if the connector says so.
     """
 
     session_key: str
@@ -39,6 +41,7 @@ class Delivery:
     capability: str | None = None
     buffer_id: str | None = None
     attempt: int = 1
+    trace: Trace | None = None
 
     @property
     def message(self) -> str | None:
@@ -63,6 +66,7 @@ class Delivery:
             "event": self.event.to_dict(),
             "platform": self.platform,
             "capability": self.capability,
+            "traceparent": None if self.trace is None else str(self.trace),
         }
 
 

@@ -140,7 +140,7 @@ class Intake:
     def _read(self, frame: Inbound | Passthrough) -> Delivery | None:
         if isinstance(frame, Inbound):
             key = session_key(frame.event.source, dialect=self._dialect)
-            return Delivery(key, frame.event, buffer_id=frame.buffer_id)
+            return Delivery(key, frame.event, buffer_id=frame.buffer_id, trace=frame.trace)
         forward = frame.forward
         event: MessageEvent | None = None
         try:
@@ -156,6 +156,7 @@ class Intake:
             forward.platform or None,
             f"{forward.platform}.interaction_token" if forward.platform else None,
             frame.buffer_id,
+            trace=frame.trace,
         )
 
     async def _give(self, number: int, delivery: Delivery) -> None:

@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from accord import tracing
 from accord.kernel import canonical
 from accord.relay.gateway.limits import Limits
 from accord.relay.gateway.link import Link
 from accord.relay.gateway.sockets import Closed
 from accord.relay.wire import Action, Outbound, OutboundResult, Result, Typing, write_frame
+from accord.tracing import SpanKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,13 +55,14 @@ class Requests:
         is_fleeting = isinstance(action, Typing)
         if is_fleeting and self._link is None:
             return Result(False, error="not connected")
-        try:
-            async with asyncio.timeout(self._limits.outbound), self._slots:
-                return await self._ask(action, platform, bot_id, again=not is_fleeting)
-        except TimeoutError:
-            self._counts["actions without answer"] += 1
-            why = f"no answer within {self._limits.outbound:g} seconds"
-            return Result(False, error=why if self._link else f"{why}, and not connected")
+        with tracing.step("gateway request", SpanKind.CLIENT, op=action.op):
+            try:
+                async with asyncio.timeout(self._limits.outbound), self._slots:
+                    return await self._ask(action, platform, bot_id, again=not is_fleeting)
+            except TimeoutError:
+                self._counts["actions without answer"] += 1
+                why = f"no answer within {self._limits.outbound:g} seconds"
+                return Result(False, error=why if self._link else f"{why}, and not connected")
 
     async def connected(self, link: Link) -> None:
         """Use this link from now on, and ask again what was not answered.
@@ -89,7 +92,7 @@ class Requests:
     ) -> Result:
         name = self._new_id()
         try:
-            line = write_frame(Outbound(name, action, platform, bot_id))
+            line = write_frame(Outbound(name, action, platform, bot_id, tracing.current()))
         except canonical.CanonicalError as error:
             return Result(False, error=f"this cannot be sent: {error}")
         if len(line) > self._limits.action_bytes:

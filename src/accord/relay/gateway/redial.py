@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from accord.relay.gateway.limits import Limits
-from accord.relay.wire import REPLACED, AfterClose, after_close, backoff
+from accord.relay.wire import REPLACED, RESTARTING, AfterClose, after_close, backoff
 
 _FAR: Final = 99
 
@@ -54,6 +54,9 @@ class Redial:
         if self._is_retry and now - self._retried_at > self._limits.longest_delay:
             self._retried_at = now
             return 0.0
+        if end.code == RESTARTING and end.handshaken:
+            # It was told in due form, so others can be dialled at once; but not by all at once.
+            return chance * self._limits.first_delay / 2
         # Two that run under one id must not throw each other out all the time.
         attempt = _FAR if end.code == REPLACED else self._attempt
         self._attempt += 1

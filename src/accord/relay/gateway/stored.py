@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Update, bindparam, delete, insert, or_, select, update
 
-from accord.kernel import canonical
+from accord.kernel import canonical, traceparent
 from accord.kernel.clock import Clock
 from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.inbox import Delivery, Taken
@@ -224,4 +224,6 @@ def _delivery(row: Row[Any]) -> Delivery:
         kept["capability"],
         row.buffer_id,
         row.attempts,
+        # What an older version took has none.
+        traceparent.parse(kept.get("traceparent")),
     )

@@ -11,6 +11,7 @@ from contextlib import aclosing
 
 import structlog
 
+from accord import tracing
 from accord.kernel.errors import AccordError
 from accord.relay.gateway.agents import Agent, spoken
 from accord.relay.gateway.chats import Chats
@@ -23,6 +24,7 @@ from accord.relay.gateway.sessions import Ending
 from accord.relay.gateway.turn import Turn
 from accord.relay.wire import Descriptor
 from accord.storage import StoreError
+from accord.tracing import SpanKind
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -75,11 +77,13 @@ class Turns:
             _log.error("an event is given up", session=session_key, attempts=delivery.attempt - 1)
             return
         turn = self._turn(delivery)
-        try:
-            await self._answer(turn)
-        except asyncio.CancelledError:
-            turn.cancelled = True
-            raise
+        kind, attempt = SpanKind.CONSUMER, delivery.attempt
+        with tracing.entry("gateway turn", delivery.trace, kind, attempt=attempt):
+            try:
+                await self._answer(turn)
+            except asyncio.CancelledError:
+                turn.cancelled = True
+                raise
 
     async def ended(self, number: int, ending: Ending) -> None:
         """Record how a turn ended; what was broken off is begun again by the next process."""
@@ -115,6 +119,7 @@ class Turns:
 
     async def _failed(self, turn: Turn, reply: Reply, error: Exception) -> None:
         self._counts["agent failures"] += 1
+        tracing.tell(error=type(error).__name__)
         if isinstance(error, AccordError):
             _log.error("the agent failed", session=turn.session_key, reason=str(error))
         else:

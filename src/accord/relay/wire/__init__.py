@@ -20,6 +20,7 @@ from accord.relay.wire.actions import (
 )
 from accord.relay.wire.closing import (
     REPLACED,
+    RESTARTING,
     UNAUTHORIZED,
     AfterClose,
     Reason,
@@ -69,6 +70,7 @@ __all__ = [
     "MAX_LINE",
     "MAX_MESSAGE",
     "REPLACED",
+    "RESTARTING",
     "UNAUTHORIZED",
     "Action",
     "AfterClose",

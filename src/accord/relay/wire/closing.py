@@ -12,6 +12,9 @@ UNAUTHORIZED: Final = 4401
 REPLACED: Final = 4409
 """The close code of a socket whose gateway has dialled again."""
 
+RESTARTING: Final = 1012
+"""The close code of a connector that goes away in due form: another one, or it itself, is there."""
+
 _FIRST_DELAY: Final = 1.0
 _LONGEST_DELAY: Final = 30.0
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from accord.kernel import canonical
+from accord.kernel import canonical, traceparent
+from accord.kernel.traceparent import Trace
 from accord.relay.errors import RelayError
 from accord.relay.wire import members
 from accord.relay.wire.actions import Action, BadAction, Result, read_action, write_action
@@ -42,6 +43,7 @@ class Outbound:
     action: Action | BadAction
     platform: str | None = None
     bot_id: str | None = None
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Inbound:
 
     event: MessageEvent
     buffer_id: str | None = None
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ class Passthrough:
 
     forward: PassthroughForward
     buffer_id: str | None = None
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +158,13 @@ def write_frame(frame: Frame) -> bytes:
 def frame_dict(frame: Frame) -> dict[str, Any]:
     """A frame as a JSON object."""
     match frame:
-        case Inbound(event, buffer_id):
-            return _with({"type": "inbound", "event": event.to_dict()}, bufferId=buffer_id)
+        case Inbound(event, buffer_id, trace):
+            written = {"type": "inbound", "event": event.to_dict()}
+            return _with(written, bufferId=buffer_id, traceparent=_written(trace))
         case OutboundResult(request_id, result):
             written = result.to_dict()
             return {"type": "outbound_result", "requestId": request_id, "result": written}
-        case Outbound(request_id, action, platform, bot_id):
+        case Outbound(request_id, action, platform, bot_id, trace):
             if isinstance(action, BadAction):
                 raise members.bad("an action that could not be read cannot be sent")
             written = {
@@ -167,12 +172,12 @@ def frame_dict(frame: Frame) -> dict[str, Any]:
                 "requestId": request_id,
                 "action": write_action(action),
             }
-            return _with(written, platform=platform, botId=bot_id)
+            return _with(written, platform=platform, botId=bot_id, traceparent=_written(trace))
         case InboundAck(buffer_id):
             return {"type": "inbound_ack", "bufferId": buffer_id}
-        case Passthrough(forward, buffer_id):
+        case Passthrough(forward, buffer_id, trace):
             written = {"type": "passthrough_forward", "forward": forward.to_dict()}
-            return _with(written, bufferId=buffer_id)
+            return _with(written, bufferId=buffer_id, traceparent=_written(trace))
         case Hello(platform, bot_id, session_keys, manifest):
             dialect = None if session_keys == "hermes" else session_keys
             written = {"type": "hello", "platform": platform, "botId": bot_id}
@@ -191,6 +196,15 @@ def frame_dict(frame: Frame) -> dict[str, Any]:
 
 def _with(written: dict[str, Any], **others: Any) -> dict[str, Any]:
     return written | {name: value for name, value in others.items() if value is not None}
+
+
+def _written(trace: Trace | None) -> str | None:
+    return None if trace is None else str(trace)
+
+
+def _trace(given: members.Payload) -> Trace | None:
+    """Where in a trace a frame says it stands; additive, so nothing else depends on it."""
+    return traceparent.parse(given.get(traceparent.HEADER))
 
 
 def _optional_id(given: members.Payload, name: str) -> str | None:
@@ -212,6 +226,7 @@ def _outbound(given: members.Payload) -> Outbound:
         read_action(given.get("action")),
         _optional_id(given, "platform"),
         _optional_id(given, "botId"),
+        _trace(given),
     )
 
 
@@ -223,6 +238,7 @@ def _inbound(given: members.Payload) -> Inbound:
     return Inbound(
         MessageEvent.from_dict(given.get("event")),
         _optional_id(given, "bufferId"),
+        _trace(given),
     )
 
 
@@ -234,7 +250,9 @@ def _outbound_result(given: members.Payload) -> OutboundResult:
 
 def _passthrough(given: members.Payload) -> Passthrough:
     return Passthrough(
-        PassthroughForward.from_dict(given.get("forward")), _optional_id(given, "bufferId")
+        PassthroughForward.from_dict(given.get("forward")),
+        _optional_id(given, "bufferId"),
+        _trace(given),
     )
 
 

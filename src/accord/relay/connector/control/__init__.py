@@ -5,7 +5,7 @@ and the wake poke. It gives delivery a `Directory` (`StoreDirectory` in the stor
 programs a `Control`, and HTTP its `ControlRoutes`. It moves no message.
 """
 
-from accord.relay.connector.control.control import Control, EnrolmentToken, LinkCode, Rotated
+from accord.relay.connector.control.control import Control
 from accord.relay.connector.control.directory import (
     Capability,
     ConnectorHandle,
@@ -17,6 +17,7 @@ from accord.relay.connector.control.directory import (
     close_reason,
 )
 from accord.relay.connector.control.enrolment import Credentials, Provisioning
+from accord.relay.connector.control.handed import EnrolmentToken, LinkCode, Rotated
 from accord.relay.connector.control.housekeeping import Housekeeping
 from accord.relay.connector.control.http import ControlRoutes
 from accord.relay.connector.control.keyring import Keyring

@@ -24,6 +24,8 @@ from accord.storage import Record, journal
 T = TypeVar("T")
 
 STREAM: Final = "relay.control"
+CONNECTOR: Final = "connector"
+"""Who makes a change that nobody asked for."""
 KEPT: Final = 100_000
 """How many names of touched things are kept for processes that have not looked yet."""
 
@@ -41,10 +43,11 @@ Entity: TypeAlias = tuple[str, ...]
 
 @dataclass(slots=True)
 class Change:
-    """A change in the making: where to write it, when it is, and what it touches."""
+    """A change in the making: where to write it, when it is, who makes it, and what it touches."""
 
     connection: Connection
     now: int
+    by: str = CONNECTOR
     entities: list[Entity] = field(default_factory=list)
     notes: list[dict[str, Any]] = field(default_factory=list)
 
@@ -54,7 +57,7 @@ class Change:
 
     def note(self, action: str, **facts: str | int | None) -> None:
         """Say for the journal what was done; never a secret."""
-        self.notes.append({"action": action, **facts})
+        self.notes.append({"action": action, "by": self.by, **facts})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,8 @@ class Ledger:
         """Be told of each change after its commit, before its maker is."""
         self._listeners.append(listener)
 
-    async def change(self, work: Callable[[Change], T]) -> T:
-        """Make a change and return its result after the commit.
+    async def change(self, work: Callable[[Change], T], *, by: str = CONNECTOR) -> T:
+        """Make a change and return its result after the commit; the journal tells by whom it was.
 
         The work may be run again, so it touches nothing but its `Change`. A refusal undoes it and
         leaves its neighbours in the shared transaction alone.
@@ -92,7 +95,7 @@ class Ledger:
         now, note_id = int(self._clock.now() * 1000), self._ids.new()
 
         def unit(connection: Connection) -> tuple[T, Changed | None] | RelayError:
-            change = Change(connection, now)
+            change = Change(connection, now, by)
             version = _hold(connection)
             try:
                 with connection.begin_nested():
@@ -125,6 +128,14 @@ def read_since(connection: Connection, seen: int) -> tuple[int, Sequence[Entity]
     rows = connection.execute(_SINCE, {"seen": seen}).scalars()
     found = [tuple(canonical.decode(entity)) for entity in rows]
     return version, found if len(found) == version - seen else None
+
+
+def note(
+    connection: Connection, note_id: str, now: int, by: str, action: str, **facts: str | int
+) -> None:
+    """Tell the journal of an act that changes nothing about who is who."""
+    body = canonical.encode({"action": action, "by": by, **facts}).decode()
+    journal.append(connection, [Record(STREAM, note_id, now, "connector", body)])
 
 
 def _hold(connection: Connection) -> int:

@@ -6,9 +6,8 @@ act with that instance's own authority; those that take names are the operator's
 """
 
 import secrets
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
@@ -25,6 +24,7 @@ from accord.relay.connector.control import (
 from accord.relay.connector.control.changes import Change
 from accord.relay.connector.control.directory import Principal
 from accord.relay.connector.control.enrolment import Credentials, Provisioning
+from accord.relay.connector.control.handed import EnrolmentToken, LinkCode, Rotated
 from accord.relay.connector.control.managed import Claims
 from accord.relay.connector.control.names import demand
 from accord.relay.connector.control.records import Instance
@@ -35,43 +35,33 @@ from accord.relay.gate.linking import CODE_BITS, write_code
 from accord.relay.outgoing import url_allowed
 from accord.relay.wire.policy import RelevancePolicy
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True)
-class EnrolmentToken:
-    """A token to hand to whoever runs the gateway; `expires_at` in milliseconds."""
-
-    tenant: str
-    instance: str
-    expires_at: int
-    token: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class LinkCode:
-    """A code to send to the bot; `expires_at` in milliseconds."""
-
-    expires_at: int
-    code: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Rotated:
-    """A new secret, and until when (in milliseconds) the old one is still good."""
-
-    old_until: int
-    secret: str = field(repr=False)
+OPERATOR: Final = "operator"
+"""Who acts where an operator does, and nobody says which."""
 
 
 class Control:
-    """What operators, gateways and portals can do."""
+    """What operators, gateways and portals can do.
 
-    def __init__(self, directory: StoreDirectory, clock: Clock) -> None:
+    Args:
+        directory: Who is who.
+        clock: The time.
+        by: Who acts, for the journal; None for whoever a method is called for.
+    """
+
+    def __init__(self, directory: StoreDirectory, clock: Clock, by: str | None = None) -> None:
         self.directory = directory
+        self._by = by
         self._ledger = directory.ledger
         self._keyring = directory.keyring
         self._settings = directory.settings
         self._clock = clock
         self._ids = UlidSource(clock)
+
+    def acting_as(self, by: str) -> "Control":
+        """The same, in the hands of somebody whom the journal names."""
+        return Control(self.directory, self._clock, by)
 
     async def mint_token(
         self,
@@ -90,8 +80,8 @@ class Control:
             raise RelayError(Code.BAD_REQUEST, "a token is valid for 1 second to 1 year")
         token = enrolment.PREFIX + secrets.token_urlsafe(32)
         until = self._now() + seconds * 1000
-        await self._ledger.change(
-            lambda change: enrolment.mint(change, token, tenant, instance, name, until)
+        await self._change(
+            OPERATOR, lambda change: enrolment.mint(change, token, tenant, instance, name, until)
         )
         return EnrolmentToken(tenant, instance, until, token)
 
@@ -100,10 +90,11 @@ class Control:
         demand(enrollmentToken=token, gatewayId=gateway_id)
         self._check_wake_url(wake_url)
         secret_id = self._ids.new()
-        return await self._ledger.change(
+        return await self._change(
+            f"gateway {gateway_id}",
             lambda change: enrolment.enrol(
                 change, self._keyring, token, gateway_id, wake_url, secret_id
-            )
+            ),
         )
 
     async def provision(self, claims: Claims, asked: Provisioning) -> Credentials:
@@ -117,8 +108,9 @@ class Control:
             )
         self._check_wake_url(asked.wake_url)
         secret_id = self._ids.new()
-        return await self._ledger.change(
-            lambda change: enrolment.provision(change, self._keyring, claims, asked, secret_id)
+        return await self._change(
+            f"managed {claims.instance}",
+            lambda change: enrolment.provision(change, self._keyring, claims, asked, secret_id),
         )
 
     async def rotate(self, caller: Principal, *, grace_seconds: int | None = None) -> Rotated:
@@ -134,29 +126,29 @@ class Control:
             change.note("secret.rotated", tenant=record.tenant, instance=record.instance)
             return records.issue(change, self._keyring, caller.instance, secret_id)
 
-        return Rotated(until, await self._ledger.change(work))
+        return Rotated(until, await self._change(_agent(caller), work))
 
     async def deprovision(self, caller: Principal) -> None:
         """Take the caller away; it may be provisioned or enrolled anew later."""
-        await self._revoke(caller.instance, by_operator=False)
+        await self._revoke(caller.instance, _agent(caller), by_operator=False)
 
     async def revoke(self, instance: str) -> None:
         """Take an instance away for good, until it is pardoned."""
-        await self._revoke(instance, by_operator=True)
+        await self._revoke(instance, OPERATOR, by_operator=True)
 
     async def pardon(self, instance: str) -> None:
         """Let a revoked instance enrol or be provisioned again."""
-        await self._ledger.change(lambda change: revocation.pardon(change, instance))
+        await self._change(OPERATOR, lambda change: revocation.pardon(change, instance))
 
     async def suspend(self, tenant: str) -> list[str]:
         """Switch off a whole tenant at once, and say which instances that stops."""
-        stopped = await self._ledger.change(lambda change: revocation.suspend(change, tenant))
+        stopped = await self._change(OPERATOR, lambda change: revocation.suspend(change, tenant))
         await self.directory.settle()
         return stopped
 
     async def resume(self, tenant: str) -> None:
         """Switch a tenant on again."""
-        await self._ledger.change(lambda change: revocation.resume(change, tenant))
+        await self._change(OPERATOR, lambda change: revocation.resume(change, tenant))
 
     async def instances(self, tenant: str | None = None) -> list[Instance]:
         """Every instance, or those of one tenant."""
@@ -181,32 +173,35 @@ class Control:
         """Make a code by which a person links an account to the caller."""
         code = write_code(secrets.randbits(CODE_BITS))
         until = self._now() + self._settings.link_seconds * 1000
-        await self._ledger.change(
-            lambda change: links.offer(change, self._keyring, caller.instance, code, until)
+        await self._change(
+            _agent(caller),
+            lambda change: links.offer(change, self._keyring, caller.instance, code, until),
         )
         return LinkCode(until, code)
 
     async def bind(self, instance: str, platform: str, user_id: str) -> None:
         """Link an account by the operator's word."""
         demand(instance=instance, platform=platform, user_id=user_id)
-        await self._ledger.change(
+        await self._change(
+            OPERATOR,
             lambda change: links.bind(
                 change, records.need(change.connection, instance), platform, user_id
-            )
+            ),
         )
 
     async def unbind(self, platform: str, user_id: str, instance: str | None = None) -> int:
         """Undo the links of an account, or the one to an instance; how many there were."""
         demand(platform=platform, user_id=user_id)
-        return await self._ledger.change(
-            lambda change: links.unbind(change, platform, user_id, instance)
+        return await self._change(
+            OPERATOR, lambda change: links.unbind(change, platform, user_id, instance)
         )
 
     async def set_dm_default(self, caller: Principal, platform: str, user_id: str) -> None:
         """Let the direct messages of a user who is bound to the caller go to it."""
         demand(platform=platform, user_id=user_id)
-        await self._ledger.change(
-            lambda change: policies.set_dm_default(change, caller, platform, user_id)
+        await self._change(
+            _agent(caller),
+            lambda change: policies.set_dm_default(change, caller, platform, user_id),
         )
 
     async def route(self, tenant: str, platform: str, key: str) -> None:
@@ -217,12 +212,12 @@ class Control:
             records.ensure_tenant(change, self._keyring, tenant)
             routing.pin(change, tenant, platform, key)
 
-        await self._ledger.change(work)
+        await self._change(OPERATOR, work)
 
     async def unroute(self, platform: str, key: str) -> None:
         """Take the operator's route away."""
         demand(platform=platform, route_key=key)
-        await self._ledger.change(lambda change: routing.unpin(change, platform, key))
+        await self._change(OPERATOR, lambda change: routing.unpin(change, platform, key))
 
     async def claim_scope(
         self, caller: Principal, platform: str, scope_id: str, channel_id: str
@@ -230,8 +225,9 @@ class Control:
         """Give a channel to the caller, if a bound owner may manage it on its platform."""
         _demand_channel(platform, scope_id, channel_id)
         owner = await self._manager(caller, platform, scope_id, channel_id)
-        await self._ledger.change(
-            lambda change: scopes.claim(change, caller, platform, scope_id, channel_id, owner)
+        await self._change(
+            _agent(caller),
+            lambda change: scopes.claim(change, caller, platform, scope_id, channel_id, owner),
         )
 
     async def grant(
@@ -250,8 +246,9 @@ class Control:
             raise RelayError(
                 Code.CONFLICT, "the instance has no linked owner there", mend="link one first"
             )
-        await self._ledger.change(
-            lambda change: scopes.claim(change, caller, platform, scope_id, channel_id, chosen)
+        await self._change(
+            OPERATOR,
+            lambda change: scopes.claim(change, caller, platform, scope_id, channel_id, chosen),
         )
 
     async def release_scope(
@@ -259,8 +256,9 @@ class Control:
     ) -> None:
         """Give a channel back."""
         _demand_channel(platform, scope_id, channel_id)
-        await self._ledger.change(
-            lambda change: scopes.release(change, caller, platform, scope_id, channel_id)
+        await self._change(
+            _agent(caller),
+            lambda change: scopes.release(change, caller, platform, scope_id, channel_id),
         )
 
     async def set_principal(
@@ -271,8 +269,9 @@ class Control:
         demand(platform=platform)
         for user_id in listed:
             demand(allow=user_id)
-        await self._ledger.change(
-            lambda change: policies.set_principal(change, caller, platform, policy, listed)
+        await self._change(
+            _agent(caller),
+            lambda change: policies.set_principal(change, caller, platform, policy, listed),
         )
 
     async def set_relevance(
@@ -282,8 +281,8 @@ class Control:
         demand(platform=platform)
         for scope in policy.free_response_scopes:
             demand(freeResponseScopes=scope)
-        await self._ledger.change(
-            lambda change: policies.set_relevance(change, caller, platform, policy)
+        await self._change(
+            _agent(caller), lambda change: policies.set_relevance(change, caller, platform, policy)
         )
 
     async def _owners(self, caller: Principal, platform: str) -> list[str]:
@@ -304,11 +303,14 @@ class Control:
             mend="link an account that may manage it, then claim it again",
         )
 
-    async def _revoke(self, instance: str, *, by_operator: bool) -> None:
-        await self._ledger.change(
-            lambda change: revocation.revoke(change, instance, by_operator=by_operator)
+    async def _revoke(self, instance: str, who: str, *, by_operator: bool) -> None:
+        await self._change(
+            who, lambda change: revocation.revoke(change, instance, by_operator=by_operator)
         )
         await self.directory.settle()
+
+    async def _change(self, who: str, work: Callable[[Change], T]) -> T:
+        return await self._ledger.change(work, by=self._by or who)
 
     def _check_wake_url(self, url: str | None) -> None:
         if url is None:
@@ -324,6 +326,10 @@ class Control:
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)
+
+
+def _agent(caller: Principal) -> str:
+    return f"agent {caller.instance}"
 
 
 def _demand_channel(platform: str, scope_id: str, channel_id: str) -> None:

@@ -203,7 +203,8 @@ class StoreDirectory:
             self.counts["link.limited"] += 1
             return LinkReply("", "link.limited")
         reply = await self.ledger.change(
-            lambda change: links.take(change, self.keyring, self.settings, request, talk)
+            lambda change: links.take(change, self.keyring, self.settings, request, talk),
+            by=f"{talk.platform} user {talk.user_id}",
         )
         self.counts[reply.rule] += 1
         return reply

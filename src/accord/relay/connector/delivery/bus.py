@@ -14,10 +14,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 import orjson
-import redis.asyncio
 import structlog
-from redis.exceptions import RedisError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 _PREFIX = "accord:relay:"
 _AGAIN_SECONDS = 1.0
@@ -111,6 +108,8 @@ class LocalBus:
 class RedisBus:
     """The bus over Redis pub/sub, one channel for each tenant.
 
+    The library is loaded by those who use it: a connector alone starts sooner without it.
+
     Args:
         url: Where Redis is; it may hold a password and is never shown.
         waiting: How many hints may wait for Redis; more are dropped, which a sweep makes good.
@@ -133,14 +132,21 @@ class RedisBus:
         """Hear everything: returns once the subscription stands, so that nothing is missed.
 
         Raises:
-            RedisError: Redis does not answer at the start; later it is waited for.
+            OSError: Redis does not answer at the start; later it is waited for.
         """
-        client = redis.asyncio.Redis.from_url(self._url, socket_connect_timeout=_ANSWER_SECONDS)
+        from redis.asyncio import Redis
+        from redis.exceptions import RedisError
+
+        client = Redis.from_url(self._url, socket_connect_timeout=_ANSWER_SECONDS)
         channel = client.pubsub()
         try:
-            await channel.psubscribe(f"{_PREFIX}*")
-            if await channel.get_message(timeout=_ANSWER_SECONDS) is None:
-                raise RedisTimeoutError("the subscription was not confirmed")
+            try:
+                await channel.psubscribe(f"{_PREFIX}*")
+                if await channel.get_message(timeout=_ANSWER_SECONDS) is None:
+                    raise TimeoutError("the subscription was not confirmed")
+            except RedisError as error:
+                # Its own words may hold the address with its password.
+                raise ConnectionError(type(error).__name__) from None
             hearing = asyncio.create_task(self._hear(channel, listener))
             telling = asyncio.create_task(self._tell(client))
             try:
@@ -154,6 +160,8 @@ class RedisBus:
             await client.aclose()
 
     async def _hear(self, channel: Any, listener: Listener) -> None:
+        from redis.exceptions import RedisError
+
         while True:
             try:
                 message = await channel.get_message(ignore_subscribe_messages=True, timeout=None)
@@ -172,6 +180,8 @@ class RedisBus:
                 listener(hint)
 
     async def _tell(self, client: Any) -> None:
+        from redis.exceptions import RedisError
+
         while True:
             hints = [await self._waiting.get()]
             while not self._waiting.empty() and len(hints) < 256:

@@ -12,7 +12,9 @@ from typing import Any
 
 import structlog
 
+from accord import tracing
 from accord.kernel.clock import Clock
+from accord.metering import Durations
 from accord.relay.connector.control.directory import Principal
 from accord.relay.connector.delivery.allowance import Allowance
 from accord.relay.connector.delivery.entries import Row, read_buffer_id
@@ -21,7 +23,6 @@ from accord.relay.connector.delivery.limits import Limits
 from accord.relay.connector.delivery.office import Office
 from accord.relay.connector.delivery.session import Session, SocketState
 from accord.relay.connector.delivery.transport import Transport
-from accord.relay.connector.durations import Durations
 from accord.relay.wire.actions import Result
 from accord.relay.wire.frames import (
     BadLine,
@@ -40,6 +41,7 @@ from accord.relay.wire.frames import (
 )
 from accord.relay.wire.lines import LineReader
 from accord.storage import StoreError
+from accord.tracing import SpanKind
 
 POLICY = 1008
 TRY_LATER = 1013
@@ -254,7 +256,8 @@ class Connection:
             result = await self._office.act(self.principal, outbound)
         finally:
             self._pending -= 1
-        self.say(OutboundResult(outbound.request_id, result))
+        if result is not None:
+            self.say(OutboundResult(outbound.request_id, result))
 
     async def _go_idle(self) -> None:
         try:
@@ -294,6 +297,7 @@ class Connection:
         if not lines and not rows.lines:
             return False
         text = "".join((*lines, *rows.lines))
+        began = self._clock.now()
         most = self._limits.message_bytes  # taken as characters, of which each has up to four
         try:
             async with asyncio.timeout(self._limits.send_seconds):
@@ -304,6 +308,9 @@ class Connection:
             await self.close(TRY_LATER, "too slow")
             return True
         self._counts["delivered"] += len(rows.sent) + len(rows.done)
+        for each in rows.traces:
+            place, instance = tracing.parse(each), self.session.instance
+            tracing.past("relay deliver", place, began, SpanKind.PRODUCER, instance=instance)
         if rows.sent:
             self._ledger.sent(self.session.claim, rows.sent)
         if rows.done:

@@ -39,10 +39,13 @@ class Row:
     body: str
     deliveries: int = 0
     created_at: int = 0
+    traceparent: str | None = None
 
     def line(self, series: str | None) -> str:
         """The frame as a line; without a series it carries no `bufferId`."""
         ending = "}\n" if series is None else f',"bufferId":"{series}-{self.seq}"}}\n'
+        if self.traceparent is not None:
+            ending = f',"traceparent":"{self.traceparent}"{ending}'
         if self.kind == INBOUND:
             return f'{{"type":"inbound","event":{self.body}{ending}'
         return f'{{"type":"passthrough_forward","forward":{self.body}{ending}'
@@ -84,7 +87,11 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """An event with everything that is to be stored for it, in one transaction."""
+    """An event with everything that is to be stored for it, in one transaction.
+
+    Attributes:
+        traceparent: Where in a trace it is; its delivery goes on from there, also after a restart.
+    """
 
     platform: str
     bot_id: str
@@ -96,6 +103,7 @@ class Admission:
     chats: tuple[Chat, ...] = ()
     capabilities: tuple[Capability, ...] = ()
     records: tuple[Record, ...] = ()
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import orjson
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal, select, true
 
+from accord.relay.connector.control.changes import note
 from accord.relay.connector.delivery.entries import Claim, RowState, ranges
 from accord.relay.connector.delivery.posting import DELIVERIES, read_queues
 from accord.relay.connector.delivery.tables import buffer, dead_letters, queues
@@ -27,6 +28,7 @@ _MOVED = (
     "body",
     "deliveries",
     "created_at",
+    "traceparent",
 )
 # How many rows one unit of work moves, so that others get their turn.
 MOST = 1000
@@ -51,12 +53,22 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Burial:
-    """Who records a burial, when, and why."""
+    """Who records a burial, when, and why.
+
+    Attributes:
+        by: Whose will it is, where it is somebody's; else that of who records it.
+    """
 
     id: str
     now: int
     source: str
     reason: str
+    by: str | None = None
+
+    def note(self, connection: Connection, action: str, instance: str, letters: int) -> None:
+        """Tell the journal what somebody did to dead letters."""
+        by = self.by or self.source
+        note(connection, self.id, self.now, by, action, instance=instance, letters=letters)
 
 
 def bury(connection: Connection, claim: Claim, seqs: list[int], burial: Burial) -> int:
@@ -120,6 +132,7 @@ def replay(connection: Connection, instance: str, seqs: Sequence[int], burial: B
     connection.execute(queues.update().where(queues.c.instance == instance).values(head=head))
     told = {RowState.PENDING.value: [[instance, row["seq"], row["event"]] for row in fresh]}
     _tell(connection, told, burial)
+    burial.note(connection, "letters.replayed", instance, len(fresh))
     return head
 
 

@@ -27,7 +27,14 @@ _LOOKUP = 500
 _log = structlog.stdlib.get_logger(__name__)
 
 _LOAD = (
-    select(buffer.c.seq, buffer.c.kind, buffer.c.body, buffer.c.deliveries, buffer.c.created_at)
+    select(
+        buffer.c.seq,
+        buffer.c.kind,
+        buffer.c.body,
+        buffer.c.deliveries,
+        buffer.c.created_at,
+        buffer.c.traceparent,
+    )
     .where(buffer.c.instance == bindparam("of"), buffer.c.seq > bindparam("after"))
     .order_by(buffer.c.seq)
     .limit(bindparam("most"))

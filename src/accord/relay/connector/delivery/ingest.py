@@ -11,8 +11,11 @@ from collections.abc import Callable
 import orjson
 from blake3 import blake3
 
+from accord import tracing
 from accord.kernel.clock import Clock
+from accord.kernel.traceparent import Trace
 from accord.kernel.ulid import UlidSource
+from accord.metering import Durations
 from accord.relay.connector.control.directory import Capability, Dialect, Directory, LinkReply
 from accord.relay.connector.delivery.entries import (
     INBOUND,
@@ -26,13 +29,13 @@ from accord.relay.connector.delivery.judging import Judge
 from accord.relay.connector.delivery.lanes import Lanes
 from accord.relay.connector.delivery.ledger import Ledger
 from accord.relay.connector.delivery.limits import Limits
-from accord.relay.connector.durations import Durations
 from accord.relay.connector.platform import Fence, Inbound, InboundKind
 from accord.relay.errors import Code, RelayError
 from accord.relay.gate import Decision, Event, LinkCommand, recognise
 from accord.relay.wire.passthrough import interaction_event
 from accord.relay.wire.session import session_key
 from accord.storage import Record
+from accord.tracing import SpanKind
 
 INBOUND_STREAM = "relay.inbound"
 DECISIONS = "relay.decisions"
@@ -92,14 +95,23 @@ class Ingest:
             StoreError: The store failed; it was not taken.
         """
         _check(inbound)
+        # Whoever writes in a chat names no trace: it begins here.
+        with tracing.entry("relay ingest", None, SpanKind.CONSUMER, platform=inbound.platform):
+            admitted = await self._take(inbound, fence)
+            tracing.tell(event=admitted.event, kind=inbound.kind.value, is_new=admitted.is_new)
+            return admitted
+
+    async def _take(self, inbound: Inbound, fence: Fence | None) -> Admitted:
         began = self._clock.monotonic()
         lane = (inbound.platform, inbound.bot_id, inbound.event.source.chat_id)
         # Whoever comes next may be decided upon before this is stored: the ledger keeps the order.
         async with self._lanes.turn(lane):
-            reply = await self._directory.consume_link_dm(inbound)
-            event = _gate_event(inbound, reply)
-            facts = await self._directory.facts(inbound)
-            judgement = self._judge.judge(event, facts)
+            with tracing.step("relay gate"):
+                reply = await self._directory.consume_link_dm(inbound)
+                event = _gate_event(inbound, reply)
+                facts = await self._directory.facts(inbound)
+                judgement = self._judge.judge(event, facts)
+                _tell(judgement.decision)
             decision, decided = judgement.decision, judgement.record(inbound.event_id)
             admission = await self._admission(inbound, fence, decision, decided)
             stored = self._ledger.admit(admission)
@@ -120,6 +132,7 @@ class Ingest:
     ) -> Admission:
         name = self._ids.new()
         now = int(self._clock.now() * 1000)
+        trace = tracing.current()
         parcels: list[Parcel] = []
         chats: list[Chat] = []
         capabilities: list[Capability] = []
@@ -149,9 +162,10 @@ class Ingest:
             tuple(chats),
             tuple(capabilities),
             (
-                Record(INBOUND_STREAM, name, now, self._source, _told(inbound)),
+                Record(INBOUND_STREAM, name, now, self._source, _told(inbound, trace)),
                 Record(DECISIONS, name, now, self._source, decided),
             ),
+            None if trace is None else str(trace),
         )
 
     def _body(self, inbound: Inbound) -> tuple[str, str]:
@@ -199,7 +213,17 @@ def _gate_event(inbound: Inbound, reply: LinkReply | None) -> Event:
     )
 
 
-def _told(inbound: Inbound) -> str:
+def _tell(decision: Decision) -> None:
+    """What the gate said, for the span that is current."""
+    refusal = decision.refusal
+    tracing.tell(
+        verdict="deliver" if decision.deliveries else "drop",
+        rule=None if refusal is None else refusal.rule,
+        deliveries=len(decision.deliveries),
+    )
+
+
+def _told(inbound: Inbound, trace: Trace | None) -> str:
     """What the journal says of an event: nothing that anybody wrote."""
     source = inbound.event.source
     text = inbound.event.text.encode("utf-8", "surrogatepass")
@@ -217,6 +241,8 @@ def _told(inbound: Inbound) -> str:
         "text_digest": blake3(text).hexdigest(),
         "text_bytes": len(text),
     }
+    if trace is not None:
+        told["trace_id"] = trace.id
     return orjson.dumps(told).decode()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, RowMapping, bindparam, select, tuple_
 
-from accord.relay.connector.delivery.ingest import DECISIONS
+from accord.relay.connector.delivery.ingest import DECISIONS, INBOUND_STREAM
 from accord.relay.connector.delivery.tables import buffer, dead_letters, receipts
 from accord.relay.connector.schema import METADATA
 from accord.relay.gate import Recorded, from_record
@@ -44,12 +44,17 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """An event and everything that was decided about it."""
+    """An event and everything that was decided about it.
+
+    Attributes:
+        trace_id: The trace under which it came; None for what an older version took.
+    """
 
     event: str
     received_at: int
     recorded: Recorded
     standings: tuple[Standing, ...]
+    trace_id: str | None = None
 
 
 def why(connection: Connection, event: str) -> Explained | None:
@@ -58,20 +63,21 @@ def why(connection: Connection, event: str) -> Explained | None:
     Raises:
         StoreError: The record was damaged.
     """
-    name, row = event, _decision(connection, event)
+    name, row = event, _told(connection, DECISIONS, event)
     if row is None:
         taken = _taken(connection, event)
-        if taken is None or (row := _decision(connection, taken)) is None:
+        if taken is None or (row := _told(connection, DECISIONS, taken)) is None:
             return None
         name = taken
-    verify(_JOURNAL, row)
     recorded = from_record(orjson.loads(row["body"]))
+    came = _told(connection, INBOUND_STREAM, name)
     found = _rows(connection, name)
     standings = tuple(
         found.get(instance, Standing(instance, "acked"))
         for instance in recorded.decision.deliveries
     )
-    return Explained(name, row["recorded_at"], recorded, standings)
+    trace_id = None if came is None else orjson.loads(came["body"]).get("trace_id")
+    return Explained(name, row["recorded_at"], recorded, standings, trace_id)
 
 
 def _taken(connection: Connection, event_id: str) -> str | None:
@@ -89,9 +95,13 @@ def _taken(connection: Connection, event_id: str) -> str | None:
     return max(found)[1] if found else None
 
 
-def _decision(connection: Connection, name: str) -> RowMapping | None:
-    this = select(_JOURNAL).where(_JOURNAL.c.stream == DECISIONS, _JOURNAL.c.id == name)
-    return connection.execute(this).mappings().first()
+def _told(connection: Connection, stream: str, name: str) -> RowMapping | None:
+    """The record of an event in a stream, undamaged."""
+    this = select(_JOURNAL).where(_JOURNAL.c.stream == stream, _JOURNAL.c.id == name)
+    row = connection.execute(this).mappings().first()
+    if row is not None:
+        verify(_JOURNAL, row)
+    return row
 
 
 def _rows(connection: Connection, event: str) -> dict[str, Standing]:

@@ -31,6 +31,19 @@ _MOST = 5000
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits for gateways, as of a visit.
+
+    Attributes:
+        rows: How many rows wait in all.
+        oldest_seconds: How long the oldest of them had waited.
+    """
+
+    rows: int = 0
+    oldest_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Tidied:
     """What a visit did.
 
@@ -38,13 +51,13 @@ class Tidied:
         buried: How many rows became dead letters.
         forgotten: How many rows of other tables were removed.
         sleepers: Instances that sleep while something waits for them.
-        buffered: How many rows wait in all.
+        waiting: What waits in all.
     """
 
     buried: int = 0
     forgotten: int = 0
     sleepers: tuple[str, ...] = ()
-    buffered: int = 0
+    waiting: Waiting = Waiting()
 
 
 class Janitor:
@@ -89,8 +102,9 @@ class Janitor:
             forgotten += await self._store.write(
                 lambda c, column=column, end=end: _forget(c, column, end)  # type: ignore[misc]
             )
-        sleepers, buffered = await self._store.read(_waiting)
-        return Tidied(buried, forgotten, sleepers, buffered)
+        sleepers = await self._store.read(_sleepers)
+        waiting = await self._store.read(lambda c: _waiting(c, now))
+        return Tidied(buried, forgotten, sleepers, waiting)
 
 
 def _forget(connection: Connection, moment: "Column[Any]", end: int) -> int:
@@ -100,8 +114,21 @@ def _forget(connection: Connection, moment: "Column[Any]", end: int) -> int:
     return connection.execute(delete(table).where(key.in_(some))).rowcount
 
 
-def _waiting(connection: Connection) -> tuple[tuple[str, ...], int]:
-    waits = exists().where(buffer.c.instance == queues.c.instance)
-    query = select(queues.c.instance).where(queues.c.flipped == 1, waits).limit(_MOST)
-    sleepers = tuple(connection.execute(query).scalars())
-    return sleepers, connection.execute(select(func.count()).select_from(buffer)).scalar_one()
+def _sleepers(connection: Connection) -> tuple[str, ...]:
+    some = exists().where(buffer.c.instance == queues.c.instance)
+    query = select(queues.c.instance).where(queues.c.flipped == 1, some).limit(_MOST)
+    return tuple(connection.execute(query).scalars())
+
+
+def _waiting(connection: Connection, now: int) -> Waiting:
+    """What waits at a time; the oldest row of a queue is its first, which the key finds."""
+    rows = connection.execute(select(func.count()).select_from(buffer)).scalar_one()
+    first = (
+        select(buffer.c.created_at)
+        .where(buffer.c.instance == queues.c.instance)
+        .order_by(buffer.c.seq)
+        .limit(1)
+        .scalar_subquery()
+    )
+    oldest = connection.execute(select(func.min(first)).select_from(queues)).scalar()
+    return Waiting(rows, 0.0 if oldest is None else max(0, now - oldest) / 1000)

@@ -17,6 +17,7 @@ class Limits:
         send_seconds: How long a gateway may take to read what was sent to it.
         ack_seconds: How long a full window may wait for an acknowledgement.
         outbound_seconds: How long a platform may take for an action.
+        finish_seconds: How long actions under way may take when the connector stops.
         window: How many rows one gateway may have unacknowledged.
         deliveries: How often an event is delivered before it is dead.
         forward_deliveries: The same for a forwarded request: the first time and three retries.
@@ -43,6 +44,7 @@ class Limits:
     send_seconds: float = 30.0
     ack_seconds: float = 120.0
     outbound_seconds: float = 30.0
+    finish_seconds: float = 5.0
     window: int = 256
     deliveries: int = 5
     forward_deliveries: int = 4

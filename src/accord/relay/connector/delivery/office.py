@@ -16,8 +16,8 @@ class Office(Protocol):
         """The descriptor for an identity, or why it is refused."""
         ...
 
-    async def act(self, principal: Principal, outbound: Outbound) -> Result:
-        """Do what an agent asked for; never raises."""
+    async def act(self, principal: Principal, outbound: Outbound) -> Result | None:
+        """Do what an agent asked for; never raises. None leaves it for the next connection."""
         ...
 
     async def interrupt(self, principal: Principal, session_key: str) -> None:

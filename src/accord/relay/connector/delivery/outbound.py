@@ -15,6 +15,7 @@ import structlog
 from pydantic import SecretStr
 from sqlalchemy.exc import IntegrityError
 
+from accord import tracing
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.relay.connector.control.directory import Directory, Principal
@@ -39,6 +40,7 @@ from accord.relay.wire.frames import Outbound
 from accord.relay.wire.source import GENERIC_PLATFORM
 from accord.relay.wire.splitting import split
 from accord.storage import StoreError
+from accord.tracing import SpanKind
 
 UNKNOWN: Final = Result(False, error="outcome unknown")
 _FAILED: Final = "the connector failed; nothing is known to have happened"
@@ -83,35 +85,50 @@ class OutboundDesk:
         self._mass_mentions = mass_mentions
         self._under_way: dict[tuple[str, str], asyncio.Task[Result]] = {}
         self._lanes = Lanes()
+        self._closed = False
 
-    async def act(self, principal: Principal, outbound: Outbound) -> Result:
-        """Do what was asked, at most once; never raises."""
+    async def act(self, principal: Principal, outbound: Outbound) -> Result | None:
+        """Do what was asked, at most once; never raises. None when this process is leaving."""
         if isinstance(outbound.action, BadAction):
             return Result(False, error=outbound.action.why)
         key = (principal.instance, outbound.request_id)
         task = self._under_way.get(key)
         if task is None:
+            if self._closed:
+                return None
             task = asyncio.create_task(self._guarded(principal, outbound, outbound.action))
             self._under_way[key] = task
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
         return await asyncio.shield(task)
 
+    async def close(self) -> None:
+        """Begin nothing more, and let what was begun be recorded: it is answered for elsewhere."""
+        self._closed = True
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=self._limits.finish_seconds)
+
     async def _guarded(self, principal: Principal, outbound: Outbound, action: Action) -> Result:
         place = action.session_key if isinstance(action, FollowUp) else action.chat_id
-        try:
-            async with self._lanes.turn((principal.instance, place)):
-                result = await self._act(principal, outbound, action)
-        except (StoreError, IntegrityError) as error:
-            _log.error("an action could not be recorded", reason=str(error))
-            result = Result(False, error=_FAILED)
+        with tracing.entry(
+            "relay outbound", outbound.trace, op=action.op, instance=principal.instance
+        ):
+            try:
+                async with self._lanes.turn((principal.instance, place)):
+                    result = await self._act(principal, outbound, action)
+            except (StoreError, IntegrityError) as error:
+                _log.error("an action could not be recorded", reason=str(error))
+                result = Result(False, error=_FAILED)
+            tracing.tell(success=result.success)
         self._counts["actions done" if result.success else "actions not done"] += 1
         return result
 
     async def _act(self, principal: Principal, outbound: Outbound, action: Action) -> Result:
-        platform, facts, capability = await self._look_up(principal, outbound, action)
-        if platform is None:
-            return Result(False, error="there is no such platform here")
-        verdict = may_send(action, facts)
+        with tracing.step("relay egress gate"):
+            platform, facts, capability = await self._look_up(principal, outbound, action)
+            if platform is None:
+                return Result(False, error="there is no such platform here")
+            verdict = may_send(action, facts)
+            tracing.tell(verdict="send" if verdict.passed else "decline", rule=verdict.rule)
         if not verdict.passed:
             self._counts[f"declined {verdict.rule}"] += 1
             return declined(verdict)
@@ -137,7 +154,15 @@ class OutboundDesk:
         result, sent = await self._say(platform, action, asked, capability)
         if result is UNKNOWN:
             return result
-        told = requests.Told(principal.tenant, platform.name, action, verdict.rule, self._source)
+        trace = tracing.current()
+        told = requests.Told(
+            principal.tenant,
+            platform.name,
+            action,
+            verdict.rule,
+            self._source,
+            None if trace is None else trace.id,
+        )
         await self._store.write(lambda c: requests.finish(c, asked, result, sent, told))
         return result
 
@@ -235,8 +260,9 @@ class OutboundDesk:
         self, platform: Platform, action: Action, key: str, capability: SecretStr | None
     ) -> Result:
         try:
-            async with asyncio.timeout(self._limits.outbound_seconds):
-                return await platform.perform(action, key, capability)
+            with tracing.step("platform send", SpanKind.CLIENT, platform=platform.name):
+                async with asyncio.timeout(self._limits.outbound_seconds):
+                    return await platform.perform(action, key, capability)
         except AccordError as error:
             return Result(False, error=str(error))
         except TimeoutError:

@@ -263,7 +263,7 @@ def _store(
     for admission in taking:
         for parcel in admission.parcels:
             seq = heads[parcel.instance] = heads[parcel.instance] + 1
-            row = Row(seq, parcel.kind, parcel.body, 0, batch.now)
+            row = Row(seq, parcel.kind, parcel.body, 0, batch.now, admission.traceparent)
             rows[admission.event].append((parcel.instance, row))
             added.append(_buffer_row(admission, parcel, seq, batch.now))
             pending.append((parcel.instance, seq, admission.event))
@@ -307,6 +307,7 @@ def _buffer_row(admission: Admission, parcel: Parcel, seq: int, now: int) -> tup
         0,
         0,
         now,
+        admission.traceparent,
     )
 
 

@@ -61,7 +61,7 @@ class Reception:
             platform.offer_commands(instance, hello.command_manifest)
         return platform.descriptor()
 
-    async def act(self, principal: Principal, outbound: Outbound) -> Result:
+    async def act(self, principal: Principal, outbound: Outbound) -> Result | None:
         """Do what an agent asked for."""
         return await self._desk.act(principal, outbound)
 

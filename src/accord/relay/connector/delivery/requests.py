@@ -72,6 +72,7 @@ class Told:
     action: Action
     rule: str
     source: str
+    trace_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,8 @@ def finish(
         "messages": len(sent),
         "action_digest": asked.digest,
     }
+    if told.trace_id is not None:
+        body["trace_id"] = told.trace_id
     name = f"{asked.key}/{asked.at}"
     text = orjson.dumps(body).decode()
     journal.append(connection, [Record(OUTBOUND, name, asked.at, told.source, text)])

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.kernel.ulid import UlidSource
+from accord.metering import Durations
 from accord.relay.connector.control.directory import (
     Directory,
     LinkReply,
@@ -29,7 +30,7 @@ from accord.relay.connector.delivery.connection import TRY_LATER, Connection
 from accord.relay.connector.delivery.graveyard import Burial, DeadLetter
 from accord.relay.connector.delivery.hub import Hub
 from accord.relay.connector.delivery.ingest import Ingest
-from accord.relay.connector.delivery.janitor import Janitor
+from accord.relay.connector.delivery.janitor import Janitor, Waiting
 from accord.relay.connector.delivery.ledger import Ledger
 from accord.relay.connector.delivery.limits import Limits
 from accord.relay.connector.delivery.outbound import OutboundDesk
@@ -37,7 +38,6 @@ from accord.relay.connector.delivery.ownership import Context, Ownership
 from accord.relay.connector.delivery.reception import Reception, is_empty, named
 from accord.relay.connector.delivery.session import Session
 from accord.relay.connector.delivery.transport import AsgiTransport, Transport, bearer
-from accord.relay.connector.durations import Durations
 from accord.relay.connector.platform import (
     Fence,
     Inbound,
@@ -50,11 +50,10 @@ from accord.relay.connector.storing import Storage
 from accord.relay.errors import Code, RelayError
 from accord.relay.gate import Decision
 from accord.relay.wire import actions
-from accord.relay.wire.closing import REPLACED, UNAUTHORIZED, Reason
+from accord.relay.wire.closing import REPLACED, RESTARTING, UNAUTHORIZED, Reason
 from accord.relay.wire.session import session_key
 from accord.storage import StoreError
 
-_RESTARTING = 1012
 _JANITOR_SECONDS = 30.0
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -76,7 +75,7 @@ class Delivery:
         counts: What happened how often.
         ingest_seconds: How long events took from the platform's call to the disk.
         delivery_seconds: How long rows took from the disk to their acknowledgement.
-        buffered: How many rows waited when this process last tidied up; 0 where another does.
+        waiting: What waited when this process last tidied up; nothing where another does.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Delivery:
         self.counts: Counter[str] = Counter()
         self.ingest_seconds = Durations()
         self.delivery_seconds = Durations()
-        self.buffered = 0
+        self.waiting = Waiting()
         self._store = store
         self._directory = directory
         self._platforms: dict[tuple[str, str], Platform] = {}
@@ -160,7 +159,7 @@ class Delivery:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Serve while inside; on leaving, what was taken is written and sockets are closed."""
+        """Serve while inside; on leaving, what was begun is finished and sockets are closed."""
         # Subscribed before anybody is served, so that no hint falls between.
         async with self._bus.listen(self._heard):
             writing = asyncio.create_task(self._ledger.run())
@@ -176,7 +175,8 @@ class Delivery:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-                await self.hub.close_all(_RESTARTING, "the connector is restarting")
+                await self._desk.close()
+                await self.hub.close_all(RESTARTING, "the connector is restarting")
                 self._ledger.close()
                 await writing
 
@@ -252,9 +252,9 @@ class Delivery:
         """Dead letters, the newest first."""
         return await self._store.read(lambda c: graveyard.listing(c, instance, limit))
 
-    async def replay(self, instance: str, seqs: Sequence[int]) -> None:
-        """Put dead letters at the end of their instance's queue."""
-        burial = self.burial("replayed")
+    async def replay(self, instance: str, seqs: Sequence[int], by: str | None = None) -> None:
+        """Put dead letters at the end of their instance's queue; the journal tells by whom."""
+        burial = self.burial("replayed", by)
         head = await self._store.write(lambda c: graveyard.replay(c, instance, seqs, burial))
         connection = self.hub.find(instance)
         if connection is not None:
@@ -297,9 +297,9 @@ class Delivery:
         flush = self._directory.flush_visibility
         return Context(platform.name, fence, self._store, self.take, flush, stand)
 
-    def burial(self, reason: str) -> Burial:
-        """A burial by this process, now."""
-        return Burial(self._ids.new(), int(self._clock.now() * 1000), self._name, reason)
+    def burial(self, reason: str, by: str | None = None) -> Burial:
+        """A burial by this process, now, and whose will it is."""
+        return Burial(self._ids.new(), int(self._clock.now() * 1000), self._name, reason, by)
 
     async def _admit(self, transport: Transport, token: str | None) -> Principal | None:
         """Who dials; a socket of nobody is closed, and says why."""
@@ -320,7 +320,7 @@ class Delivery:
     async def _tidy(self) -> None:
         tidied = await self._janitor.visit(_JANITOR_SECONDS)
         self.counts["dead letters"] += tidied.buried
-        self.buffered = tidied.buffered
+        self.waiting = tidied.waiting
         for instance in tidied.sleepers:
             await self._directory.wake(instance)
 

@@ -41,11 +41,13 @@ class Consignment:
         lines: The frames, in order.
         sent: Rows that wait for an acknowledgement from now on.
         done: Live forwards, which are done with once they are written.
+        traces: Where in a trace each of the rows is, where that is known.
     """
 
     lines: list[str]
     sent: list[int]
     done: list[int]
+    traces: list[str]
 
 
 class Session:
@@ -193,8 +195,9 @@ class Session:
                 sent.append(row.seq)
             lines.append(line)
             size += len(line)
+        traces = [row.traceparent for row in self._ready[: len(lines)] if row.traceparent]
         del self._ready[: len(lines)]
-        return Consignment(lines, sent, done)
+        return Consignment(lines, sent, done, traces)
 
     def ack(self, seq: int) -> int | None:
         """When the row was made that is acknowledged; None when none was sent on this connection.

@@ -43,6 +43,8 @@ buffer = Table(
     Column("deliveries", Integer, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    # Where in a trace the event is; null for what an older version took.
+    Column("traceparent", Text),
     sqlite_with_rowid=False,
 )
 Index("buffer_event", buffer.c.event)
@@ -63,6 +65,7 @@ dead_letters = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("reason", Text, nullable=False),
     Column("dead_at", BigInteger, nullable=False),
+    Column("traceparent", Text),
 )
 Index("dead_letters_dead_at", dead_letters.c.dead_at)
 Index("dead_letters_event", dead_letters.c.event)

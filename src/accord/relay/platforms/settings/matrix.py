@@ -10,7 +10,7 @@ Invites = Literal["anyone", "nobody", "server"]
 
 
 class MatrixSettings(Section):
-    """A table `[[relay.matrix]]`."""
+    """One bot on Matrix."""
 
     homeserver: str = Field(
         pattern=r"^https?://[^\s/]+(/[^\s?#]*)?$",

@@ -62,6 +62,7 @@ def invite(change: Change, secret: str, space_id: str, is_manager: bool, until: 
             digest=digest(secret), space_id=space_id, is_manager=is_manager, expires_at=until
         )
     )
+    change.note("space.invited", space=space_id, manager=int(is_manager), until=until)
 
 
 def accept(change: Change, secret: str, user_id: str) -> None:
@@ -90,6 +91,7 @@ def accept(change: Change, secret: str, user_id: str) -> None:
     elif row.is_manager and not known:
         change.connection.execute(update(members).where(*mine).values(is_manager=True))
     change.tell(Kind.ACCESS, row.space_id, user_id)
+    change.note("space.joined", f"webchat user {user_id}", space=row.space_id)
 
 
 def create(change: Change, account: Account, login_key: str | None) -> None:
@@ -114,6 +116,8 @@ def create(change: Change, account: Account, login_key: str | None) -> None:
             created_at=change.now,
         )
     )
+    if login_key is None:
+        change.note("bot.made", account=account.id, name=account.name)
 
 
 def by_login_key(connection: Connection, login_key: str) -> Account:
@@ -149,6 +153,7 @@ def set_login_key(change: Change, user_id: str, login_key: str) -> None:
     )
     if not given.rowcount:
         raise _no_user()
+    change.note("user.rekeyed", account=user_id)
 
 
 def begin_session(change: Change, secret: str, user_id: str, until: int) -> None:
@@ -193,6 +198,7 @@ def remove(change: Change, user_id: str) -> None:
     )
     if not gone.rowcount:
         raise _no_user()
+    change.note("user.removed", account=user_id)
     change.connection.execute(delete(sessions).where(sessions.c.user_id == user_id))
     change.connection.execute(delete(permissions).where(permissions.c.user_id == user_id))
     left = change.connection.execute(

@@ -1,5 +1,7 @@
 """Every change of the web chat goes through here and gets a place in the feed.
 
+Who may do what is journalled as `webchat.control`, without secrets; messages are not.
+
 Owns the order: whoever changes something holds the one row of `feed_head` until its commit, so that
 changes happen one after the other, also between processes, and a number in the feed is never seen
 before a smaller one. What is in the feed are names, not what anybody wrote.
@@ -13,15 +15,19 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from accord.kernel import canonical
 from accord.kernel.clock import Clock
+from accord.kernel.ulid import UlidSource
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.webchat.tables import feed, feed_head
-from accord.storage import Store
+from accord.storage import Record, Store, journal
 
 T = TypeVar("T")
 
 KEPT: Final = 10_000
 """How many entries of the feed are kept for whoever comes back."""
+STREAM: Final = "webchat.control"
+OPERATOR: Final = "operator"
 
 _HOLD: Final = select(feed_head.c.seq).with_for_update()
 _HEAD: Final = select(feed_head.c.seq)
@@ -52,6 +58,11 @@ class Change:
     now: int
     seq: int
     told: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[dict[str, Any]] = field(default_factory=list)
+
+    def note(self, action: str, by: str = OPERATOR, **facts: str | int | None) -> None:
+        """Say for the journal what was done; never a secret."""
+        self.notes.append({"action": action, "by": by, **facts})
 
     def tell(
         self, kind: Kind, place: str, account_id: str | None = None, message_id: int | None = None
@@ -77,6 +88,7 @@ class Changes:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        self._ids = UlidSource(clock)
         self.listener: Callable[[int], None] = lambda _: None
 
     def now(self) -> int:
@@ -93,14 +105,14 @@ class Changes:
             RelayError: The work refused, or the database's constraints did.
             StoreError: The database failed.
         """
-        now = self.now()
+        now, note_id = self.now(), self._ids.new()
 
         def unit(connection: Connection) -> tuple[T, int] | RelayError:
             change = Change(connection, now, connection.execute(_HOLD).scalar_one())
             try:
                 with connection.begin_nested():
                     result = work(change)
-                    _record(change)
+                    _record(change, note_id)
             except RelayError as refusal:
                 return refusal
             except IntegrityError:
@@ -130,7 +142,13 @@ def entries(connection: Connection, after: int, limit: int) -> Sequence[Row[Any]
     return connection.execute(_AFTER, {"after": after, "limit": limit}).all()
 
 
-def _record(change: Change) -> None:
+def _record(change: Change, note_id: str) -> None:
+    records = [
+        Record(STREAM, f"{note_id}.{place}", change.now, "webchat", canonical.encode(note).decode())
+        for place, note in enumerate(change.notes)
+    ]
+    if records:
+        journal.append(change.connection, records)
     if change.told:
         change.connection.execute(insert(feed), change.told)
         change.connection.execute(update(feed_head).values(seq=change.seq))

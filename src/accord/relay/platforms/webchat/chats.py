@@ -35,6 +35,7 @@ def create_space(change: Change, space_id: str, name: str) -> None:
     if change.connection.execute(taken).first() is not None:
         raise RelayError(Code.CONFLICT, "there is a space of this name", where="name")
     change.connection.execute(insert(spaces).values(id=space_id, name=name, created_at=change.now))
+    change.note("space.made", space=space_id, name=name)
 
 
 def create_channel(
@@ -53,6 +54,7 @@ def create_channel(
         raise RelayError(Code.CONFLICT, "there is a channel of this name", where="name")
     _insert(change, chat_id, ChatKind.CHANNEL, space_id=space_id, name=name, is_private=is_private)
     change.tell(Kind.ACCESS, space_id)
+    change.note("channel.made", channel=chat_id, space=space_id, name=name)
 
 
 def set_permission(change: Change, chat_id: str, user_id: str, level: Level | None) -> None:
@@ -81,6 +83,8 @@ def set_permission(change: Change, chat_id: str, user_id: str, level: Level | No
             insert(permissions).values(chat_id=chat_id, user_id=user_id, level=int(level))
         )
     change.tell(Kind.ACCESS, chat.space_id, user_id)
+    rank = None if level is None else level.name.lower()
+    change.note("permission.set", channel=chat_id, account=user_id, level=rank)
 
 
 def direct(change: Change, chat_id: str, user_id: str, bot_id: str) -> str:

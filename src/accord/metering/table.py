@@ -1,0 +1,176 @@
+"""Every metric that a station shows, as data: its name, kind, unit, labels, meaning and plane.
+
+The reference page is made from it, and dashboards and alerts may use nothing else. Names follow the
+rules of Prometheus: base units, `_total` behind what only rises. Values of labels come from the
+program or from the operator, never from a stranger.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Kind(StrEnum):
+    """What a metric's value does."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One metric.
+
+    Attributes:
+        plane: Who shows it; it is there while that plane is up.
+        name: As it is queried; of a histogram without `_bucket`, `_sum` and `_count`.
+        kind: What its value does.
+        unit: What is counted.
+        labels: By what it is split.
+        meaning: One sentence.
+    """
+
+    plane: str
+    name: str
+    kind: Kind
+    unit: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+
+# fmt: off
+_STATION: Final = (
+    ("accord_build_info", _G, "1", ("version",), "What runs here."),
+    ("accord_uptime_seconds", _G, "seconds", (), "Since the station started."),
+    ("accord_plane_state", _G, "0 or 1", ("plane", "state"), "1 for the state a plane is in."),
+    ("accord_plane_restarts_total", _C, "restarts", ("plane",),
+     "How often a plane was started again."),
+    ("accord_plane_parts", _G, "parts", ("plane", "state"),
+     "Parts of a plane, such as bots: those that are well, and those in trouble."),
+    ("accord_scrape_failures_total", _C, "scrapes", ("plane",),
+     "How often the figures of a plane could not be read; they were left out."),
+    ("accord_tasks", _G, "tasks", (), "Tasks on the station's loop, running or waiting."),
+)
+_PROCESS: Final = (
+    ("process_virtual_memory_bytes", _G, "bytes", (), "Memory that is reserved."),
+    ("process_resident_memory_bytes", _G, "bytes", (), "Memory that is in use."),
+    ("process_start_time_seconds", _G, "seconds since 1970", (), "When the process started."),
+    ("process_cpu_seconds_total", _C, "seconds", (), "Time on the processor."),
+    ("process_open_fds", _G, "files", (), "Open files and sockets."),
+    ("process_max_fds", _G, "files", (), "How many may be open."),
+)
+_STORES: Final = (
+    ("accord_store_commit_seconds", _H, "seconds", ("store",),
+     "From the beginning of a transaction until it is on disk."),
+    ("accord_store_units_total", _C, "units of work", ("store",),
+     "Units of work that were committed; many share a commit."),
+    ("accord_store_failures_total", _C, "units of work", ("store",),
+     "Units of work that the store did not take, as when the disk is full."),
+    ("accord_store_size_bytes", _G, "bytes", ("store",),
+     "The files of a store that is kept in SQLite."),
+)
+_COMMUNITY: Final = (
+    ("accord_bus_answers_total", _C, "requests", ("capability",), "Requests that were answered."),
+    ("accord_bus_refusals_total", _C, "requests", ("check", "code"), "Requests that were refused."),
+    ("accord_bus_in_hand", _G, "calls", (), "Calls that are being served."),
+    ("accord_community_members", _G, "members", ("community",), "Who belongs."),
+    ("accord_community_head_lamport", _G, "1", ("community",),
+     "The greatest lamport of the log; nodes in step show the same."),
+    ("accord_fold_events_total", _C, "events", ("community",),
+     "Events that were folded, those of a start included."),
+    ("accord_fold_seconds_total", _C, "seconds", ("community",), "How long folding took."),
+    ("accord_sync_meetings_total", _C, "meetings", ("community", "outcome"),
+     "Attempts to meet a node: met, or failed."),
+    ("accord_sync_received_events_total", _C, "events", ("community",),
+     "Events that were new here and came by sync."),
+    ("accord_sync_peers", _G, "nodes", ("community", "state"),
+     "Members that were met since the start: reached at the last attempt, or lost."),
+    ("accord_sync_met_timestamp_seconds", _G, "seconds since 1970", ("community", "peer"),
+     "When a member was last met; of at most 64 in a community, the latest first."),
+    ("accord_sync_behind_events", _G, "events", ("community", "peer"),
+     "How many events this node lacked when it last met that member."),
+)
+_MODELS: Final = (
+    ("accord_llm_running", _G, "generations", (), "Generations that are under way."),
+    ("accord_llm_waiting", _G, "generations", (), "Generations that wait for their turn."),
+    ("accord_llm_generations_total", _C, "generations", ("model", "outcome"),
+     "Generations by how they ended: by a stop reason, or `failed`."),
+    ("accord_llm_tokens_total", _C, "tokens", ("model", "direction"),
+     "Tokens that were read (`in`) and made (`out`)."),
+    ("accord_llm_seconds_total", _C, "seconds", ("model",),
+     "From the call to the last piece, the wait for a turn included."),
+)
+_RELAY: Final = (
+    ("accord_relay_events_total", _C, "events", ("outcome",),
+     "Events that platforms handed over: taken, taken for nobody, or known already."),
+    ("accord_relay_dropped_total", _C, "events", ("rule",),
+     "Events that reached nobody, by the rule that said no."),
+    ("accord_relay_deliveries_total", _C, "rows", (),
+     "Rows that were written to a gateway's socket."),
+    ("accord_relay_acks_total", _C, "rows", (), "Rows that a gateway acknowledged."),
+    ("accord_relay_dead_letters_total", _C, "rows", (), "Rows that are not delivered any more."),
+    ("accord_relay_wakes_total", _C, "wakes", ("outcome",),
+     "Wake pokes: how many were wanted, and what became of them."),
+    ("accord_relay_refused_connects_total", _C, "sockets", ("reason",),
+     "Sockets that were refused, by the reason that they were closed with."),
+    ("accord_relay_buffered", _G, "rows", (),
+     "Rows that wait for gateways, as last counted by the process that tidies up."),
+    ("accord_relay_oldest_unacknowledged_seconds", _G, "seconds", (),
+     "How long the oldest of them had waited then; 0 when none did."),
+    ("accord_relay_sockets", _G, "sockets", ("state",), "Gateways' sockets, by where they are."),
+    ("accord_relay_ingest_seconds", _H, "seconds", (),
+     "From a platform's call until its event is on disk."),
+    ("accord_relay_delivery_seconds", _H, "seconds", (),
+     "From an event's storing to its acknowledgement."),
+    ("accord_relay_total", _C, "times", ("what",),
+     "What else the connector did, and what it refused."),
+)
+_AUTHORITY: Final = (
+    ("accord_authority_refused_total", _C, "requests", ("code",),
+     "Requests that were refused over HTTP."),
+    ("accord_authority_connections", _G, "connections", (), "Connections of sessions to NATS."),
+    ("accord_authority_plans", _G, "plans", ("state",), "Plans, by where they stand."),
+    ("accord_authority_offers", _G, "offers", ("state",),
+     "Offers: live, stale within their grace, or expired."),
+    ("accord_authority_deployments", _G, "deployments", ("state",),
+     "Deployments: made as desired (`current`), `pending`, `failed`, `new` or `disabled`."),
+    ("accord_nats_up", _G, "0 or 1", (),
+     "1 while the authority is connected to its NATS server, ours or yours."),
+    ("accord_nats_restarts_total", _C, "restarts", (),
+     "How often our NATS server had to be started again; 0 with yours."),
+)
+_PIPELINE: Final = (
+    ("accord_pipeline_exported_records_total", _C, "records", ("stream",),
+     "Records that landed since the station started."),
+    ("accord_pipeline_waiting_records", _G, "records", ("stream",),
+     "Records that were still to land when the last export ended."),
+    ("accord_pipeline_export_failures_total", _C, "exports", (), "Exports that failed."),
+    ("accord_pipeline_last_export_timestamp_seconds", _G, "seconds since 1970", (),
+     "When the last export succeeded; 0 before the first."),
+    ("accord_pipeline_gold_timestamp_seconds", _G, "seconds since 1970", (),
+     "When gold was last published; not there before the first time."),
+    ("accord_pipeline_records", _G, "records", ("stream", "fate"),
+     "What became of all that ever landed, as of gold: accepted, quarantined, duplicates."),
+    ("accord_pipeline_spoilt_segments", _G, "segments", (),
+     "Segments that the last run left out because they are not what their names tell."),
+)
+# fmt: on
+
+METRICS: Final = tuple(
+    Measure(plane, *each)
+    for plane, group in (
+        ("station", _STATION),
+        ("process", _PROCESS),
+        ("stores", _STORES),
+        ("community", _COMMUNITY),
+        ("models", _MODELS),
+        ("relay", _RELAY),
+        ("authority", _AUTHORITY),
+        ("pipeline", _PIPELINE),
+    )
+    for each in group
+)
+"""Every metric, by plane."""
