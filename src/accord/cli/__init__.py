@@ -10,6 +10,7 @@ import typer
 
 from accord import __version__
 from accord.cli import (
+    audit,
     authority,
     canon,
     chat,
@@ -33,6 +34,7 @@ from accord.cli import (
     service,
     store,
     up,
+    upgrading,
     watching,
 )
 
@@ -46,8 +48,11 @@ app = typer.Typer(
 app.command(epilog=up.EXAMPLE)(up.up)
 app.command(epilog=watching.STATUS_EXAMPLE)(watching.status)
 app.command(epilog=watching.LOGS_EXAMPLE)(watching.logs)
+app.command(epilog=audit.EXAMPLE)(audit.audit)
 app.command(epilog=keeping.BACKUP_EXAMPLE)(keeping.backup)
 app.command(epilog=keeping.RESTORE_EXAMPLE)(keeping.restore)
+app.command(epilog=upgrading.UPGRADE_EXAMPLE)(upgrading.upgrade)
+app.command(epilog=upgrading.ROLLBACK_EXAMPLE)(upgrading.rollback)
 app.command(epilog=doctor.EXAMPLE)(doctor.doctor)
 app.command(epilog=canon.EXAMPLE)(canon.canon)
 app.add_typer(keys.app, name="keys", help="Make and look at Ed25519 keys.")

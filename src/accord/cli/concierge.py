@@ -113,11 +113,15 @@ def run(
         from accord.concierge import COMMANDS
         from accord.relay.gateway import GatewaySettings, RelayGateway
         from accord.relay.wire import identities
+        from accord.station import telemetry
 
         known = await _credentials(relay, token, gateway_id, file)
         pairs = [each.partition(":") for each in front or ()]
         chosen = tuple((platform, bot) for platform, _, bot in pairs) or identities(os.environ)
-        async with local_node(home, config, with_models=True) as here:
+        async with (
+            local_node(home, config, with_models=True) as here,
+            telemetry.recording(here.settings.telemetry, service="accord-concierge"),
+        ):
             gateway = RelayGateway(
                 relay or known.url,
                 secret=known.secret,

@@ -9,7 +9,7 @@ EXAMPLE = "Example: accord doctor --json"
 
 
 def doctor(home: Home = None, config: Config = None, as_json: Json = False) -> None:
-    """Check Python, Java, wheels, settings, home, port, disk and clock; exit 1 if one fails."""
+    """Check this machine, the settings, the home, its keys and its stores; exit 1 if one fails."""
     from accord.station.doctor import Status, examine
 
     checks = list(examine(home, config))

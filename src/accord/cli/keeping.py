@@ -28,7 +28,7 @@ def backup(
     from accord.station.backup import back_up
     from accord.station.settings import load
 
-    with _steps() as step:
+    with steps() as step:
         told = back_up(load(home, config), dest, step)
     if as_json:
         report.show_json({"path": str(dest), "files": len(told["files"])})
@@ -54,7 +54,7 @@ def restore(
     from accord.station.settings import home_folder
 
     folder = home_folder(home)
-    with _steps() as step:
+    with steps() as step:
         make(source, folder, step, alone=alone)
     if as_json:
         report.show_json({"home": str(folder)})
@@ -63,7 +63,7 @@ def restore(
 
 
 @contextmanager
-def _steps() -> Iterator[Callable[[str], None]]:
+def steps() -> Iterator[Callable[[str], None]]:
     """Show on a terminal what is being done."""
     from rich.console import Console
 

@@ -50,12 +50,17 @@ def published(
     """
     if master is not None and remote is not None:
         raise typer.BadParameter("name --master or --remote, not both")
+    from accord.pipeline.runner.lock import held
+    from accord.pipeline.runner.moving import has_moved, settle
     from accord.pipeline.runner.publishing import reading
     from accord.pipeline.runner.settings import table_format
     from accord.pipeline.runner.stored import Stored
     from accord.pipeline.runner.watching import watched
     from accord.pipeline.session import open_session
 
+    if has_moved(layout):
+        with held(layout, "settle"):
+            settle(layout)
     with (
         reading(layout) as version,
         open_session(layout.root, master, remote) as spark,

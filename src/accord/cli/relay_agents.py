@@ -122,9 +122,27 @@ def instances(
 
 @app.command(epilog="Example: accord relay link echo")
 def link(
-    instance: Instance, home: Home = None, config: Config = None, as_json: Json = False
+    instance: Instance,
+    account: Annotated[
+        tuple[str, str] | None,
+        typer.Option(help="Link this account at once: its platform, and the user id there."),
+    ] = None,
+    home: Home = None,
+    config: Config = None,
+    as_json: Json = False,
 ) -> None:
-    """Print a code by which a person links a chat account to an agent."""
+    """Print a code by which a person links a chat account to an agent.
+
+    For an account that no person writes from, such as a program's, --account links it by your word.
+    """
+    if account is not None:
+        platform, user = account
+        with_relay(home, config, lambda each: each.control.bind(instance, platform, user))
+        if as_json:
+            report.show_json({"instance": instance, "platform": platform, "user": user})
+        else:
+            typer.echo(f"{printable(user)} on {printable(platform)} is linked.")
+        return
 
     async def offer(connector: "Connector", caller: "Principal") -> "LinkCode":
         return await connector.control.link(caller)

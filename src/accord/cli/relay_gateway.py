@@ -1,13 +1,16 @@
 """`accord relay gateway enroll | run`: an agent's side, without writing a program.
 
-It needs no home and no station: a gateway dials a connector that may be anywhere.
+A gateway dials a connector that may be anywhere; it needs no home and no station, unless it is to
+be let in at the one of this machine.
 """
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sys
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,15 +19,20 @@ import typer
 
 from accord.cli import report
 from accord.cli.contract_reading import STDIN, printable
-from accord.cli.options import Json
+from accord.cli.options import Config, Home, Json
 
 if TYPE_CHECKING:
     from accord.relay.gateway import Agent, Health, State
     from accord.relay.gateway.enrolment import Credentials
+    from accord.station.guests import Guest
+    from accord.station.settings import TelemetrySettings
 
 app = typer.Typer(
     no_args_is_help=True, epilog="Example: accord relay gateway run --command 'cat -'"
 )
+
+
+_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
 
 
 class Dialect(Enum):
@@ -58,11 +66,13 @@ def enroll(
     as_json: Json = False,
 ) -> None:
     """Spend an enrolment token and keep the gateway's secret in a file that only you can read."""
-    from accord.relay.gateway.enrolment import credentials_file, enrol
+    from accord.relay.gateway.enrolment import credentials_file, enrol, is_private
 
     name = gateway_id or f"{socket.gethostname()}-{os.urandom(3).hex()}"
     place = file or credentials_file(name)
     given = sys.stdin.readline().strip() if token == STDIN else token
+    if not is_private(url):
+        report.say("warning: without https, whoever is on the way can read the gateway's secret")
     made = asyncio.run(enrol(url, given, name, place, wake_url=wake_url, replace=replace))
     if as_json:
         report.show_json({"gateway_id": made.gateway_id, "tenant": made.tenant, "file": str(place)})
@@ -70,7 +80,7 @@ def enroll(
         typer.echo(f"Enrolled as {printable(made.gateway_id)}; the secret is in {place}.")
 
 
-@app.command(epilog="Example: accord relay gateway run --command 'jq -r .event.text | rev'")
+@app.command(epilog="Example: accord relay gateway run --here echo --command 'jq -r .event.text'")
 def run(
     agent: Annotated[
         str | None, typer.Option(help="A Python agent, as module:name; found from here, too.")
@@ -82,6 +92,12 @@ def run(
     front: Annotated[
         list[str] | None,
         typer.Option(help="platform or platform:bot to speak through; as often as needed."),
+    ] = None,
+    here: Annotated[
+        str | None,
+        typer.Option(
+            help="Let it in by this name at this machine's station, with a space in the web chat."
+        ),
     ] = None,
     url: Annotated[
         str | None, typer.Option(help="The connector (default: where it was enrolled).")
@@ -95,19 +111,29 @@ def run(
     session_keys: Annotated[
         Dialect, typer.Option(help="How conversations are named; older connectors want hermes.")
     ] = Dialect.SCOPED,
+    home: Home = None,
+    config: Config = None,
     as_json: Json = False,
 ) -> None:
     """Connect a shell command or a Python function to chats, and serve until told to stop.
+
+    With --here nobody has to enrol it: it is let in by your own hand, and a link is printed by
+    which somebody joins its space and talks to it.
 
     Prints each state as it is entered. SIGTERM or Ctrl-C lets the connector buffer and finishes the
     turns under way; a second one ends at once. Exit code 1 when the access was revoked.
     """
     from accord.relay.gateway import GatewaySettings, RelayGateway, State
-    from accord.station import logs
+    from accord.station import logs, telemetry
     from accord.station.settings import LogSettings
 
+    if here is not None and (url or gateway_id or file):
+        raise typer.BadParameter("with --here, none of --url, --id and --file is needed")
+    if here is not None and not _NAME.fullmatch(here):
+        raise typer.BadParameter(
+            "letters, digits, dots and dashes make a name", param_hint="--here"
+        )
     answering = _agent(agent, command)
-    known = _credentials(gateway_id, file)
 
     def show(health: "Health") -> None:
         if as_json:
@@ -118,15 +144,30 @@ def run(
         sys.stdout.flush()
 
     async def serve() -> "State":
+        async with AsyncExitStack() as opened:
+            await opened.enter_async_context(
+                telemetry.recording(_telemetry(home, config, here), service="accord-gateway")
+            )
+            if here is None:
+                known = _credentials(gateway_id, file)
+                return await dial(url or known.url, known, inbox)
+            guest = await opened.enter_async_context(_welcomed(here, home, config))
+            if guest.invite and as_json:
+                report.show_json({"invite": guest.invite})
+            elif guest.invite:
+                typer.echo(f"talk to it: {guest.invite}")
+            return await dial(guest.address, guest.credentials, inbox or str(guest.folder))
+
+    async def dial(address: str, known: "Credentials", kept: str | None) -> "State":
         gateway = RelayGateway(
-            url or known.url,
+            address,
             secret=known.secret,
             gateway_id=known.gateway_id,
             agent=answering,
             settings=GatewaySettings(
                 identities=_identities(front),
                 session_keys=session_keys.value,
-                inbox=inbox,
+                inbox=kept,
                 environment=os.environ,
             ),
             on_health=show,
@@ -148,6 +189,26 @@ def run(
     with logs.configured(LogSettings(level="warning")):
         ended = asyncio.run(serve())
     raise typer.Exit(report.FAILED if ended is State.DISABLED else 0)
+
+
+def _telemetry(home: Path | None, config: Path | None, here: str | None) -> "TelemetrySettings":
+    """A gateway beside a station records where that does; elsewhere the standard variables say."""
+    from accord.station.settings import TelemetrySettings, load
+
+    return TelemetrySettings() if here is None else load(home, config).telemetry
+
+
+def _welcomed(
+    name: str, home: Path | None, config: Path | None
+) -> "AbstractAsyncContextManager[Guest]":
+    from accord.cli.relay_store import need_home
+    from accord.kernel.clock import SystemClock
+    from accord.station.guests import welcomed
+    from accord.station.settings import load
+
+    settings = load(home, config)
+    need_home(settings)
+    return welcomed(settings, SystemClock(), name)
 
 
 def _agent(agent: str | None, command: str | None) -> "Agent":

@@ -219,6 +219,7 @@ def _as_json(explained: "Explained") -> dict[str, Any]:
         "event": explained.event,
         "event_id": event.event_id,
         "received_at": moment(explained.received_at),
+        "trace_id": explained.trace_id,
         "platform": event.platform,
         "bot_id": event.bot_id,
         "scope_id": event.scope_id,
@@ -262,6 +263,8 @@ def _as_text(explained: "Explained") -> Iterator[str]:
     )
     if decision.tenant is not None:
         yield f"  tenant {printable(decision.tenant)}"
+    if explained.trace_id is not None:
+        yield f"  trace {explained.trace_id}"
     yield from _verdict_lines(decision.verdicts, "  ")
     for candidate in decision.candidates:
         standing = standings.get(candidate.instance)

@@ -1,4 +1,4 @@
-"""`accord rpc allow | call | run | signal`: use a service from the shell."""
+"""`accord rpc allow | call | run | signal | cancel`: use a service from the shell."""
 
 import sys
 from collections.abc import Iterator
@@ -143,16 +143,45 @@ def signal(
     shell = Shell(home, config, authority, key_file, acting_as, wait)
 
     async def work(session: "Session") -> Any:
-        from accord.fabric.operations import Operation, Run
-        from accord.fabric.terms import Terms
-
-        declared = Operation.of(Terms(target), name)
-        number = await Run(session.link, declared, operation).signal(signal_name, said)
+        number = await _run_of(session, target, name, operation).signal(signal_name, said)
         return {"id": operation, "signal": signal_name, "sequence": number}
 
     with typed(as_json):
         demand(target, "operations", name)
         show(shell.run(target, work), as_json)
+
+
+@app.command(epilog="Example: accord rpc cancel press.json Press.Print ID")
+def cancel(
+    contract: ContractFile,
+    name: Name,
+    operation: Annotated[str, typer.Argument(help="The operation's id, as `run` tells it.")],
+    authority: AuthorityUrl = None,
+    key_file: KeyFile = None,
+    acting_as: As = None,
+    wait: Wait = PATIENCE,
+    home: Home = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Cancel an operation, where its contract allows that; an end that came before counts."""
+    target = read_contract(contract)
+    shell = Shell(home, config, authority, key_file, acting_as, wait)
+
+    async def work(session: "Session") -> Any:
+        ended = await _run_of(session, target, name, operation).cancel()
+        return {"id": operation, "state": ended.state}
+
+    with typed(as_json):
+        demand(target, "operations", name)
+        show(shell.run(target, work), as_json)
+
+
+def _run_of(session: "Session", target: dict[str, Any], name: str, operation: str) -> "Run":
+    from accord.fabric.operations import Operation, Run
+    from accord.fabric.terms import Terms
+
+    return Run(session.link, Operation.of(Terms(target), name), operation)
 
 
 async def _followed(started: "Run") -> Any:

@@ -83,12 +83,16 @@ async def _run(
     from contextlib import AsyncExitStack
 
     from accord.fabric import Authority, Service
+    from accord.station import telemetry
     from accord.station.store import SERVICE, service_folder
     from accord.storage import open_store
 
     stop = stopping()
     folder = service_folder(settings, name)
     async with AsyncExitStack() as opened:
+        await opened.enter_async_context(
+            telemetry.recording(settings.telemetry, service=f"accord-service-{name}")
+        )
         if isinstance(found, Service):
             await _serve(found, stop, as_json)
             return

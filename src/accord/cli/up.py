@@ -1,6 +1,7 @@
 """`accord up`: start a station and say where it is."""
 
 import contextlib
+import gc
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +10,11 @@ from accord.cli import report
 from accord.cli.options import Config, Home, Json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from accord.station.plane import Plane
     from accord.station.run import Ground
+    from accord.station.settings import Settings
 
 EXAMPLE = "Example: accord up --home ./station --port 7071"
 _TRIES = (
@@ -34,6 +39,9 @@ def up(
     join: Annotated[
         str | None, typer.Option(help="On the first start, join by this invite.")
     ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Fill a new home with a small demo community.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Start a station on this machine and run it until it is told to stop.
@@ -41,6 +49,21 @@ def up(
     The first start makes the folder, the keys and a community. SIGTERM or Ctrl-C lets the planes
     finish; a second one ends at once.
     """
+    if demo and join is not None:
+        raise typer.BadParameter("the demo has a community of its own", param_hint="--join")
+    # What a start makes lives on: looking for garbage in it again and again only delays it.
+    gc.disable()
+    try:
+        clean = _served(_chosen(home, config, port, bus_port, join), demo=demo, as_json=as_json)
+    finally:
+        gc.enable()
+    raise typer.Exit(0 if clean else report.FAILED)
+
+
+def _chosen(
+    home: Home, config: Config, port: int | None, bus_port: int | None, join: str | None
+) -> "Settings":
+    """The settings, and before them what the command line says."""
     from accord.station.settings import load
 
     settings = load(home, config)
@@ -52,17 +75,34 @@ def up(
     told: dict[str, object] = {} if bus_port is None else {"port": bus_port}
     told |= {} if join is None else {"join": join}
     community = settings.community.model_copy(update=told)
-    settings = settings.model_copy(update={"community": community})
+    return settings.model_copy(update={"community": community})
 
-    from accord.station.run import serve
+
+def _served(settings: "Settings", *, demo: bool, as_json: bool) -> bool:
+    from accord.station.run import planes, serve
+
+    assemble = planes
+    if demo:
+        from accord.demo import DemoPlane, prepared
+
+        settings = prepared(settings)
+
+        def assemble(ground: "Ground") -> "Sequence[Plane]":
+            made = planes(ground)
+            return [*made, DemoPlane(ground, made, _told)]
 
     def announce(ground: "Ground") -> None:
+        gc.enable()
         # A station goes on when whoever read its first words has gone.
         with contextlib.suppress(BrokenPipeError):
             (_as_json if as_json else _as_text)(ground)
 
-    clean = serve(settings, announce=announce)
-    raise typer.Exit(0 if clean else report.FAILED)
+    return serve(settings, announce=announce, assemble=assemble)
+
+
+def _told(step: str, done: int, steps: int) -> None:
+    """Say on a terminal how far the demo's story is."""
+    report.say(f"demo: {step} ({done} of {steps})")
 
 
 def _as_text(ground: "Ground") -> None:

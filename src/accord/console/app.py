@@ -22,7 +22,7 @@ from accord.console.assets import assets
 from accord.console.errors import ConsoleError
 from accord.console.forms import Form
 from accord.console.guard import COOKIE, CSRF, CSRF_HEADER, PATH, Guard
-from accord.console.page import Handler, Page, Visit
+from accord.console.page import Handler, Page, Visit, actor
 from accord.console.parts import Parts
 from accord.console.rendering import Templates
 from accord.console.stream import EventStream, Piece, told
@@ -213,12 +213,16 @@ class Console:
                 _log.warning("a login was refused", reason=error.what)
                 return self._plain("login.html", error, error.status, link="")
         _log.info("somebody has logged in at the console")
+        session = self._tickets.session(secret)
+        if session is not None:
+            await self._parts.note("console.entered", actor(session))
         response = RedirectResponse(self._pages[0].path, 303)
         self._guard.give_cookie(request, response, secret)
         return response
 
     async def _log_out(self, visit: Visit) -> Response:
         self._tickets.end(visit.session)
+        await self._parts.note("console.left", visit.actor)
         self._notes.pop(visit.session.id, None)
         self._chosen.pop(visit.session.id, None)
         response = RedirectResponse(_LOGIN, 303)

@@ -77,6 +77,7 @@ class Told:
         deliveries: The agents to whom it goes.
         refusal: What kept it from everybody, where something did.
         verdicts: Of the layers that judge before any agent is considered.
+        trace_id: The trace under which it came, where that is known.
     """
 
     event: str
@@ -90,6 +91,7 @@ class Told:
     refusal: Verdict | None
     verdicts: tuple[Verdict, ...]
     candidates: tuple[Recipient, ...]
+    trace_id: str | None = None
 
 
 def moment(milliseconds: int) -> str:
@@ -159,6 +161,7 @@ def told(explained: Explained) -> Told:
         decision.refusal,
         decision.verdicts,
         tuple(candidates),
+        explained.trace_id,
     )
 
 

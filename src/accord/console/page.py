@@ -27,6 +27,11 @@ from accord.kernel.errors import AccordError
 _QUERY_LENGTH: Final = 4000
 
 
+def actor(session: Session) -> str:
+    """Who acts at the console, for journals: which of its sessions."""
+    return f"console {session.id[:8]}"
+
+
 class Rendering(Protocol):
     """What a visit leaves to the console."""
 
@@ -71,6 +76,11 @@ class Visit:
     rendering: Rendering
     form: Form = field(default_factory=Form)
     trouble: AccordError | None = None
+
+    @property
+    def actor(self) -> str:
+        """Who acts, for journals."""
+        return actor(self.session)
 
     def query(self, name: str) -> str:
         """A member of the address' query, without the blanks around it; empty when missing.

@@ -4,7 +4,7 @@ Planes come and go while the console serves. Whatever belongs to one is a functi
 each time and says None while its plane is away.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,6 +126,15 @@ class Door:
         return transport
 
 
+async def _unaudited(_most: int) -> Sequence[Mapping[str, Any]]:
+    """Nobody keeps a journal."""
+    return ()
+
+
+async def _unnoted(_what: str, _by: str) -> None:
+    """Nobody keeps a journal."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Everything that pages stand on.
@@ -146,6 +155,8 @@ class Parts:
         landing: Where segments land for the pipeline; None for its own folder.
         children: Runs long commands beside the station.
         turns: When the shell of the home may connect.
+        note: Writes down what is done at the console itself, and by whom.
+        audit: The latest acts on every plane, the newest last; at most so many.
     """
 
     name: str
@@ -163,3 +174,5 @@ class Parts:
     landing: str | None = None
     children: Children = field(default_factory=Children)
     turns: Turns = field(default_factory=Turns)
+    note: Callable[[str, str], Awaitable[None]] = _unnoted
+    audit: Callable[[int], Awaitable[Sequence[Mapping[str, Any]]]] = _unaudited

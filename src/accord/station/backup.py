@@ -14,7 +14,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,11 +23,14 @@ from blake3 import blake3
 from accord import __version__, storage
 from accord.authority.nats.process import still
 from accord.community.log import Note
+from accord.kernel.clock import SystemClock
 from accord.kernel.files import sync_folder
+from accord.station import acts
 from accord.station.errors import StationError
 from accord.station.home import LOCK_NAME
 from accord.station.settings import FILE_NAME, Settings, load
 from accord.station.store import SCHEMAS, place
+from accord.storage import StoreError
 
 Progress = Callable[[str], None]
 
@@ -71,6 +74,9 @@ def back_up(settings: Settings, dest: Path, progress: Progress) -> dict[str, Any
             "files": dict(_digests(draft)),
         }
         (draft / _LIST).write_text(json.dumps(told, indent=1), encoding="utf-8")
+    # A backup is wanted most when the disk of the station is full, and takes no more notes.
+    with suppress(StoreError):
+        acts.note(settings, SystemClock(), "backup.made", path=str(dest.absolute()))
     return told
 
 
@@ -107,6 +113,7 @@ def restore(source: Path, home: Path, progress: Progress, *, alone: bool = False
         if not alone:
             for community in (draft / "communities").glob("[!.]*"):
                 Note(community).leave()
+    acts.note(load(home), SystemClock(), "station.restored", backup=str(source.absolute()))
 
 
 def _copy_stores(settings: Settings, folder: Path, progress: Progress) -> None:

@@ -7,7 +7,7 @@ the same routes, for this machine's clients.
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,11 +25,13 @@ from accord.community.identity import certificate, ensure_certificate, fingerpri
 from accord.community.node import Node, NodeSettings, open_node
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
-from accord.station import listener
+from accord.station import listener, watch
+from accord.station.conditions import Status, clock, clock_of_others
 from accord.station.errors import StationError
 from accord.station.home import Home
 from accord.station.offers import Offer, Offers, open_offers
-from accord.station.plane import Measured, PlaneContext
+from accord.station.plane import Measured, PartReport, PlaneContext
+from accord.station.seeing import times
 from accord.station.settings import Settings
 from accord.station.store import place
 
@@ -58,6 +60,7 @@ class CommunityPlane:
         key: Its device key.
         clock: The time.
         more: What the node offers on its bus, beside what every node does.
+        with_models: Whether to load models, and what needs them.
     """
 
     name = "community"
@@ -69,18 +72,25 @@ class CommunityPlane:
         clock: Clock,
         *,
         more: Sequence[Offer] = (),
+        with_models: bool = True,
     ) -> None:
         self._settings = settings
         self._more = more
+        self._with_models = with_models
         self._key = key
         self._clock = clock
         self._app: Starlette | None = None
         self._doors: Starlette | None = None
-        self._figures: Measured | None = None
+        self._figures: tuple[Measured, ...] = ()
+        self._ahead: Mapping[str, float] = {}
+
+    def parts(self) -> Sequence[PartReport]:
+        """How its clock stands to those of other nodes, while it is up."""
+        return (clock_of_others(tuple(self._ahead.values())).part(),) if self.is_up else ()
 
     def collect(self) -> Iterable[Metric]:
-        """The figures of the bus, while it is up."""
-        return () if self._figures is None else self._figures.collect()
+        """The figures of the node and of what it offers, while it is up."""
+        return (metric for each in self._figures for metric in each.collect())
 
     @property
     def is_up(self) -> bool:
@@ -98,9 +108,12 @@ class CommunityPlane:
     async def run(self, context: PlaneContext) -> None:
         """Open the node, listen for others, and meet them."""
         chosen = self._settings.community
+        self._refuse_wrong_clock()
         with _bind(chosen.host, chosen.port) as listening:
             async with (
-                open_offers(self._settings, self._clock, more=self._more) as offers,
+                open_offers(
+                    self._settings, self._clock, with_models=self._with_models, more=self._more
+                ) as offers,
                 open_node(
                     self._key,
                     home=self._settings.home,
@@ -135,19 +148,37 @@ class CommunityPlane:
             living = [
                 group.create_task(node.run(endpoints), name="rounds"),
                 group.create_task(offers.run(), name="capabilities"),
+                group.create_task(self._watch_clock(), name="clock"),
             ]
-            self._app, self._figures = app, node.bus.figures
+            self._app, self._figures = app, (node, offers)
+            self._ahead = node.dialler.ahead
             await self._belong(node)
             _log.info("the bus is up", addresses=[endpoint.url for endpoint in endpoints])
             context.ready()
             try:
                 await context.draining.wait()
             finally:
-                self._app = self._doors = self._figures = None
+                self._app = self._doors = None
+                self._figures = ()
                 for task in living:
                     task.cancel()
                 server.should_exit = True
                 await asyncio.wait([serving])
+
+    def _refuse_wrong_clock(self) -> None:
+        """Sign nothing with a time that cannot be: what is dated so would have run out for all.
+
+        Raises:
+            StationError: The clock stands before this was installed.
+        """
+        seen = clock(times(Home(self._settings.home), self._clock))
+        if seen.status is Status.FAIL:
+            raise StationError(seen.seen, mend=seen.advice)
+
+    async def _watch_clock(self) -> None:
+        while True:
+            await asyncio.sleep(watch.LOOK_SECONDS)
+            self._refuse_wrong_clock()
 
     async def _belong(self, node: Node) -> None:
         """Let the node belong somewhere, if it is in no community yet."""

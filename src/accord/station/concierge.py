@@ -1,8 +1,7 @@
 """The concierge's plane: an agent of this station's own, let in by the ways that any agent takes.
 
-Owns its enrolment (a token from the operator's side, spent over HTTP), its gateway (which dials the
-station's own address), and how it reaches the station's bus. What the concierge says is not decided
-here.
+Owns its gateway, which dials the station's own address, and how it reaches the station's bus. How
+it is let in is `guests`'; what it says is not decided here.
 """
 
 import asyncio
@@ -12,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import httpx
 from starlette.routing import BaseRoute
 
 from accord.community.client import Client
@@ -21,18 +19,16 @@ from accord.concierge import COMMANDS, Bus, Concierge, Manners, offered_model
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.relay.connector.assembly import Connector
-from accord.relay.connector.control import Control
 from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, State
-from accord.relay.gateway.enrolment import FILE_NAME, Credentials, enrol, load_credentials
+from accord.relay.gateway.enrolment import Credentials
 from accord.relay.platforms.webchat import open_admin
+from accord.station.guests import admitted, relay_is_up
 from accord.station.lobby import INSTANCE, PLATFORM, Lobby, open_lobby
 from accord.station.plane import PartReport, PlaneContext
 from accord.station.relay import RelayPlane, operated, webchat_settings
 from accord.station.settings import Settings
 from accord.station.store import place
 
-_TOKEN_SECONDS: Final = 60
-_STEP_SECONDS: Final = 0.1
 # A model may read a long prompt before its first word.
 _ANSWER_SECONDS: Final = 150.0
 _REVOKED: Final = PartReport(
@@ -91,13 +87,13 @@ class ConciergePlane:
     async def run(self, context: PlaneContext) -> None:
         """Let the concierge in and have it answer until the station drains."""
         self._gateway, self._is_revoked = None, False
-        if not await self._relay_is_up(context.draining):
+        if not await relay_is_up(self._address, context.draining):
             return
         async with contextlib.AsyncExitStack() as opened:
             connector = await opened.enter_async_context(
                 operated(self._settings, self._clock, INSTANCE)
             )
-            known = await self._credentials(connector.control)
+            known = await admitted(connector.control, self._address, INSTANCE, self._folder)
             if known is None:
                 self._is_revoked = True
                 context.ready()
@@ -109,9 +105,8 @@ class ConciergePlane:
                 admin = await opened.enter_async_context(
                     open_admin(place(self._settings), self._clock, chosen)
                 )
-                lobby = await open_lobby(
-                    admin, connector.control, self._settings.concierge.space, self._folder
-                )
+                space = self._settings.concierge.space
+                lobby = await open_lobby(admin, connector.control, INSTANCE, space, self._folder)
             await self._serve(known, lobby, context)
 
     async def _serve(self, known: Credentials, lobby: Lobby | None, context: PlaneContext) -> None:
@@ -150,28 +145,6 @@ class ConciergePlane:
             ),
             settings=replace(settings, identities=fronted) if fronted else settings,
         )
-
-    async def _relay_is_up(self, draining: asyncio.Event) -> bool:
-        """Wait for the relay plane; false when the station drains before."""
-        async with httpx.AsyncClient(trust_env=False, timeout=5.0) as http:
-            while not draining.is_set():
-                with contextlib.suppress(httpx.HTTPError):
-                    answer = await http.get(f"{self._address}/relay/enroll")
-                    if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
-                        return True
-                await asyncio.sleep(_STEP_SECONDS)
-        return False
-
-    async def _credentials(self, control: Control) -> Credentials | None:
-        """What it dials with, got by enrolling where there is nothing yet; None if revoked."""
-        file = self._folder / FILE_NAME
-        known = {each.instance: each for each in await control.instances()}.get(INSTANCE)
-        if known is not None and (known.barred or known.suspended):
-            return None
-        if known is not None and known.live and file.exists():
-            return load_credentials(file)
-        made = await control.mint_token(INSTANCE, INSTANCE, name=INSTANCE, seconds=_TOKEN_SECONDS)
-        return await enrol(self._address, made.token, INSTANCE, file, replace=True)
 
     @contextlib.asynccontextmanager
     async def _community(self) -> AsyncIterator[Bus]:

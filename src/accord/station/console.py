@@ -4,8 +4,9 @@ Owns what of the other planes and of the settings the console gets to see. Secre
 here, so that no page can show one.
 """
 
-from collections.abc import Sequence
-from typing import TypeVar
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import httpx
 from pydantic import SecretStr
@@ -26,11 +27,12 @@ from accord.console.pages import PAGES
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.relay.connector.assembly import Connector
+from accord.station import acts, audit
 from accord.station.authority import AuthorityPlane
 from accord.station.community import CommunityPlane
 from accord.station.home import Home
 from accord.station.pipeline import landing_of
-from accord.station.plane import Plane, PlaneContext, PlaneReport, PlaneState
+from accord.station.plane import Plane, PlaneContext, PlaneReport
 from accord.station.relay import RelayPlane
 from accord.station.settings import FILE_NAME, Settings, sections, variable
 
@@ -107,6 +109,12 @@ class ConsolePlane:
         def connector() -> Connector | None:
             return None if relay is None else relay.connector
 
+        async def note(what: str, by: str) -> None:
+            await asyncio.to_thread(acts.note, settings, self._clock, what, by)
+
+        async def latest_acts(most: int) -> Sequence[Mapping[str, Any]]:
+            return [deed.to_dict() for deed in await audit.recent(settings, most)]
+
         def running() -> Running | None:
             return None if authority is None else authority.running
 
@@ -125,6 +133,8 @@ class ConsolePlane:
             log_file=home.log_file if settings.log.file else None,
             landing=landing_of(settings),
             children=Children(self._clock),
+            note=note,
+            audit=latest_acts,
         )
 
 
@@ -170,7 +180,9 @@ def login_link(settings: Settings, clock: Clock, address: str) -> str:
     # Where it listens on every address, this machine's own is among them.
     here = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     base = settings.console.url or here
-    return f"{base}{PATH}/login?link={tickets(settings, clock).link()}"
+    made = tickets(settings, clock).link()
+    acts.note(settings, clock, "console.link_issued")
+    return f"{base}{PATH}/login?link={made}"
 
 
 def shown(settings: Settings) -> list[Setting]:
@@ -202,11 +214,10 @@ def _text(value: object) -> str:
 
 
 def _health(report: PlaneReport) -> Health:
-    well = (PlaneState.READY, PlaneState.STARTING, PlaneState.DRAINING)
     return Health(
         report.name,
         report.state.value,
-        report.state in well,
+        report.is_well,
         report.reason,
         report.restarts,
         tuple(Health(each.name, each.state, each.is_well, each.reason) for each in report.parts),

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from accord import __version__
+from accord.station.metrics import may_read
 from accord.station.supervisor import Supervisor
 
 _HEADERS = {
@@ -27,6 +28,11 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+_NOT_YOURS = (
+    "The figures are for this machine alone, or for whoever shows the token: "
+    "see [metrics] token in the settings.\n"
+)
 
 
 class SecurityHeaders:
@@ -53,6 +59,8 @@ def application(
     supervisor: Supervisor,
     registry: CollectorRegistry,
     routes: Sequence[BaseRoute] = (),
+    *,
+    metrics_token: str = "",
 ) -> Starlette:
     """Put the station's own routes and the planes' together; a plane may take `/` for itself."""
 
@@ -63,6 +71,7 @@ def application(
                 "state": report.state.value,
                 "reason": report.reason,
                 "restarts": report.restarts,
+                "well": report.is_well,
                 "parts": [
                     {
                         "name": part.name,
@@ -83,7 +92,10 @@ def application(
         body = {"ready": supervisor.ready, "draining": supervisor.draining, "planes": planes()}
         return JSONResponse(body, 200 if supervisor.ready else 503)
 
-    async def metrics(_request: Request) -> Response:
+    async def metrics(request: Request) -> Response:
+        host = request.client.host if request.client else ""
+        if not may_read(metrics_token, host, request.headers):
+            return PlainTextResponse(_NOT_YOURS, 401, {"WWW-Authenticate": "Bearer"})
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def front(_request: Request) -> Response:

@@ -106,14 +106,32 @@ def holder(home: Home) -> Holder | None:
         return None
 
 
+def kept_key(home: Home) -> SigningKey | None:
+    """The station's own key; None before the first start.
+
+    Raises:
+        AccordError: The key file is damaged, or others may read it; or it is gone, though the
+            community's log here is signed with it, and a new one would be another station's.
+    """
+    if home.device_key.exists():
+        return SigningKey.load(home.device_key)
+    if (home.stores / "community.db").exists():
+        raise StationError(
+            "the device key of this station is missing",
+            where=str(home.device_key),
+            mend="put it back from a backup, or name another home to begin anew",
+        )
+    return None
+
+
 def device_key(home: Home, undo: ExitStack) -> SigningKey:
     """The station's own key, made on the first start.
 
     Raises:
-        AccordError: The key file is damaged, or others may read it.
+        AccordError: The key file is damaged or lost, or others may read it.
     """
-    if home.device_key.exists():
-        return SigningKey.load(home.device_key)
+    if (key := kept_key(home)) is not None:
+        return key
     undo.callback(home.device_key.unlink, missing_ok=True)
     return SigningKey.create(home.device_key)
 

@@ -1,8 +1,8 @@
-"""The concierge's lobby: a space of the web chat whose people are linked to it as they join.
+"""A lobby: a space of the web chat whose people are linked to an agent as they join.
 
-Owns who is linked by the operator's word. The concierge's tenant is its own, so it hears these
-people in this space and in direct messages, and nowhere else unless they link their accounts there
-themselves.
+Owns who is linked by the operator's word. The agent's tenant is its own, so it hears these people
+in this space and in direct messages, and nowhere else unless they link their accounts there
+themselves. The concierge has one, and so has every agent that is let in on this machine.
 """
 
 import asyncio
@@ -23,25 +23,42 @@ PLATFORM: Final = "webchat"
 
 # Somebody who has just joined needs longer to write the first words.
 _LOOK_SECONDS: Final = 1.0
+_LINKED: Final = "linked"
 _log = structlog.stdlib.get_logger(__name__)
 
 
-async def open_lobby(admin: Admin, control: Control, space: str, folder: Path) -> "Lobby":
-    """The lobby in the space of this name, made where there is none.
+async def open_lobby(
+    admin: Admin, control: Control, instance: str, space: str, folder: Path
+) -> "Lobby":
+    """The lobby of an agent in the space of this name, made where there is none.
+
+    Args:
+        admin: The web chat's operator.
+        control: The relay's.
+        instance: The agent, which is alone in its tenant of the same name.
+        space: What the space is called.
+        folder: Where it is kept who was linked.
 
     Raises:
         RelayError: The space belongs to another tenant's agents.
     """
     found = next((each for each in await admin.spaces() if each.name == space), None)
     found = found or await admin.create_space(space)
-    await control.route(INSTANCE, PLATFORM, found.id)
+    await control.route(instance, PLATFORM, found.id)
     channels = await admin.channels(found.id)
     channel = next((each for each in channels if each.name == CHANNEL), None)
-    return Lobby(admin, control, channel or await admin.create_channel(found.id, CHANNEL), folder)
+    channel = channel or await admin.create_channel(found.id, CHANNEL)
+    return Lobby(admin, control, instance, channel, folder)
+
+
+def linked(folder: Path) -> set[str]:
+    """The users of the web chat whom the lobby of the concierge in this folder has linked."""
+    file = folder / _LINKED
+    return set(file.read_text().split()) if file.exists() else set()
 
 
 class Lobby:
-    """A channel in which everybody who can write may talk to the concierge.
+    """A channel in which everybody who can write may talk to an agent.
 
     The relay delivers nothing of somebody who has linked no account. So whoever joins the space is
     linked, once; an `/unlink` is for good.
@@ -51,12 +68,15 @@ class Lobby:
         channel: The channel.
     """
 
-    def __init__(self, admin: Admin, control: Control, channel: Channel, folder: Path) -> None:
+    def __init__(
+        self, admin: Admin, control: Control, instance: str, channel: Channel, folder: Path
+    ) -> None:
         self.admin = admin
         self.channel = channel
         self._control = control
-        self._file = folder / "linked"
-        self._linked = set(self._file.read_text().split()) if self._file.exists() else set[str]()
+        self._instance = instance
+        self._file = folder / _LINKED
+        self._linked = linked(folder)
 
     async def look_after(self) -> None:
         """Link people as they join, until cancelled."""
@@ -81,7 +101,7 @@ class Lobby:
                 continue
             if self.channel.space_id not in user.spaces:
                 continue
-            await self._control.bind(INSTANCE, PLATFORM, user.id)
+            await self._control.bind(self._instance, PLATFORM, user.id)
             await self._hold(user.id)
             with self._file.open("a") as file:
                 file.write(f"{user.id}\n")
@@ -90,6 +110,6 @@ class Lobby:
     async def _hold(self, owner: str) -> None:
         """Hold the channel, for those whose accounts are linked to others of the tenant only."""
         space, channel = self.channel.space_id, self.channel.id
-        await self._control.grant(INSTANCE, PLATFORM, space, channel, owner)
-        caller = await self._control.principal(INSTANCE)
+        await self._control.grant(self._instance, PLATFORM, space, channel, owner)
+        caller = await self._control.principal(self._instance)
         await self._control.set_principal(caller, PLATFORM, PrincipalPolicy.ANY)

@@ -16,6 +16,7 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from accord import tracing
 from accord.station.settings import LogSettings
 
 REDACTED = "[redacted]"
@@ -57,6 +58,14 @@ def scrub(text: str) -> str:
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """The processor that every line passes just before it is written."""
     return {name: _clean(name, value) for name, value in event.items()}
+
+
+def name_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """The processor that says to which trace a line belongs, whoever speaks."""
+    place = tracing.current()
+    if place is not None:
+        event.setdefault("trace_id", place.id)
+    return event
 
 
 def _clean(name: str, value: object) -> object:
@@ -111,6 +120,7 @@ def configured(
 _SHARED: list[Processor] = [
     structlog.stdlib.filter_by_level,
     structlog.contextvars.merge_contextvars,
+    name_trace,
     structlog.stdlib.add_logger_name,
     structlog.stdlib.add_log_level,
     structlog.stdlib.ExtraAdder(),

@@ -5,12 +5,13 @@ cannot be offered is told in the log, and the rest is.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TypeAlias
 
 import structlog
+from prometheus_client.metrics_core import Metric
 
 from accord.capabilities import chat, file, market, membership, models
 from accord.capabilities.embed import Batcher
@@ -18,6 +19,7 @@ from accord.capabilities.file import Blobs
 from accord.community.errors import CommunityError
 from accord.community.node import Node
 from accord.kernel.clock import Clock
+from accord.station.plane import Measured
 from accord.station.settings import Settings
 from accord.station.store import place
 
@@ -34,11 +36,21 @@ class Offers:
         self._clock = clock
         self._blobs = blobs
         self._offers: list[Offer] = []
+        self._measured: list[Measured] = []
         self._work: list[Callable[[], Awaitable[None]]] = []
 
     def add(self, offer: Offer) -> None:
         """Offer something more."""
         self._offers.append(offer)
+
+    def measure(self, measured: Measured) -> None:
+        """Show the figures of something that is offered."""
+        self._measured.append(measured)
+
+    def collect(self) -> Iterator[Metric]:
+        """The figures of what is offered."""
+        for each in self._measured:
+            yield from each.collect()
 
     def register(self, node: Node) -> None:
         """Put everything on a node's bus."""
@@ -84,6 +96,7 @@ async def _models(settings: Settings, offers: Offers, opened: AsyncExitStack) ->
 
     languages = await opened.enter_async_context(llm.open_language_models(settings.models))
     offers.add(languages.register)
+    offers.measure(languages.figures)
     try:
         embedder = await opened.enter_async_context(embed.open_embedder(settings.models))
     except CommunityError as error:

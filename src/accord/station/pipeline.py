@@ -9,20 +9,24 @@ import asyncio
 import importlib.util
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
+from accord.metering import family
 from accord.pipeline.landing import Landing
 from accord.pipeline.landing.exporter import Outbox, export
 from accord.pipeline.landing.retention import Retention, prune
 from accord.pipeline.layout import Layout
+from accord.pipeline.runner.admission import spoilt_segments
+from accord.pipeline.runner.publishing import published
 from accord.station.home import Home
 from accord.station.plane import PlaneContext
 from accord.station.settings import Settings
@@ -32,6 +36,7 @@ from accord.storage import Schema, StoreHeldError, exists, open_store
 _log = structlog.stdlib.get_logger(__name__)
 
 _PRUNE_SECONDS = 3600.0
+_FATES = ("accepted", "quarantined", "duplicates")
 
 
 class PipelinePlane:
@@ -51,33 +56,29 @@ class PipelinePlane:
         self._waiting: dict[str, int] = {}
         self._failures = 0
         self._done_at = 0.0
+        self._gold: _Gold | None = None
+        self._spoilt = 0
 
     def collect(self) -> Iterable[Metric]:
-        """What was exported, what waits, and when it was last done."""
-        landed = CounterMetricFamily(
-            "accord_pipeline_exported_records",
-            "Records that landed since the station started.",
-            labels=["stream"],
+        """What was exported, what waits, when it was last done, and what gold says."""
+        landed, waiting = self._landed, self._waiting
+        yield family(
+            "accord_pipeline_exported_records_total",
+            {(stream,): float(landed[stream]) for stream in landed},
         )
-        waiting = GaugeMetricFamily(
+        yield family(
             "accord_pipeline_waiting_records",
-            "Records that were still to land when the last export ended.",
-            labels=["stream"],
+            {(stream,): float(waiting[stream]) for stream in waiting},
         )
-        for stream, count in sorted(self._landed.items()):
-            landed.add_metric([stream], count)
-        for stream, count in sorted(self._waiting.items()):
-            waiting.add_metric([stream], count)
-        yield landed
-        yield waiting
-        yield CounterMetricFamily(
-            "accord_pipeline_export_failures", "Exports that failed.", self._failures
+        yield family("accord_pipeline_export_failures_total", self._failures)
+        yield family("accord_pipeline_last_export_timestamp_seconds", self._done_at)
+        gold = self._gold
+        yield family(
+            "accord_pipeline_gold_timestamp_seconds",
+            {} if gold is None else {(): gold.published_at},
         )
-        yield GaugeMetricFamily(
-            "accord_pipeline_last_export_timestamp_seconds",
-            "When the last export succeeded; 0 before the first.",
-            self._done_at,
-        )
+        yield family("accord_pipeline_records", {} if gold is None else gold.records)
+        yield family("accord_pipeline_spoilt_segments", self._spoilt)
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -98,6 +99,7 @@ class PipelinePlane:
         pruned_at = -_PRUNE_SECONDS
         while True:
             await self._export(opened, outboxes, landing)
+            await self._look()
             if self._clock.monotonic() - pruned_at >= _PRUNE_SECONDS:
                 pruned_at = self._clock.monotonic()
                 await self._prune(outboxes, landing)
@@ -128,6 +130,15 @@ class PipelinePlane:
         if done.segments:
             _log.info("exported", records=sum(done.records.values()), segments=done.segments)
 
+    async def _look(self) -> None:
+        """See what a run of the pipeline has published, which is no work of this plane."""
+        layout = Layout(self._settings.home / "pipeline")
+        try:
+            self._gold = await asyncio.to_thread(_gold, layout)
+            self._spoilt = len(await asyncio.to_thread(spoilt_segments, layout))
+        except (AccordError, OSError, ValueError, KeyError, TypeError) as error:
+            _log.warning("what is published cannot be told", reason=str(error))
+
     async def _prune(self, outboxes: dict[str, Outbox], landing: Landing) -> None:
         try:
             gone = await prune(
@@ -145,6 +156,26 @@ class PipelinePlane:
             return
         if gone.records or gone.segments:
             _log.info("pruned", records=gone.records, segments=gone.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gold:
+    """What the published version says of itself: when, and what became of every record."""
+
+    published_at: float
+    records: Mapping[tuple[str, str], float]
+
+
+def _gold(layout: Layout) -> _Gold | None:
+    version = published(layout)
+    if version is None:
+        return None
+    records = {
+        (str(account["stream"]), fate): float(account[fate])
+        for account in version.facts["accounts"]
+        for fate in _FATES
+    }
+    return _Gold(version.facts["published_at"] / 1000, records)
 
 
 def is_installed() -> bool:

@@ -129,6 +129,11 @@ class PlaneReport:
     restarts: int
     parts: tuple[PartReport, ...] = ()
 
+    @property
+    def is_well(self) -> bool:
+        """Whether nobody has to do anything about it."""
+        return self.state in (PlaneState.READY, PlaneState.STARTING, PlaneState.DRAINING)
+
 
 class Life:
     """The life of one plane; an illegal step raises."""

@@ -11,6 +11,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -26,7 +27,7 @@ from accord.kernel.signing import SigningKey
 from accord.relay.connector import RELAY
 from accord.relay.connector.assembly import Connector, assembled, open_connector
 from accord.relay.connector.control import ControlSettings, Keyring
-from accord.relay.connector.delivery import LocalBus, RedisBus, RelayBus
+from accord.relay.connector.delivery import Limits, LocalBus, RedisBus, RelayBus
 from accord.relay.connector.figures import figures
 from accord.relay.connector.platform import PlatformState
 from accord.relay.connector.proxies import TrustedProxies
@@ -68,6 +69,7 @@ class RelayPlane:
         self._app: Starlette | None = None
         self._connector: Connector | None = None
         self._failed: list[PartReport] = []
+        self._requests: set[asyncio.Task[object]] = set()
 
     def parts(self) -> Sequence[PartReport]:
         """How each bot stands with its service, while the connector is up."""
@@ -129,16 +131,28 @@ class RelayPlane:
                     await context.draining.wait()
             finally:
                 self._app = self._connector = None
+                let_go()
+                await self._finish_requests()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a client of the station's own address."""
         if self._app is not None:
+            request = asyncio.current_task()
+            if request is not None and scope["type"] == "http":
+                self._requests.add(request)
+                request.add_done_callback(self._requests.discard)
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": _TRY_LATER})
         else:
             away = {"error": "unavailable", "message": "the relay plane is not up"}
             await JSONResponse(away, 503)(scope, receive, send)
+
+    async def _finish_requests(self) -> None:
+        """Let what came in before the station drained be answered while there is a store."""
+        if self._requests:
+            seconds = self._settings.station.drain_seconds / 3
+            await asyncio.wait(set(self._requests), timeout=seconds)
 
     @contextlib.asynccontextmanager
     async def _opened(self) -> AsyncIterator[tuple[Connector, Callable[[], None]]]:
@@ -164,6 +178,8 @@ class RelayPlane:
                     settings=control_settings(settings),
                     platforms=[*bots.platforms, *(chat.platforms if chat else ())],
                     bus=_bus(settings),
+                    # Requests are finished before, and sockets closed after that.
+                    limits=Limits(finish_seconds=settings.station.drain_seconds / 2),
                 )
             )
             if chat is None:
@@ -221,7 +237,7 @@ async def operated(settings: Settings, clock: Clock, name: str) -> AsyncIterator
             store, keyring(settings), clock, name=name, settings=control_settings(settings)
         ) as connector,
     ):
-        yield connector
+        yield replace(connector, control=connector.control.acting_as(name))
 
 
 def keyring(settings: Settings) -> Keyring:

@@ -19,13 +19,15 @@ import uvloop
 
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
-from accord.station import health, listener, logs, metrics
-from accord.station.home import Home, device_key, taken
-from accord.station.plane import Measured, Plane, PlaneState
+from accord.station import acts, health, listener, logs, metrics, telemetry
+from accord.station.home import Home, device_key, kept_key, taken
+from accord.station.plane import Plane, PlaneState
 from accord.station.settings import Settings
 from accord.station.store import STATION, place
 from accord.station.supervisor import Supervisor
-from accord.storage import Store, open_store
+from accord.station.vintage import refuse_newer
+from accord.station.watch import WatchPlane
+from accord.storage import Store, StoreError, open_store
 
 if TYPE_CHECKING:
     from accord.station.authority import AuthorityPlane
@@ -137,6 +139,7 @@ def serve(
     *,
     announce: Callable[[Ground], None],
     assemble: Callable[[Ground], Sequence[Plane]] = planes,
+    clock: Clock | None = None,
 ) -> bool:
     """Run a station until SIGTERM or SIGINT; true when every plane ended cleanly.
 
@@ -144,6 +147,7 @@ def serve(
         settings: What to run.
         announce: Called once the station answers and its planes had time to start.
         assemble: Makes the planes.
+        clock: Where time comes from; this machine's, if nothing is said.
 
     Raises:
         AccordError: The station cannot start; the disk is as it was before.
@@ -152,7 +156,7 @@ def serve(
         listener.bind(settings.station.host, settings.station.port) as listening,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(_serve(settings, listening, announce, assemble))
+        return runner.run(_serve(settings, listening, announce, assemble, clock or SystemClock()))
 
 
 async def _serve(
@@ -160,46 +164,59 @@ async def _serve(
     listening: socket.socket,
     announce: Callable[[Ground], None],
     assemble: Callable[[Ground], Sequence[Plane]],
+    clock: Clock,
 ) -> bool:
-    draining = asyncio.Event()
+    leaving, draining = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, _stop, draining, number)
+        asyncio.get_running_loop().add_signal_handler(number, _stop, leaving, number)
     # `undo` is outside, so that what is open is closed before it is unmade.
     with ExitStack() as undo:
         async with AsyncExitStack() as opened:
-            ground = await _ground(settings, listener.address(listening), undo, opened)
-            made = assemble(ground)
+            ground = await _ground(settings, listener.address(listening), undo, opened, clock)
+            await opened.enter_async_context(telemetry.of_station(settings))
+            made = [*assemble(ground), WatchPlane(settings, ground.clock)]
             supervisor = Supervisor(
                 made,
                 draining=draining,
+                leaving=leaving,
                 clock=ground.clock,
                 random=Random(),  # noqa: S311 - spreads restarts, guards nothing
                 drain_seconds=settings.station.drain_seconds,
             )
-            figures = metrics.registry(supervisor, ground.clock)
-            for plane in made:
-                if isinstance(plane, Measured):
-                    figures.register(plane)
             app = health.application(
                 settings.station.name,
                 supervisor,
-                figures,
+                metrics.registry(supervisor, ground.clock, made, settings),
                 [route for plane in made for route in plane.routes],
+                metrics_token=settings.metrics.token.get_secret_value(),
             )
             server = listener.Listener(app)
             undo.pop_all()
+            await _note_start(ground)
             async with asyncio.TaskGroup() as group:
                 serving = group.create_task(server.serve([listening]), name="http")
                 serving.add_done_callback(lambda _: draining.set())
+                noticing = group.create_task(
+                    _drain_after(leaving, settings.station.notice_seconds, draining)
+                )
                 supervising = group.create_task(supervisor.run(), name="supervisor")
                 await server.serving.wait()
                 await _settled(supervisor)
                 _log.info("station is up", address=ground.address, key_id=ground.key.id)
                 announce(ground)
                 clean = await supervising
+                noticing.cancel()
                 server.should_exit = True
             _log.info("station has ended", clean=clean)
             return clean
+
+
+async def _note_start(ground: Ground) -> None:
+    try:
+        await asyncio.to_thread(acts.note_start, ground.settings, ground.clock)
+    except StoreError as error:
+        # A full disk, say: the station is there all the same, and tells what is wrong.
+        _log.error("the start could not be written down", why=str(error))
 
 
 async def _settled(supervisor: Supervisor) -> None:
@@ -213,19 +230,29 @@ async def _settled(supervisor: Supervisor) -> None:
 
 
 async def _ground(
-    settings: Settings, address: str, undo: ExitStack, opened: AsyncExitStack
+    settings: Settings, address: str, undo: ExitStack, opened: AsyncExitStack, clock: Clock
 ) -> Ground:
     home = Home(settings.home)
+    # What is refused here is found as it was, the lock file included.
+    refuse_newer(settings)
+    kept_key(home)
     opened.enter_context(taken(home, address, undo))
     file = home.log_file if settings.log.file else None
     opened.enter_context(logs.configured(settings.log, file=file))
     key = device_key(home, undo)
     store = await opened.enter_async_context(open_store(place(settings), STATION))
-    return Ground(settings, SystemClock(), key, store, address)
+    return Ground(settings, clock, key, store, address)
 
 
-def _stop(draining: asyncio.Event, number: signal.Signals) -> None:
-    if draining.is_set():
+async def _drain_after(leaving: asyncio.Event, seconds: float, draining: asyncio.Event) -> None:
+    """Serve on for a while after readiness has gone: who sends requests here must notice first."""
+    await leaving.wait()
+    await asyncio.sleep(seconds)
+    draining.set()
+
+
+def _stop(leaving: asyncio.Event, number: signal.Signals) -> None:
+    if leaving.is_set():
         # Asked twice: whoever asks does not want to wait, and every record is on disk already.
         os._exit(128 + number)
-    draining.set()
+    leaving.set()

@@ -31,6 +31,15 @@ class StationSettings(Section):
         float,
         Field(ge=0, le=3600, description="how long the planes may take to finish when it stops"),
     ] = 10.0
+    notice_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=600,
+            description="how long it goes on serving after `/readyz` said that it will stop, so "
+            "that a proxy notices; more than the proxy's interval",
+        ),
+    ] = 0.0
 
 
 class LogSettings(Section):
@@ -288,6 +297,18 @@ class PipelineSettings(Section):
     segment_days: Annotated[
         int, Field(ge=0, le=36500, description="how long segments are kept; 0 for ever")
     ] = 0
+
+
+class MetricsSettings(Section):
+    """`[metrics]`: who may read the figures at `/metrics`."""
+
+    token: Annotated[
+        SecretStr,
+        Field(
+            description="what a reader shows as `Authorization: Bearer`; empty lets only programs "
+            "on this machine read them, and none behind a proxy"
+        ),
+    ] = SecretStr("")
 
 
 def split_listen(listen: str) -> tuple[str, int]:

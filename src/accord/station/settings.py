@@ -34,13 +34,15 @@ from accord.station.sections import (
     ConciergeSettings,
     ConsoleSettings,
     LogSettings,
+    MetricsSettings,
     PipelineSettings,
     RelaySettings,
     StationSettings,
     StoreSettings,
 )
+from accord.station.telemetry_settings import TelemetrySettings
 
-__all__ = ["LogSettings", "Settings", "load", "sections", "variable"]
+__all__ = ["LogSettings", "Settings", "TelemetrySettings", "load", "sections", "variable"]
 
 PREFIX = "ACCORD_"
 FILE_NAME = "accord.toml"
@@ -62,6 +64,8 @@ class Settings(BaseSettings):
     home: Path = Path()
     station: StationSettings = StationSettings()
     log: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     store: StoreSettings = StoreSettings()
     community: CommunitySettings = CommunitySettings()
     relay: RelaySettings = RelaySettings()

@@ -53,6 +53,7 @@ class Supervisor:
         clock: Measures how long a plane has been healthy.
         random: Spreads the waits.
         drain_seconds: How long planes may take to finish before they are cancelled.
+        leaving: Set some time before `draining`, when it is only not ready any more.
         backoff: How restarts are spaced.
     """
 
@@ -64,12 +65,14 @@ class Supervisor:
         clock: Clock,
         random: Random,
         drain_seconds: float,
+        leaving: asyncio.Event | None = None,
         backoff: Backoff | None = None,
     ) -> None:
         self._lives = [(plane, Life(plane.name, clock)) for plane in planes]
         if len({plane.name for plane in planes}) < len(planes):
             raise StationError("two planes have the same name", mend="give each its own")
         self._draining = draining
+        self._leaving = leaving or draining
         self._random = random
         self._drain_seconds = drain_seconds
         self._backoff = backoff or Backoff()
@@ -83,7 +86,8 @@ class Supervisor:
     def ready(self) -> bool:
         """Whether every plane can serve and nobody asked them to stop."""
         states = [life.state for _, life in self._lives]
-        return not self.draining and all(state is PlaneState.READY for state in states)
+        leaves = self._leaving.is_set() or self.draining
+        return not leaves and all(state is PlaneState.READY for state in states)
 
     def reports(self) -> tuple[PlaneReport, ...]:
         """How each plane is doing, in the order they were given."""
@@ -108,7 +112,8 @@ class Supervisor:
         failures = 0
         while True:
             log.debug("plane starts")
-            reason = await self._attempt(plane, life)
+            before = life.report().reason if failures else ""
+            reason = await self._attempt(plane, life, before)
             if life.state is PlaneState.DRAINING:
                 life.move(PlaneState.FAILED if reason else PlaneState.STOPPED, reason)
                 log.info("plane has ended", state=life.state.value, reason=reason)
@@ -117,16 +122,24 @@ class Supervisor:
             failures = 1 if life.healthy_for() >= self._backoff.healthy_after else failures + 1
             delay = self._backoff.delay(failures, self._random)
             life.move(PlaneState.BACKING_OFF, reason)
-            log.error("plane failed", reason=reason, again_in=round(delay, 3), failures=failures)
+            # What has been told is not told again: it stands in the plane's report.
+            tell = log.debug if reason == before and failures > 1 else log.error
+            tell("plane failed", reason=reason, again_in=round(delay, 3), failures=failures)
             if await self._drains_within(delay):
                 life.move(PlaneState.STOPPED)
                 return
             life.move(PlaneState.STARTING)
 
-    async def _attempt(self, plane: Plane, life: Life) -> str:
+    async def _attempt(self, plane: Plane, life: Life, before: str) -> str:
         """Run the plane once; the reason of its failure, or nothing."""
+
+        def ready() -> None:
+            life.ready()
+            if before:
+                _log.info("plane is ready again", plane=plane.name)
+
         work = asyncio.create_task(
-            plane.run(PlaneContext(life.ready, self._draining, self.reports)),
+            plane.run(PlaneContext(ready, self._draining, self.reports)),
             name=f"plane {plane.name}",
         )
         asked = asyncio.create_task(self._draining.wait())
@@ -139,11 +152,13 @@ class Supervisor:
                 work.cancel()
                 await asyncio.wait({work}, timeout=_CANCEL_SECONDS)
                 late = f"it did not finish within {self._drain_seconds:g} seconds"
-                return late if not work.done() or work.cancelled() else _reason(plane, work) or late
+                if not work.done() or work.cancelled():
+                    return late
+                return _reason(plane, work, before) or late
         finally:
             asked.cancel()
             work.cancel()
-        return _reason(plane, work)
+        return _reason(plane, work, before)
 
     async def _drains_within(self, seconds: float) -> bool:
         try:
@@ -153,14 +168,20 @@ class Supervisor:
             return False
 
 
-def _reason(plane: Plane, work: "asyncio.Task[None]") -> str:
+def _reason(plane: Plane, work: "asyncio.Task[None]", before: str) -> str:
     if work.cancelled():
         return "it was cancelled from within"
     error = work.exception()
     if error is None:
         return ""
-    if isinstance(error, AccordError):
-        return scrub(str(error))
-    # Only an error that nobody meant needs its traceback.
-    _log.error("plane raised", plane=plane.name, exc_info=error)
-    return scrub(f"{type(error).__name__}: {error}")
+    # A plane's tasks fail as a group; where one of them did, its error is the sentence.
+    first: BaseException = error
+    while isinstance(first, BaseExceptionGroup) and len(first.exceptions) == 1:
+        first = first.exceptions[0]
+    if isinstance(first, AccordError):
+        return scrub(str(first))
+    reason = scrub(f"{type(first).__name__}: {first}")
+    if reason != before:
+        # Only an error that nobody meant needs its traceback, and only once.
+        _log.error("plane raised", plane=plane.name, exc_info=error)
+    return reason

@@ -12,7 +12,8 @@ from accord.console.page import Page, Visit
 from accord.console.stream import Piece
 from accord.kernel.errors import AccordError
 from accord.relay.connector.assembly import Connector
-from accord.relay.connector.control.control import EnrolmentToken
+from accord.relay.connector.control import Control
+from accord.relay.connector.control.handed import EnrolmentToken
 from accord.relay.connector.operating import drop_letters, enrolment_tokens, letters_of
 from accord.relay.connector.platform import PlatformState
 
@@ -88,7 +89,7 @@ async def token(visit: Visit) -> Response:
     """Make a token by which one gateway can enrol, and show it once."""
     form = visit.form
     hours = form.number("hours", "The number of hours", 0.001, 8760)
-    made = await _connector(visit).control.mint_token(
+    made = await _control(visit, _connector(visit)).mint_token(
         form.text("tenant") or "default",
         form.text("agent") or None,
         name=form.text("name") or None,
@@ -106,14 +107,14 @@ async def revoke(visit: Visit) -> Response:
             "nothing was done: what waits for it would become dead letters",
             mend="tick the box, too",
         )
-    await (await _knowing(visit, instance)).control.revoke(instance)
+    await _control(visit, await _knowing(visit, instance)).revoke(instance)
     return visit.done(f"{instance} is revoked.")
 
 
 async def pardon(visit: Visit) -> Response:
     """Let a revoked agent enrol again."""
     instance = visit.form.needed("instance", "The agent")
-    await (await _knowing(visit, instance)).control.pardon(instance)
+    await _control(visit, await _knowing(visit, instance)).pardon(instance)
     return visit.done(f"{instance} may enrol again.")
 
 
@@ -122,7 +123,8 @@ async def replay(visit: Visit) -> Response:
     connector, instance = _connector(visit), visit.form.needed("instance", "The agent")
     chosen = await _chosen(visit, connector, instance)
     for start in range(0, len(chosen), _AT_ONCE):
-        await connector.delivery.replay(instance, chosen[start : start + _AT_ONCE])
+        some = chosen[start : start + _AT_ONCE]
+        await connector.delivery.replay(instance, some, by=visit.actor)
     return visit.done(f"{len(chosen)} will be delivered to {instance} again.")
 
 
@@ -130,7 +132,7 @@ async def drop(visit: Visit) -> Response:
     """Forget a dead letter for good."""
     connector, instance = _connector(visit), visit.form.needed("instance", "The agent")
     chosen = await _chosen(visit, connector, instance)
-    burial = connector.delivery.burial("dropped")
+    burial = connector.delivery.burial("dropped", visit.actor)
     await connector.store.write(lambda c: drop_letters(c, instance, chosen[:_AT_ONCE], burial))
     return visit.done("It is forgotten.")
 
@@ -172,6 +174,11 @@ async def _knowing(visit: Visit, instance: str) -> Connector:
             "no such agent has enrolled", where=instance[:80], mend="load the page again"
         )
     return connector
+
+
+def _control(visit: Visit, connector: Connector) -> Control:
+    """What operators can do, in the name of this session."""
+    return connector.control.acting_as(visit.actor)
 
 
 def _connector(visit: Visit) -> Connector:

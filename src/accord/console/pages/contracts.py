@@ -16,9 +16,6 @@ from accord.console.page import Page, Visit
 from accord.contracts.compatibility import Relation, compare
 from accord.kernel.clock import format_time
 
-BY: Final = "console"
-"""Who decided, in the history."""
-
 _DIGEST: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _PLAN: Final = re.compile(r"[0-9A-Z]{26}", re.ASCII)
 _RELATIONS: Final = ("replacement", "coexistence")
@@ -139,14 +136,14 @@ async def accept(visit: Visit) -> Response:
     named = _plan(visit.form.needed("plan", "The plan"))
     if visit.form.text("sure") != "yes":
         raise ConsoleError("nothing was accepted", mend="look at the plan and tick the box, too")
-    told = await visit.authority().operating.do("plans/accept", {"plan": named, "by": BY})
+    told = await visit.authority().operating.do("plans/accept", {"plan": named, "by": visit.actor})
     return visit.done(f"Accepted for {told['plan']['deployment']}; it is made real now.")
 
 
 async def reject(visit: Visit) -> Response:
     """Reject a plan: nothing changes."""
     named = _plan(visit.form.needed("plan", "The plan"))
-    said = {"plan": named, "by": BY, "why": visit.form.text("why")}
+    said = {"plan": named, "by": visit.actor, "why": visit.form.text("why")}
     told = await visit.authority().operating.do("plans/reject", said)
     return visit.done(f"Rejected for {told['plan']['deployment']}; nothing has changed.")
 

@@ -1,4 +1,4 @@
-"""Log: what the station says, live, and what stands in the community's own journal."""
+"""Log: what the station says, live, who did what to it, and what the community's log holds."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -17,6 +17,7 @@ from accord.kernel.errors import AccordError
 
 _LINES: Final = 200
 _ENTRIES: Final = 50
+_ACTS: Final = 50
 
 
 async def show(visit: Visit) -> Response:
@@ -47,6 +48,7 @@ async def show(visit: Visit) -> Response:
         names=called,
         missing=missing,
         refused=refused,
+        acts=(await visit.parts.audit(_ACTS))[::-1],
     )
 
 

@@ -34,9 +34,11 @@ async def show(
     async with visit.community() as client:
         about = await client.get("/node/v1/community")
         told = await client.get("/node/v1/members")
+        met = {each["node_id"]: each for each in (await client.get("/node/v1/peers"))["peers"]}
     return visit.show(
         "members.html",
         community=about,
+        seen={each["node_id"]: _seen(met.get(each["node_id"])) for each in told["members"]},
         members=told["members"],
         names=names(told),
         own=visit.parts.node.key.id,
@@ -112,6 +114,13 @@ async def _petition(visit: Visit, event_type: str, data: dict[str, Any]) -> Outc
     async with visit.community() as client:
         asked = petition(visit.parts.node.key, client, event_type, data, visit.parts.clock)
         return await put(client, asked)
+
+
+def _seen(peer: dict[str, Any] | None) -> tuple[str, bool]:
+    """Whether a member's device can be reached, in a word, and whether that is as it should be."""
+    if peer is None:
+        return "not seen yet", False
+    return ("is away", False) if peer["failures"] else ("is here", True)
 
 
 def _drawn(link: str | None) -> Markup | None:

@@ -105,7 +105,9 @@ async def dismiss(visit: Visit) -> Response:
 async def reconcile(visit: Visit) -> Response:
     """Make what was accepted for a deployment real now."""
     named = visit.form.needed("deployment", "The deployment")
-    told = await visit.authority().operating.do("reconcile", {"deployment": named})
+    told = await visit.authority().operating.do(
+        "reconcile", {"deployment": named, "by": visit.actor}
+    )
     [made] = told["reconciled"]
     if made["status"] == "failed":
         raise ConsoleError(f"{named[:80]} is not real yet: {made['why']}")
@@ -118,7 +120,7 @@ async def switch(visit: Visit) -> Response:
     wanted = visit.form.text("disabled")
     if wanted not in ("yes", "no"):
         raise ConsoleError("say whether it may run", where="disabled")
-    said = {"deployment": named, "disabled": wanted == "yes"}
+    said = {"deployment": named, "disabled": wanted == "yes", "by": visit.actor}
     await visit.authority().operating.do("deployments/set", said)
     return visit.done(f"{named} is {'disabled' if wanted == 'yes' else 'enabled'}.")
 

@@ -47,7 +47,10 @@ _STYLE: Final[dict[Any, Any]] = {
 }
 _WIDTH: Final = 8.0
 _LONGEST: Final = 48
-_MARGIN: Final = timedelta(hours=16)
+# In days: beside the first and the last bar, and how many are shown at the least, so that a single
+# day has a bar and no line.
+_MARGIN: Final = 0.65
+_LEAST_DAYS: Final = 4.0
 _FEW_DAYS: Final = timedelta(days=7)
 
 
@@ -89,7 +92,7 @@ def _height(chart: Chart) -> float:
 
 def _days(axes: "Axes", chart: Days) -> None:
     from matplotlib import dates
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     ticks: Any = dates
     days: Any = list(chart.days)
@@ -105,10 +108,15 @@ def _days(axes: "Axes", chart: Days) -> None:
             axes.plot(days, points, marker="o", markersize=3, **look)
     if chart.is_log:
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        plain = FuncFormatter(lambda value, _: f"{value:,.0f}")
+        axes.yaxis.set_major_formatter(plain)
+        # Within one power of ten the marks between are all that there is.
+        axes.yaxis.set_minor_formatter(plain if _is_narrow(chart) else NullFormatter())
     else:
         axes.set_ylim(bottom=0)
-    axes.set_xlim(days[0] - _MARGIN, days[-1] + _MARGIN)
+    first, last = ticks.date2num(days[0]), ticks.date2num(days[-1])
+    margin = max(_MARGIN, (_LEAST_DAYS - (last - first)) / 2)
+    axes.set_xlim(first - margin, last + margin)
     if days[-1] - days[0] <= _FEW_DAYS:
         axes.set_xticks(days, [day.isoformat() for day in days])
     else:
@@ -118,6 +126,11 @@ def _days(axes: "Axes", chart: Days) -> None:
     axes.set_ylabel(chart.unit)
     axes.grid(visible=False, axis="x")
     _legend(axes, list(chart.series))
+
+
+def _is_narrow(chart: Days) -> bool:
+    found = [value for values in chart.series.values() for value in values if value]
+    return bool(found) and max(found) < 10 * min(found)
 
 
 def _bars(axes: "Axes", chart: Bars) -> None:

@@ -16,7 +16,7 @@ from accord.pipeline.definitions.accounting import Account, accounting, accounts
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.landing.segments import Segment
 from accord.pipeline.layout import LAYERS, Layout
-from accord.pipeline.runner import admission, forgetting, gold, layers, publishing
+from accord.pipeline.runner import admission, forgetting, gold, layers, moving, publishing
 from accord.pipeline.runner.outcome import Outcome, Spoilt
 from accord.pipeline.runner.settings import table_format
 from accord.pipeline.runner.stored import Stored
@@ -42,6 +42,7 @@ def prepare(
     """
     table_format(layout)
     forgetting.finish(layout)
+    moving.settle(layout)
     return admission.admit(layout, landing, lambda done, total: told("admission", done, total))
 
 

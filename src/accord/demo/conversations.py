@@ -1,0 +1,129 @@
+"""What visitors of the demo say in the web chat, over HTTP like a browser.
+
+Owns three ends that a message can come to: the concierge answers; nobody hears it, because its
+author is linked to nobody there; it waits for an agent that is then taken away, and becomes a dead
+letter.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from accord.demo.story import Story, Visit
+from accord.kernel.clock import Clock
+from accord.relay.errors import Code, RelayError
+from accord.relay.platforms.webchat import Admin, open_admin
+from accord.station.guests import welcomed
+from accord.station.lobby import CHANNEL, INSTANCE, linked
+from accord.station.relay import control_settings, operated, webchat_settings
+from accord.station.settings import Settings
+from accord.station.store import place
+
+DESK: Final = "demo-yard"
+"""The agent that nobody attends, and its space."""
+
+LOBBY: Final = "lobby"
+"""How the story calls the concierge's space, whatever the settings call it."""
+
+_STEP_SECONDS: Final = 0.2
+_SECONDS: Final = 30.0
+
+
+class Conversations:
+    """The web chat of a station, as its visitors use it.
+
+    Args:
+        story: What is said.
+        settings: The station's.
+        address: Where it listens.
+        clock: The time.
+    """
+
+    def __init__(self, story: Story, settings: Settings, address: str, clock: Clock) -> None:
+        self._story = story
+        self._settings = settings
+        self._address = address
+        self._clock = clock
+
+    async def ask_the_concierge(self) -> None:
+        """Ask what the documents answer."""
+        for visit in self._visits(LOBBY):
+            space = self._settings.concierge.space
+            await self._say(visit, space, self._settings.home / INSTANCE)
+
+    async def leave_a_dead_letter(self) -> None:
+        """Write to an agent that is not there, until it is taken away."""
+        async with welcomed(self._settings, self._clock, DESK) as guest:
+            for visit in self._visits(DESK):
+                if visit.linked:
+                    await self._say(visit, DESK, guest.folder)
+        async with operated(self._settings, self._clock, "demo") as connector:
+            await connector.control.revoke(DESK)
+
+    async def speak_to_nobody(self) -> None:
+        """Write where nobody may hear it."""
+        for visit in self._visits(DESK):
+            if not visit.linked:
+                await self._say(visit, DESK, None)
+
+    async def _until_heard(self, agent: Path, user: str) -> None:
+        """Wait until the agent that keeps this folder hears a user."""
+        while user not in linked(agent):  # noqa: ASYNC110 - a file tells of it
+            await asyncio.sleep(_STEP_SECONDS)
+        # The link was made beside the connector, which may know of it as late as this.
+        await asyncio.sleep(control_settings(self._settings).freshness_seconds)
+
+    def _visits(self, space: str) -> list[Visit]:
+        return [each for each in self._story.visits if each.space == space]
+
+    async def _say(self, visit: Visit, space: str, agent: Path | None) -> None:
+        """Say what is to be said in a space, once an agent that keeps a folder may hear it."""
+        chosen = webchat_settings(self._settings)
+        async with (
+            open_admin(place(self._settings), self._clock, chosen) as admin,
+            httpx.AsyncClient(
+                base_url=f"{self._address}/chat/api/",
+                headers={"x-accord-chat": "1"},
+                timeout=_SECONDS,
+                trust_env=False,
+            ) as http,
+        ):
+            found = next(each for each in await admin.spaces() if each.name == space)
+            user = await _enter(http, admin, found.id, visit.visitor)
+            if agent is not None:
+                await self._until_heard(agent, user)
+            overview = await _ask(http, "GET", "me")
+            channel = next(
+                channel["id"]
+                for each in overview["spaces"]
+                for channel in each["channels"]
+                if each["id"] == found.id and channel["name"] == CHANNEL
+            )
+            for number, text in enumerate(visit.said):
+                said = {"text": text, "key": f"demo-{space}-{number}"}
+                await _ask(http, "POST", f"chats/{channel}/messages", said)
+
+
+async def _enter(http: httpx.AsyncClient, admin: Admin, space: str, name: str) -> str:
+    """Come into a space under a name, for the first time or again; the user's id."""
+    known = next((each for each in await admin.users() if each.name == name), None)
+    if known is not None:
+        await _ask(http, "POST", "login", {"key": await admin.new_login_key(known.id)})
+        if space in known.spaces:
+            return known.id
+    invite = (await admin.invite(space)).url.partition("#invite=")[2]
+    joining = {"invite": invite} if known is not None else {"invite": invite, "name": name}
+    return str((await _ask(http, "POST", "join", joining))["me"]["id"])
+
+
+async def _ask(http: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:
+    try:
+        answer = await http.request(method, path, json=body)
+        if not answer.is_success:
+            told = answer.json()
+            raise RelayError(Code(told["error"]), told["message"], where=path)
+    except httpx.HTTPError as error:
+        raise RelayError(Code.UNAVAILABLE, f"the web chat does not answer ({error})") from error
+    return answer.json()
