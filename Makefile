@@ -1,6 +1,6 @@
 # Two commands: `make up` and `make test`. Neither needs root, a container engine or an account.
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check bench lock clean
+.PHONY: help setup up test check bench bench-report docs lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +13,7 @@ ARGS ?=
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv and install the lock
 
@@ -41,6 +41,14 @@ check: $(READY) ## lint, format, types, and the rules of the house
 
 bench: $(READY) ## each figure beside its baseline, in one run
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-report: $(READY) ## measure every part and make docs/benchmarks.md
+	@$(BIN)/python -m bench.report $(ARGS)
+
+docs: $(READY) ## make the reference anew and build the site into build/site
+	@$(BIN)/python -m docs.making $(ARGS)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The site is in build/site: open build/site/index.html."
 
 lock: $(READY) ## resolve pyproject.toml into requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras \

@@ -21,6 +21,7 @@ PARTS = (
     "community_sync",
     "relay_delivery",
     "relay_gate",
+    "telemetry",
     "authority_catalog",
     "authority_connects",
     "fabric_rpc",
@@ -32,6 +33,7 @@ PARTS = (
     "capabilities_rag",
     "pipeline",
     "corpus",
+    "station_start",
 )
 
 
@@ -75,7 +77,8 @@ def _show(part: str, figures: Iterator[Figure]) -> None:
 def _goal(figure: Figure) -> str:
     if figure.goal is None:
         return ""
-    return f"{figure.goal:g} {'reached' if figure.ratio >= figure.goal else 'missed'}"
+    return f"{figure.goal:g} {'missed' if figure.is_missed else 'reached'}"
 
 
-main()
+if __name__ == "__main__":
+    main()

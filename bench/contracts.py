@@ -33,6 +33,8 @@ def run() -> Iterator[Figure]:
                 base * scale,
                 "json.loads",
                 GOAL,
+                size,
+                layout,
             )
 
 

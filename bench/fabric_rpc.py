@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import nats
 import uvloop
@@ -32,6 +32,14 @@ from accord.testing.servers import nats_server
 from bench.figure import Figure
 
 SECONDS = 0.7
+EXPLAINED: Final = {
+    "RPC": "A raw request is neither signed nor checked. Ours carries a signature by Ed25519 over "
+    "its subject, bytes, time and id, which the service verifies, and both ends validate both "
+    "payloads; making and proving the signature alone takes about 80 us, and that is most of the "
+    "difference. Beside the same request with the same proof and nothing else, ours keeps about "
+    "two thirds. We do not give up the proof: without it any session that can publish to a service "
+    "could speak for another."
+}
 ROUNDS = 4
 KEY = SigningKey.from_seed(b"b" * 32)
 SESSION = session_key(KEY)

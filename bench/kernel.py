@@ -41,6 +41,7 @@ def encoding() -> Iterator[Figure]:
                 partial(_each, canonical.encode, values),
                 partial(_each, sorted_dumps, values),
                 "orjson, sorted keys",
+                (size, f"encode, {kind}"),
                 goal,
             )
 
@@ -59,6 +60,7 @@ def decoding() -> Iterator[Figure]:
             partial(canonical.decode, compact),
             partial(orjson.loads, compact),
             "orjson.loads",
+            (size, "decode, compact"),
         )
         yield _throughput(
             f"decode {label}, indented",
@@ -66,6 +68,7 @@ def decoding() -> Iterator[Figure]:
             partial(canonical.decode, spaced),
             partial(json.loads, spaced),
             "json.loads",
+            (size, "decode, indented"),
         )
 
 
@@ -136,10 +139,12 @@ def _throughput(
     ours: Callable[[], object],
     baseline: Callable[[], object],
     baseline_name: str,
+    growth: tuple[float, str],
     goal: float | None = None,
 ) -> Figure:
     rate, base = rates(ours, baseline)
-    return Figure(name, "MB/s", rate * size / 1e6, base * size / 1e6, baseline_name, goal)
+    scale = size / 1e6
+    return Figure(name, "MB/s", rate * scale, base * scale, baseline_name, goal, *growth)
 
 
 def _calls(
