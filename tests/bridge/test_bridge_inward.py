@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.bridge.town import SHOP, Town, town, until
 
-from accord.bridge.tracing import trace_id
+from accord import tracing
 from accord.community.errors import Code, CommunityError
 from accord.fabric import RemoteError, Request
-from accord.fabric.tracing import Trace
 from accord.kernel.signing import SigningKey
+from accord.kernel.traceparent import Trace
 
 SERVICES = ("shop@v1/Shop.Find",)
 LADDER = {"id": "ladder"}
@@ -44,7 +44,7 @@ async def refused(built: Town, given: dict[str, Any], key: SigningKey | None = N
     return caught.value
 
 
-async def test_a_member_s_call_is_answered_and_in_both_journals_by_one_id_which_is_its_trace(
+async def test_a_member_s_call_is_answered_and_in_both_journals_by_one_id_and_one_trace(
     built: Town,
 ) -> None:
     shop = Shop()
@@ -63,7 +63,8 @@ async def test_a_member_s_call_is_answered_and_in_both_journals_by_one_id_which_
     assert ids == {each["request_id"] for each in told}
     assert ids == {each["bus_request_id"] for each in crossed}
     assert len(ids) == 3
-    traces = {trace_id(each) for each in ids}
+    traces = {each["trace_id"] for each in heard}
+    assert len(traces) == 3
     assert traces == {each["trace_id"] for each in (*crossed, *told)}
     assert traces == {request.trace.id for request in shop.asked}
     assert traces == {answer["meta"]["trace_id"] for answer in answers}
@@ -75,7 +76,8 @@ async def test_a_trace_that_a_member_names_is_in_both_journals(built: Town) -> N
     await built.crossing("inward")
     trace = Trace("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
     async with built.member() as client:
-        await client.call(SHOP, {}, LADDER, traceparent=str(trace))
+        with tracing.entry("a member's work", trace):
+            await client.call(SHOP, {}, LADDER)
     (heard,) = await built.told_by_bus(SHOP)
     asked, answered = await built.told("shops", "contracts.calls", 2)
     (crossed,) = await built.told("bridge", "bridge.calls")

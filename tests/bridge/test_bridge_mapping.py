@@ -15,7 +15,6 @@ from accord.bridge.forms import known_forms, offered_forms
 from accord.bridge.naming import Chosen, rpc_name
 from accord.bridge.offering import offering
 from accord.bridge.settings import BridgeSettings
-from accord.bridge.tracing import trace_id
 from accord.community.bus import Call, Registry, Topics
 from accord.community.envelope.names import check_registrable
 from accord.community.envelope.schemas import describe, load
@@ -34,7 +33,6 @@ from accord.fabric import (
 from accord.fabric.errors import read_error, write_error
 from accord.kernel.clock import SystemClock
 from accord.kernel.schema import compile_schema
-from accord.kernel.ulid import UlidSource, is_ulid
 from accord.testing.contracts import manifests
 from accord.testing.payloads import payload_schemas
 
@@ -254,11 +252,3 @@ def test_a_payload_that_breaks_a_contract_is_a_bad_request_with_its_issues() -> 
     said = to_community(error)
     assert said.code is Code.BAD_REQUEST
     assert said.details["service_error"]["issues"][0]["path"] == "/id"
-
-
-def test_a_request_id_and_its_trace_id_are_the_same_bits() -> None:
-    made = UlidSource(SystemClock()).new()
-    assert is_ulid(made)
-    assert trace_id("7" + "Z" * 25) == "f" * 32
-    assert trace_id("0" * 25 + "1") == "0" * 31 + "1"
-    assert re.fullmatch("[0-9a-f]{32}", trace_id(made))

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from tests.bridge.town import Town, asker, town, until
 
+from accord import tracing
 from accord.authority.records import PlanState
 from accord.bridge.asking import ask_service
-from accord.fabric import Client, RemoteError, UnauthorizedError, ValidationError, tracing
-from accord.fabric.tracing import Trace
+from accord.fabric import Client, RemoteError, UnauthorizedError, ValidationError
+from accord.kernel.traceparent import Trace
 
 CONTRACT = "accord.community@v1"
 CHAT = "Community.Llm.Chat"
@@ -94,8 +95,9 @@ async def test_a_call_is_in_both_journals_by_one_id_and_one_trace(built: Town) -
     await built.open_bridge()
     await built.crossing("outward")
     client = await client_of(built, CHAT)
-    tracing.current.set(Trace("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"))
-    await client.call(CHAT, HELLO)
+    place = Trace("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
+    with tracing.entry("somebody's work", place):
+        await client.call(CHAT, HELLO)
     asked, answered = await built.told("bridge", "contracts.calls", 2)
     (heard,) = await built.told_by_bus("llm.chat")
     (crossed,) = await built.told("bridge", "bridge.calls")

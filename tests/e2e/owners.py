@@ -38,7 +38,7 @@ class Owner:
             "ACCORD_COMMUNITY__SYNC_SECONDS": "0.5",
         }
         with python_child(*words, env=env) as child:
-            self.address = json.loads(child.read_line())["address"]
+            self.address = json.loads(child.read_line(within=120))["address"]
             yield child
 
     def run(self, *words: str) -> str:

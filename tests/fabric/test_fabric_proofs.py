@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.contracts.session_proof import session_key
-from accord.fabric import proofs, tracing
+from accord.fabric import proofs
 from accord.fabric.callers import Caller, Callers
 from accord.fabric.errors import (
     FabricError,
@@ -270,10 +270,3 @@ def test_the_issues_of_a_payload_travel() -> None:
     read = read_error(write_error(ValidationError("no", issues=issues), "id"))
     assert isinstance(read, ValidationError)
     assert list(read.issues) == issues
-
-
-@given(st.text(max_size=60))
-def test_a_trace_is_read_or_ignored(text: str) -> None:
-    assert tracing.read({tracing.HEADER: text}) is None
-    step = tracing.next_step()
-    assert tracing.read({tracing.HEADER: str(step)}) == step

@@ -299,6 +299,25 @@ async def test_an_instance_that_leaves_hands_its_operations_over(deployment: Dep
     assert (await other.wait()).output == {"n": 1}
 
 
+async def test_whoever_waits_at_an_instance_that_leaves_asks_another_at_once(
+    deployment: Deployment,
+) -> None:
+    async with AsyncExitStack() as leaving:
+        first = Deployment(deployment.url, deployment.records, leaving)
+        first.sessions = deployment.sessions
+        await first.instance()
+        caller = await deployment.caller(*ALL)
+        # Its silence would be noticed after three quarters of a minute.
+        operation = await start(caller, TERMS, "Work.Run", {"n": -1}, keepalive=600)
+        steps = operation.watch()
+        await anext(steps)
+        await deployment.instance(lease=1.0)
+    await operation.signal("more", {"n": 2})
+    async with asyncio.timeout(30):
+        *_, last = [step async for step in steps]
+    assert last.output == {"n": 2}
+
+
 async def test_an_instance_takes_over_only_what_it_runs(deployment: Deployment) -> None:
     async with AsyncExitStack() as leaving:
         first = Deployment(deployment.url, deployment.records, leaving)

@@ -7,18 +7,19 @@ and each conversation keeps its order, whoever dies and whenever.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import pytest
 from tests.faults.two_connectors import (
+    PROGRAM,
     Agent,
     Connectors,
     Database,
     Person,
     Program,
     Service,
+    until,
 )
 
 from accord.kernel.clock import SystemClock
@@ -36,15 +37,6 @@ CHATS = ("c1", "c2", "c3")
 OWNERS = {"alpha": "ann", "beta": "bob"}
 # Whoever owns the platform at first, the owner is one of the first two to be killed.
 FATE = 2
-
-
-async def until(is_so: Callable[[], bool], what: Callable[[], object], seconds: float = 60) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            while not is_so():  # noqa: ASYNC110 - it happens in other processes
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(f"it did not come about: {what()}") from None
 
 
 async def write_on(service: Service, chance: random.Random) -> None:
@@ -77,9 +69,8 @@ async def killed(where: str, redis: str, folder: Path, kills: int, chromium: Chr
         with ExitStack() as children:
             async with AsyncExitStack() as opened:
                 await opened.enter_async_context(service.served())
-                connectors = Connectors(
-                    [where, redis, str(folder / "relay.key"), service.url], children
-                )
+                words = [PROGRAM, where, redis, str(folder / "relay.key"), service.url]
+                connectors = Connectors(lambda _, port, name: [*words, port, name], children)
                 await asyncio.gather(connectors.start(0), connectors.start(1))
 
                 def ports() -> int:

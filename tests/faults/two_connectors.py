@@ -1,12 +1,13 @@
 """Two connector processes and everything around them: a service, gateways, a browser, the store.
 
-What a test kills is made here; what must hold is said in `test_connector_kills`.
+What a test kills or restarts is made here; what must hold is said in `test_connector_kills` and
+`test_rolling_restarts`.
 """
 
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,13 +23,24 @@ from starlette.routing import Route
 from tests.browsing import enter, join, say
 
 from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, Socket, Turn
-from accord.relay.gateway.sockets import web_socket
+from accord.relay.gateway.sockets import Closed, web_socket
 from accord.station import listener
 from accord.testing.faults import Child, python_child
 
 PROGRAM = str(Path(__file__).with_name("connector_process.py"))
 QUICK = Limits(first_delay=0.1, longest_delay=0.5)
 LEASE = "polled:bot"
+SECONDS = 120.0
+
+
+async def until(is_so: Callable[[], bool], what: Callable[[], object], seconds: float = 60) -> None:
+    """Wait until something is so, and say what there is where it never is."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not is_so():  # noqa: ASYNC110 - it happens in other processes
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"it did not come about: {what()}") from None
 
 
 @dataclass
@@ -121,8 +133,11 @@ class Database:
 class Watched:
     """A gateway's socket that notes what comes, and what must not come again."""
 
-    def __init__(self, socket: Socket, told: set[str], gone: set[str], again: list[str]) -> None:
+    def __init__(
+        self, socket: Socket, told: set[str], gone: set[str], again: list[str], ends: list[int]
+    ) -> None:
         self._socket = socket
+        self._ends = ends
         self._told = told
         self._gone = gone
         self._again = again
@@ -135,7 +150,11 @@ class Watched:
         await self._socket.close()
 
     async def receive(self) -> str | bytes:
-        message = await self._socket.receive()
+        try:
+            message = await self._socket.receive()
+        except Closed as closed:
+            self._ends.append(closed.code)
+            raise
         assert isinstance(message, str)
         *lines, self._text = (self._text + message).split("\n")
         for frame in map(json.loads, lines):
@@ -147,14 +166,26 @@ class Watched:
 
 
 class Agent:
-    """An agent behind a gateway, which dials whichever connector it finds."""
+    """An agent behind a gateway, which dials whichever connector it finds.
+
+    Attributes:
+        heard: The numbers that each user said in each chat, in the order in which they came.
+        again: What it was told though it had acknowledged it.
+        ends: The codes with which connectors closed its sockets.
+    """
 
     def __init__(
-        self, instance: str, secret: str, database: Database, ports: Callable[[], int]
+        self,
+        instance: str,
+        secret: str,
+        database: Database,
+        ports: Callable[[], int],
+        identities: tuple[tuple[str, str], ...] = (("polled", "bot"), ("webchat", "")),
     ) -> None:
         self.instance = instance
         self.heard: dict[tuple[str, str], list[int]] = {}
         self.again: list[str] = []
+        self.ends: list[int] = []
         self._told: set[str] = set()
         self._database = database
         self._ports = ports
@@ -163,9 +194,7 @@ class Agent:
             secret=secret,
             gateway_id=f"gw-{instance}",
             agent=self._answer,
-            settings=GatewaySettings(
-                identities=(("polled", "bot"), ("webchat", "")), inbox="memory", limits=QUICK
-            ),
+            settings=GatewaySettings(identities=identities, inbox="memory", limits=QUICK),
             dial=self._dial,
         )
 
@@ -189,15 +218,31 @@ class Agent:
         gone = {name for name in self._told if int(name.rpartition("-")[2]) not in left}
         url = f"ws://127.0.0.1:{self._ports()}/relay"
         async with web_socket(QUICK)(url, token) as socket:
-            yield Watched(socket, self._told, gone, self.again)
+            yield Watched(socket, self._told, gone, self.again, self.ends)
 
 
 class Connectors:
-    """Two processes, each on a port of its own, of which one may be dead."""
+    """Two processes, each on a port of its own, of which one may be dead.
 
-    def __init__(self, arguments: list[str], opened: ExitStack) -> None:
-        self._arguments = arguments
+    Args:
+        command: What a connector is started with, by its number, its port and its name.
+        opened: What ends whatever is left of them.
+        env: Variables to set for those that are started from now on.
+        port: Reads the port out of the first line that a connector prints.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[int, str, str], Sequence[str]],
+        opened: ExitStack,
+        *,
+        env: Mapping[str, str] | None = None,
+        port: Callable[[str], str] = str,
+    ) -> None:
+        self._command = command
         self._opened = opened
+        self.env = env
+        self._port = port
         self.ports = ["0", "0"]
         self.names = ["", ""]
         self._children: list[Child | None] = [None, None]
@@ -206,10 +251,17 @@ class Connectors:
     async def start(self, number: int) -> None:
         self._runs += 1
         self.names[number] = f"connector-{number}-{self._runs}"
-        words = [PROGRAM, *self._arguments, self.ports[number], self.names[number]]
-        child = self._opened.enter_context(python_child(*words))
+        words = self._command(number, self.ports[number], self.names[number])
+        child = self._opened.enter_context(python_child(*words, env=self.env))
         self._children[number] = child
-        self.ports[number] = await asyncio.to_thread(child.read_line)
+        self.ports[number] = self._port(await asyncio.to_thread(child.read_line, within=SECONDS))
+
+    async def stop(self, number: int) -> int:
+        """Ask one to end, and return its exit status."""
+        child = self._children[number]
+        assert child is not None
+        child.terminate()
+        return await asyncio.to_thread(child.wait, within=SECONDS)
 
     async def kill(self, number: int) -> None:
         child = self._children[number]
@@ -218,12 +270,18 @@ class Connectors:
 
 
 class Program:
-    """A program that posts by whichever connector answers, and again until it is told "sent"."""
+    """A program that posts by whichever connector answers, and again until it is told "sent".
+
+    Attributes:
+        sent: How many of its messages a connector has acknowledged.
+        broken: How its requests failed that a connector had taken and not answered.
+    """
 
     def __init__(self, name: str, channel: str, ports: Callable[[], int]) -> None:
         self.name = name
         self.channel = channel
         self.sent = 0
+        self.broken: list[str] = []
         self._ports = ports
         self._http = httpx.AsyncClient(timeout=10, headers={"x-accord-chat": "1"})
 
@@ -232,20 +290,22 @@ class Program:
             try:
                 url = f"http://127.0.0.1:{self._ports()}/chat/api/{path}"
                 answer = await self._http.post(url, json=body)
-            except httpx.HTTPError:
+            except httpx.HTTPError as error:
+                if not isinstance(error, httpx.ConnectError):
+                    self.broken.append(repr(error))
                 await asyncio.sleep(0.05)
                 continue
             if answer.status_code == 200:
                 return answer.json()
-            assert answer.status_code in (409, 503), answer.text
+            assert answer.status_code in (409, 429, 503), answer.text
             await asyncio.sleep(0.05)
 
-    async def post_on(self) -> None:
+    async def post_on(self, pause: float = 0.05) -> None:
         while True:
             body = {"text": str(self.sent), "key": f"{self.name} {self.sent}"}
             await self.ask(f"chats/{self.channel}/messages", body)
             self.sent += 1
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(pause)
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from accord.pipeline.java import Java
-from accord.station import doctor, load
-from accord.station.doctor import Check, Probe, Status
+from accord.station import conditions, doctor, load, seeing
+from accord.station.conditions import Check, Probe, Status, Times
+from accord.station.errors import StationError
 from accord.station.home import Home, taken
 
 
@@ -25,41 +26,56 @@ def test_a_sound_machine_passes_and_the_home_is_not_made(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_whatever_is_not_fine_comes_with_what_to_do(tmp_path: Path) -> None:
-    judged = [
-        doctor.python((3, 10, 1)),
-        doctor.java(None),
-        doctor.disk(Probe("ext4", 1000, 0.001, 0.0)),
-        doctor.disk(Probe("ext4", 1 << 29, 0.001, 0.0)),
-        doctor.disk(Probe("tmpfs", 1 << 40, 0.001, 0.0)),
-        doctor.disk(Probe("ext4", 1 << 40, 3.0, 0.0)),
-        doctor.clock(-86_400, 0.0, 0.0),
-        doctor.clock(1, 30.0, 0.0),
-        doctor.clock(1, 0.0, -5.0),
-    ]
-    assert [check.status for check in judged] == [
-        Status.FAIL,
-        Status.WARN,
-        Status.FAIL,
-        Status.WARN,
-        Status.WARN,
-        Status.WARN,
-        Status.FAIL,
-        Status.WARN,
-        Status.WARN,
-    ]
-    assert all(check.seen and check.advice for check in judged)
+WEIGHTS = StationError("no embedding model is installed", mend="install it with pip")
+UNWELL = [
+    (conditions.python((3, 10, 1)), Status.FAIL),
+    (conditions.java(None), Status.WARN),
+    (conditions.spark(["pyspark"]), Status.WARN),
+    (conditions.model("embedding model", "searches go by words", WEIGHTS), Status.WARN),
+    (conditions.disk(Probe("ext4", 1000)), Status.FAIL),
+    (conditions.disk(Probe("tmpfs", 1 << 29)), Status.WARN),
+    (conditions.disk(Probe("tmpfs", 1 << 40)), Status.WARN),
+    (conditions.disk(Probe("ext4", 1 << 40, 3.0)), Status.WARN),
+    (conditions.clock(Times(-86_400)), Status.FAIL),
+    (conditions.clock(Times(1, written=-3600)), Status.WARN),
+    (conditions.clock(Times(1, skew=90)), Status.WARN),
+    (conditions.clock(Times(1, step=-5)), Status.WARN),
+    (conditions.clock_of_others([3600, 3590, 0]), Status.WARN),
+    (conditions.clock_of_others([-120]), Status.WARN),
+]
 
 
-def test_whatever_is_fine_says_what_was_seen(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("check", "status"), UNWELL, ids=lambda each: getattr(each, "name", ""))
+def test_whatever_is_not_fine_comes_with_what_to_do(check: Check, status: Status) -> None:
+    assert check.status is status
+    assert check.seen
+    assert check.advice
+    part = check.part()
+    assert not part.is_well
+    assert part.state != "ready"
+    assert part.reason == f"{check.seen}; {check.advice}"
+
+
+def test_whatever_is_fine_says_what_was_seen() -> None:
     judged = [
-        doctor.python((3, 11, 0)),
-        doctor.java(Java(Path("/opt/java/bin/java"), 21, "PATH")),
-        doctor.disk(Probe("ext4", 1 << 40, 0.001, 0.0)),
-        doctor.clock(1000, 0.1, 0.0),
+        conditions.python((3, 11, 0)),
+        conditions.java(Java(Path("/opt/java/bin/java"), 21, "PATH")),
+        conditions.spark([]),
+        conditions.model("embedding model", "searches go by words", None),
+        conditions.disk(Probe("ext4", 1 << 40, 0.001)),
+        conditions.clock(Times(1000, 5.0, 0.1)),
+        conditions.clock_of_others([]),
+        conditions.clock_of_others([3600, 1, -1]),
     ]
     assert {check.status for check in judged} == {Status.OK}
     assert all(check.seen and not check.advice for check in judged)
+    assert {(check.part().state, check.part().reason) for check in judged} == {("ready", "")}
+
+
+def test_a_wrong_clock_says_which_way_it_is_wrong() -> None:
+    assert "3600 s ahead of most of 3" in conditions.clock_of_others([3600, 3600, 0]).seen
+    assert "120 s behind most of 1" in conditions.clock_of_others([-120]).seen
+    assert "86400 s before Accord was installed" in conditions.clock(Times(-86_400)).seen
 
 
 def test_broken_settings_are_findings_and_not_an_end(tmp_path: Path) -> None:
@@ -114,7 +130,7 @@ def test_a_missing_extra_is_a_warning_that_names_it(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_probe_leaves_nothing(tmp_path: Path) -> None:
-    seen = doctor.probe(tmp_path)
+    seen = seeing.probe(tmp_path)
     assert seen.free > 0
     assert abs(seen.skew_seconds) < 60
     assert list(tmp_path.iterdir()) == []

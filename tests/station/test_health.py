@@ -90,7 +90,14 @@ async def test_alive_is_not_yet_ready() -> None:
             "ready": False,
             "draining": False,
             "planes": [
-                {"name": "plane", "state": "starting", "reason": "", "restarts": 0, "parts": []}
+                {
+                    "name": "plane",
+                    "state": "starting",
+                    "reason": "",
+                    "restarts": 0,
+                    "well": True,
+                    "parts": [],
+                }
             ],
         }
 

@@ -107,6 +107,22 @@ def test_sigterm_drains_with_readiness_gone_first_and_exits_0(tmp_path: Path) ->
         child.assert_gone()
 
 
+def test_a_station_that_gives_notice_serves_on_while_it_says_that_it_is_not_ready(
+    tmp_path: Path,
+) -> None:
+    with station(tmp_path, "steady", notice_seconds="600") as (child, client):
+        until(client, steady="ready")
+        child.terminate()
+        deadline = time.monotonic() + 30
+        while (answer := client.get("/readyz")).status_code == 200:
+            assert time.monotonic() < deadline
+        body = answer.json()
+        assert (body["ready"], body["draining"]) == (False, False)
+        assert {plane["state"] for plane in body["planes"]} == {"ready"}
+        child.terminate()
+        assert child.wait() == 128 + signal.SIGTERM
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
     with station(tmp_path, "slow", drain_seconds="600") as (child, client):

@@ -5,6 +5,8 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+import structlog
+import structlog.testing
 from starlette.routing import BaseRoute
 
 from accord.kernel.errors import AccordError
@@ -304,3 +306,39 @@ def test_every_step_that_is_not_part_of_a_life_raises() -> None:
 
 def test_a_wait_after_very_many_failures_is_still_a_number() -> None:
     assert 30 <= Backoff().delay(10_000, Random(1)) <= 60
+
+
+def test_a_plane_that_keeps_failing_is_told_once_until_it_is_well_or_fails_otherwise() -> None:
+    fates = iter(["away"] * 9 + ["well", "other"] + ["other"] * 9)
+
+    async def failing(context: PlaneContext) -> None:
+        fate = next(fates, "other")
+        if fate == "well":
+            context.ready()
+            await asyncio.sleep(1)
+            fate = "away"
+        raise RuntimeError(fate)
+
+    stage = Stage(Scripted("failing", failing))
+    with structlog.testing.capture_logs() as lines:
+        stage.play(lambda: asyncio.sleep(600))
+    loud = [line for line in lines if line["log_level"] != "debug"]
+    told = [line["reason"] for line in loud if line["event"] == "plane failed"]
+    assert told == ["RuntimeError: away", "RuntimeError: other"]
+    assert sum(line["event"] == "plane raised" for line in loud) == 2
+    assert sum(line["event"] == "plane is ready again" for line in loud) == 1
+
+
+def test_the_reason_of_a_group_of_one_is_that_one() -> None:
+    async def refused() -> None:
+        raise StationError("the clock is wrong", mend="set it")
+
+    async def grouped(context: PlaneContext) -> None:
+        context.ready()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(refused())
+            await context.draining.wait()
+
+    stage = Stage(Scripted("grouped", grouped))
+    stage.play(lambda: asyncio.sleep(1))
+    assert stage.supervisor.reports()[0].reason == "the clock is wrong; set it"

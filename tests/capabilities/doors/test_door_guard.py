@@ -27,10 +27,10 @@ async def test_without_the_token_a_door_stays_shut(house: Any) -> None:
                 assert house.token not in answer.text
 
 
-async def get(address: str, host: str, token: str = TOKEN) -> int:
+async def get(address: str, host: str, token: str = TOKEN, **more: str) -> int:
     app = Guard(PlainTextResponse("come in"), TOKEN)
     transport = LocalTransport(app, address=address)
-    named = {"Authorization": f"Bearer {token}", "Host": host}
+    named = {"Authorization": f"Bearer {token}", "Host": host, **more}
     async with httpx.AsyncClient(transport=transport) as http:
         return (await http.get("http://door/v1/models", headers=named)).status_code
 
@@ -52,6 +52,13 @@ async def test_a_name_that_somebody_else_gave_this_machine_is_refused(host: str)
 
 async def test_another_machine_is_refused_even_with_the_token() -> None:
     assert await get("192.168.1.4", "127.0.0.1:7070") == 401
+
+
+@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"])
+async def test_whoever_comes_through_a_proxy_on_this_machine_is_not_on_this_machine(
+    header: str,
+) -> None:
+    assert await get("127.0.0.1", "127.0.0.1:7070", **{header: "192.0.2.7"}) == 401
 
 
 def test_the_token_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:

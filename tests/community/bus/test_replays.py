@@ -213,6 +213,7 @@ async def test_the_journal_tells_who_called_what_and_nothing_of_what_was_said(
     good, bad = await stage.journal()
     assert good == {
         "request_id": good["request_id"],
+        "trace_id": good["trace_id"],
         "community": stage.community,
         "caller": stage.member.id,
         "capability": "experimental.echo",
@@ -264,7 +265,7 @@ async def test_a_disk_that_fails_refuses_calls_and_runs_no_handler(stage: Any) -
 
     stage.store.write = full
     answer = await stage.call()
-    assert (answer.status_code, answer.json()["error"]) == (500, "internal_error")
+    assert (answer.status_code, answer.json()["error"]) == (429, "capacity_exceeded")
     assert "disk" not in answer.text
     assert stage.served == []
     stage.store.write = write

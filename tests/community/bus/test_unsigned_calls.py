@@ -43,6 +43,23 @@ async def test_another_machine_must_sign_all_the_same(open_stage: Any) -> None:
         assert (answer.status_code, answer.json()["error"]) == (401, "invalid_signature")
 
 
+async def test_whoever_comes_through_a_proxy_on_this_machine_must_sign_too(open_stage: Any) -> None:
+    async with open_stage(settings=LOOPBACK) as stage:
+        for header in ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"):
+            answer = await send(stage.app, FLAT, **{header: "192.0.2.7"})
+            assert (answer.status_code, answer.json()["error"]) == (401, "invalid_signature")
+        assert not stage.served
+
+
+@pytest.mark.parametrize("legacy", [Legacy.LOOPBACK, Legacy.ANYWHERE])
+async def test_no_page_in_a_browser_can_call_unsigned(open_stage: Any, legacy: Legacy) -> None:
+    async with open_stage(settings=BusSettings(legacy=legacy)) as stage:
+        for name, value in (("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site")):
+            answer = await send(stage.app, FLAT, **{name: value})
+            assert (answer.status_code, answer.json()["error"]) == (401, "invalid_signature")
+        assert not stage.served
+
+
 async def test_a_call_with_some_of_the_headers_is_not_an_unsigned_one(open_stage: Any) -> None:
     async with open_stage(settings=LOOPBACK) as stage:
         answer = await send(stage.app, FLAT, **{"X-HearthNet-Capability": "experimental.echo"})

@@ -73,6 +73,8 @@ def test_failures_push_a_peer_back_until_it_is_met_again() -> None:
     assert pauses[-1] == 300
     assert [peer.node_id for peer in book.peers(COMMUNITY)] == [numbered(7).id, KEY.id]
     assert [peer.node_id for peer in book.due(COMMUNITY, now=NOW)] == [numbered(7).id]
+    # A clock that was far ahead when the peer failed does not keep it away once it is right.
+    assert len(book.due(COMMUNITY, now=NOW - 3600)) == 2
     book.admit(signed(now=NOW + 1), COMMUNITY, is_member=True, now=NOW + 1)
     assert len(book.due(COMMUNITY, now=NOW + 1)) == 2
     book.failed(COMMUNITY, OWN.id, now=NOW)

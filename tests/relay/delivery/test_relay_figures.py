@@ -12,10 +12,10 @@ from prometheus_client.registry import Collector
 
 from accord.kernel import tokens
 from accord.kernel.clock import SystemClock
+from accord.metering.durations import BORDERS, Durations
 from accord.relay.connector import RELAY
 from accord.relay.connector.assembly import Connector, open_connector
 from accord.relay.connector.control import Keyring
-from accord.relay.connector.durations import BORDERS, Durations
 from accord.relay.connector.figures import figures
 from accord.storage import open_store
 from accord.testing.platforms import MemoryChat, MemoryPlatform

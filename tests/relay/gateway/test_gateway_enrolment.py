@@ -15,6 +15,7 @@ from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.enrolment import (
     credentials_file,
     enrol,
+    is_private,
     known_files,
     load_credentials,
 )
@@ -139,3 +140,10 @@ def test_damaged_credentials_are_refused(content: str, tmp_path: Path) -> None:
     file.chmod(0o600)
     with pytest.raises(RelayError, match="no gateway's credentials"):
         load_credentials(file)
+
+
+def test_nobody_reads_along_on_this_machine_or_by_tls() -> None:
+    for url in ("https://c.example", "WSS://c.example", "http://localhost:7070", "ws://[::1]:1"):
+        assert is_private(url)
+    for url in ("http://c.example", "ws://10.0.0.1:7070", "http://127.0.0.1.example", "http://["):
+        assert not is_private(url)

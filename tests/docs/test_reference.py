@@ -1,0 +1,143 @@
+"""The reference is what the code says: pages as they would be made now, and nothing unexplained."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from docs.making import commands, rules, schemas
+from docs.making.__main__ import differing, write
+from docs.making.errors import MakingError
+from docs.making.indexes import DOCS
+from docs.making.markdown import code, meaning, table
+from docs.making.notes import FOLDER, Notes, woven
+from docs.making.pages import rendered
+
+from accord.cli import app
+from accord.station.settings import sections, tables, variable
+
+REFERENCE = DOCS / "reference"
+
+
+def text(name: str) -> str:
+    return (REFERENCE / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_every_made_page_is_as_the_code_has_it_now() -> None:
+    assert differing() == [], "run `make docs` and commit what it writes"
+
+
+def test_every_setting_is_on_the_page_with_its_variable() -> None:
+    page = text("settings")
+    for section, model in sections().items():
+        assert f"\n## [{section}]\n" in page
+        for key in model.model_fields:
+            assert code(variable(section, key)) in page
+        for key, inner in tables(model).items():
+            below = page.partition(f"\n### [[{section}.{key}]]\n")[2].partition("\n##")[0]
+            assert all(f"| {code(name)} |" in below for name in inner.model_fields), key
+
+
+def test_every_command_and_every_option_is_on_a_page() -> None:
+    listed = commands.commands(app)
+    assert len(listed) > 100
+    overview = text("cli")
+    for command in listed:
+        assert f"(cli/{command.page}.md#{command.anchor})" in overview
+        below = text(f"cli/{command.page}").partition(f"\n## {command.name}\n")[2]
+        section = below.partition("\n## ")[0]
+        assert f"$ {command.words[0]}" in section or "| accord " in section, "an example"
+        for taken in command.parsed.params:
+            for spelled in taken.opts if taken.param_type_name == "option" else ():
+                assert spelled == "--help" or code(spelled) in section, (command.name, spelled)
+
+
+def test_every_note_belongs_to_a_page() -> None:
+    pages = rendered().keys()
+    for file in FOLDER.rglob("*.md"):
+        assert file.relative_to(FOLDER).as_posix() in pages
+
+
+def test_a_command_or_an_option_without_a_meaning_is_refused() -> None:
+    unexplained = typer.Typer()
+
+    @unexplained.command(epilog="Example: accord do")
+    def do() -> None: ...
+
+    @unexplained.command(epilog="Example: accord other")
+    def other(size: Annotated[int, typer.Option(help="How large.")] = 1, name: str = "") -> None:
+        """Do something."""
+
+    with pytest.raises(MakingError, match="accord do: it has no sentence of meaning"):
+        commands.overview(unexplained)
+    only = typer.Typer()
+    only.command(epilog="Example: accord other")(other)
+    only.command(epilog="Example: accord fine", help="Do nothing.")(do)
+    with pytest.raises(MakingError, match="accord other: name: it has no sentence of meaning"):
+        commands.nouns(only)
+
+
+def test_an_example_is_asked_of_every_command() -> None:
+    bare = typer.Typer()
+
+    @bare.command()
+    def first() -> None:
+        """Do something."""
+
+    @bare.command()
+    def second() -> None:
+        """Do something else."""
+
+    with pytest.raises(MakingError, match="the example of accord first"):
+        commands.nouns(bare)
+
+
+def test_a_note_for_a_heading_that_is_gone_is_refused() -> None:
+    notes = Notes.read("Opening.\n\n## There\n\nMore.\n")
+    assert woven("page", "## There\n\nBody.", notes) == "Opening.\n\n## There\n\nMore.\n\nBody."
+    with pytest.raises(MakingError, match="there is no heading 'There'"):
+        woven("page", "## Elsewhere", notes)
+
+
+def test_what_stands_below_a_member_of_an_enumeration_is_its_meaning() -> None:
+    assert rules.member_docs(Told) == {"FIRST": "The first."}
+
+
+class Told(Enum):
+    FIRST = 1
+    """The first."""
+    SECOND = 2
+
+
+def test_a_meaning_is_a_line_and_a_cell_keeps_its_bars() -> None:
+    assert meaning("over\n  two lines ", "it") == "over two lines"
+    assert table(("a",), [("x | y",)]) == "| a |\n| --- |\n| x \\| y |"
+    assert code("a`b") == "``a`b``"
+
+
+def test_a_schema_is_told_member_by_member() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "names": {"type": "array", "maxItems": 3, "items": {"$ref": "#/$defs/name"}},
+            "inner": {"properties": {"size": {"type": "integer", "minimum": 1, "default": 2}}},
+        },
+        "required": ["names"],
+    }
+    told = list(schemas.members(schema, {"name": {"type": "string", "minLength": 1}}))
+    assert [(each.path, each.kind, each.required) for each in told] == [
+        ("names", "array of string (name), at most 3 items", True),
+        ("inner", "any JSON value", False),
+        ("inner.size", "integer, ≥ 1, default `2`", False),
+    ]
+
+
+def test_what_is_no_page_any_more_is_removed_and_the_rest_written(tmp_path: Path) -> None:
+    stale = tmp_path / "reference" / "gone.md"
+    stale.parent.mkdir()
+    stale.write_text("old")
+    written = write(tmp_path)
+    assert "reference/gone.md" in written
+    assert not stale.exists()
+    assert differing(tmp_path) == []

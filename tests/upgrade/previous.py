@@ -1,0 +1,87 @@
+"""The previous version of Accord: its code out of the history, and its stations as processes."""
+
+import io
+import json
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from accord.testing.faults import Child, python_child
+
+ROOT = Path(__file__).parents[2]
+STORY = str(Path(__file__).with_name("station_story.py"))
+
+VERSION = "0.1.0"
+TAG = "v0.1.0"
+COMMIT = "ce008a6"
+"""Where the tag is, for a clone that has no tags."""
+
+_ENVIRONMENT = {
+    "ACCORD_STATION__PORT": "0",
+    "ACCORD_COMMUNITY__PORT": "0",
+    "ACCORD_COMMUNITY__FOUND": "Home",
+    "ACCORD_AUTHORITY__ENABLED": "true",
+    "ACCORD_AUTHORITY__NATS_PORT": "0",
+    "ACCORD_BRIDGE__ENABLED": "false",
+    "ACCORD_CONCIERGE__ENABLED": "false",
+    "ACCORD_PIPELINE__EXPORT_SECONDS": "0",
+}
+
+
+@dataclass(frozen=True)
+class Code:
+    """One version's code, and how it is run."""
+
+    source: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**_ENVIRONMENT, "PYTHONPATH": str(self.source)}
+
+    @contextmanager
+    def up(self, home: Path) -> Iterator[tuple[Child, str]]:
+        """A station of this version with every plane; it ends cleanly with the block."""
+        words = ("-m", "accord.cli", "up", "--home", str(home), "--json")
+        with python_child(*words, env=self.env) as child:
+            address = json.loads(child.read_line(within=120))["address"]
+            with httpx.Client(base_url=address, timeout=20) as http:
+                deadline = time.monotonic() + 120
+                while (answer := http.get("/readyz")).status_code != 200:
+                    assert time.monotonic() < deadline, answer.text
+                    time.sleep(0.05)
+            yield child, address
+            child.terminate()
+            assert child.wait() == 0
+
+    def tell(self, home: Path, address: str, *verbs: str) -> list[Any]:
+        """What `station_story` tells when this version runs it, for each verb."""
+        with python_child(STORY, str(home), address, *verbs, env=self.env) as child:
+            said = [json.loads(child.read_line(within=300)) for _ in verbs]
+            assert child.wait() == 0
+        return said
+
+
+NOW = Code(ROOT / "src")
+
+
+def previous(folder: Path) -> Code:
+    """The previous version's code, taken out of the history into a folder; skips without one."""
+    for name in (TAG, COMMIT):
+        found = subprocess.run(
+            ["git", "-C", str(ROOT), "archive", name, "src"],
+            capture_output=True,
+            check=False,
+        )
+        if found.returncode == 0:
+            with tarfile.open(fileobj=io.BytesIO(found.stdout)) as packed:
+                packed.extractall(folder, filter="data")
+            return Code(folder / "src")
+    pytest.skip(f"the history of this checkout does not reach back to {TAG}")
