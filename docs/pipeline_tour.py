@@ -20,7 +20,7 @@ TOUR: Final = '''
 # A tour of the pipeline
 
 A small history is generated with known faults, brought into tables, asked a few questions, and
-replayed under rules that were never in force. Everything runs on this machine.
+replayed under rules that were never in force. Everything runs on this machine, in a few minutes.
 
 # %%
 import tempfile
@@ -58,6 +58,11 @@ for each in outcome.accounts:
 
 Gold tables are ordinary DataFrames, and views for SQL.
 
+The first question: why did messages reach nobody? Every drop has the layer and the rule that
+decided it. Here most fell because nobody could tell who sees the channel: where a platform does not
+answer, the gate says no. If this were your station, look at the bot's permissions before you look
+at any policy.
+
 # %%
 from accord.pipeline.runner import reading
 from accord.pipeline.runner.settings import table_format
@@ -92,7 +97,11 @@ SVG(draw(drops(tables).chart))
 # %% [markdown]
 ## What if agents had to be addressed?
 
-The gate decides again about every event, by the facts that it had then and this policy.
+The gate decides again about every event, by the facts that it had then and this policy. Nothing is
+estimated: it is the live function, run over what it was given.
+
+It would cost nine messages, in four chats, and the list names them. Whoever proposes the policy can
+ask there first, or leave these chats free.
 
 # %%
 from accord.pipeline.whatif.policy import whatif_policy
@@ -112,6 +121,9 @@ print(whatif_policy(tables, policy).text())
 Somebody proposes that everyone who asks for a user says why. Whoever would have failed is named,
 and the comparison of the two contracts stands below.
 
+More than half of the calls would have failed. The list is also the plan: these callers change
+first, with `why` as an optional member; when none is left in it, `why` may be required.
+
 # %%
 import json
 
@@ -127,7 +139,8 @@ print(whatif_contract(tables, proposed).text())
 ## What if a member were revoked?
 
 The fold of the log, with one event more: what would be void, of the member and of others who built
-on it.
+on it. Read the rows of others before you sign: what they lose here are receipts for messages that
+then were never sent.
 
 # %%
 from accord.pipeline.whatif.revoke import whatif_revoke

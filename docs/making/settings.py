@@ -1,0 +1,95 @@
+"""The page of the settings: every section, key, type, default and variable. Reads no setting."""
+
+import json
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+from docs.making.markdown import bounds, code, join, meaning, sentence, table
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from accord.station.settings import OTHER_VARIABLES, sections, tables, variable
+
+_KINDS: Final = {str: "text", SecretStr: "secret text", int: "integer", float: "number"}
+_OTHERS: Final = {
+    "ACCORD_HOME": "the home",
+    "ACCORD_VECTORS": "where the tests find the known answers",
+}
+
+
+def render() -> str:
+    """The page."""
+    parts = [_section(name, model) for name, model in sections().items()]
+    others = [(code(name), _OTHERS[name]) for name in sorted(OTHER_VARIABLES)]
+    return join(
+        [*parts, "## Variables that are not settings", table(("variable", "what it is"), others)]
+    )
+
+
+def _section(name: str, model: type[BaseModel]) -> str:
+    about = meaning(model.__doc__, f"[{name}]").removeprefix(f"`[{name}]`: ")
+    rows = [
+        (code(key), code(variable(name, key)), *_told(field, f"[{name}] {key}"))
+        for key, field in model.model_fields.items()
+    ]
+    columns = ("setting", "variable", "type", "default", "what it is")
+    below = [_table(f"{name}.{key}", inner) for key, inner in tables(model).items()]
+    return join([f"## [{name}]", sentence(about), table(columns, rows), *below])
+
+
+def _table(name: str, model: type[BaseModel]) -> str:
+    about = meaning(model.__doc__, f"[[{name}]]").removeprefix(f"`[[{name}]]`: ")
+    rows = [
+        (code(key), *_told(field, f"[[{name}]] {key}")) for key, field in model.model_fields.items()
+    ]
+    columns = ("setting", "type", "default", "what it is")
+    return join([f"### [[{name}]]", sentence(about), table(columns, rows)])
+
+
+def _told(field: FieldInfo, where: str) -> tuple[str, str, str]:
+    kind = join([_kind(field.annotation), _limits(field)], ", ")
+    return kind, _default(field), meaning(field.description, where)
+
+
+def _kind(annotation: Any) -> str:
+    if isinstance(annotation, type) and annotation is bool:
+        return "true or false"
+    if known := _KINDS.get(annotation):
+        return known
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kind(arguments[0])
+    if origin is Literal:
+        return ", ".join(code(json.dumps(each)) for each in arguments)
+    if origin is tuple and arguments[-1:] == (Ellipsis,):
+        if isinstance(arguments[0], type) and issubclass(arguments[0], BaseModel):
+            return "tables"
+        return f"list of {_kind(arguments[0])}"
+    if origin in (Union, UnionType):
+        return " or ".join(_kind(each) for each in arguments)
+    if origin is tuple:
+        return " and ".join(_kind(each) for each in arguments)
+    return code(getattr(annotation, "__name__", str(annotation)))
+
+
+def _limits(field: FieldInfo) -> str:
+    found: dict[str, Any] = {
+        name: limit
+        for rule in field.metadata
+        for name in ("ge", "gt", "le")
+        if (limit := getattr(rule, name, None)) is not None
+    }
+    above = f"above {found['gt']}" if "gt" in found else ""
+    return join([above, bounds(found.get("ge"), found.get("le"))], ", ")
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.default
+    if value is PydanticUndefined:
+        if field.default_factory is None:
+            return "must be set"
+        value = field.get_default(call_default_factory=True)
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+    return code(json.dumps(value, ensure_ascii=False, default=str))

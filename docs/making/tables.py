@@ -1,0 +1,84 @@
+"""The page of the pipeline's tables: streams, layers, and every gold table with what it is made of.
+
+Spark is not started: what a table means stands at its function, and its columns are kept.
+"""
+
+import inspect
+import json
+import re
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import Final
+
+from docs.making import columns as gold_columns
+from docs.making import rules
+from docs.making.errors import MakingError
+from docs.making.markdown import code, join, meaning, table
+from docs.making.schemas import members_table
+
+from accord.pipeline.definitions import GOLD, Table, columns
+from accord.pipeline.streams import COMMUNITY_EVENTS, STREAMS
+
+_COMMA: Final = re.compile(r", (?![^<]*>)")
+_LAYERS: Final = (
+    ("bronze", columns.BRONZE, "Every landed record, as it landed."),
+    ("checked", columns.CHECKED, "Every record with the verdict on it."),
+    ("silver", columns.SILVER, "The records that stand, each once."),
+    ("quarantine", columns.CHECKED, "The records that do not stand, with the rule they break."),
+)
+
+
+def render() -> str:
+    """The page."""
+    layers = [(code(name), about) for name, _, about in _LAYERS]
+    return join(
+        [
+            "## Layers",
+            table(("layer", "holds"), layers),
+            table(("column", "type", "in"), _layered()),
+            "## Checks",
+            rules.checks(),
+            "## Gold",
+            *(_gold(each) for each in GOLD),
+            "## Streams",
+            *(_stream(each) for each in STREAMS),
+        ]
+    )
+
+
+def _layered() -> Iterator[tuple[str, str, str]]:
+    for column in _COMMA.split(columns.CHECKED):
+        name, _, kind = column.partition(" ")
+        having = [layer for layer, made, _ in _LAYERS if column in _COMMA.split(made)]
+        where = "every layer" if len(having) == len(_LAYERS) else ", ".join(map(code, having))
+        yield code(name), code(kind), where
+
+
+def _gold(made: Table) -> str:
+    paragraphs = inspect.cleandoc(made.build.__doc__ or "").split("\n\n")
+    about = [meaning(each, f"the table {made.name}") for each in paragraphs]
+    needs = STREAMS if set(STREAMS) <= set(made.needs) else ()
+    others = [code(each) for each in made.needs if each not in needs]
+    listed = ", ".join((["every stream"] if needs else []) + others)
+    rows = [(code(name), code(kind)) for name, kind in _columns(made.name).items()]
+    shown = table(("column", "type"), rows)
+    return join([f"### {made.name}", *about, f"Made from {listed}.", shown])
+
+
+def _columns(name: str) -> Mapping[str, str]:
+    found = gold_columns.kept().get(name)
+    if found is None:
+        raise MakingError(
+            "its columns are not known",
+            where=f"the table {name}",
+            mend="run `python -m docs.making --columns`, which asks Spark",
+        )
+    return found
+
+
+def _stream(name: str) -> str:
+    if name == COMMUNITY_EVENTS:
+        return f"### {name}\n\nThe signed events of every log; see [events](events.md)."
+    schema = json.loads(files("accord.pipeline").joinpath(f"data/streams/{name}.json").read_bytes())
+    about = meaning(schema.get("description"), f"the stream {name}")
+    return join([f"### {name}", about, members_table(schema)])
