@@ -10,7 +10,8 @@ EXAMPLE = "Example: accord doctor --json"
 
 def doctor(home: Home = None, config: Config = None, as_json: Json = False) -> None:
     """Check this machine, the settings, the home, its keys and its stores; exit 1 if one fails."""
-    from accord.station.doctor import Status, examine
+    from accord.station.conditions import Status
+    from accord.station.doctor import examine
 
     checks = list(examine(home, config))
     failed = any(check.status is Status.FAIL for check in checks)
