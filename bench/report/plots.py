@@ -9,6 +9,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from accord.pipeline.report.plots import style
 from bench.figure import Figure
 
 if TYPE_CHECKING:
@@ -20,25 +21,11 @@ _OURS: Final = "#3f7fbf"
 _MISSED: Final = "#c8702a"
 _COLOURS: Final = ("#3f7fbf", "#c8702a", "#4f8f4f", "#a05fa0")
 _MARKS: Final = "os^D"
-_STYLE: Final[dict[Any, Any]] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "accord",
-    "text.parse_math": False,
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "hatch.color": "#ffffff",
+_STYLE: Final = {
+    **style(_INK, _INK, 10),
     "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
-    "text.color": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": _INK,
     "grid.alpha": 0.25,
-    "legend.frameon": False,
+    "hatch.color": "#ffffff",
 }
 _WIDTH: Final = 7.5
 _LONGEST: Final = 44

@@ -26,25 +26,29 @@ _VERDICTS: Final = {
     "breaking": "#b3446c",
 }
 _INK: Final = "#333333"
-_STYLE: Final[dict[Any, Any]] = {
-    "svg.fonttype": "none",
-    # Labels are what somebody called something, and no formulas.
-    "text.parse_math": False,
-    "svg.hashsalt": "accord",
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "axes.edgecolor": "#999999",
-    "axes.labelcolor": _INK,
-    "text.color": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e6e6e6",
-    "legend.frameon": False,
-}
+
+
+def style(ink: str, grid: str, size: int) -> dict[Any, Any]:
+    """How charts look, in a colour for text and axes and one for the grid."""
+    inked = ("axes.labelcolor", "text.color", "xtick.color", "ytick.color")
+    return {
+        "svg.fonttype": "none",
+        # Labels are what somebody called something, and no formulas.
+        "text.parse_math": False,
+        "svg.hashsalt": "accord",
+        "font.family": "sans-serif",
+        "font.size": size,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": grid,
+        "legend.frameon": False,
+        **dict.fromkeys(inked, ink),
+    }
+
+
+_STYLE: Final = {**style(_INK, "#e6e6e6", 9), "axes.edgecolor": "#999999"}
 _WIDTH: Final = 8.0
 _LONGEST: Final = 48
 # In days: beside the first and the last bar, and how many are shown at the least, so that a single
