@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from accord import __version__
-from accord.community.bus.rates import is_loopback
+from accord.community.bus.rates import is_from_here
 from accord.kernel.clock import Clock
 from accord.metering import METRICS, Measure, family, histogram
 from accord.station.plane import Measured, Plane, PlaneState
@@ -28,8 +28,6 @@ from accord.storage import figures
 
 _log = structlog.stdlib.get_logger(__name__)
 
-# What a proxy adds: then whoever asks is not who is connected.
-_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _PLANES: Final = {
     "station": "The station",
     "process": "The process",
@@ -155,7 +153,7 @@ def may_read(token: str, host: str, headers: Mapping[str, str]) -> bool:
         scheme, _, shown = headers.get("authorization", "").partition(" ")
         given = shown.strip().encode("utf-8", "replace")
         return scheme.lower() == "bearer" and hmac.compare_digest(given, token.encode())
-    return is_loopback(host) and not any(name in headers for name in _FORWARDED)
+    return is_from_here(host, headers)
 
 
 def reference() -> str:
