@@ -163,7 +163,11 @@ class Reader:
         kept = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("ACCORD_", "GATEWAY_", "XDG_", "PYTEST_"))
+            if not name.startswith(
+                ("ACCORD_", "GATEWAY_", "XDG_", "PYTEST_", "MAKE", "MFLAGS", "OTEL_")
+            )
+            # What `make test` was called with is not for the `make` of a page.
+            and name != "ARGS"
         }
         ports = {name: self._port(written) for name, written in _DEFAULT_PORTS.items()}
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))

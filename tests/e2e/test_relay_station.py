@@ -184,7 +184,8 @@ def test_a_python_agent_serves_at_a_connector_without_other_planes(
     with ExitStack() as up:
         child, address = up.enter_context(station(home, "relay", "serve"))
         assert [each["name"] for each in httpx.get(f"{address}/readyz").json()["planes"]] == [
-            "relay"
+            "relay",
+            "machine",
         ]
         general = operator.ask("chat", "space", "kitchen")["channel"]
         file = tmp_path / "gw.json"

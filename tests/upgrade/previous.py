@@ -3,13 +3,13 @@
 import io
 import json
 import subprocess
-import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import httpx
 import pytest
@@ -76,12 +76,12 @@ def previous(folder: Path) -> Code:
     """The previous version's code, taken out of the history into a folder; skips without one."""
     for name in (TAG, COMMIT):
         found = subprocess.run(
-            ["git", "-C", str(ROOT), "archive", name, "src"],
+            ["git", "-C", str(ROOT), "archive", "--format=zip", name, "src"],
             capture_output=True,
             check=False,
         )
         if found.returncode == 0:
-            with tarfile.open(fileobj=io.BytesIO(found.stdout)) as packed:
-                packed.extractall(folder, filter="data")
+            with ZipFile(io.BytesIO(found.stdout)) as packed:
+                packed.extractall(folder)
             return Code(folder / "src")
     pytest.skip(f"the history of this checkout does not reach back to {TAG}")

@@ -8,13 +8,16 @@ reading or writing.
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError
 
 from accord.storage.errors import StoreHeldError
 from accord.storage.place import Place, Role, connect
 
 _TRY = "SELECT pg_try_advisory_lock(hashtext(%(key)s))"
+_LET_GO = "SELECT pg_advisory_unlock(hashtext(%(key)s))"
 
 
 @contextmanager
@@ -39,7 +42,12 @@ def exclusive(place: Place, purpose: str) -> Iterator[None]:
         key = {"key": f"accord.{place.name}.{purpose}"}
         if not holding.exec_driver_sql(_TRY, key).scalar_one():
             raise _held(place, purpose, "another process")
-        yield
+        try:
+            yield
+        finally:
+            # A server takes a moment to notice that a connection has gone; the next need not wait.
+            with suppress(DBAPIError):
+                holding.exec_driver_sql(_LET_GO, key)
 
 
 @contextmanager

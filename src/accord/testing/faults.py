@@ -23,7 +23,7 @@ from pathlib import Path
 from accord.testing.errors import HarnessError
 from accord.testing.processes import family, kill, last_lines, survivors
 
-_SECONDS = 30.0
+_SECONDS = 60.0
 
 
 class Child:

@@ -9,9 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from accord.cli import app
 from accord.community.envelope.invites import Invite
 from accord.community.envelope.names import display_id
 from accord.kernel.signing import SigningKey
@@ -176,19 +173,3 @@ def test_a_command_waits_for_another_that_holds_the_home(
     said = [process.communicate(timeout=60) for process in started]
     assert [process.returncode for process in started] == [0, 0, 0], said
     assert len({out for out, _ in said}) == 1
-
-
-def test_the_documents_name_commands_and_options_that_exist() -> None:
-    docs = Path(__file__).parents[3] / "docs"
-    text = (docs / "guides" / "community.md").read_text()
-    text += (docs / "reference" / "cli.md").read_text()
-    group = typer.main.get_command(app).commands["community"]  # type: ignore[attr-defined]
-    used = re.findall(r"accord community ([a-z]+)([^`|\n]*)", text)
-    assert {verb for verb, _ in used} <= set(group.commands)
-    for verb, rest in used:
-        known = {name for each in group.commands[verb].params for name in each.opts}
-        known |= {name for each in group.commands[verb].params for name in each.secondary_opts}
-        assert set(re.findall(r"(?<=\s)--[a-z-]+", rest)) <= known, (verb, rest)
-    table = (docs / "reference" / "cli.md").read_text().partition("## accord community")[2]
-    for verb in group.commands:
-        assert f"`{verb}" in table, verb

@@ -17,7 +17,9 @@ def test_the_contract_of_the_guide_has_the_digest_that_the_guide_shows() -> None
     emitted = subprocess.run(
         [sys.executable, "-c", AUTHORED], capture_output=True, check=True, timeout=60
     )
-    assert f"its digest is {digest(decode(emitted.stdout))}.\n" in GUIDE
+    shown = re.findall(r"its digest is (\S{4,})….\n", GUIDE)
+    assert shown
+    assert all(str(digest(decode(emitted.stdout))).startswith(each) for each in shown)
 
 
 def test_the_client_of_the_guide_type_checks_against_the_generated_package(tmp_path: Path) -> None:

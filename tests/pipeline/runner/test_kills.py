@@ -92,7 +92,7 @@ def kill_at(child: Child, step: str, wait: float, victim: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "kills"), [(1, 1), pytest.param(2, 20, marks=pytest.mark.long)], ids=["1", "20"]
+    ("seed", "kills"), [(1, 2), pytest.param(2, 20, marks=pytest.mark.long)], ids=["2", "20"]
 )
 @pytest.mark.timeout(3600)
 def test_a_run_that_was_killed_anywhere_is_finished_by_the_next(
