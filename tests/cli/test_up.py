@@ -154,6 +154,11 @@ def test_a_port_in_use_is_one_sentence_and_makes_nothing(accord: Run, tmp_path: 
     assert snapshot(tmp_path) == {}
 
 
+def test_what_is_no_invite_is_one_sentence_and_makes_nothing(accord: Run, tmp_path: Path) -> None:
+    refused(accord("up", "--port", "0", "--join", "nonsense"), 1, "not an invite", "whole link")
+    assert snapshot(tmp_path) == {}
+
+
 @pytest.mark.parametrize("place", ["file", "file/home", "/proc/accord-home"])
 def test_a_home_that_cannot_be_written_is_one_sentence_and_makes_nothing(
     accord: Run, tmp_path: Path, place: str

@@ -196,7 +196,12 @@ class Bridge:
             return False
         reason = "the authority has not let it in yet"
         if plan is not None:
-            reason = f"its contract waits for `accord authority accept {plan}`"
+            reason = (
+                f"what the community offers can be called by services once you accept it: "
+                f"`accord authority accept {plan}`; or set [bridge] enabled = false"
+                if way == "outward"
+                else f"its contract waits for `accord authority accept {plan}`"
+            )
         self._ways[way] = Way(way, reason=reason)
         return True
 

@@ -161,8 +161,13 @@ def _whole(url: str, home: Path | None, config: Path | None) -> str:
     from accord.station.home import holder
     from accord.station.settings import load
 
+    if not url.startswith("/"):
+        return url
     held = holder(Place(load(home, config).home))
-    return f"{held.address}{url}" if held is not None and url.startswith("/") else url
+    if held is None:
+        report.say("The station does not run: put its address before this, once it does.")
+        return url
+    return f"{held.address}{url}"
 
 
 async def _space(admin: "Admin", wanted: str | None) -> str:

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: accord up --home ./station --port 7071"
 _TRIES = (
     "open the console, add a document under Files, and ask about it under Ask",
-    "talk to the concierge:  accord relay chat invite --space lobby",
-    'accord market post "Ladder to lend", then: accord market search "something to climb with"',
+    "talk to the concierge:  accord relay chat invite --space lobby{home}",
+    (
+        'accord market post "Ladder to lend"{home}, then: '
+        'accord market search "something to climb with"{home}'
+    ),
 )
 
 
@@ -73,7 +76,11 @@ def _chosen(
     if bus_port is None and port == 0:
         bus_port = 0
     told: dict[str, object] = {} if bus_port is None else {"port": bus_port}
-    told |= {} if join is None else {"join": join}
+    if join is not None:
+        from accord.community.envelope.invites import Invite
+
+        Invite.parse(join)  # whatever is no invite is refused before anything is made
+        told["join"] = join
     community = settings.community.model_copy(update=told)
     return settings.model_copy(update={"community": community})
 
@@ -106,9 +113,14 @@ def _told(step: str, done: int, steps: int) -> None:
 
 
 def _as_text(ground: "Ground") -> None:
+    from accord.station.settings import home_option
+
     link = _console(ground)
     console = f"  console  {link} (works once, soon)\n" if link else ""
-    tries = "\n".join(f"  {number}. {each}" for number, each in enumerate(_TRIES, 1))
+    option = home_option(ground.settings.home)
+    tries = "\n".join(
+        f"  {number}. {each.replace('{home}', option)}" for number, each in enumerate(_TRIES, 1)
+    )
     typer.echo(
         f"The station {ground.settings.station.name!r} is up.\n"
         f"  address  {ground.address}\n"

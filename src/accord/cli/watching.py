@@ -24,7 +24,7 @@ def status(home: Home = None, config: Config = None, as_json: Json = False) -> N
     from accord.station.doctor import told
     from accord.station.home import Home as Place
     from accord.station.home import holder
-    from accord.station.settings import load
+    from accord.station.settings import home_option, load
 
     settings = load(home, config)
     held = holder(Place(settings.home))
@@ -37,7 +37,8 @@ def status(home: Home = None, config: Config = None, as_json: Json = False) -> N
             {"home": str(settings.home), "running": running, "ready": is_well, "planes": planes}
         )
     elif held is None:
-        typer.echo(f"No station runs in {settings.home}; start it with `accord up`.")
+        command = f"accord up{home_option(settings.home)}"
+        typer.echo(f"No station runs in {settings.home}; start it with `{command}`.")
     elif answer is None:
         typer.echo(f"Process {held.pid} holds {settings.home} but does not answer.")
     else:

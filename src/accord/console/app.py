@@ -69,7 +69,9 @@ class Console:
         self._tickets = tickets
         self._guard = Guard(url)
         self._assets = assets()
-        self._templates = Templates(self._assets, {"station": parts.name, "pages": pages})
+        self._templates = Templates(
+            self._assets, {"station": parts.name, "pages": pages, "home_option": parts.home_option}
+        )
         self._closing = asyncio.Event()
         # By session; what is lost with the process is a sentence, or a choice.
         self._notes: dict[str, str] = {}

@@ -143,6 +143,7 @@ class Parts:
         name: What the station calls itself.
         address: Where it is reached on this machine.
         home: Its folder.
+        home_option: What a command needs to be told to mean that folder; empty for the usual one.
         clock: The time.
         node: The way to its node.
         blobs: Its files.
@@ -172,6 +173,7 @@ class Parts:
     settings_file: Path
     log_file: Path | None
     landing: str | None = None
+    home_option: str = ""
     children: Children = field(default_factory=Children)
     turns: Turns = field(default_factory=Turns)
     note: Callable[[str, str], Awaitable[None]] = _unnoted

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from accord.capabilities.doors import door_token, open_doors
 from accord.community.bus import BusSettings, Legacy, rates
 from accord.community.discovery import Endpoint
+from accord.community.envelope.invites import Invite
 from accord.community.identity import certificate, ensure_certificate, fingerprint
 from accord.community.node import Node, NodeSettings, open_node
 from accord.kernel.clock import Clock
@@ -183,7 +184,13 @@ class CommunityPlane:
     async def _belong(self, node: Node) -> None:
         """Let the node belong somewhere, if it is in no community yet."""
         chosen = self._settings.community
-        if (await node.status())["communities"]:
+        if known := (await node.status())["communities"]:
+            wanted = Invite.parse(chosen.join).community_id if chosen.join else None
+            if wanted is not None and wanted not in {each["community_id"] for each in known}:
+                _log.warning(
+                    "the invite was not used: this node is in a community already",
+                    mend="`accord community join LINK` joins another one beside it",
+                )
             return
         if chosen.join:
             await node.join(chosen.join)

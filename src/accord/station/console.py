@@ -34,7 +34,7 @@ from accord.station.home import Home
 from accord.station.pipeline import landing_of
 from accord.station.plane import Plane, PlaneContext, PlaneReport
 from accord.station.relay import RelayPlane
-from accord.station.settings import FILE_NAME, Settings, sections, variable
+from accord.station.settings import FILE_NAME, Settings, home_option, sections, variable
 
 _AWAY = PlainTextResponse("The console is not up. Try again.\n", 503)
 
@@ -122,6 +122,7 @@ class ConsolePlane:
             name=settings.station.name,
             address=self._address,
             home=settings.home,
+            home_option=home_option(settings.home),
             clock=self._clock,
             node=Door(self._key, self._clock, transport),
             blobs=Blobs(settings.home / "blobs", self._clock),

@@ -134,6 +134,15 @@ class Listener(uvicorn.Server):
         """Leave signals to the station."""
         yield
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until told to stop; then nobody listens any more, however it ended."""
+        try:
+            await super().serve(sockets)
+        finally:
+            # uvicorn leaves them open when it is cancelled, and the port would seem taken.
+            for each in getattr(self, "servers", ()):
+                each.close()
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say so."""
         await super().startup(sockets)

@@ -7,6 +7,7 @@ disk.
 
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -184,6 +185,11 @@ def home_folder(home: Path | str | None = None) -> Path:
             where=str(chosen),
             mend="name a folder with --home or ACCORD_HOME",
         ) from None
+
+
+def home_option(home: Path) -> str:
+    """What a command needs to be told to mean this home: nothing for the usual one."""
+    return "" if home == home_folder() else f" --home {shlex.quote(str(home))}"
 
 
 def _read(file: Path, *, required: bool) -> dict[str, Any]:

@@ -64,14 +64,10 @@ async def add(visit: Visit) -> Response:
     """Keep a file that was sent, put it into a corpus, and tell the community, as was asked."""
     form = visit.form
     sent = form.file("file", "The file")
-    corpus, licence = form.text("corpus"), form.text("licence")
+    corpus = form.text("corpus")
     if corpus and not _CORPUS.fullmatch(corpus):
         raise ConsoleError(
             "a corpus is named by at most 64 of a-z, 0-9 and -", where=corpus[:80], mend="rename it"
-        )
-    if corpus and not licence:
-        raise ConsoleError(
-            "the licence is missing", mend="say under which one others may read the document"
         )
     cid = await visit.parts.blobs.put(_parts(sent))
     if not corpus:
@@ -135,14 +131,15 @@ async def _ingested(visit: Visit, client: Client, cid: str, sent: UploadFile) ->
     given: dict[str, Any] = {
         "doc_cid": cid,
         "title": title[:_TITLE],
-        "metadata": {"licence": form.text("licence")},
+        "metadata": {"licence": licence} if (licence := form.text("licence")) else {},
     }
     if form.text("language"):
         given["language"] = form.text("language")
     params = {"corpus": form.text("corpus")}
     answer = await client.call("rag.ingest", params, given, idempotent=True)
     count = answer["output"]["chunks_indexed"]
-    return f"{title[:_TITLE]} is in {form.text('corpus')}, in {count} parts."
+    parts = "1 part" if count == 1 else f"{count} parts"
+    return f"{title[:_TITLE]} is in {form.text('corpus')}, in {parts}."
 
 
 async def _documents(client: Client, called: Names) -> list[dict[str, Any]]:

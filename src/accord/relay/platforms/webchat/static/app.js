@@ -9,6 +9,8 @@ const by = (id) => document.getElementById(id);
 const invite = new URLSearchParams(location.hash.slice(1)).get("invite");
 // The secret must not stay in the address, nor in the history.
 if (invite) history.replaceState(null, "", location.pathname);
+// Whoever follows an invitation where the page is open already comes in by it all the same.
+addEventListener("hashchange", () => location.reload());
 
 let room, thread, sidebar, live;
 // The newest message that was heard of: what is older was edited or answered.
