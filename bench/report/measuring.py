@@ -73,6 +73,8 @@ def measure(
             timer.start()
             try:
                 for line in run.stdout or ():
+                    if not line.startswith("{"):
+                        continue  # the log of what is measured
                     figures.append(_figure(json.loads(line)))
                     show(figures[-1])
                 code = run.wait()
