@@ -22,7 +22,7 @@ for name, value in {
 }.items():
     os.environ.setdefault(name, value)
 
-hypothesis.settings.register_profile("accord", deadline=None, print_blob=True, max_examples=60)
+hypothesis.settings.register_profile("accord", deadline=None, print_blob=True, max_examples=40)
 hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=300)
 hypothesis.settings.load_profile("long" if "--long" in sys.argv else "accord")
 

@@ -18,6 +18,7 @@ PAGES = sorted(
 )
 LONG = {
     "docs/guides/authority.md",
+    "docs/guides/backup.md",
     "docs/guides/bridge.md",
     "docs/guides/chat.md",
     "docs/guides/community.md",
@@ -33,6 +34,8 @@ LONG = {
     "docs/guides/platforms/webhook.md",
     "docs/guides/rag.md",
     "docs/guides/relay.md",
+    "docs/guides/revoke-a-device.md",
+    "docs/guides/upgrade.md",
     "docs/guides/whatif.md",
     "docs/guides/write-a-service.md",
     "docs/tutorial.md",
