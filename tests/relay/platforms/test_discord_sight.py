@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.relay.platforms.discord_bots import Bot, opened
+from tests.relay.platforms.discord_bots import Bot
 
 from accord.testing.discord import (
     Channel,
@@ -28,24 +28,6 @@ def guild(fake: FakeDiscord) -> Guild:
     # A bot that may see everything, so that what it is told does not depend on itself.
     made.change_roles(fake.bot, [made.role("bots", Permission.ADMINISTRATOR)])
     return made
-
-
-@pytest.fixture
-def ada(fake: FakeDiscord, guild: Guild) -> User:
-    made = fake.user("ada")
-    guild.join(made)
-    return made
-
-
-@pytest.fixture
-def general(guild: Guild) -> Channel:
-    return guild.channel("general")
-
-
-@pytest.fixture
-async def bot(fake: FakeDiscord) -> AsyncIterator[Bot]:
-    async with opened(fake) as made:
-        yield made
 
 
 async def test_members_see_a_public_channel_and_others_do_not(
