@@ -16,9 +16,10 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 @pytest.fixture(scope="session")
 def town(bare: Network) -> Network:
     """A library and a post office that run under it."""
-    for service in ("library", "postoffice"):
+    services = ("library", "postoffice")
+    for service in services:
         let_in(bare, service)
         bare.serving[service] = bare.start("service", "run", f"examples.{service}:{service}")
-    for child in bare.serving.values():
-        child.read_line()
+    for service in services:
+        bare.serving[service].read_line()
     return bare
