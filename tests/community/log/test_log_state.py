@@ -12,8 +12,10 @@ from accord.community.envelope import Event
 from accord.community.errors import Code, CommunityError
 from accord.community.fold import fold, fold_events, state_bytes
 from accord.community.fold.views import market, members
-from accord.community.log import News, upkeep
+from accord.community.log import News, keeping, upkeep
+from accord.community.log.folding import Folding
 from accord.community.log.history import StoreHistory
+from accord.community.log.rows import Proven
 from accord.community.log.tables import events
 from accord.kernel.signing import SigningKey
 
@@ -99,6 +101,38 @@ async def test_any_order_of_arrival_gives_the_same_state_and_verdicts(
     async with town.log(where=where) as log:
         assert await log.view(state_bytes) == state_bytes(expected)
         assert await written(log) == said(everything, town.id)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_what_is_stored_before_it_is_folded_has_its_right_verdict_written(
+    seed: int, town: Any, tmp_path: Any
+) -> None:
+    history = await a_history(town, tmp_path)
+    chance = random.Random(seed)
+    chance.shuffle(history)
+    parts: list[list[Event]] = [[] for _ in range(chance.randrange(2, 9))]
+    for event in history:
+        chance.choice(parts).append(event)
+    async with town.log() as log:
+        folding = Folding(log.store, log.number, town.id, town.clock)
+        await folding.open()
+        told: list[Event] = []
+        waiting: list[list[Event]] = []
+        for part in parts:
+            proven = [Proven(event, event.encode().decode()) for event in part]
+            await log.store.write(
+                lambda c, p=proven: keeping.add(c, log.number, p, now_ms=0, source="")
+            )
+            waiting.append(part)
+            while waiting and chance.random() < 0.5:
+                told += await folding.take(waiting.pop(chance.randrange(len(waiting))))
+        for part in waiting:
+            told += await folding.take(part)
+        right = said(history, town.id)
+        assert await written(log) == right
+        assert state_bytes(folding.state) == state_bytes(fold_events(history, town.id).state)
+        standing = {digest for digest, (status, _) in right.items() if status == "accepted"}
+        assert {event.digest for event in told} >= standing
 
 
 async def test_verdicts_that_a_crash_left_unwritten_are_written_at_the_next_start(

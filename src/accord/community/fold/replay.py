@@ -58,6 +58,11 @@ class Replay:
         """What the events come to, as far as they were given."""
         return self._ground.state(self._past.content)
 
+    @property
+    def membership(self) -> Sequence[Event]:
+        """Every membership event that was given, in total order."""
+        return self._ground.membership
+
     @classmethod
     def resume(cls, state: State, history: History) -> "tuple[Self, Advance]":
         """Begin with the state of a snapshot, and judge what the history has behind it.
@@ -79,7 +84,7 @@ class Replay:
         return replay, Advance(replay.state, changed)
 
     def advance(self, history: History, new: Iterable[Event]) -> Advance:
-        """Take up new events, which the history already has.
+        """Take up new events; with those taken before they are all that the history has.
 
         Raises:
             NeedsHistoryError: They change what came before the snapshot that this began with;

@@ -4,17 +4,31 @@ Owns the replay and the lock around it: batches are folded one at a time, off th
 verdicts that changed are written down. A new row stands for accepted until its verdict is written,
 so a crash between the two is mended by folding the tail again, as every start does.
 
+Others store while this folds. Whatever the store holds at the moment of a fold is taken up in it,
+by whomever it was brought: a replay that finds events in its history that it was never given would
+judge them without their chains.
+
 Decides nothing: the fold does.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from sqlalchemy import Connection
 
 from accord.community.envelope import Event
-from accord.community.fold import ACCEPTED, NeedsHistoryError, Replay, State, Verdict, state_from
+from accord.community.errors import Code, CommunityError
+from accord.community.fold import (
+    ACCEPTED,
+    Advance,
+    NeedsHistoryError,
+    Replay,
+    State,
+    Verdict,
+    state_from,
+)
 from accord.community.log import keeping, rows
 from accord.community.log.history import StoreHistory
 from accord.community.log.keeping import Kept
@@ -25,6 +39,16 @@ from accord.kernel.clock import Clock
 from accord.storage import Store
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the store held at one moment: a base, the replay of all, what is new, its last one."""
+
+    base: Kept | None
+    replayed: Replayed | None
+    new: Sequence[Event]
+    arrived: int
 
 
 class Folding:
@@ -53,7 +77,9 @@ class Folding:
         self.events = 0
         self.seconds = 0.0
         self.is_partial = False
-        self._pending: list[Event] = []
+        self._arrived: int | None = None
+        self._at_hand: dict[bytes, Event] = {}
+        self._untold: list[Event] = []
         self._lock = asyncio.Lock()
 
     @property
@@ -65,35 +91,23 @@ class Folding:
         return self._state
 
     async def open(self) -> tuple[Event, ...]:
-        """Take up all that the store holds, from the newest snapshot on."""
+        """Take up all that the store holds, from the newest snapshot on; see `take`."""
         async with self._lock:
-            return await self._reload([])
+            await self._reload()
+            return self._tell()
 
     async def take(self, fresh: Sequence[Event]) -> tuple[Event, ...]:
-        """Take up events that were stored.
+        """Take up what is stored; these events are, and need not be read again.
 
         Returns:
-            The events that stand now and did not before.
+            The events that stand now and did not before, unless an earlier call has told of them.
         """
-        self._pending += fresh
+        self._at_hand |= {event.digest: event for event in fresh}
         async with self._lock:
-            batch, self._pending = self._pending, []
-            if not batch or self.is_partial:
-                return ()
-            if self._replay is None:
-                return await self._reload(batch)
-            replay, self._replay = self._replay, None  # not to be used again unless it succeeds
-            began = self._clock.monotonic()
-            try:
-                advance = await self._store.read(
-                    lambda c: replay.advance(StoreHistory(c, self._number), batch)
-                )
-            except NeedsHistoryError:
-                return await self._reload(batch)
-            self._count(len(batch), began)
-            self._replay, self._state = replay, advance.state
-            await self._write(advance.changed, {event.digest for event in batch})
-            return tuple(event for event, verdict in advance.changed if verdict is ACCEPTED)
+            at_hand, self._at_hand = self._at_hand, {}
+            if (at_hand or self._replay is None) and not self.is_partial:
+                await self._advance(at_hand)
+            return self._tell()
 
     async def view(self, ask: Callable[[State], T]) -> T:
         """Ask something of the state while it stands still."""
@@ -101,12 +115,54 @@ class Folding:
             return ask(self._state)
 
     async def trial(self) -> Trial:
-        """Somewhere to try out what is not signed yet."""
+        """Somewhere to try out what is not signed yet.
+
+        Raises:
+            CommunityError: The log lacks what was before its snapshot: `partition`.
+        """
         async with self._lock:
-            state = self._state
-            return await self._store.read(
-                lambda c: Trial(state, list(StoreHistory(c, self._number).membership()))
-            )
+            if self._replay is None and not self.is_partial:
+                await self._reload()
+            if self._replay is None:
+                raise CommunityError(
+                    Code.PARTITION,
+                    "this log began with a snapshot and still lacks what was before it",
+                    where=self._community_id,
+                    mend="let it sync with another member first",
+                )
+            return await asyncio.to_thread(Trial, self._state, self._replay.membership)
+
+    async def prune(self, work: Callable[[Connection], int]) -> int:
+        """Run what drops bodies, and begin behind them: no fold can rewind to before them."""
+        async with self._lock:
+            self._replay = None
+            dropped = await self._store.write(work)
+            await self._reload()
+            return dropped
+
+    async def _advance(self, at_hand: Mapping[bytes, Event]) -> None:
+        replay, self._replay = self._replay, None  # not to be used again unless all succeeds
+        if replay is None or self._arrived is None:
+            await self._reload()
+            return
+        since = self._arrived
+
+        def advance(connection: Connection) -> tuple[int, Sequence[Event], Advance]:
+            new = rows.arrived(connection, self._number, since, at_hand)
+            history = StoreHistory(connection, self._number)
+            return rows.last_arrival(connection, self._number), new, replay.advance(history, new)
+
+        began = self._clock.monotonic()
+        try:
+            arrived, new, advanced = await self._store.read(advance)
+        except NeedsHistoryError:
+            await self._reload()
+            return
+        self._count(len(new), began)
+        self._state = advanced.state
+        await self._write(advanced.changed, {event.digest for event in new})
+        self._replay, self._arrived = replay, arrived
+        self._untold += [event for event, verdict in advanced.changed if verdict is ACCEPTED]
 
     async def _write(self, changed: Sequence[tuple[Event, Verdict]], fresh: set[bytes]) -> None:
         judgements = [
@@ -117,35 +173,40 @@ class Folding:
         if judgements:
             await self._store.write(lambda c: rows.judge(c, self._number, judgements))
 
-    async def prune(self, work: Callable[[Connection], int]) -> int:
-        """Run what drops bodies, and begin behind them: no fold can rewind to before them."""
-        async with self._lock:
-            self._replay = None
-            dropped = await self._store.write(work)
-            await self._reload([])
-            return dropped
-
-    async def _reload(self, batch: Sequence[Event]) -> tuple[Event, ...]:
+    async def _reload(self) -> None:
         self._replay = None
         began = self._clock.monotonic()
-        base, loaded = await self._store.read(self._load)
+        found = await self._store.read(self._load)
+        loaded = found.replayed
         self.is_partial = loaded is None
         if loaded is None:
-            assert base is not None
-            self._state = state_from(base.state)
-            return ()
+            assert found.base is not None
+            self._state = state_from(found.base.state)
+            return
         self._count(loaded.events, began)
-        self._replay, self._state = loaded.replay, loaded.replay.state
+        self._state = loaded.replay.state
         await self._store.write(lambda c: self._correct(c, loaded))
-        return tuple(event for event in batch if event.digest not in loaded.fallen)
+        self._replay, self._arrived = loaded.replay, found.arrived
+        self._untold += [event for event in found.new if event.digest not in loaded.fallen]
+
+    def _tell(self) -> tuple[Event, ...]:
+        untold, self._untold = self._untold, []
+        return tuple(untold)
 
     def _count(self, events: int, began: float) -> None:
         self.events += events
         self.seconds += self._clock.monotonic() - began
 
-    def _load(self, connection: Connection) -> tuple[Kept | None, Replayed | None]:
-        base = keeping.base(connection, self._number)
-        return base, replayed(connection, self._number, self._community_id)
+    def _load(self, connection: Connection) -> _Found:
+        new: Sequence[Event] = ()
+        if self._arrived is not None:
+            new = rows.arrived(connection, self._number, self._arrived, {})
+        return _Found(
+            keeping.base(connection, self._number),
+            replayed(connection, self._number, self._community_id),
+            new,
+            rows.last_arrival(connection, self._number),
+        )
 
     def _correct(self, connection: Connection, loaded: Replayed) -> None:
         """Make the written verdicts behind a position what they are."""

@@ -130,13 +130,6 @@ class Log:
                 recover its own chain first; nothing was signed that anybody will see.
             StoreError: The store failed. The event may be stored later, before the next one.
         """
-        if self._folding.is_partial:
-            raise CommunityError(
-                Code.PARTITION,
-                "this log began with a snapshot and still lacks what was before it",
-                where=self.community_id,
-                mend="let it sync with another member first",
-            )
         author = await self._author(key or self.key)
         return await self._writing.append(author, event_type, data)
 

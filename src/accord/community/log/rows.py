@@ -4,7 +4,7 @@ Owns every statement on the table of events that more than one part needs. Works
 that it is given; commits nothing, checks no signature and judges nothing.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -205,6 +205,17 @@ def fallen(connection: Connection, number: int, since: Position | None) -> Itera
 def last_arrival(connection: Connection, number: int) -> int:
     """The number of the event that came last; 0 in an empty log."""
     return connection.execute(_ARRIVED, {"of": number}).scalar_one() or 0
+
+
+def arrived(
+    connection: Connection, number: int, after: int, at_hand: Mapping[bytes, Event]
+) -> Sequence[Event]:
+    """The events that came after an arrival; read only where they are not at hand, by digest."""
+    query = whole(number).where(events.c.arrival > after)
+    digests = connection.execute(query.with_only_columns(events.c.digest)).scalars().all()
+    if all(digest in at_hand for digest in digests):
+        return [at_hand[digest] for digest in digests]
+    return list(read(connection, query))
 
 
 def whole(number: int) -> Select[Any]:
