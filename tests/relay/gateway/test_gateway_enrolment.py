@@ -82,6 +82,15 @@ async def test_what_a_connector_gives_is_kept_for_its_owner_only(
     assert "s3cret" not in repr(made)
 
 
+@pytest.mark.parametrize("name", ["..", ".", "../x", "/x", ".x", "a.b"])
+def test_no_name_of_a_gateway_leads_out_of_its_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    aside = credentials_file("plain").parent.parent
+    assert credentials_file(name).resolve().parent.parent == aside.resolve()
+
+
 async def test_older_credentials_are_kept_and_the_token_unspent(
     connector: Connector, tmp_path: Path
 ) -> None:

@@ -43,7 +43,11 @@ class Credentials:
 
 def credentials_file(gateway_id: str) -> Path:
     """Where the credentials of a gateway are kept unless another place is named."""
-    return state_folder() / quote(gateway_id, safe="") / FILE_NAME
+    name = quote(gateway_id, safe="")
+    if name.startswith("."):
+        # Quoting leaves dots as they are, and `..` would be another folder.
+        name = "%2E" + name[1:]
+    return state_folder() / name / FILE_NAME
 
 
 def known_files() -> list[Path]:
