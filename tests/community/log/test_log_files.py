@@ -1,13 +1,16 @@
 """A log as a file, and the proof of a whole log."""
 
+import asyncio
 import io
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from sqlalchemy import select, update
 
+from accord.community.envelope import Event
 from accord.community.errors import Code, CommunityError
 from accord.community.fold import state_bytes
 from accord.community.log import Audit, export_log, import_log, upkeep, verify_log
@@ -97,6 +100,41 @@ async def test_a_sound_log_is_found_sound(
         audit = await verify_log(log)
         assert audit.ok, audit.findings
         assert (audit.events, audit.stubs) == (34, 0)
+
+
+async def test_a_log_that_many_use_at_once_is_sound_while_they_do(
+    town: Any, post_data: Callable[..., Any]
+) -> None:
+    chance = random.Random(4)
+    guests = [SigningKey(f"guest {n}".encode().ljust(32, b".")) for n in range(4)]
+    async with town.log() as log:
+        await town.found(log)
+        brought: list[Event] = []
+        for guest in guests:
+            _, joined = await town.admit(log, guest)
+            brought += town.chain(guest, joined, 30, name=guest.id[-6:])
+        chance.shuffle(brought)
+
+        async def look() -> list[Audit]:
+            return [await verify_log(log) for _ in range(4)]
+
+        async def bring(part: list[Event]) -> None:
+            for event in part:
+                await log.receive([event.encode()])
+
+        async def say() -> None:
+            for number in range(30):
+                await log.append(POST, post_data(f"own {number}"))
+
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(look())
+            tasks.create_task(say())
+            for start in range(3):
+                tasks.create_task(bring(brought[start::3]))
+        audits = looking.result()
+        audits.append(await verify_log(log))
+    assert [audit.findings for audit in audits] == [()] * 5
+    assert audits[-1].events == 1 + 2 * len(guests) + len(brought) + 30
 
 
 @pytest.mark.parametrize(

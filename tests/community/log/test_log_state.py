@@ -117,17 +117,15 @@ async def test_what_is_stored_before_it_is_folded_has_its_right_verdict_written(
         folding = Folding(log.store, log.number, town.id, town.clock)
         await folding.open()
         told: list[Event] = []
-        waiting: list[list[Event]] = []
-        for part in parts:
-            proven = [Proven(event, event.encode().decode()) for event in part]
-            await log.store.write(
-                lambda c, p=proven: keeping.add(c, log.number, p, now_ms=0, source="")
-            )
-            waiting.append(part)
-            while waiting and chance.random() < 0.5:
-                told += await folding.take(waiting.pop(chance.randrange(len(waiting))))
-        for part in waiting:
-            told += await folding.take(part)
+        with folding.at_hand(chance.sample(history, len(history) // 2)):
+            for part in parts:
+                proven = [Proven(event, event.encode().decode()) for event in part]
+                await log.store.write(
+                    lambda c, p=proven: keeping.add(c, log.number, p, now_ms=0, source="")
+                )
+                if chance.random() < 0.5:
+                    told += await folding.take(fresh=True)
+            told += await folding.take(fresh=True)
         right = said(history, town.id)
         assert await written(log) == right
         assert state_bytes(folding.state) == state_bytes(fold_events(history, town.id).state)

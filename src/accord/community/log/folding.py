@@ -12,7 +12,8 @@ Decides nothing: the fold does.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -96,17 +97,28 @@ class Folding:
             await self._reload()
             return self._tell()
 
-    async def take(self, fresh: Sequence[Event]) -> tuple[Event, ...]:
-        """Take up what is stored; these events are, and need not be read again.
+    @contextmanager
+    def at_hand(self, events: Sequence[Event]) -> Iterator[None]:
+        """Events that are about to be stored, and need not be read when they are folded."""
+        self._at_hand |= {event.digest: event for event in events}
+        try:
+            yield
+        finally:
+            for event in events:
+                self._at_hand.pop(event.digest, None)
+
+    async def take(self, *, fresh: bool) -> tuple[Event, ...]:
+        """Take up what is stored.
+
+        Args:
+            fresh: Whether the caller has stored anything that was not there.
 
         Returns:
             The events that stand now and did not before, unless an earlier call has told of them.
         """
-        self._at_hand |= {event.digest: event for event in fresh}
         async with self._lock:
-            at_hand, self._at_hand = self._at_hand, {}
-            if (at_hand or self._replay is None) and not self.is_partial:
-                await self._advance(at_hand)
+            if (fresh or self._replay is None) and not self.is_partial:
+                await self._advance()
             return self._tell()
 
     async def view(self, ask: Callable[[State], T]) -> T:
@@ -140,12 +152,12 @@ class Folding:
             await self._reload()
             return dropped
 
-    async def _advance(self, at_hand: Mapping[bytes, Event]) -> None:
+    async def _advance(self) -> None:
         replay, self._replay = self._replay, None  # not to be used again unless all succeeds
         if replay is None or self._arrived is None:
             await self._reload()
             return
-        since = self._arrived
+        since, at_hand = self._arrived, self._at_hand.copy()
 
         def advance(connection: Connection) -> tuple[int, Sequence[Event], Advance]:
             new = rows.arrived(connection, self._number, since, at_hand)

@@ -217,14 +217,15 @@ class Log:
         if not proven:
             return ()
         now_ms = int(self.clock.now() * 1000)
-        is_fresh = await self.store.write(
-            lambda c: keeping.add(c, self.number, proven, now_ms=now_ms, source=self.key.id)
-        )
-        fresh = [each.event for each, new in zip(proven, is_fresh, strict=True) if new]
-        for event in fresh:
-            if event.author in self._authors:
-                self._authors[event.author].saw(event)
-        accepted = await self._folding.take(fresh)
+        with self._folding.at_hand([each.event for each in proven]):
+            is_fresh = await self.store.write(
+                lambda c: keeping.add(c, self.number, proven, now_ms=now_ms, source=self.key.id)
+            )
+            fresh = [each.event for each, new in zip(proven, is_fresh, strict=True) if new]
+            for event in fresh:
+                if event.author in self._authors:
+                    self._authors[event.author].saw(event)
+            accepted = await self._folding.take(fresh=bool(fresh))
         self.tell(News(tuple(event.position for event in fresh), accepted))
         return is_fresh
 

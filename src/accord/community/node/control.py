@@ -108,6 +108,10 @@ def control_routes(bus: Bus, node: Controlled) -> Sequence[Route]:
         hosted = node.community(guest.request.community)
         return {"events": await reading.named(hosted, _text(body, "name"))}
 
+    async def files(guest: Guest, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        hosted = node.community(guest.request.community)
+        return {"files": await reading.files(hosted, _texts(body, "cids"))}
+
     async def work(guest: Guest, body: Mapping[str, Any]) -> Mapping[str, Any]:
         path = _text(body, "path") if "path" in body else ""
         return await node.working.ask(guest.request.community, _text(body, "kind"), path)
@@ -128,6 +132,7 @@ def control_routes(bus: Bus, node: Controlled) -> Sequence[Route]:
         route("chain", "POST", chain),
         route("log", "POST", log),
         route("event", "POST", event),
+        route("files", "POST", files),
         route("work", "POST", work),
     )
 
@@ -136,6 +141,13 @@ def _text(body: Mapping[str, Any], name: str) -> str:
     value = body.get(name)
     if not isinstance(value, str):
         raise CommunityError(Code.BAD_REQUEST, "expected a text", where=f"/{name}")
+    return value
+
+
+def _texts(body: Mapping[str, Any], name: str) -> list[str]:
+    value = body.get(name)
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise CommunityError(Code.BAD_REQUEST, "expected a list of texts", where=f"/{name}")
     return value
 
 

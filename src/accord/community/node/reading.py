@@ -5,6 +5,7 @@ here, and nothing is decided that the fold has not decided.
 """
 
 import re
+from collections.abc import Collection
 from typing import Any, Final
 
 import orjson
@@ -145,6 +146,25 @@ async def entries(
         return [_entry(row) for row in found]
 
     return (await hosted.log.store.read(read))[::-1]
+
+
+async def files(hosted: Hosted, cids: Collection[str]) -> list[dict[str, Any]]:
+    """What the community knows of some files: who holds each, and which documents it is."""
+    found: dict[str, dict[str, Any]] = {
+        cid: {"cid": cid, "held_by": [], "documents": []} for cid in cids
+    }
+
+    def look(state: State) -> None:
+        for cid, holder in state.content.files:
+            if cid in found:
+                found[cid]["held_by"].append(holder)
+        for (corpus, cid), document in state.content.documents.items():
+            if cid in found:
+                told = {"corpus": corpus, "title": document.title, "by": document.ingester}
+                found[cid]["documents"].append(told)
+
+    await hosted.log.view(look)
+    return list(found.values())
 
 
 async def named(hosted: Hosted, name: str) -> list[dict[str, Any]]:
