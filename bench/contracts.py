@@ -4,7 +4,7 @@ import json
 import random
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from accord.contracts import digest
 from accord.kernel import canonical
@@ -13,6 +13,16 @@ from bench.measure import rates
 
 SIZES = {"3 KB": 3_000, "30 KB": 30_000, "400 KB": 400_000}
 GOAL = 1 / 2.5
+EXPLAINED: Final = {
+    "parse, validate, digest": "The baseline is one pass in C; to name a contract takes seven "
+    "passes. At 3 KB, of 120 us of processor time (`json.loads` takes 30), strict decoding takes "
+    "20, the check that it is plain JSON 9, the shape 12, seventeen rules 34, the projection 22, "
+    "the canonical bytes 17, SHA-256 and the rest 6. At 30 KB it is 720 us against 265, shared out "
+    "alike, and at 400 KB the goal is reached or all but reached. Rules and projection are plain "
+    "Python, and each rule costs something even where there is little to ask, which is why the "
+    "smallest contract is the worst. We keep each rule a function of its own: a contract is named "
+    "when it is written or proposed, not when it is called."
+}
 _WORDS = ("account", "billing", "device", "invoice", "ledger", "order", "partner", "report", "user")
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from accord.contracts.containment import contains
 from accord.contracts.containment.automaton import automaton
-from accord.contracts.containment.budget import Budget
+from accord.contracts.containment.budget import Budget, ExhaustedError
 from accord.contracts.containment.formula import Literal, Matches, Size
-from accord.contracts.containment.strings import supply
+from accord.contracts.containment.strings import forget, supply
 from accord.contracts.containment.syntax import UnsupportedError
 from accord.kernel.schema import SchemaError, compile_schema
 
@@ -186,3 +186,20 @@ def test_anchors_inside_a_pattern_are_understood() -> None:
     for pattern in ("$^", "a$b", "(^a|b)c", "(a|^)b$", "^^a$$", "(^|,)a(,|$)", "x*^"):
         for text in ("", "a", "b", "ab", "bc", "ac", "xac", "a,b", "b,a", "x", "xa"):
             assert accepted(pattern, text) == bool(re.search(pattern, text)), (pattern, text)
+
+
+def test_what_was_asked_before_costs_as_many_steps_as_the_first_time() -> None:
+    literals = [Matches("^[0-9A-Z]{26}$"), Matches("0", holds=False)]
+
+    def ask(steps: int) -> tuple[object, int]:
+        budget = Budget(steps)
+        return supply(literals, frozenset(), 2, budget), budget.left
+
+    forget()
+    found, left = ask(1000)
+    assert ask(1000) == (found, left)
+    assert ask(1000 - left) == (found, 0)
+    for _ in range(2):
+        with pytest.raises(ExhaustedError, match="patterns exceed"):
+            ask(1000 - left - 1)
+        forget()

@@ -229,6 +229,14 @@ def test_an_instance_is_valid_and_an_empty_schema_has_none(schema: Any) -> None:
         assert not any(is_valid(value) for value in payloads(schema))
 
 
+def test_the_order_of_keywords_changes_no_witness() -> None:
+    first = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
+    second = {"properties": {"a": {"maximum": 3}}, "required": ["a", "b"], "type": "object"}
+    mirrored = [dict(reversed(schema.items())) for schema in (first, second)]
+    assert contains(first, second) == contains(*mirrored)
+    assert contains(first, second).witness == {"a": 0}
+
+
 def test_most_random_questions_are_decided() -> None:
     statuses: list[str] = []
 

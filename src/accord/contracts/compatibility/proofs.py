@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from accord.contracts.compatibility.obvious import declaring, is_obviously_read
 from accord.contracts.containment import ABSENT, MAX_STEPS, Verdict, contains, sender_language
+from accord.contracts.containment.strings import forget as forget_patterns
 from accord.contracts.errors import ContractError
 from accord.kernel import canonical
 from accord.kernel.schema import Schema, compile_schema
@@ -96,6 +97,7 @@ def _proved(sender: bytes, reader: bytes, strict: bool, steps: int) -> Verdict:
 def forget() -> None:
     """Forget every proof; the answers stay the same, but have to be found again."""
     _proved.cache_clear()
+    forget_patterns()
 
 
 def accepts(schema: bytes, value: Any) -> bool:

@@ -24,12 +24,17 @@ class ExhaustedError(Exception):
 
 
 class Budget:
-    """Counts steps down and gathers the reasons why an answer may stay open."""
+    """Counts steps down and gathers the reasons why an answer may stay open.
 
-    __slots__ = ("_left", "_steps", "doubts")
+    Attributes:
+        left: The steps that are not spent.
+        doubts: The reasons.
+    """
+
+    __slots__ = ("_steps", "doubts", "left")
 
     def __init__(self, steps: int = MAX_STEPS) -> None:
-        self._steps = self._left = steps
+        self._steps = self.left = steps
         self.doubts: list[str] = []
 
     def spend(self, steps: int, what: str) -> None:
@@ -38,8 +43,8 @@ class Budget:
         Raises:
             ExhaustedError: There are not that many left.
         """
-        self._left -= steps
-        if self._left < 0:
+        self.left -= steps
+        if self.left < 0:
             raise ExhaustedError(f"{what} exceed the budget of {self._steps} steps")
 
     def doubt(self, reason: str) -> None:

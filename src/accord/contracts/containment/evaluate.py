@@ -9,6 +9,7 @@ from typing import Any
 
 from accord.contracts.containment.budget import Budget
 from accord.contracts.containment.formula import (
+    NONE,
     TRUE,
     Among,
     And,
@@ -57,6 +58,10 @@ class Evaluator:
         if key not in self._formulas:
             self._formulas[key] = translate(self.nodes, number, kind)
         return self._formulas[key]
+
+    def excludes(self, claims: frozenset[Claim], kind: Kind) -> bool:
+        """Whether one of the claims says outright that no value of this type keeps it."""
+        return any(claim > 0 and Evaluator.formula(self, claim, kind) is NONE for claim in claims)
 
     def spelling(self, selector: Selector) -> Claim:
         """The claim on a member's name that makes the selector select it."""

@@ -26,7 +26,13 @@ class Node:
     """One schema: its asserting keywords, with subschemas as claims, and where it was met first."""
 
     keywords: Mapping[str, Any]
-    place: str
+    origin: str = ""
+    path: tuple[str | int, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Where it was met, for a person."""
+        return f"{self.origin}#{pointer(*self.path)}"
 
 
 def kind_of(value: Any) -> Kind:
@@ -51,7 +57,7 @@ class Nodes:
     """The nodes and constants of one question."""
 
     def __init__(self) -> None:
-        self._nodes: list[Node] = [Node({}, ""), Node({}, "")]  # number 1 is `true`; 0 is unused
+        self._nodes: list[Node] = [Node({}), Node({})]  # number 1 is `true`; 0 is unused
         self._numbers: dict[Hashable, Claim] = {(): TRUE}
         self._constants: dict[bytes, int] = {}
         self.values: list[Any] = []
@@ -75,7 +81,9 @@ class Nodes:
         """The number of a value if it is a known constant."""
         return self._constants.get(canonical.encode(value))
 
-    def intern(self, keywords: Mapping[str, Any], place: str = "") -> Claim:
+    def intern(
+        self, keywords: Mapping[str, Any], origin: str = "", path: tuple[str | int, ...] = ()
+    ) -> Claim:
         """The claim of a node with these keywords, whose subschemas are claims already."""
         key = tuple(sorted(keywords.items(), key=lambda item: item[0]))
         number = self._numbers.get(key)
@@ -83,7 +91,7 @@ class Nodes:
             number = self._numbers[key] = len(self._nodes)
             if number > MAX_NODES:
                 raise ExhaustedError(f"the schemas hold more than {MAX_NODES} different subschemas")
-            self._nodes.append(Node(keywords, place))
+            self._nodes.append(Node(keywords, origin, path))
         return number
 
     def equal_to(self, value: Any) -> Claim:
@@ -96,7 +104,9 @@ class Nodes:
         keywords: dict[str, Any] = {}
         if path and "$schema" in schema:  # another dialect, in which keywords may mean otherwise
             return self.intern({"$schema": f"{origin}#{pointer(*path)}"})
-        for name in schema.keys() & _READERS.keys():
+        # A value that breaks the schema is looked for in this order, the same on every machine:
+        # `required` before `properties`, as what is missing is told with the least work.
+        for name in sorted(schema.keys() & _READERS.keys(), reverse=True):
             read = _READERS[name](self, schema[name], origin, (*path, name))
             if read is not None:
                 keywords[name] = read
@@ -112,7 +122,7 @@ class Nodes:
         # count as having evaluated members, which `not` never does.
         if keywords.keys() == {"not"} and (keywords["not"] > 0 or keywords["not"] == -TRUE):
             return -cast("Claim", keywords["not"])
-        return self.intern(keywords, f"{origin}#{pointer(*path)}")
+        return self.intern(keywords, origin, path)
 
     def _join_constants(self, keywords: dict[str, Any], name: str) -> None:
         """Write alternatives that are constants, as enumerations with titles are, as `enum`."""

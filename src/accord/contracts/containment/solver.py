@@ -85,6 +85,8 @@ class Solver(Evaluator):
     ) -> Iterator[Supply]:
         """The values branch by branch; together they are all there are."""
         for each in KINDS if kind is None else (kind,):
+            if self.excludes(claims, each):
+                continue
             if each in _FEW:
                 yield self._those(_FEW[each], claims)
             else:

@@ -1,7 +1,9 @@
 """Solves conjunctions about a string: lengths, patterns, and texts that are excluded.
 
 The patterns run side by side as one deterministic automaton over the classes of characters that
-they tell apart; the shortest texts it accepts are the candidates.
+they tell apart; the shortest texts it accepts are the candidates. Schemas share their patterns, so
+what was found is kept for a while; to be told it costs as many steps as to find it, so that no
+answer depends on what was asked before.
 """
 
 from collections import deque
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count, islice, pairwise, product
 from typing import Final, TypeAlias
 
-from accord.contracts.containment.automaton import Automaton, States, automaton
+from accord.contracts.containment.automaton import States, automaton
 from accord.contracts.containment.budget import MAX_LENGTH, Budget
 from accord.contracts.containment.formula import Literal, Matches, Size
 from accord.contracts.containment.supply import EMPTY, UNKNOWN, Supply
@@ -18,6 +20,9 @@ from accord.contracts.containment.syntax import ANY_CHAR, Ranges, UnsupportedErr
 
 MAX_EXPLORED: Final = 3000
 """States of the common automaton that are visited."""
+
+MAX_KNOWN: Final = 256
+"""Questions whose answers are kept."""
 
 _PLAIN: Final = [*map(chr, range(97, 123)), *map(chr, range(48, 58)), *map(chr, range(65, 91))]
 _LETTERS: Final = [*_PLAIN, *(chr(code) for code in range(0xC0, 0x0240))]
@@ -38,7 +43,7 @@ def supply(
 ) -> Supply:
     """Strings that keep every literal and are none of the excluded ones."""
     low, high = 0, None
-    machines: list[tuple[Automaton, bool]] = []
+    patterns: list[tuple[str, bool]] = []
     exact = True
     for literal in literals:
         if isinstance(literal, Size):
@@ -46,17 +51,19 @@ def supply(
             high = _lesser(high, literal.high)
         elif isinstance(literal, Matches):
             try:
-                machines.append((automaton(literal.pattern), literal.holds))
+                automaton(literal.pattern)
             except UnsupportedError as error:
                 budget.doubt(f"the pattern {literal.pattern[:60]!r} has {error}")
                 exact = False
+            else:
+                patterns.append((literal.pattern, literal.holds))
     if high is not None and high < low:
         return EMPTY
     if low > MAX_LENGTH:
         budget.doubt(f"strings of more than {MAX_LENGTH} characters")
         return UNKNOWN
-    if machines:
-        found = _Product(machines, low, high, budget).words(want, excluded)
+    if patterns:
+        found = _accepted(_Language(tuple(patterns), low, high), excluded, want, budget)
     else:
         words = _words(low, high)
         fresh = (word for word in words if word not in excluded)
@@ -64,6 +71,38 @@ def supply(
         if high == 0:
             found = Supply(found.values, complete=True)
     return found if exact or found.is_empty else Supply(found.values, complete=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Language:
+    """The texts between two lengths that each pattern matches, or does not match."""
+
+    patterns: tuple[tuple[str, bool], ...]
+    low: int
+    high: int | None
+
+
+_known: dict[tuple[_Language, int], tuple[Supply, int]] = {}
+
+
+def forget() -> None:
+    """Forget what was found; the answers stay the same, but have to be found again."""
+    _known.clear()
+
+
+def _accepted(language: _Language, excluded: frozenset[str], want: int, budget: Budget) -> Supply:
+    known = None if excluded else _known.get((language, want))
+    if known is not None:
+        found, steps = known
+        budget.spend(steps, "patterns")
+        return found
+    before = budget.left
+    found = _Product(language, budget).words(want, excluded)
+    if not excluded and found is not UNKNOWN:  # that leaves a doubt as well
+        if len(_known) >= MAX_KNOWN:
+            forget()
+        _known[language, want] = found, before - budget.left
+    return found
 
 
 def _lesser(one: int | None, other: int | None) -> int | None:
@@ -82,19 +121,13 @@ def _words(low: int, high: int | None) -> Iterator[str]:
 class _Product:
     """Several automata side by side, each to accept or to refuse, with the length so far."""
 
-    def __init__(
-        self,
-        machines: list[tuple[Automaton, bool]],
-        low: int,
-        high: int | None,
-        budget: Budget,
-    ) -> None:
-        self._machines = machines
-        self._low = low
-        self._high = high
+    def __init__(self, language: _Language, budget: Budget) -> None:
+        self._machines = [(automaton(pattern), holds) for pattern, holds in language.patterns]
+        self._low = language.low
+        self._high = language.high
         self._budget = budget
-        self._letters = _tell_apart([machine.alphabet for machine, _ in machines])
-        self._cost = 1 + len(self._letters) * len(machines) // 2
+        self._letters = _tell_apart([machine.alphabet for machine, _ in self._machines])
+        self._cost = 1 + len(self._letters) * len(self._machines) // 2
         self._edges: dict[_Node, list[tuple[_Letters, _Node]]] = {}
 
     def words(self, want: int, excluded: frozenset[str]) -> Supply:
@@ -113,7 +146,7 @@ class _Product:
         prefixes: list[tuple[str, _Node]] = [("", start)]
         cut = len(_LETTERS) < width
         for length in count():
-            self._budget.spend(1 + len(prefixes) // 4, "texts for a pattern")
+            self._budget.spend(1 + len(prefixes) // 4, "patterns")
             texts = (word for word, node in prefixes if distance[node] == 0)
             found.extend(word for word in texts if word not in excluded)
             if len(found) >= want:
@@ -198,6 +231,7 @@ def _tell_apart(alphabets: list[frozenset[Ranges]]) -> list[_Letters]:
 
 
 def _examples(ranges: list[tuple[int, int]]) -> tuple[str, ...]:
-    chosen = [c for c in _PLAIN if any(low <= ord(c) <= high for low, high in ranges)]
+    ascii_codes = {code for low, high in ranges for code in range(low, min(high, 127) + 1)}
+    chosen = [character for character in _PLAIN if ord(character) in ascii_codes]
     every = (chr(code) for low, high in ranges for code in range(low, high + 1))
     return tuple(dict.fromkeys([*chosen, *islice(every, len(_LETTERS))]))

@@ -1,8 +1,8 @@
 """Which members each part of a manifest has: the whitelist of normalisation and of projection.
 
 One table serves both. Normalising keeps `docs`, and lists as they stand; projecting leaves `docs`
-out and writes set-like lists sorted and unique (specification, sections 6.1 and 12). What does not
-change is shared with the argument, never copied. A manifest of the right shape is expected.
+out and writes set-like lists sorted and unique (specification, sections 6.1 and 12). What is kept
+as it stands is shared with the argument, not copied. A manifest of the right shape is expected.
 """
 
 from collections.abc import Callable
@@ -20,23 +20,13 @@ def same(value: Any) -> Any:
 
 def members(copies: dict[str, Copy]) -> Copy:
     """Keep the named members of an object, each by its own copy."""
-    names = copies.keys()
-    changing = tuple((name, part) for name, part in copies.items() if part is not same)
 
     def copy(value: dict[str, Any]) -> dict[str, Any]:
-        kept = value
-        if not value.keys() <= names:
-            kept = value.copy()
-            for unknown in value.keys() - names:
-                del kept[unknown]
-        for name, part in changing:
-            if name in kept:
-                old = kept[name]
-                new = part(old)
-                if new is not old:
-                    if kept is value:
-                        kept = value.copy()
-                    kept[name] = new
+        kept = {}
+        for name, item in value.items():
+            part = copies.get(name)
+            if part is not None:
+                kept[name] = item if part is same else part(item)
         return kept
 
     return copy
