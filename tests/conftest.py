@@ -1,18 +1,26 @@
-"""What every test shares: where known answers lie, and that nothing skips unnoticed."""
+"""What every test shares: where known answers lie, their order, that nothing skips unnoticed."""
 
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 ROOT = Path(__file__).parent.parent
 VECTORS = Path(os.environ.get("ACCORD_VECTORS") or ROOT.parent / "shared" / "vectors")
 ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
+
+# Hundreds of tests start a station or a command as a process: it reads what another has compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A station of a test belongs nowhere, and has no authority or concierge, unless the test says so.
 for name, value in {
@@ -25,6 +33,11 @@ for name, value in {
 hypothesis.settings.register_profile("accord", deadline=None, print_blob=True, max_examples=40)
 hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=300)
 hypothesis.settings.load_profile("long" if "--long" in sys.argv else "accord")
+
+DEAR = {"spark": 0, "bare": 0, "synapse": 1}
+"""Fixtures that take long to start, and the number of the worker that has all their tests."""
+SLOW = ("concierge", "docs", "e2e", "examples", "faults", "pipeline", "telemetry", "upgrade")
+"""Folders with tests that take many seconds."""
 
 skips = pytest.StashKey[list[tuple[str, str]]]()
 
@@ -41,12 +54,58 @@ def vectors() -> Callable[[str], Any]:
     return read
 
 
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """A session on two cores of this machine: one JVM for all tests that a process runs."""
+    from tests.pipeline.folders import BRISK
+
+    from accord.pipeline.session import open_session
+
+    folder = tmp_path_factory.mktemp("pipeline-session")
+    with open_session(folder, "local[2]", conf=BRISK) as session:
+        yield session
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--only-allowed-skips",
         action="store_true",
         help="fail when a test skips that tests/allowed_skips.txt does not name",
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    given: dict[str, int] = getattr(config, "workerinput", {})
+    items[:] = dealt(items, given.get("workercount", 1))
+
+
+def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
+    """The order in which every worker begins with what takes long, and ends with what does not.
+
+    `worksteal` gives each worker an equal stretch of the tests, and whoever has done theirs takes
+    from the end of another's.
+    """
+    if workers == 1:
+        return list(items)
+    first: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    slow, rest = [], []
+    for item in items:
+        if dear := DEAR.keys() & getattr(item, "fixturenames", ()):
+            first[min(DEAR[name] for name in dear)].append(item)
+        elif item.path.relative_to(ROOT).parts[1] in SLOW:
+            slow.append(item)
+        else:
+            rest.append(item)
+    # The tests of a file share what it sets up. The first worker has Spark, which is enough.
+    for number, (_, file) in enumerate(groupby(slow, key=lambda item: item.path)):
+        first[1 + number % (workers - 1)].extend(file)
+    order: list[pytest.Item] = []
+    for number, share in enumerate(first):
+        more = max(0, (len(items) - len(order)) // (workers - number) - len(share))
+        order += share + rest[:more]
+        rest = rest[more:]
+    return order
 
 
 def pytest_configure(config: pytest.Config) -> None:

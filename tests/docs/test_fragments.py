@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from accord.station.errors import SettingsError
 
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(accord [^`]+)`")
+commands = cache(typer.main.get_command)
 
 
 def read(page: str) -> str:
@@ -55,7 +57,7 @@ def problem(text: str) -> str | None:
     words = text.replace("\\\n", " ").partition(" # ")[0].split()
     if words[:1] != ["accord"]:
         return None
-    command, place = typer.main.get_command(app), 1
+    command, place = commands(app), 1
     while isinstance(command, TyperGroup) and place < len(words):
         if words[place].startswith(("-", "<", "…")):
             return None

@@ -2,15 +2,25 @@
 
 import json
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from examples import library
 from tests.examples.example_network import Network, environment, until
+from tests.pipeline.folders import bring_up
+from typer.testing import CliRunner
 
+from accord.cli import app
 from accord.contracts import digest
+from accord.pipeline import session
+from accord.pipeline.definitions import gold_contracts
+from accord.pipeline.layout import Layout
 from accord.testing.faults import python_child
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # The proposal lets nobody keep a book for longer than a month; who wanted to is planted here.
 PLANTED = (90, 31, 365)
@@ -68,18 +78,18 @@ def planted_alone(told: dict[str, Any]) -> None:
 
 
 def test_a_proposal_is_tried_on_what_the_examples_exchanged(
-    landed: Network, proposal: Path
+    landed: Network, proposal: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = Path(__file__).parent / "whatif_process.py"
     folder = landed.home / "pipeline"
-    with python_child(str(script), str(folder), str(proposal), env=environment()) as child:
-        accounts = json.loads(child.read_line(within=120))
-        assert accounts == {
-            stream: {"balances": True, "quarantined": 0}
-            for stream in ("contracts.calls", "contracts.history")
-        }
-        planted_alone(json.loads(child.read_line(within=60)))
-        assert child.wait() == 0
+    needed = ("contracts_history", "contracts_manifests")
+    tables = [table for table in gold_contracts.TABLES if table.name in needed]
+    outcome = bring_up(Layout(folder), spark, tables)
+    accounts = {each.stream: (each.balances, each.quarantined) for each in outcome.accounts}
+    assert accounts == {"contracts.calls": (True, 0), "contracts.history": (True, 0)}
+    monkeypatch.setattr(session, "open_session", lambda *_, **__: nullcontext(spark))
+    words = ["pipeline", "whatif", "contract", str(proposal), "--folder", str(folder), "--json"]
+    told = CliRunner().invoke(app, words)
+    planted_alone({"code": told.exit_code, "found": json.loads(told.stdout)})
 
 
 @pytest.mark.long

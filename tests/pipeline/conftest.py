@@ -1,26 +1,22 @@
-"""One JVM for all tests of the pipeline."""
+"""One history that was run, for all tests of the pipeline that look at it."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.pipeline.folders import Whole, bring_up, history
 
-from accord.pipeline.session import open_session
+from accord.pipeline.generate import land
+from accord.pipeline.landing import Landing
+from accord.pipeline.layout import Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Tests run everything a few times on little data: compiling it well costs more than it saves.
-BRISK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.shuffle.partitions": "2",
-}
-
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """A session on two cores of this machine."""
-    folder = tmp_path_factory.mktemp("pipeline-session")
-    with open_session(folder, "local[2]", conf=BRISK) as session:
-        yield session
+def whole(tmp_path_factory: pytest.TempPathFactory, spark: "SparkSession") -> Whole:
+    """The history of `folders`; no test adds to it."""
+    layout, made = Layout(tmp_path_factory.mktemp("whole")), history()
+    land(Landing(layout.landing), made.portions())
+    bring_up(layout, spark)
+    return Whole(layout, made.truth)

@@ -2,10 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from accord.pipeline.definitions import Table
 from accord.pipeline.definitions.tables import Tables
+from accord.pipeline.generate import Generated
+from accord.pipeline.generate.truth import Truth
 from accord.pipeline.layout import LAYERS, Layout
 from accord.pipeline.runner import Outcome, prepare, run
 from accord.pipeline.runner.lock import held
@@ -15,6 +18,14 @@ from accord.pipeline.streams import STREAMS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+# Tests run everything a few times on little data: compiling it well costs more than it saves.
+BRISK = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 def traffic(tables: Tables) -> "DataFrame":
@@ -31,6 +42,19 @@ def busiest(tables: Tables) -> "DataFrame":
 
 
 SMALL = (Table("traffic", traffic, STREAMS), Table("busiest", busiest, ("traffic",)))
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A history with every fault that was run at once, and what is true of it."""
+
+    layout: Layout
+    truth: Truth
+
+
+def history() -> Generated:
+    """What `Whole` is made of, for tests that come to the same tables in another way."""
+    return Generated(400, 7, rows=300)
 
 
 def bring_up(

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from tests.capabilities.homes import Home
 from tests.capabilities.rag import papers
 from tests.capabilities.rag.papers import BREAD, POWER, RAIN
-from tests.pipeline.conftest import BRISK
 from tests.pipeline.corpus.nodes import CORPUS, load, reader, rows, told_documents
+from tests.pipeline.folders import BRISK
 from tests.pipeline.runner.test_clusters import connect, standalone
 from typer.testing import CliRunner
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.pipeline.folders import bring_up, contents, records, stored
+from tests.pipeline.folders import Whole, bring_up, contents, history, records, stored
 
 from accord.pipeline.checks import Manifests
 from accord.pipeline.definitions.accounting import Account, accounts
@@ -12,32 +12,17 @@ from accord.pipeline.definitions.bronze import bronze
 from accord.pipeline.definitions.checked import checked, manifests
 from accord.pipeline.definitions.columns import LANDED
 from accord.pipeline.definitions.silver import silver
-from accord.pipeline.generate import Generated, generate, land, slices
+from accord.pipeline.generate import land, slices
 from accord.pipeline.generate.faults import KINDS, Fate
-from accord.pipeline.generate.truth import Truth
 from accord.pipeline.landing import Landing
 from accord.pipeline.layout import Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SEED = 7
-EVENTS = 400
 
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, spark: "SparkSession") -> tuple[Layout, Truth]:
-    """A history with every fault, run at once."""
-    layout = Layout(tmp_path_factory.mktemp("whole"))
-    truth = generate(layout.root, events=EVENTS, seed=SEED, rows=300)
-    bring_up(layout, spark)
-    return layout, truth
-
-
-def test_every_term_of_the_account_is_what_was_planted(
-    whole: tuple[Layout, Truth], spark: "SparkSession"
-) -> None:
-    layout, truth = whole
+def test_every_term_of_the_account_is_what_was_planted(whole: Whole, spark: "SparkSession") -> None:
+    layout, truth = whole.layout, whole.truth
     rows = spark.read.parquet(str(layout.gold / "00000001" / "accounting")).collect()
     found = {
         row["stream"]: (row["landed"], row["accepted"], row["quarantined"], row["duplicates"])
@@ -50,9 +35,9 @@ def test_every_term_of_the_account_is_what_was_planted(
 
 
 def test_quarantine_holds_exactly_the_planted_faults_each_under_its_rule(
-    whole: tuple[Layout, Truth], spark: "SparkSession"
+    whole: Whole, spark: "SparkSession"
 ) -> None:
-    layout, truth = whole
+    layout, truth = whole.layout, whole.truth
     tables = stored(layout, spark)
     for stream in truth.streams:
         refused = tables.quarantine(stream).select("source", "seq", "rule").collect()
@@ -64,10 +49,8 @@ def test_quarantine_holds_exactly_the_planted_faults_each_under_its_rule(
         }
 
 
-def test_silver_knows_where_every_record_came_from(
-    whole: tuple[Layout, Truth], spark: "SparkSession"
-) -> None:
-    layout, truth = whole
+def test_silver_knows_where_every_record_came_from(whole: Whole, spark: "SparkSession") -> None:
+    layout, truth = whole.layout, whole.truth
     rows = stored(layout, spark).silver("community.events").collect()
     assert len(rows) == truth.streams["community.events"].accepted
     for row in rows:
@@ -75,24 +58,20 @@ def test_silver_knows_where_every_record_came_from(
         assert row["event"]["event_id"] == row["id"].partition(":")[0]
 
 
+@pytest.mark.parametrize("count", [2, pytest.param(5, marks=pytest.mark.long)])
 def test_slices_come_to_the_same_tables_as_one_run(
-    whole: tuple[Layout, Truth], spark: "SparkSession", tmp_path: Path
+    whole: Whole, spark: "SparkSession", tmp_path: Path, count: int
 ) -> None:
-    sliced, once = Layout(tmp_path / "sliced"), Layout(tmp_path / "once")
-    portions = list(Generated(EVENTS, SEED, rows=300).portions())
-    for batch in slices(portions, 3, SEED):
+    sliced = Layout(tmp_path / "sliced")
+    for batch in slices(list(history().portions()), count, 7):
         land(Landing(sliced.landing), batch)
         outcome = bring_up(sliced, spark)
         assert all(account.balances for account in outcome.accounts)
-    land(Landing(once.landing), portions)
-    bring_up(once, spark)
-    assert contents(sliced, spark) == contents(once, spark)
+    assert contents(sliced, spark) == contents(whole.layout, spark)
 
 
-def test_streaming_comes_to_the_same_tables_as_a_batch(
-    whole: tuple[Layout, Truth], spark: "SparkSession"
-) -> None:
-    layout, _ = whole
+def test_streaming_comes_to_the_same_tables_as_a_batch(whole: Whole, spark: "SparkSession") -> None:
+    layout = whole.layout
     landed = spark.read.schema(LANDED).option("recursiveFileLookup", "true")
     as_bronze = bronze(landed.parquet(str(layout.admitted)))
     known = Manifests(
@@ -105,10 +84,8 @@ def test_streaming_comes_to_the_same_tables_as_a_batch(
     assert records(silver(as_checked), "silver") == streamed["silver"]
 
 
-def test_a_run_without_anything_new_changes_no_record(
-    whole: tuple[Layout, Truth], spark: "SparkSession"
-) -> None:
-    layout, _ = whole
+def test_a_run_without_anything_new_changes_no_record(whole: Whole, spark: "SparkSession") -> None:
+    layout = whole.layout
     before = contents(layout, spark)
     outcome = bring_up(layout, spark)
     assert outcome.rows == {"bronze": 0, "checked": 0, "silver": 0}

@@ -6,8 +6,7 @@ It prints `jvm PID`, then the name of every step before it is done, then `done V
 import sys
 from pathlib import Path
 
-from tests.pipeline.conftest import BRISK
-from tests.pipeline.folders import SMALL
+from tests.pipeline.folders import BRISK, SMALL
 
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.layout import Layout

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.pipeline.folders import SMALL, bring_up, contents
+from tests.pipeline.folders import SMALL, Whole, bring_up, contents, history
 
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.generate import Generated, land, slices
+from accord.pipeline.generate import land, slices
 from accord.pipeline.landing import Landing
 from accord.pipeline.layout import Layout
 from accord.pipeline.runner.publishing import published
@@ -96,16 +96,14 @@ def kill_at(child: Child, step: str, wait: float, victim: str) -> None:
 )
 @pytest.mark.timeout(3600)
 def test_a_run_that_was_killed_anywhere_is_finished_by_the_next(
-    spark: "SparkSession", tmp_path: Path, seed: int, kills: int
+    whole: Whole, spark: "SparkSession", tmp_path: Path, seed: int, kills: int
 ) -> None:
     chance = random.Random(seed)
-    killed, quiet = Layout(tmp_path / "killed"), Layout(tmp_path / "quiet")
-    portions = list(Generated(400, seed, rows=300).portions())
-    batches = slices(portions, kills, seed)
+    killed = Layout(tmp_path / "killed")
+    batches = slices(list(history().portions()), kills, seed)
     with polled(killed) as reader:
         for turn, batch in enumerate(batches):
             land(Landing(killed.landing), batch)
-            land(Landing(quiet.landing), batch)
             with python_child(str(PROGRAM), str(killed.root), env=PLACE) as child:
                 step = chance.choice(STEPS)
                 kill_at(child, step, chance.random(), VICTIMS[turn % 3])
@@ -113,5 +111,4 @@ def test_a_run_that_was_killed_anywhere_is_finished_by_the_next(
     assert all(account.balances for account in outcome.accounts)
     assert reader.seen
     assert reader.halves == []
-    bring_up(quiet, spark)
-    assert contents(killed, spark) == contents(quiet, spark)
+    assert contents(killed, spark) == contents(whole.layout, spark)

@@ -17,7 +17,7 @@ from pathlib import Path
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.runner.watching import watched
 from accord.pipeline.session import jvm, open_session
-from tests.pipeline.conftest import BRISK
+from tests.pipeline.folders import BRISK
 try:
     with open_session(Path(sys.argv[1]), "local[1]", conf=BRISK) as spark:
         with watched(spark, Path("log"), patience=float(sys.argv[2])) as alive:
