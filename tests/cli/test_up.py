@@ -10,6 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from accord.community.envelope.invites import Invite
+from accord.community.identity import community_folder
+from accord.kernel.signing import SigningKey
 from accord.testing.faults import python_child
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -157,6 +160,28 @@ def test_a_port_in_use_is_one_sentence_and_makes_nothing(accord: Run, tmp_path: 
 def test_what_is_no_invite_is_one_sentence_and_makes_nothing(accord: Run, tmp_path: Path) -> None:
     refused(accord("up", "--port", "0", "--join", "nonsense"), 1, "not an invite", "whole link")
     assert snapshot(tmp_path) == {}
+
+
+def test_an_invite_for_a_home_that_is_in_another_community_is_one_sentence_and_makes_nothing(
+    accord: Run, tmp_path: Path
+) -> None:
+    key, first, second = (SigningKey.generate() for _ in range(3))
+    folder = community_folder(tmp_path / "home", first.id)
+    folder.mkdir(parents=True)
+    (folder / f"signed.{key.id.removeprefix('ed25519:')}").write_text("")
+    invite = Invite.make(
+        key,
+        community_id=second.id,
+        community_name="Our street",
+        invitee_node_id=key.id,
+        initial_level="member",
+        bootstrap_endpoints=("https://192.0.2.1:7080",),
+        expires_at="2030-01-01T00:00:00Z",
+    )
+    before = snapshot(tmp_path)
+    told = accord("up", "--port", "0", "--join", invite.link)
+    refused(told, 1, f"{tmp_path}/home: ", "in a community already", "accord community join LINK")
+    assert snapshot(tmp_path) == before
 
 
 @pytest.mark.parametrize("place", ["file", "file/home", "/proc/accord-home"])

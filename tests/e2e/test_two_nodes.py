@@ -158,7 +158,7 @@ def offer(node, clock):
 
 serve(
     load(),
-    announce=lambda ground: print(json.dumps({"address": ground.address}), flush=True),
+    announce=lambda ground, _: print(json.dumps({"address": ground.address}), flush=True),
     assemble=lambda ground: [
         CommunityPlane(ground.settings, ground.key, ground.clock, more=(offer,))
     ],

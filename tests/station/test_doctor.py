@@ -118,6 +118,44 @@ def test_a_port_in_use_fails_unless_it_is_the_stations_own(tmp_path: Path) -> No
             assert (check.status, str(os.getpid()) in check.seen) == (Status.OK, True)
 
 
+def test_a_station_that_was_told_another_port_is_named_with_the_port_it_holds(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "accord.toml").write_text("[station]\nport = 7070\n")
+    with ExitStack() as undo, taken(Home(tmp_path), "http://127.0.0.1:7071", undo):
+        check = doctor.port(load(tmp_path))
+    assert check.status is Status.OK
+    assert check.seen == (
+        f"127.0.0.1:7071 is held by this home's own station, process {os.getpid()}; "
+        "the settings say 127.0.0.1:7070"
+    )
+
+
+def test_every_port_that_the_settings_name_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCORD_AUTHORITY__ENABLED", "true")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        number = other.getsockname()[1]
+        lines = (
+            f"[community]\nport = {number}",
+            f"[relay]\nlisten = '127.0.0.1:{number}'",
+            f"[authority]\nnats_port = {number}",
+        )
+        (tmp_path / "accord.toml").write_text("\n".join(lines))
+        found = by_name(list(doctor.other_ports(load(tmp_path))))
+    assert {*found} == {"bus port", "relay port", "nats port"}
+    assert {check.status for check in found.values()} == {Status.WARN}
+
+
+def test_a_command_that_holds_the_home_is_no_station_that_does_not_answer(tmp_path: Path) -> None:
+    (tmp_path / "accord.toml").write_text("[station]\nport = 0\n")
+    with ExitStack() as undo, taken(Home(tmp_path), "the command line", undo):
+        checks = by_name(list(doctor.examine(tmp_path)))
+    assert "station" not in checks
+    assert checks["port"].seen.endswith("is free")
+
+
 def test_a_missing_extra_is_a_warning_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = ["pydantic>=2", "absent-thing>=1; extra == 'pipeline'", "pytest; extra == 'dev'"]
     monkeypatch.setattr("importlib.metadata.requires", lambda _name: needed)

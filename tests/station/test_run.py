@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from accord.station.leaving import descendants
 from accord.testing.faults import Child, python_child
 
 # A station with planes that a test can direct from outside: one lives, one fails until a file
@@ -43,11 +44,20 @@ class Slow:
         while not Path(HOME, "finish").exists():
             await asyncio.sleep(0.01)
 
+class Parent:
+    name, routes = "parent", ()
+    async def run(self, context):
+        family = await asyncio.create_subprocess_exec(
+            "sh", "-c", "sleep 600 & wait", start_new_session=True
+        )
+        context.ready()
+        await family.wait()
+
 HOME, *names = sys.argv[1:]
-made = {"steady": Steady, "mended": Mended, "slow": Slow}
+made = {"steady": Steady, "mended": Mended, "slow": Slow, "parent": Parent}
 clean = serve(
     load(HOME),
-    announce=lambda ground: print(ground.address, flush=True),
+    announce=lambda ground, _: print(ground.address, flush=True),
     assemble=lambda ground: [made[name]() for name in names],
 )
 sys.exit(0 if clean else 1)
@@ -131,6 +141,17 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, number: signal.Signals) ->
         until(client, slow="draining")
         os.kill(child.pid, number)
         assert child.wait() == 128 + number
+
+
+def test_a_second_signal_leaves_no_process_behind(tmp_path: Path) -> None:
+    with station(tmp_path, "parent", drain_seconds="600") as (child, client):
+        until(client, parent="ready")
+        child.terminate()
+        until(client, parent="draining")
+        assert len(descendants(child.pid)) >= 2  # a shell of another session, and its own child
+        child.terminate()
+        assert child.wait() == 128 + signal.SIGTERM
+        child.assert_gone()
 
 
 def test_a_plane_that_does_not_finish_in_time_is_cancelled_and_the_exit_tells(

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from accord.cli import authority_people, authority_plans, report
+from accord.cli.announcing import announcement, as_data
 from accord.cli.authority_reach import OfDeployment, ask, moment
 from accord.cli.community_node import show_lines
 from accord.cli.contract_reading import printable
 from accord.cli.options import Config, Home, Json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from accord.station.plane import PlaneReport
     from accord.station.run import Ground
 
 app = typer.Typer(no_args_is_help=True, epilog="Example: accord authority plans")
@@ -35,20 +39,28 @@ def serve(
     """
     from accord.station.run import authorities
     from accord.station.run import serve as run
-    from accord.station.settings import load
+    from accord.station.settings import home_option, load
 
     settings = load(home, config)
     if port is not None:
         chosen = settings.station.model_copy(update={"port": port})
         settings = settings.model_copy(update={"station": chosen})
 
-    def announce(ground: "Ground") -> None:
+    def announce(ground: "Ground", reports: "Sequence[PlaneReport]") -> None:
         # An authority goes on when whoever read its first words has gone.
         with contextlib.suppress(BrokenPipeError):
             if as_json:
-                report.show_json({"address": ground.address, "home": str(ground.settings.home)})
+                report.show_json(
+                    {
+                        "address": ground.address,
+                        "home": str(ground.settings.home),
+                        "down": as_data(reports),
+                    }
+                )
             else:
-                typer.echo(f"The authority is up at {ground.address}.")
+                option = home_option(ground.settings.home)
+                where = f" at {ground.address}"
+                typer.echo(announcement("The authority", where, reports, home=option))
 
     clean = run(settings, announce=announce, assemble=authorities)
     raise typer.Exit(0 if clean else report.FAILED)

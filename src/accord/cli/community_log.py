@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accord.cli import report
-from accord.cli.community_node import Community, choose_node, show_lines, shown, with_node
+from accord.cli.community_choosing import choose_node
+from accord.cli.community_node import Community, show_lines, shown, with_node
 from accord.cli.contract_reading import printable
 from accord.cli.options import Config, Home, Json
 

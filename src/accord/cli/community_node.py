@@ -1,7 +1,6 @@
 """The node of a home, as the commands reach it: in its station, or opened here for a moment.
 
-Both ways go through the same signed routes. Owns which of the two it is, and finding the community
-and the node that a person means. It decides nothing.
+Both ways go through the same signed routes. Owns which of the two it is. It decides nothing.
 """
 
 import asyncio
@@ -13,14 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from accord.cli.community_choosing import choose_community
 from accord.cli.contract_reading import printable
 
 if TYPE_CHECKING:
     import httpx
 
     from accord.community.client import Client
-    from accord.community.errors import CommunityError
     from accord.kernel.signing import SigningKey
+    from accord.station.errors import StationError
+    from accord.station.home import Holder
     from accord.station.home import Home as Place
     from accord.station.settings import Settings
 
@@ -206,93 +207,56 @@ async def _station_of(place: "Place") -> str | None:
     """Where the station of a home answers; None when the home is free.
 
     Raises:
-        StationError: It does not answer, or another command holds the home for long.
+        StationError: Its node is down, it does not answer, or another command holds the home for
+            long.
     """
     import httpx
 
-    from accord.station.errors import StationError
     from accord.station.home import holder
 
     waited = 0.0
     async with httpx.AsyncClient(trust_env=False, timeout=5.0) as http:
         while (held := holder(place)) is not None:
-            if held.address != _HERE:
-                with contextlib.suppress(httpx.HTTPError):
+            planes: list[dict[str, Any]] = []
+            if held.is_station:
+                with contextlib.suppress(httpx.HTTPError, ValueError):
                     found = await http.get(f"{held.address}/ready")
                     if found.status_code == httpx.codes.OK:
                         return held.address
-            if waited >= _PATIENCE_SECONDS:
-                raise StationError(
-                    f"process {held.pid} at {held.address} holds the home and does not answer",
-                    where=str(place.path),
-                    mend=f"look at {held.address}/readyz, or try again",
-                )
+                    planes = (await http.get(f"{held.address}/readyz")).json()["planes"]
+            is_late = waited >= _PATIENCE_SECONDS
+            if (down := node_down(planes, is_late=is_late)) is not None or is_late:
+                raise down or _silent(place, held)
             await asyncio.sleep(_STEP_SECONDS)
             waited += _STEP_SECONDS
     return None
 
 
-def choose_community(communities: list[dict[str, Any]], wanted: str | None) -> dict[str, Any]:
-    """The community that a person means.
+def node_down(planes: Sequence[dict[str, Any]], *, is_late: bool) -> "StationError | None":
+    """Why the node of a station does not answer, as the station tells it itself.
 
-    Raises:
-        CommunityError: None is meant, or more than one.
+    A plane that failed once may be up in a moment, so only one that failed again is believed to be
+    down before it is late.
+
+    Args:
+        planes: What `/readyz` says of them.
+        is_late: Whether waiting is over.
     """
-    from accord.community.envelope.names import display_id
+    from accord.station.errors import StationError
 
-    def is_meant(each: dict[str, Any]) -> bool:
-        text = (wanted or "").lower()
-        return each["name"].lower().startswith(text) or any(
-            form.lower().startswith(text)
-            for form in (
-                each["community_id"],
-                each["community_id"].removeprefix("ed25519:"),
-                display_id(each["community_id"]),
-            )
-        )
-
-    if not communities:
-        raise _no_community(
-            "this node is in no community", "`accord community create` or `accord community join`"
-        )
-    exact = [each for each in communities if wanted in (each["name"], each["community_id"])]
-    found = exact or [each for each in communities if is_meant(each)]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise _no_community(
-            f"this node is in no community {printable(wanted or '')!r}",
-            "`accord community list` shows them",
-        )
-    names = ", ".join(
-        f"{printable(each['name'])} ({display_id(each['community_id'])})" for each in found[:8]
-    )
-    raise _no_community(f"several communities are meant: {names}", "say which with --community")
+    for plane in planes:
+        if plane["name"] == "community" and not plane["well"] and (is_late or plane["restarts"]):
+            return StationError(f"the station runs, but its node is down: {plane['reason']}")
+    return None
 
 
-def choose_node(members: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
-    """The member that a person means by a full id, a display id or a display name.
+def _silent(place: "Place", held: "Holder") -> "StationError":
+    from accord.station.errors import StationError
 
-    Raises:
-        CommunityError: None is meant, or more than one.
-    """
-    from accord.community.envelope.names import display_id
-
-    for form in ("node_id", "display_id", "display_name"):
-        found = [
-            each
-            for each in members
-            if (display_id(each["node_id"]) if form == "display_id" else each[form]) == wanted
-        ]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            ids = ", ".join(display_id(each["node_id"]) for each in found[:8])
-            raise _no_community(
-                f"several members are called {printable(wanted)!r}: {ids}", "give the id"
-            )
-    raise _no_community(
-        f"no member is {printable(wanted[:80])!r}", "`accord community members` shows them all"
+    return StationError(
+        f"process {held.pid} at {held.address} holds the home and does not answer",
+        where=str(place.path),
+        mend=f"look at {held.address}/readyz, or try again",
     )
 
 
@@ -310,12 +274,6 @@ def show_lines(rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         line = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         typer.echo("  ".join(line).rstrip())
-
-
-def _no_community(what: str, mend: str) -> "CommunityError":
-    from accord.community.errors import Code, CommunityError
-
-    return CommunityError(Code.NOT_FOUND, what, mend=mend)
 
 
 def _missing(home: Path) -> Exception:

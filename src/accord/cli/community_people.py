@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from accord.cli import community_life, report
-from accord.cli.community_node import Community, choose_node, show_lines, shown, with_node
+from accord.cli import community_life, forms, report
+from accord.cli.community_choosing import choose_node
+from accord.cli.community_node import Community, show_lines, shown, with_node
 from accord.cli.community_petition import tell
 from accord.cli.contract_reading import printable
 from accord.cli.options import Config, Home, Json
@@ -57,7 +58,9 @@ def members(
 
 @app.command(epilog="Example: accord community invite ed25519:k7l1XTmj... --name kitchen --qr")
 def invite(
-    node_id: Annotated[str, typer.Argument(help="What `accord community id` prints there.")],
+    node_id: Annotated[
+        str, typer.Argument(help="What `accord community id` prints there.", callback=forms.node)
+    ],
     level: Annotated[
         Literal["member", "trusted", "anchor"], typer.Option(help="How far to trust it.")
     ] = "member",
@@ -77,7 +80,7 @@ def invite(
     from accord.kernel.clock import format_time
 
     data: dict[str, Any] = {
-        "invitee_node_id": node_id.strip(),
+        "invitee_node_id": node_id,
         "initial_level": level,
         "expires_at": format_time(time.time() + hours * 3600),
     }

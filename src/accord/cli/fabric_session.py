@@ -195,7 +195,7 @@ def address(settings: "Settings", chosen: str | None) -> str:
     if settings.authority.url:
         return settings.authority.url
     held = holder(Home(settings.home))
-    if held is not None and held.address.startswith("http"):
+    if held is not None and held.is_station:
         return held.address
     host, port = settings.station.host, settings.station.port
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"

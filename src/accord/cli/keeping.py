@@ -13,6 +13,12 @@ from accord.cli.options import Config, Home, Json
 BACKUP_EXAMPLE = "Example: accord backup ./backup-monday"
 RESTORE_EXAMPLE = "Example: accord restore ./backup-monday --home ./new-station"
 
+_ONE_OF_THEM = (
+    "warning: never let this station and the one that was backed up both run. They have one key "
+    "and continue one chain: two events signed under one number are an equivocation, which every "
+    "member sees and nobody can undo."
+)
+
 
 def backup(
     dest: Annotated[Path, typer.Argument(help="The folder to make; it must not exist.")],
@@ -60,6 +66,7 @@ def restore(
         report.show_json({"home": str(folder)})
     else:
         typer.echo(f"Restored {folder}.")
+    report.say(_ONE_OF_THEM)
 
 
 @contextmanager

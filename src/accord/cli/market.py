@@ -1,10 +1,10 @@
 """`accord market list | post | expire | search`: what the neighbours offer and need."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from accord.cli import report
+from accord.cli import forms, report
 from accord.cli.community_node import Community, show_lines, shown, with_node
 from accord.cli.contract_reading import printable
 from accord.cli.options import Config, Home, Json
@@ -19,12 +19,12 @@ app = typer.Typer(
 )
 
 _PAGE = 500
-_CATEGORIES = "offer, request, info or emergency"
+Category = Literal["offer", "request", "info", "emergency"]
 
 
 @app.command("list", epilog="Example: accord market list --category offer --tag water")
 def list_(
-    category: Annotated[str | None, typer.Option(help=f"Only {_CATEGORIES}.")] = None,
+    category: Annotated[Category | None, typer.Option(help="Only these.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only with this tag; repeatable.")] = None,
     since: Annotated[int, typer.Option(min=0, help="Only posts after this place in the log.")] = 0,
     community: Community = None,
@@ -62,7 +62,7 @@ def list_(
 def post(
     title: Annotated[str, typer.Argument(help="What it is about, in a line.")],
     body: Annotated[str, typer.Option(help="More about it.")] = "",
-    category: Annotated[str, typer.Option(help=f"{_CATEGORIES.capitalize()}.")] = "info",
+    category: Annotated[Category, typer.Option(help="What kind of post it is.")] = "info",
     tag: Annotated[list[str] | None, typer.Option(help="A tag; repeatable.")] = None,
     days: Annotated[
         float, typer.Option(min=0.001, max=30, help="After how many days it runs out.")
@@ -102,9 +102,11 @@ def post(
 
 @app.command(epilog="Example: accord market expire 01HXR... --reason fulfilled")
 def expire(
-    event_id: Annotated[str, typer.Argument(help="The post's id.")],
+    event_id: Annotated[
+        str, typer.Argument(help="The post's id, as `list` shows it.", callback=forms.post)
+    ],
     reason: Annotated[
-        str, typer.Option(help="Fulfilled, withdrawn, user_request or stale.")
+        Literal["fulfilled", "withdrawn", "user_request", "stale"], typer.Option(help="Why.")
     ] = "withdrawn",
     client_id: Annotated[
         str | None, typer.Option(help="Asking twice under one id asks once (default: a new one).")

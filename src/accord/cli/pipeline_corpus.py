@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accord.cli import report
+from accord.cli import forms, report
 from accord.cli.contract_reading import printable
 from accord.cli.options import Config, Home, Json
 from accord.cli.pipeline_reading import Master, Remote
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: accord pipeline corpus build ./manuals --corpus manuals --out ./built"
 
-# As the requests of `rag.ingest` have them.
-_CORPUS = re.compile(r"[a-z0-9-]{1,64}", re.ASCII)
 _LANGUAGE = re.compile(r"(?=.{2,35}$)[a-z]{2,3}(-[A-Za-z0-9]{1,8})*", re.ASCII)
-_RESERVED = "system"
 
 app = typer.Typer(no_args_is_help=True, epilog=EXAMPLE, help="Corpora, built on Spark.")
 
@@ -39,7 +36,9 @@ def build(
     documents: Annotated[
         Path, typer.Argument(help="A folder with documents, or a Parquet table of them.")
     ],
-    corpus: Annotated[str, typer.Option(help="What nodes call it: a-z, 0-9 and -.")],
+    corpus: Annotated[
+        str, typer.Option(help="What nodes call it: a-z, 0-9 and -.", callback=forms.own_corpus)
+    ],
     out: Annotated[Path, typer.Option(help="Where it is built, or brought up to date.")],
     names: Annotated[str, typer.Option(help="The table's column of names.")] = "name",
     contents: Annotated[
@@ -65,7 +64,7 @@ def build(
     others are built all the same; the exit code then is 1. Interrupt it at any moment: what was
     published stands, and the next build goes on.
     """
-    _check(corpus, language, master, remote)
+    _check(language, master, remote)
     from accord.capabilities import models
     from accord.pipeline.session import require_extra
     from accord.station.settings import load
@@ -101,11 +100,7 @@ def build(
         raise typer.Exit(report.FAILED)
 
 
-def _check(corpus: str, language: str | None, master: str | None, remote: str | None) -> None:
-    if not _CORPUS.fullmatch(corpus) or corpus == _RESERVED:
-        raise typer.BadParameter(
-            "expected at most 64 of a-z, 0-9 and -, and not `system`", param_hint="--corpus"
-        )
+def _check(language: str | None, master: str | None, remote: str | None) -> None:
     if language is not None and not _LANGUAGE.fullmatch(language):
         raise typer.BadParameter("expected such as de or en-GB", param_hint="--language")
     if master is not None and remote is not None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accord.cli import report
-from accord.cli.community_node import Community, choose_community, show_lines, with_node
+from accord.cli.community_choosing import choose_community
+from accord.cli.community_node import Community, show_lines, with_node
 from accord.cli.contract_reading import printable
 from accord.cli.options import Config, Home, Json
 from accord.cli.pipeline_reading import Folder, layout_of

@@ -5,15 +5,15 @@ is loaded by this process itself, which holds the home meanwhile.
 """
 
 import asyncio
-import re
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accord.cli import report
-from accord.cli.community_node import Community, choose_community, show_lines, with_node
+from accord.cli import forms, report
+from accord.cli.community_choosing import choose_community
+from accord.cli.community_node import Community, show_lines, with_node
 from accord.cli.contract_reading import printable
 from accord.cli.options import Config, Home, Json
 
@@ -28,14 +28,14 @@ app = typer.Typer(
     no_args_is_help=True, epilog='Example: accord rag query manuals "How do I clean rain water?"'
 )
 
-Corpus = Annotated[
-    str, typer.Argument(help="The corpus: a-z, 0-9 and -; `personal` stays on this node.")
-]
+_CORPUS = "The corpus: a-z, 0-9 and -; `personal` stays on this node."
+Corpus = Annotated[str, typer.Argument(help=_CORPUS, callback=forms.corpus)]
+OwnCorpus = Annotated[str, typer.Argument(help=_CORPUS, callback=forms.own_corpus)]
 
 
 @app.command(epilog="Example: accord rag add manuals ./pdfs --language de")
 def add(
-    corpus: Corpus,
+    corpus: OwnCorpus,
     paths: Annotated[
         list[Path], typer.Argument(help="Files, and folders with all that is in them.")
     ],
@@ -135,9 +135,7 @@ def load(
 
     require_extra()
     out = built.expanduser().absolute()
-    name = corpus or usable(out).corpus
-    if not re.fullmatch("[a-z0-9-]{1,64}", name, re.ASCII) or name == "system":
-        raise typer.BadParameter("expected at most 64 of a-z, 0-9 and -, and not `system`")
+    name = forms.own_corpus(corpus or usable(out).corpus)
     told = asyncio.run(_load(load_settings(home, config), out, name, community))
     if as_json:
         report.show_json({"corpus": name, **told})

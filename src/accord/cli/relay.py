@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from accord.cli import relay_agents, relay_chat, relay_gateway, relay_letters, relay_rules, report
+from accord.cli.announcing import announcement, as_data
 from accord.cli.options import Config, Home, Json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from accord.station.plane import PlaneReport
     from accord.station.run import Ground
 
 app = typer.Typer(no_args_is_help=True, epilog="Example: accord relay token new --instance echo")
@@ -32,14 +36,14 @@ def serve(
     """
     from accord.station.run import connectors
     from accord.station.run import serve as run
-    from accord.station.settings import load
+    from accord.station.settings import home_option, load
 
     settings = load(home, config)
     if port is not None:
         chosen = settings.station.model_copy(update={"port": port})
         settings = settings.model_copy(update={"station": chosen})
 
-    def announce(ground: "Ground") -> None:
+    def announce(ground: "Ground", reports: "Sequence[PlaneReport]") -> None:
         # A connector goes on when whoever read its first words has gone.
         with contextlib.suppress(BrokenPipeError):
             if as_json:
@@ -48,10 +52,13 @@ def serve(
                         "address": ground.address,
                         "home": str(ground.settings.home),
                         "device": ground.key.id,
+                        "down": as_data(reports),
                     }
                 )
             else:
-                typer.echo(f"The connector is up at {ground.address}.")
+                option = home_option(ground.settings.home)
+                where = f" at {ground.address}"
+                typer.echo(announcement("The connector", where, reports, home=option))
 
     clean = run(settings, announce=announce, assemble=connectors)
     raise typer.Exit(0 if clean else report.FAILED)

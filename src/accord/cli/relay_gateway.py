@@ -125,6 +125,7 @@ def run(
     """
     from accord.relay.gateway import GatewaySettings, RelayGateway, State
     from accord.station import logs, telemetry
+    from accord.station.leaving import leave
     from accord.station.settings import LogSettings
 
     if here is not None and (url or gateway_id or file):
@@ -177,7 +178,7 @@ def run(
         def stop(number: signal.Signals) -> None:
             if asked:
                 # Whoever asks twice does not want to wait, and what was taken is on disk.
-                os._exit(128 + number)
+                leave(128 + number)
             asked.append(number)
             gateway.stop()
 

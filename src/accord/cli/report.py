@@ -27,7 +27,7 @@ def run(app: typer.Typer) -> NoReturn:
     """Run the command line and leave with its exit code."""
     code = 0
     try:
-        app()
+        commands(app)()
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else FAILED
     except AccordError as error:
@@ -37,6 +37,20 @@ def run(app: typer.Typer) -> NoReturn:
         code = UNEXPECTED
     _flush()
     raise SystemExit(code)
+
+
+def commands(app: typer.Typer) -> Callable[..., object]:
+    """The commands of an application; a flag shows no value in their help, for it takes none."""
+    from typer.main import get_command
+
+    root = get_command(app)
+    context, waiting = typer.Context(root), [root]
+    for each in waiting:
+        waiting += getattr(each, "commands", {}).values()
+        for option in each.get_params(context):
+            if getattr(option, "is_flag", False):
+                option.metavar = ""
+    return root
 
 
 def say(line: str) -> None:

@@ -253,8 +253,9 @@ def demand(target: dict[str, Any], section: str, name: str) -> None:
     """
     from accord.fabric.terms import missing
 
-    if name not in target.get(section, {}):
-        raise missing(target["id"], section, name)
+    known = target.get(section, {})
+    if name not in known:
+        raise missing(target["id"], section, name, known)
 
 
 def _read(payload: str) -> Any:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from accord.cli import report
+from accord.cli.announcing import announcement, as_data, down
 from accord.cli.options import Config, Home, Json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from accord.station.plane import Plane
+    from accord.station.plane import Plane, PlaneReport
     from accord.station.run import Ground
     from accord.station.settings import Settings
 
@@ -78,8 +79,10 @@ def _chosen(
     told: dict[str, object] = {} if bus_port is None else {"port": bus_port}
     if join is not None:
         from accord.community.envelope.invites import Invite
+        from accord.station.belonging import refuse_late
 
-        Invite.parse(join)  # whatever is no invite is refused before anything is made
+        # Whatever is no invite, or would not be used, is refused before anything is made.
+        refuse_late(settings.home, Invite.parse(join))
         told["join"] = join
     community = settings.community.model_copy(update=told)
     return settings.model_copy(update={"community": community})
@@ -98,11 +101,11 @@ def _served(settings: "Settings", *, demo: bool, as_json: bool) -> bool:
             made = planes(ground)
             return [*made, DemoPlane(ground, made, _told)]
 
-    def announce(ground: "Ground") -> None:
+    def announce(ground: "Ground", reports: "Sequence[PlaneReport]") -> None:
         gc.enable()
         # A station goes on when whoever read its first words has gone.
         with contextlib.suppress(BrokenPipeError):
-            (_as_json if as_json else _as_text)(ground)
+            (_as_json if as_json else _as_text)(ground, reports)
 
     return serve(settings, announce=announce, assemble=assemble)
 
@@ -112,23 +115,25 @@ def _told(step: str, done: int, steps: int) -> None:
     report.say(f"demo: {step} ({done} of {steps})")
 
 
-def _as_text(ground: "Ground") -> None:
+def _as_text(ground: "Ground", reports: "Sequence[PlaneReport]") -> None:
     from accord.station.settings import home_option
 
     link = _console(ground)
-    console = f"  console  {link} (works once, soon)\n" if link else ""
     option = home_option(ground.settings.home)
-    tries = "\n".join(
-        f"  {number}. {each.replace('{home}', option)}" for number, each in enumerate(_TRIES, 1)
-    )
-    typer.echo(
-        f"The station {ground.settings.station.name!r} is up.\n"
-        f"  address  {ground.address}\n"
-        f"{console}"
-        f"  home     {ground.settings.home}\n"
-        f"  device   {ground.key.id}\n"
-        f"Three things to try:\n{tries}"
-    )
+    facts = [
+        ("address", ground.address),
+        *([("console", f"{link} (works once, soon)")] if link else []),
+        ("home", str(ground.settings.home)),
+        ("device", ground.key.id),
+    ]
+    subject = f"The station {ground.settings.station.name!r}"
+    typer.echo(announcement(subject, "", reports, facts=facts, home=option))
+    # What is down comes first: most of what could be tried needs it.
+    if not down(reports):
+        tries = "\n".join(
+            f"  {number}. {each.replace('{home}', option)}" for number, each in enumerate(_TRIES, 1)
+        )
+        typer.echo(f"Three things to try:\n{tries}")
 
 
 def _console(ground: "Ground") -> str | None:
@@ -146,7 +151,7 @@ def _console(ground: "Ground") -> str | None:
         return None
 
 
-def _as_json(ground: "Ground") -> None:
+def _as_json(ground: "Ground", reports: "Sequence[PlaneReport]") -> None:
     report.show_json(
         {
             "name": ground.settings.station.name,
@@ -154,5 +159,6 @@ def _as_json(ground: "Ground") -> None:
             "home": str(ground.settings.home),
             "device": ground.key.id,
             "console": _console(ground),
+            "down": as_data(reports),
         }
     )

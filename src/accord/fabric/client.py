@@ -74,5 +74,5 @@ class Client:
     def _find(self, section: str, surfaces: Mapping[str, T], name: str) -> T:
         found = surfaces.get(name)
         if found is None:
-            raise missing(self.terms.id, section, name)
+            raise missing(self.terms.id, section, name, surfaces)
         return found

@@ -4,9 +4,10 @@ A client holds the terms of what it calls, a service those of what it answers. P
 contracts that `validate` accepts and refuses others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, Final
 
 from accord.contracts import ContractError, digest, normalize
 from accord.contracts.authoring import Contract
@@ -16,6 +17,9 @@ from accord.fabric.errors import FabricError, NotFoundError
 from accord.kernel.schema import Schema, SchemaError, compile_schema
 
 Manifest = Mapping[str, Any]
+
+# How many names an error offers instead, the nearest first.
+_OFFERED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,8 @@ class Terms:
         """
         found = self._surfaces.get((section, name))
         if found is None:
-            raise missing(self.id, section, name)
+            known = [each for group, each in self._surfaces if group == section]
+            raise missing(self.id, section, name, known)
         return found
 
     def uses(self, contract_id: str, section: str, action: str, name: str) -> bool:
@@ -152,6 +157,8 @@ class Terms:
         return None
 
 
-def missing(contract_id: str, section: str, name: str) -> NotFoundError:
-    """The error for a surface that a contract does not declare."""
-    return NotFoundError(f"{contract_id} has no {name!r} among its {section}")
+def missing(contract_id: str, section: str, name: str, known: Iterable[str] = ()) -> NotFoundError:
+    """The error for a surface that a contract does not declare, with those that it does."""
+    near = get_close_matches(name, list(known), n=_OFFERED, cutoff=0.0)
+    mend = f"use one of {', '.join(near)}" if near else None
+    return NotFoundError(f"{contract_id} has no {name!r} among its {section}", mend=mend)

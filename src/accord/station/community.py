@@ -27,6 +27,7 @@ from accord.community.node import Node, NodeSettings, open_node
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.station import listener, watch
+from accord.station.belonging import unused
 from accord.station.conditions import Status, clock, clock_of_others
 from accord.station.errors import StationError
 from accord.station.home import Home
@@ -84,10 +85,14 @@ class CommunityPlane:
         self._doors: Starlette | None = None
         self._figures: tuple[Measured, ...] = ()
         self._ahead: Mapping[str, float] = {}
+        self._unused: PartReport | None = None
 
     def parts(self) -> Sequence[PartReport]:
-        """How its clock stands to those of other nodes, while it is up."""
-        return (clock_of_others(tuple(self._ahead.values())).part(),) if self.is_up else ()
+        """How its clock stands to those of other nodes, and an invite that serves nothing."""
+        if not self.is_up:
+            return ()
+        others = clock_of_others(tuple(self._ahead.values())).part()
+        return (others,) if self._unused is None else (others, self._unused)
 
     def collect(self) -> Iterable[Metric]:
         """The figures of the node and of what it offers, while it is up."""
@@ -185,12 +190,11 @@ class CommunityPlane:
         """Let the node belong somewhere, if it is in no community yet."""
         chosen = self._settings.community
         if known := (await node.status())["communities"]:
-            wanted = Invite.parse(chosen.join).community_id if chosen.join else None
-            if wanted is not None and wanted not in {each["community_id"] for each in known}:
-                _log.warning(
-                    "the invite was not used: this node is in a community already",
-                    mend="`accord community join LINK` joins another one beside it",
-                )
+            if chosen.join:
+                ids = [each["community_id"] for each in known]
+                self._unused = unused(ids, Invite.parse(chosen.join))
+            if self._unused is not None:
+                _log.warning("the invite was not used", why=self._unused.reason)
             return
         if chosen.join:
             await node.join(chosen.join)

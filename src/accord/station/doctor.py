@@ -23,6 +23,7 @@ from accord.station import conditions, listener, seeing
 from accord.station.conditions import Check, Status
 from accord.station.errors import SettingsError, StationError
 from accord.station.home import Home, holder, kept_key
+from accord.station.sections import split_listen
 from accord.station.settings import Settings, load
 from accord.station.vintage import troubles
 
@@ -49,12 +50,13 @@ def examine(home: Path | str | None = None, config: Path | str | None = None) ->
     held = holder(Home(settings.home))
     yield from keys(Home(settings.home))
     yield from stores(settings)
-    if held is not None:
+    if held is not None and held.is_station:
         answer = told(held.address)
         yield from running(answer)
         if answer is not None:
             return
-    yield from other_ports(settings)
+    else:
+        yield from other_ports(settings)
     yield from machine(settings)
 
 
@@ -96,11 +98,13 @@ def stores(settings: Settings) -> Iterator[Check]:
 
 
 def other_ports(settings: Settings) -> Iterator[Check]:
-    """Are the ports of the bus and of NATS free, where the settings name them?"""
+    """Are the ports of the bus, of NATS and of the relay free, where the settings name them?"""
     chosen, power = settings.community, settings.authority
     wanted = [("bus port", chosen.host, chosen.port, "--bus-port or [community] port")]
     if power.enabled and not power.nats_urls:
         wanted.append(("nats port", power.nats_host, power.nats_port, "[authority] nats_port"))
+    if settings.relay.enabled and settings.relay.listen:
+        wanted.append(("relay port", *split_listen(settings.relay.listen), "[relay] listen"))
     for name, host, number, setting in wanted:
         if not number:
             continue
@@ -150,15 +154,17 @@ def folder_mode(home: Path) -> Check:
 
 
 def port(settings: Settings) -> Check:
-    """Is the port free, or held by this very station?"""
+    """Is the port free, or held by this very station, which may have been told another?"""
     wanted = f"{settings.station.host}:{settings.station.port}"
     held = holder(Home(settings.home))
+    if held is not None and held.is_station:
+        own = held.address.partition("://")[2]
+        told = "" if own == wanted else f"; the settings say {wanted}"
+        seen = f"{own} is held by this home's own station, process {held.pid}{told}"
+        return Check("port", Status.OK, seen)
     try:
         listener.bind(settings.station.host, settings.station.port).close()
     except StationError as error:
-        if held and held.address.endswith(f":{settings.station.port}"):
-            seen = f"{wanted} is held by this home's own station, process {held.pid}"
-            return Check("port", Status.OK, seen)
         return Check("port", Status.FAIL, f"{wanted}: {error.what}", error.mend or "", "taken")
     return Check("port", Status.OK, f"{wanted} is free")
 

@@ -65,6 +65,11 @@ class Holder:
     pid: int
     address: str
 
+    @property
+    def is_station(self) -> bool:
+        """Whether it listens; a command that holds a home for a moment does not."""
+        return self.address.startswith("http")
+
 
 @contextmanager
 def taken(home: Home, address: str, undo: ExitStack) -> Iterator[None]:

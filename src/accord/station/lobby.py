@@ -6,6 +6,7 @@ themselves. The concierge has one, and so has every agent that is let in on this
 """
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Final
 
@@ -18,12 +19,14 @@ from accord.relay.platforms.webchat import Admin, Channel
 
 INSTANCE: Final = "concierge"
 """The concierge's instance, its gateway and its tenant are called so."""
-CHANNEL: Final = "lobby"
 PLATFORM: Final = "webchat"
 
 # Somebody who has just joined needs longer to write the first words.
 _LOOK_SECONDS: Final = 1.0
 _LINKED: Final = "linked"
+# What every lobby was called once; one that is there is kept.
+_FORMER: Final = "lobby"
+_LONGEST: Final = 32
 _log = structlog.stdlib.get_logger(__name__)
 
 
@@ -45,10 +48,15 @@ async def open_lobby(
     found = next((each for each in await admin.spaces() if each.name == space), None)
     found = found or await admin.create_space(space)
     await control.route(instance, PLATFORM, found.id)
-    channels = await admin.channels(found.id)
-    channel = next((each for each in channels if each.name == CHANNEL), None)
-    channel = channel or await admin.create_channel(found.id, CHANNEL)
+    own = channel_of(instance)
+    there = {each.name: each for each in await admin.channels(found.id)}
+    channel = there.get(own) or there.get(_FORMER) or await admin.create_channel(found.id, own)
     return Lobby(admin, control, instance, channel, folder)
+
+
+def channel_of(instance: str) -> str:
+    """What the lobby of an agent is called: like the agent, as far as a channel's name can be."""
+    return re.sub("[^a-z0-9_-]", "-", instance.lower())[:_LONGEST]
 
 
 def linked(folder: Path) -> set[str]:

@@ -10,6 +10,7 @@ import gc
 import ipaddress
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -75,14 +76,17 @@ class RelayPlane:
         """How each bot stands with its service, while the connector is up."""
         if self._connector is None:
             return ()
+        standings = self._connector.delivery.standings
+        bots = Counter(each.platform for each in standings)
         return self._failed + [
             PartReport(
-                f"{each.platform} {each.bot_id}",
+                # An id tells nobody anything where there is one bot.
+                each.platform if bots[each.platform] == 1 else f"{each.platform} {each.bot_id}",
                 each.state.value,
                 scrub(each.reason),
                 each.state is not PlatformState.TROUBLED,
             )
-            for each in self._connector.delivery.standings
+            for each in standings
         ]
 
     def collect(self) -> Iterable[Metric]:

@@ -5,7 +5,6 @@ does.
 """
 
 import asyncio
-import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -21,7 +20,8 @@ from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station import acts, health, listener, logs, metrics, telemetry
 from accord.station.home import Home, device_key, kept_key, taken
-from accord.station.plane import Plane, PlaneState
+from accord.station.leaving import leave
+from accord.station.plane import Plane, PlaneReport, PlaneState
 from accord.station.settings import Settings
 from accord.station.store import STATION, place
 from accord.station.supervisor import Supervisor
@@ -55,6 +55,10 @@ class Ground:
     key: SigningKey
     store: Store
     address: str
+
+
+Announce = Callable[[Ground, Sequence[PlaneReport]], None]
+"""Tells whoever started a station where it is, and which of its planes are up."""
 
 
 def planes(ground: Ground) -> Sequence[Plane]:
@@ -137,7 +141,7 @@ def authorities(ground: Ground) -> "Sequence[AuthorityPlane]":
 def serve(
     settings: Settings,
     *,
-    announce: Callable[[Ground], None],
+    announce: Announce,
     assemble: Callable[[Ground], Sequence[Plane]] = planes,
     clock: Clock | None = None,
 ) -> bool:
@@ -145,7 +149,8 @@ def serve(
 
     Args:
         settings: What to run.
-        announce: Called once the station answers and its planes had time to start.
+        announce: Called once the station answers and its planes had time to start, with how each
+            of them is.
         assemble: Makes the planes.
         clock: Where time comes from; this machine's, if nothing is said.
 
@@ -162,7 +167,7 @@ def serve(
 async def _serve(
     settings: Settings,
     listening: socket.socket,
-    announce: Callable[[Ground], None],
+    announce: Announce,
     assemble: Callable[[Ground], Sequence[Plane]],
     clock: Clock,
 ) -> bool:
@@ -203,7 +208,7 @@ async def _serve(
                 await server.serving.wait()
                 await _settled(supervisor)
                 _log.info("station is up", address=ground.address, key_id=ground.key.id)
-                announce(ground)
+                announce(ground, supervisor.reports())
                 clean = await supervising
                 noticing.cancel()
                 server.should_exit = True
@@ -254,5 +259,5 @@ async def _drain_after(leaving: asyncio.Event, seconds: float, draining: asyncio
 def _stop(leaving: asyncio.Event, number: signal.Signals) -> None:
     if leaving.is_set():
         # Asked twice: whoever asks does not want to wait, and every record is on disk already.
-        os._exit(128 + number)
+        leave(128 + number)
     leaving.set()

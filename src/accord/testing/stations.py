@@ -61,7 +61,7 @@ sys.modules.update(dict.fromkeys(ABSENT))
 watch.LOOK_SECONDS = 0.2
 clean = serve(
     load(),
-    announce=lambda ground: print(json.dumps({"address": ground.address}), flush=True),
+    announce=lambda ground, _: print(json.dumps({"address": ground.address}), flush=True),
     clock=Moved(),
 )
 sys.exit(0 if clean else 1)

@@ -96,7 +96,7 @@ def test_a_running_station_answers_the_same_commands(
     again = accord(*words, "--level", "trusted", "--json").json
     assert (again["submitted"], again["signed"], again["needed"]) == (True, 1, 1)
     assert Invite.parse(again["link"]).initial_level == "trusted"
-    accord("invite", "kitchen").refuses("node_id")
+    accord("invite", "kitchen").refuses("node_id", code=2)
     accord("create", "").refuses("name")
     assert accord("list", "--json").json["endpoints"]
 
@@ -124,7 +124,7 @@ def test_two_must_sign_and_the_second_submits(accord: Any, neighbours: dict[str,
     bob, carol, dave = (neighbours[name] for name in ("bob", "carol", "dave"))
     accord("sync", at=bob)
     accord("revoke", "carol", at=bob).refuses("would not count", "trusted")
-    accord("invite", "bob").refuses("node_id")
+    accord("invite", "bob").refuses("node_id", code=2)
     assert accord("promote", "bob", "trusted").code == 0
     assert accord("promote", "dave", "trusted").code == 0
     asked = accord("revoke", "carol", "--reason", "inactive")

@@ -77,7 +77,7 @@ def virtually(
 
     async def play() -> None:
         gateway = RelayGateway(
-            "https://connector.example",
+            options.pop("url", "https://connector.example"),
             secret=SECRET,
             gateway_id=GATEWAY,
             agent=agent,

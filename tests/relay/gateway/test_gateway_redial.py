@@ -6,8 +6,8 @@ import pytest
 from tests.relay.gateway.conftest import virtually
 
 from accord.relay.gateway import Limits, RelayGateway
-from accord.relay.gateway.redial import Ended, Redial
-from accord.relay.wire import RESTARTING
+from accord.relay.gateway.redial import Ended, Redial, is_near
+from accord.relay.wire import REPLACED, RESTARTING
 from accord.testing import VirtualClock
 from accord.testing.connector import Connector
 
@@ -23,6 +23,44 @@ from accord.testing.connector import Connector
 def test_only_who_was_served_dials_at_once(end: Ended, pauses: list[float]) -> None:
     found = [Redial(Limits()).after(end, now=0.0, chance=chance) for chance in (0.0, 1.0)]
     assert found == pauses
+
+
+@pytest.mark.parametrize(
+    ("url", "near"),
+    [
+        ("http://127.0.0.1:7070", True),
+        ("ws://localhost:7070/relay", True),
+        ("https://[::1]:7070", True),
+        ("http://192.168.1.4:7070", True),
+        ("https://8.8.8.8", False),
+        ("https://connector.example", False),
+        ("https://[", False),
+    ],
+)
+def test_a_connector_is_near_by_its_address(url: str, near: bool) -> None:
+    assert is_near(url) is near
+
+
+def test_after_an_outage_a_near_connector_is_dialled_every_few_seconds() -> None:
+    at: list[float] = []
+
+    async def scene(connector: Connector, _: RelayGateway, clock: VirtualClock) -> None:
+        connector.describes = False
+        for _number in range(7):
+            seen = len(connector.dials)
+            await connector.until(lambda seen=seen: len(connector.dials) > seen)  # type: ignore[misc]
+            at.append(clock.monotonic())
+            await connector.close(1011, "not today")
+
+    virtually(scene, url="http://127.0.0.1:7070")
+    pauses = [round(later - earlier) for earlier, later in itertools.pairwise(at)]
+    assert pauses == [1, 2, 4, 5, 5, 5]
+
+
+def test_near_or_far_half_of_a_pause_is_chance_and_a_replaced_gateway_waits_longest() -> None:
+    redial = Redial(Limits(), near=True)
+    assert [redial.pause(9, chance) for chance in (0.0, 1.0)] == [2.5, 5.0]
+    assert redial.after(Ended(REPLACED, "", handshaken=True), now=0.0, chance=1.0) == 30.0
 
 
 def test_restarts_one_after_another_do_not_add_up() -> None:

@@ -21,7 +21,7 @@ from accord.relay.gateway.agents import Agent, prepare
 from accord.relay.gateway.idle import watch
 from accord.relay.gateway.link import Link
 from accord.relay.gateway.policy import declare, policies
-from accord.relay.gateway.redial import Ended, Redial
+from accord.relay.gateway.redial import Ended, Redial, is_near
 from accord.relay.gateway.serving import Serving
 from accord.relay.gateway.settings import GatewaySettings
 from accord.relay.gateway.sockets import Closed, Dial, web_socket
@@ -115,7 +115,7 @@ class RelayGateway:
         self._has_run = False
         self._is_asleep = False
         self._active_at = 0.0
-        self._redial = Redial(self._limits)
+        self._redial = Redial(self._limits, near=is_near(url))
 
     @property
     def health(self) -> Health:

@@ -19,6 +19,8 @@ class Limits:
         idle_ack: How long the connector may take to confirm that it buffers.
         first_delay: The pause before the first dial after a failure; it doubles.
         longest_delay: The longest such pause.
+        near_delay: The longest such pause where the connector is on this machine or on its network,
+            so that few others dial it.
         drain: How long turns may take to finish when the gateway is stopped.
         ping: How often the socket is probed, and how long an answer may take.
         edit: The shortest pause between two edits, or two messages, of one streamed reply.
@@ -36,6 +38,7 @@ class Limits:
     idle_ack: float = 10.0
     first_delay: float = 1.0
     longest_delay: float = 30.0
+    near_delay: float = 5.0
     drain: float = 30.0
     ping: float = 20.0
     edit: float = 1.0

@@ -4,7 +4,9 @@ Owns what is remembered from one connection to the next. Time and chance are arg
 """
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
 from accord.relay.gateway.limits import Limits
 from accord.relay.wire import REPLACED, RESTARTING, AfterClose, after_close, backoff
@@ -27,15 +29,27 @@ class Ended:
     handshaken: bool = False
 
 
+def is_near(url: str) -> bool:
+    """Whether a connector is on this machine or on its network, as its address alone tells."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ip_address(host).is_private
+    except ValueError:
+        return False
+
+
 class Redial:
     """The pauses between the dials of one gateway.
 
     Args:
-        limits: The shortest and the longest pause.
+        limits: The shortest and the longest pauses.
+        near: Whether the connector is on this machine or on its network.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, near: bool = False) -> None:
         self._limits = limits
+        near_delay = limits.near_delay if near else limits.longest_delay
+        self._longest = min(near_delay, limits.longest_delay)
         self._attempt = 0
         self._was_handshaken = False
         self._is_retry = False
@@ -57,12 +71,13 @@ class Redial:
         if end.code == RESTARTING and end.handshaken:
             # It was told in due form, so others can be dialled at once; but not by all at once.
             return chance * self._limits.first_delay / 2
-        # Two that run under one id must not throw each other out all the time.
-        attempt = _FAR if end.code == REPLACED else self._attempt
+        attempt = self._attempt
         self._attempt += 1
+        if end.code == REPLACED:
+            # Two that run under one id must not throw each other out all the time, near or far.
+            return backoff(_FAR, chance, longest=self._limits.longest_delay)
         return self.pause(attempt, chance)
 
     def pause(self, attempt: int, chance: float) -> float:
         """The pause after so many failures."""
-        limits = self._limits
-        return backoff(attempt, chance, first=limits.first_delay, longest=limits.longest_delay)
+        return backoff(attempt, chance, first=self._limits.first_delay, longest=self._longest)

@@ -65,6 +65,15 @@ def list_instances(connection: Connection, tenant: str | None = None) -> list[In
     return [_instance(row) for row in rows.mappings()]
 
 
+def unknown(instance: str) -> RelayError:
+    """The error for an instance that nobody knows."""
+    return RelayError(
+        Code.NOT_FOUND,
+        f"there is no instance {instance!r}",
+        mend="`accord relay instances` lists them",
+    )
+
+
 def need(connection: Connection, instance: str) -> Instance:
     """The record of a live instance.
 
@@ -73,7 +82,7 @@ def need(connection: Connection, instance: str) -> Instance:
     """
     found = find(connection, instance)
     if found is None:
-        raise RelayError(Code.NOT_FOUND, f"there is no instance {instance!r}")
+        raise unknown(instance)
     if not found.live:
         raise RelayError(Code.FORBIDDEN, f"the instance {instance!r} is revoked or switched off")
     return found

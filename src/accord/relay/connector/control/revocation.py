@@ -52,7 +52,7 @@ def revoke(change: Change, instance: str, *, by_operator: bool) -> bool:
     """
     record = records.find(change.connection, instance)
     if record is None:
-        raise RelayError(Code.NOT_FOUND, f"there is no instance {instance!r}")
+        raise records.unknown(instance)
     if record.revoked_at is not None and record.barred >= by_operator:
         return False
     _forget(change, instance)
@@ -117,7 +117,11 @@ def _switch(change: Change, tenant: str, moment: int | None) -> None:
         update(tenants).where(tenants.c.tenant == tenant).values(suspended_at=moment)
     )
     if not changed.rowcount:
-        raise RelayError(Code.NOT_FOUND, f"there is no tenant {tenant!r}")
+        raise RelayError(
+            Code.NOT_FOUND,
+            f"there is no tenant {tenant!r}",
+            mend="`accord relay instances` lists them with their agents",
+        )
 
 
 def _forget(change: Change, instance: str) -> None:

@@ -1,0 +1,68 @@
+"""An invite for a home that is in a community already."""
+
+from pathlib import Path
+
+import pytest
+
+from accord.community.envelope.invites import Invite
+from accord.community.identity import community_folder
+from accord.kernel.signing import SigningKey
+from accord.station.belonging import joined, refuse_late, unused
+from accord.station.errors import StationError
+
+
+def community() -> str:
+    return SigningKey.generate().id
+
+
+def invite(community_id: str) -> Invite:
+    key = SigningKey.generate()
+    return Invite.make(
+        key,
+        community_id=community_id,
+        community_name="Our street",
+        invitee_node_id=key.id,
+        initial_level="member",
+        bootstrap_endpoints=("https://192.0.2.1:7080",),
+        expires_at="2030-01-01T00:00:00Z",
+    )
+
+
+def belong(home: Path, community_id: str, *, signed: bool = True) -> None:
+    folder = community_folder(home, community_id)
+    folder.mkdir(parents=True)
+    if signed:
+        (folder / "signed.somebody").write_text("")
+
+
+def test_an_invite_to_another_community_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    first = community()
+    belong(tmp_path, first)
+    with pytest.raises(StationError, match="is in a community already") as refused:
+        refuse_late(tmp_path, invite(community()))
+    told = str(refused.value)
+    assert "'Our street'" in told
+    assert community_folder(tmp_path, first).name in told
+    assert "`accord community join LINK`" in told
+
+
+def test_an_invite_to_the_same_community_may_be_given_at_every_start(tmp_path: Path) -> None:
+    first = community()
+    belong(tmp_path, first)
+    refuse_late(tmp_path, invite(first))
+
+
+def test_a_new_home_and_one_where_a_join_has_failed_take_any_invite(tmp_path: Path) -> None:
+    refuse_late(tmp_path / "home", invite(community()))
+    belong(tmp_path, community(), signed=False)
+    assert joined(tmp_path) == frozenset()
+    refuse_late(tmp_path, invite(community()))
+
+
+def test_an_invite_in_the_settings_that_comes_late_is_a_part_in_trouble() -> None:
+    first = community()
+    assert unused([first], invite(first)) is None
+    part = unused([first], invite(community()))
+    assert part is not None
+    assert (part.name, part.state, part.is_well) == ("invite", "not used", False)
+    assert "`accord community join LINK`" in part.reason
