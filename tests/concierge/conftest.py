@@ -82,7 +82,7 @@ class House:
 
     async def lobby(self) -> str:
         """The id of the lobby's channel."""
-        return next(each.id for each in await self.admin.channels() if each.name == "lobby")
+        return next(each.id for each in await self.admin.channels() if each.name == "concierge")
 
     async def person(self, name: str, space: str = "lobby", *, linked: bool = True) -> Person:
         """Somebody who has just joined a space, once the concierge has seen it."""

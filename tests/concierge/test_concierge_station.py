@@ -7,6 +7,7 @@ from tests.concierge.conftest import CLOCK, Open
 from accord.concierge import saying
 from accord.kernel.errors import AccordError
 from accord.relay.connector.delivery.inspect import why
+from accord.station.lobby import open_lobby
 from accord.station.relay import operated
 
 QUESTION = "When is the tool shed open?"
@@ -41,8 +42,22 @@ async def test_it_is_an_ordinary_instance_that_survives_restarts(open_house: Ope
         await carl.say(await house.lobby(), QUESTION, SOURCES)
         spaces = await house.admin.spaces()
         assert [each.name for each in spaces] == ["lobby"]
-        assert len(await house.admin.channels()) == 1
+        assert [each.name for each in await house.admin.channels()] == ["concierge"]
         assert len(await house.admin.bots()) == 1
+
+
+async def test_lobbies_are_called_like_their_agents_and_one_that_is_there_is_kept(
+    open_house: Open,
+) -> None:
+    async with open_house(ScriptedBus(), webchat=False) as house:
+        space = await house.admin.create_space("old")
+        former = await house.admin.create_channel(space.id, "lobby")
+        async with operated(house.settings, CLOCK, "test") as connector:
+            for agent, place in (("Clock.v2", "new"), ("keeper", "old")):
+                folder = house.settings.home / agent
+                await open_lobby(house.admin, connector.control, agent, place, folder)
+                await open_lobby(house.admin, connector.control, agent, place, folder)
+        assert {each.name for each in await house.admin.channels()} == {"clock-v2", former.name}
 
 
 async def test_an_unlink_is_for_good(open_house: Open) -> None:

@@ -3,9 +3,9 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -76,6 +76,17 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+class Introduced(MemoryPlatform):
+    """A chat service that knows what those are called who were introduced to it."""
+
+    def __init__(self, chat: MemoryChat) -> None:
+        super().__init__(chat)
+        self.called: dict[str, str] = {}
+
+    async def names(self, ids: Collection[str]) -> dict[str, str]:
+        return {each: self.called[each] for each in ids if each in self.called}
+
+
 @dataclass
 class Relay:
     """A connector with one chat service, and a console before it."""
@@ -83,6 +94,7 @@ class Relay:
     found: Opened
     connector: Connector
     chat: MemoryChat
+    called: dict[str, str] = field(default_factory=dict)
     is_up: bool = True
 
     async def enrol(self, instance: str = "echo") -> str:
@@ -101,6 +113,7 @@ class Relay:
 async def relayed(home: Path) -> AsyncIterator[Relay]:
     chat = MemoryChat()
     chat.channel("c1", scope_id="g1")
+    platform = Introduced(chat)
     async with (
         opened(home) as found,
         open_store(home / "relay", RELAY) as store,
@@ -109,7 +122,7 @@ async def relayed(home: Path) -> AsyncIterator[Relay]:
             Keyring.load(home / "relay.key"),
             CLOCK,
             name="here",
-            platforms=[MemoryPlatform(chat)],
+            platforms=[platform],
         ) as connector,
     ):
         await connector.control.route("t1", "memory", "g1")
@@ -118,7 +131,7 @@ async def relayed(home: Path) -> AsyncIterator[Relay]:
         def now() -> Connector | None:
             return connector if relay.is_up else None
 
-        relay = Relay(with_parts(found, relay=now), connector, chat)
+        relay = Relay(with_parts(found, relay=now), connector, chat, platform.called)
         yield relay
 
 
@@ -154,11 +167,16 @@ def shop(schema: dict[str, Any] = THING, *, cache: bool = False) -> dict[str, An
 @asynccontextmanager
 async def ruled(home: Path) -> AsyncIterator[tuple[Opened, Running]]:
     """A console before an authority that serves nobody."""
+    async with opened(home) as found, ruling(found) as ruled_found:
+        yield ruled_found
+
+
+@asynccontextmanager
+async def ruling(found: Opened) -> AsyncIterator[tuple[Opened, Running]]:
+    """The same console, before such an authority."""
     ids = UlidSource(CLOCK)
-    async with (
-        opened(home) as found,
-        open_authority(home / "authority", CLOCK, ids, builtins(), round_seconds=None) as authority,
-    ):
+    folder = found.home / "authority"
+    async with open_authority(folder, CLOCK, ids, builtins(), round_seconds=None) as authority:
         identities = Identities(authority.store, authority, CLOCK, ids)
         running = Running(
             authority,

@@ -78,6 +78,24 @@ async def test_every_message_tells_who_got_it_and_why(relay: Relay) -> None:
         assert "Which message?" in (await browser.get("agents/why")).text
 
 
+async def test_people_and_rooms_are_called_by_their_names_where_they_are_known(
+    relay: Relay,
+) -> None:
+    await relay.enrol()
+    relay.called.update({"ann": "Ann Miller", "c1": f"#kitchen {EVIL}", "bot": "helper"})
+    await relay.write("ann", "yes")
+    await relay.write("eve", "no")
+    async with relay.found.inside() as browser:
+        shown = (await browser.get("agents")).text
+        assert '<span title="ann">Ann Miller</span>' in shown
+        assert '<span title="eve">eve</span>' in shown
+        assert '<span title="c1">#kitchen &lt;' in shown
+        assert "<strong>memory</strong> as helper" in shown
+        assert EVIL not in shown
+        why = (await browser.get("agents/why?event=yes")).text
+        assert "Ann Miller <small><code>ann</code></small>" in why
+
+
 async def test_a_message_that_nobody_knows_is_refused(relay: Relay) -> None:
     async with relay.found.inside() as browser:
         for event in ("nothing", "%00", "x" * 3000, "%ff%fe", "<script>"):

@@ -2,8 +2,15 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
+import pytest
 from tests.console.consoles import EVIL, Browser, Opened, opened
+
+from accord.community.errors import Code, CommunityError
+from accord.console.naming import Names
+from accord.console.provenance import Origin, origins
+from accord.kernel.signing import SigningKey
 
 WATER = (
     b"# Rain water\n\nRain water from the roof must be boiled for five minutes before drinking.\n"
@@ -67,6 +74,53 @@ async def test_a_file_is_kept_without_being_a_document(tmp_path: Path) -> None:
         assert "It is not plain text." in (await browser.get(f"files/document/{cid}")).text
         assert "no longer than others" in (await browser.send("files/unpin", {"cid": cid})).text
         assert found.parts.blobs.pinned() == set()
+
+
+async def test_files_are_called_by_what_the_log_says_of_them(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        await add(browser, title=f"Water {EVIL}")
+        await add(browser, b"shared", corpus="", licence="", share="yes")
+        shown = (await browser.get("files")).text
+        await add(browser, b"quiet", corpus="", licence="")
+        assert "Water &lt;" in shown
+        assert "<td>a document in library</td>" in shown
+        assert "<td>a shared file</td>" in shown
+        assert "<td>nobody</td>" not in shown
+        quiet = (await browser.get("files")).text
+        assert "<td>a file</td>" in quiet
+        assert "<td>nobody</td>" in quiet
+        for cid in found.parts.blobs.cids():
+            assert f'<code title="{cid}" data-whole="{cid}">{cid[:15]}…</code>' in quiet
+            assert f"<code>{cid}</code>" in (await browser.get(f"files/document/{cid}")).text
+        assert EVIL not in quiet
+
+
+@pytest.mark.parametrize("cids", [None, "blake3:", [1], {}])
+async def test_a_node_is_asked_for_files_by_a_list_of_names(tmp_path: Path, cids: Any) -> None:
+    async with opened(tmp_path / "home") as found:
+        [community] = await found.parts.node.communities()
+        async with found.parts.node.client(community["community_id"]) as client:
+            with pytest.raises(CommunityError) as refused:
+                await client.post("/node/v1/files", {"cids": cids})
+            assert refused.value.code is Code.BAD_REQUEST
+            told = (await client.post("/node/v1/files", {"cids": ["unknown"]}))["files"]
+            assert told == [{"cid": "unknown", "held_by": [], "documents": []}]
+
+
+def test_an_attachment_names_a_file_and_a_document_comes_first() -> None:
+    ann, ben = SigningKey.generate().id, SigningKey.generate().id
+    told: list[dict[str, Any]] = [
+        {"cid": "a", "held_by": [ann], "documents": []},
+        {"cid": "b", "held_by": [ann, ben], "documents": []},
+        {"cid": "c", "held_by": [], "documents": [{"corpus": "x", "title": None, "by": ben}]},
+        {"cid": "d", "held_by": [], "documents": []},
+    ]
+    said = [{"from": ben, "attachments": [{"cid": each, "name": f"{each}.txt"} for each in "ac"]}]
+    known = origins(told, said, Names({}))
+    assert (known["a"].name, known["a"].kind) == ("a.txt", "attached to a message")
+    assert (known["b"].name, known["b"].kind, len(known["b"].shared_by)) == ("", "a shared file", 2)
+    assert (known["c"].name, known["c"].kind) == ("", "a document in x")
+    assert known["d"] == Origin()
 
 
 async def test_a_document_that_cannot_be_added_gets_a_banner(tmp_path: Path) -> None:

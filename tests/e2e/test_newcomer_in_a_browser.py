@@ -92,7 +92,7 @@ async def test_the_first_minutes_of_a_newcomer(chromium: Chromium, tmp_path: Pat
 
             chat = await browser.new_page()
             await join(chat, await asyncio.to_thread(invited, home), "ann")
-            await enter(chat, "# lobby")
+            await enter(chat, "# concierge")
             await chat.wait_for_timeout(1500)  # until the lobby has noticed who came in
             await say(chat, "At what angle must a ladder lean?")
             await expect(chat.get_by_text("Sources").first).to_be_visible(timeout=SLOW)

@@ -35,6 +35,8 @@ async def test_a_person_joins_links_an_account_and_reads_a_streamed_answer(
         await enter(page, "# general")
         await say(page, "@accord one **two** three")
         await expect(said.last).to_have_text("you said: @accord one two three")
+        await expect(page.locator("#room .author").last).to_have_text("echo")
+        await expect(page.locator("#room .badge").last).to_have_text("bot @accord")
         await expect(page.locator("#room .messages .text strong")).to_have_text(["two", "two"])
 
         await say(page, "@accord <img src=x onerror=alert(1)>")

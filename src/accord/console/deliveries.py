@@ -1,11 +1,13 @@
 """What the relay's store says of agents and deliveries, as a page shows it.
 
-Units of work that read, and the words for what they find: the same as `accord relay why` prints.
-Never reads what anybody wrote, and changes nothing.
+Units of work that read, and the words for what they find: the same as `accord relay why` prints,
+with the names of people and rooms where their platform knows them. Never reads what anybody wrote,
+and changes nothing.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy import Connection, func, select
@@ -15,6 +17,7 @@ from accord.relay.connector.control.records import Instance
 from accord.relay.connector.delivery.inspect import Explained, why
 from accord.relay.connector.delivery.tables import buffer, queues
 from accord.relay.connector.operating import latest_events
+from accord.relay.connector.platform import Naming, Platform
 from accord.relay.gate import Verdict
 from accord.storage import journal
 
@@ -78,6 +81,8 @@ class Told:
         refusal: What kept it from everybody, where something did.
         verdicts: Of the layers that judge before any agent is considered.
         trace_id: The trace under which it came, where that is known.
+        chat_name: What its room is called; empty where nobody knows.
+        author_name: What its author is called; empty where nobody knows.
     """
 
     event: str
@@ -92,6 +97,8 @@ class Told:
     verdicts: tuple[Verdict, ...]
     candidates: tuple[Recipient, ...]
     trace_id: str | None = None
+    chat_name: str = ""
+    author_name: str = ""
 
 
 def moment(milliseconds: int) -> str:
@@ -163,6 +170,40 @@ def told(explained: Explained) -> Told:
         tuple(candidates),
         explained.trace_id,
     )
+
+
+async def named(platforms: Iterable[Platform], some: Sequence[Told]) -> list[Told]:
+    """The same, with what people and rooms are called."""
+    known = await names(
+        platforms,
+        {(each.platform, each.chat) for each in some}
+        | {(each.platform, each.author) for each in some},
+    )
+    return [
+        replace(
+            each,
+            chat_name=known.get((each.platform, each.chat), ""),
+            author_name=known.get((each.platform, each.author), ""),
+        )
+        for each in some
+    ]
+
+
+async def names(
+    platforms: Iterable[Platform], wanted: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], str]:
+    """What those are called whom their platform knows; each is a platform's name and an id."""
+    asked: defaultdict[str, set[str]] = defaultdict(set)
+    for platform, identifier in wanted:
+        asked[platform].add(identifier)
+    # Bots of one platform know the same people.
+    knowing = {each.name: each for each in platforms if isinstance(each, Naming)}
+    return {
+        (platform, identifier): name
+        for platform, ids in asked.items()
+        if platform in knowing
+        for identifier, name in (await knowing[platform].names(ids)).items()
+    }
 
 
 def _agent(record: Instance, queue: Queue, connected: frozenset[str]) -> Agent:

@@ -16,7 +16,7 @@ from accord.kernel.clock import Clock
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.webchat import Admin, open_admin
 from accord.station.guests import welcomed
-from accord.station.lobby import CHANNEL, INSTANCE, linked
+from accord.station.lobby import INSTANCE, linked
 from accord.station.relay import control_settings, operated, webchat_settings
 from accord.station.settings import Settings
 from accord.station.store import place
@@ -99,7 +99,7 @@ class Conversations:
                 channel["id"]
                 for each in overview["spaces"]
                 for channel in each["channels"]
-                if each["id"] == found.id and channel["name"] == CHANNEL
+                if each["id"] == found.id
             )
             for number, text in enumerate(visit.said):
                 said = {"text": text, "key": f"demo-{space}-{number}"}

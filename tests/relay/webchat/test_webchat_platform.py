@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from tests.relay.webchat.conftest import Open, World
 
-from accord.relay.connector.platform import Inbound, Platform
+from accord.relay.connector.platform import Inbound, Naming, Platform
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.webchat import DESCRIPTOR, Account
 from accord.relay.platforms.webchat.messages import chats_waiting
@@ -50,6 +50,15 @@ async def test_an_agent_sends_edits_and_types(open_world: Open, both: str) -> No
         assert answer["reply_to"] == asked["id"]
         assert answer["edited_at"] is not None
         assert world.context.texts == ["what is it?"]
+
+
+async def test_agents_who_speak_through_one_bot_are_told_apart(world: World) -> None:
+    ann = await world.join("ann")
+    await ann.say(world.general.id, "who is there?", key="echo/mine")
+    for key in ("echo/1", "clock/2/concierge", "01ABC"):
+        await world.platform.perform(Send(world.general.id, "I am"), key)
+    page = await ann.ask("GET", f"chats/{world.general.id}/messages")
+    assert [each["agent"] for each in page["messages"]] == [None, "echo", "clock", None]
 
 
 async def test_the_same_key_sends_the_same_message(world: World) -> None:
@@ -201,3 +210,20 @@ def test_each_message_is_seen_by_one_bot() -> None:
     assert spoken_to("hi", "2", bots) == ("2", True)
     assert spoken_to("hi", "somebody", bots) == ("1", False)
     assert spoken_to("hi", None, []) == (None, False)
+
+
+async def test_the_operator_is_told_what_people_bots_and_chats_are_called(world: World) -> None:
+    ann = await world.join("ann")
+    direct = (await ann.ask("POST", f"bots/{world.platform.bot_id}/chat"))["chat"]
+    said = await ann.say(world.general.id, "about this")
+    thread = (await ann.ask("POST", f"messages/{said['id']}/thread"))["chat"]
+    wanted = [ann.id, world.platform.bot_id, world.general.id, direct, thread, "unknown"]
+    assert isinstance(world.platform, Naming)
+    assert await world.platform.names(wanted) == {
+        ann.id: "ann",
+        world.platform.bot_id: "accord",
+        world.general.id: "#general",
+        direct: "a direct message",
+        thread: "a thread in #general",
+    }
+    assert await world.platform.names([]) == {}

@@ -6,7 +6,17 @@ from typing import Final
 
 from starlette.responses import Response
 
-from accord.console.deliveries import Told, agents, latest, moment, reached, told, waiting
+from accord.console.deliveries import (
+    Told,
+    agents,
+    latest,
+    moment,
+    named,
+    names,
+    reached,
+    told,
+    waiting,
+)
 from accord.console.errors import ConsoleError
 from accord.console.page import Page, Visit
 from accord.console.stream import Piece
@@ -36,14 +46,17 @@ async def show(visit: Visit, minted: EnrolmentToken | None = None) -> Response:
     connected = frozenset(each.principal.instance for each in connector.delivery.hub.connections)
     tokens = await store.read(enrolment_tokens)
     letters = await connector.delivery.dead_letters(limit=_LETTERS)
+    standings = connector.delivery.standings
+    bots = {(each.platform, each.bot_id) for each in standings}
     return visit.show(
         "agents.html",
         agents=agents(await connector.control.instances(), await store.read(waiting), connected),
         platforms=[
             (each, each.state in (PlatformState.READY, PlatformState.ELSEWHERE))
-            for each in connector.delivery.standings
+            for each in standings
         ],
-        recent=await store.read(lambda c: latest(c, _RECENT)),
+        bots=await names(connector.delivery.platforms, bots),
+        recent=await _recent(connector),
         letters=[(each, moment(each.dead_at)) for each in letters],
         owners=sorted({each.instance for each in letters}),
         more=len(letters) == _LETTERS,
@@ -71,9 +84,7 @@ async def live(visit: Visit) -> Response:
         while (connector := visit.parts.relay()) is not None:
             try:
                 here = await connector.store.read(reached)
-                recent = None
-                if here != seen:
-                    recent = await connector.store.read(lambda c: latest(c, _RECENT))
+                recent = await _recent(connector) if here != seen else None
             except AccordError:
                 return  # the plane is going; the browser asks again
             if recent is not None:
@@ -150,7 +161,13 @@ async def _explained(visit: Visit, event: str) -> Told | None:
             mend="Agents shows the latest; records are kept as long as the journal",
             status=404,
         )
-    return told(found)
+    [shown] = await named(_connector(visit).delivery.platforms, [told(found)])
+    return shown
+
+
+async def _recent(connector: Connector) -> list[Told]:
+    found = await connector.store.read(lambda c: latest(c, _RECENT))
+    return await named(connector.delivery.platforms, found)
 
 
 async def _chosen(visit: Visit, connector: Connector, instance: str) -> list[int]:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from accord.community.errors import Code, CommunityError
 from accord.console.errors import ConsoleError
 from accord.console.naming import Names, names
 from accord.console.page import Page, Visit
+from accord.console.provenance import Origin, origins
 from accord.kernel.errors import AccordError
 
 LICENCES: Final = (
@@ -30,6 +31,7 @@ _CORPUS: Final = re.compile(r"[a-z0-9-]{1,64}", re.ASCII)
 _INGESTED: Final = "rag.document.ingested"
 _SHOWN: Final = 100
 _DOCUMENTS: Final = 50
+_MESSAGES: Final = 200
 _PART: Final = 256 * 1024
 _TEXT_BYTES: Final = 256 * 1024
 _TITLE: Final = 200
@@ -40,6 +42,7 @@ async def show(visit: Visit) -> Response:
     corpora: list[dict[str, Any]] = []
     documents: list[dict[str, Any]] = []
     missing: AccordError | None = None
+    cids, files = await asyncio.to_thread(_files, visit)
     async with visit.community() as client:
         called = names(await client.get("/node/v1/members"))
         try:
@@ -48,13 +51,14 @@ async def show(visit: Visit) -> Response:
         except CommunityError as error:
             missing = error
         documents = await _documents(client, called)
-    cids, files = await asyncio.to_thread(_files, visit)
+        known = await _origins(client, called, [each["cid"] for each in files])
     return visit.show(
         "files.html",
         corpora=corpora,
         documents=documents,
         missing=missing,
         files=files,
+        known=known,
         more=len(cids) - len(files),
         licences=LICENCES,
     )
@@ -97,7 +101,12 @@ async def document(visit: Visit) -> Response:
     if is_here:
         size = visit.parts.blobs.manifest(cid).size_bytes
         text = await _text(visit, cid)
-    return visit.show("document.html", cid=cid, is_here=is_here, size=size, text=text)
+    known = Origin()
+    with suppress(CommunityError):  # it can be read in no community, too
+        async with visit.community() as client:
+            called = names(await client.get("/node/v1/members"))
+            known = (await _origins(client, called, [cid]))[cid]
+    return visit.show("document.html", cid=cid, is_here=is_here, size=size, text=text, known=known)
 
 
 async def fetch(visit: Visit) -> Response:
@@ -161,6 +170,15 @@ async def _documents(client: Client, called: Names) -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+async def _origins(client: Client, called: Names, cids: list[str]) -> dict[str, Origin]:
+    told = (await client.post("/node/v1/files", {"cids": cids}))["files"]
+    messages: list[dict[str, Any]] = []
+    with suppress(CommunityError):  # names of attachments are a comfort
+        answer = await client.call("chat.history", {}, {"limit": _MESSAGES})
+        messages = answer["output"]["messages"]
+    return origins(told, messages, called)
 
 
 def _files(visit: Visit) -> tuple[list[str], list[dict[str, Any]]]:

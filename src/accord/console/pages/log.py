@@ -16,8 +16,8 @@ from accord.console.tailing import LEVELS, Filter, following, latest
 from accord.kernel.errors import AccordError
 
 _LINES: Final = 200
-_ENTRIES: Final = 50
-_ACTS: Final = 50
+_ENTRIES: Final = 40
+_ACTS: Final = 25
 
 
 async def show(visit: Visit) -> Response:

@@ -15,7 +15,7 @@ const offerCopies = (root) => {
     button.className = "quiet";
     button.textContent = "Copy";
     button.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(code.textContent);
+      await navigator.clipboard.writeText(code.dataset.whole ?? code.textContent);
       button.textContent = "Copied";
       setTimeout(() => { button.textContent = "Copy"; }, 1500);
     });
@@ -24,6 +24,19 @@ const offerCopies = (root) => {
     button.setAttribute("aria-describedby", code.id);
     line.classList.add("copies");
     line.append(button);
+  }
+};
+
+// A command breaks between its words, and not behind the dashes of an option.
+const keepWords = (root) => {
+  for (const code of root.querySelectorAll(".command code:not(:has(.word))")) {
+    const words = code.textContent.split(" ").map((text) => {
+      const word = document.createElement("span");
+      word.className = "word";
+      word.textContent = text;
+      return word;
+    });
+    code.replaceChildren(...words.flatMap((word, place) => (place ? [" ", word] : [word])));
   }
 };
 
@@ -37,7 +50,35 @@ const showTimes = (root) => {
   }
 };
 
-const enrich = (root) => { offerCopies(root); showTimes(root); };
+// Each cell is told what its column is called, for screens on which a row is a card. The roles stay
+// what they were, whatever the style makes of the table.
+const ROLES = { TABLE: "table", THEAD: "rowgroup", TBODY: "rowgroup", TR: "row", TD: "cell" };
+// Words of people are not as long as this; ids and digests are.
+const LONG = /[^\s-]{26}/;
+const tellColumns = (root) => {
+  for (const table of root.querySelectorAll("table:not(.told)")) {
+    const titles = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+    for (const part of [table, ...table.querySelectorAll("thead, tbody, tr, td")]) {
+      part.setAttribute("role", ROLES[part.tagName]);
+    }
+    for (const head of table.querySelectorAll("th")) {
+      head.setAttribute("role", head.scope === "row" ? "rowheader" : "columnheader");
+    }
+    for (const body of table.tBodies) {
+      for (const row of body.rows) {
+        [...row.cells].forEach((cell, place) => {
+          cell.dataset.column = titles[place];
+          cell.classList.toggle("long", LONG.test(cell.innerHTML.replace(/<[^>]*>/g, " ")));
+        });
+      }
+    }
+    table.classList.add("told");
+  }
+};
+
+const enrich = (root) => {
+  for (const comfort of [offerCopies, keepWords, showTimes, tellColumns]) comfort(root);
+};
 
 // A log stays at its end unless somebody scrolls up.
 const toEnd = (tail) => { tail.scrollTop = tail.scrollHeight; };

@@ -5,7 +5,7 @@ received, normalises, and hands on an `Inbound`; it decides nothing about who re
 has handed on is durable when `ingest` returns, and only then may it tell the platform so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -202,8 +202,9 @@ class Platform(Protocol):
 
         Args:
             action: What to do; texts fit into one message.
-            idempotency_key: Unlike that of any other action of any instance; passed on where the
-                platform has such a thing.
+            idempotency_key: Unlike that of any other action; passed on where the platform has such
+                a thing. Of what an instance asked for it begins with its id and a slash; what the
+                station says by itself has no slash in it.
             capability: What a follow-up acts by.
         """
         ...
@@ -214,6 +215,15 @@ class Platform(Protocol):
 
     async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
         """Whether a user may manage a channel; None where that cannot be said."""
+        ...
+
+
+@runtime_checkable
+class Naming(Protocol):
+    """A platform that knows what people and chats are called without asking anybody."""
+
+    async def names(self, ids: Collection[str]) -> Mapping[str, str]:
+        """What those are called whom it knows, bots among them; for the operator's eyes."""
         ...
 
 

@@ -181,6 +181,11 @@ class Delivery:
                 await writing
 
     @property
+    def platforms(self) -> Sequence[Platform]:
+        """Every platform, once for each of its bots."""
+        return tuple(self._platforms.values())
+
+    @property
     def standings(self) -> list[Standing]:
         """How each bot stands with its service."""
         return [each.standing for each in self.owned]

@@ -187,6 +187,7 @@ def shown(row: Row[Any]) -> dict[str, Any]:
         "id": row.id,
         "chat": row.chat_id,
         "author": {"id": row.author_id, "name": row.author_name, "bot": row.author_is_bot},
+        "agent": _agent(row),
         "text": row.text,
         "reply_to": row.reply_to,
         "sent_at": row.sent_at,
@@ -214,3 +215,9 @@ def chats_waiting(connection: Connection, bot_id: str, before: int) -> list[str]
 def taken(connection: Connection, ids: Sequence[int]) -> None:
     """The connector has these now."""
     connection.execute(_TAKEN, {"ids": list(ids)})
+
+
+def _agent(row: Row[Any]) -> str | None:
+    """The agent that speaks through a bot; several may. None where the station itself does."""
+    instance, said_by, _ = row.key.partition("/")
+    return instance if row.author_is_bot and said_by else None

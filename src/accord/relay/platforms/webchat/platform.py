@@ -4,7 +4,7 @@ Owns the descriptor and the actions of agents. It verifies nothing, because noth
 outside but over the web chat's own routes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from pydantic import SecretStr
@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import RelayError
-from accord.relay.platforms.webchat import access, messages
+from accord.relay.platforms.webchat import access, messages, naming
 from accord.relay.platforms.webchat.access import Level
 from accord.relay.platforms.webchat.accounts import Account
 from accord.relay.platforms.webchat.changes import Change, Changes, Kind
@@ -107,6 +107,10 @@ class WebChatPlatform:
     async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
         """Whether a user may manage a channel."""
         return await self._may(user_id, scope_id, channel_id, Level.MANAGE)
+
+    async def names(self, ids: Collection[str]) -> Mapping[str, str]:
+        """What people, bots and chats are called."""
+        return await self._changes.read(lambda c: naming.names(c, ids))
 
     async def _send(self, action: Send, key: str) -> Result:
         text = message_text(speakable(action.content))

@@ -7,6 +7,9 @@ import { markdown } from "./markdown.js";
 const TYPING_MS = 6000;
 const TELL_TYPING_MS = 3000;
 
+// Several agents may speak through one bot.
+const speaker = (message) => message.agent ?? message.author.name;
+
 export class Room {
   constructor(root, me, openThread, close) {
     this.root = root;
@@ -107,8 +110,10 @@ export class Room {
     const own = message.author.id === this.me.id;
     made.dataset.id = message.id;
     made.classList.toggle("own", own);
-    part(".author").textContent = message.author.name;
+    part(".author").textContent = speaker(message);
     part(".badge").hidden = !message.author.bot;
+    // By which it is mentioned, whatever the agent behind it is called.
+    part(".badge").textContent = `bot @${message.author.name}`;
     const sent = new Date(message.sent_at);
     part("time").dateTime = sent.toISOString();
     part("time").textContent = sent.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
@@ -118,7 +123,7 @@ export class Room {
     const answered = this.known.get(message.reply_to)?.message;
     if (answered) {
       part(".quoted").hidden = false;
-      part(".quoted").textContent = `${answered.author.name}: ${answered.text.slice(0, 120)}`;
+      part(".quoted").textContent = `${speaker(answered)}: ${answered.text.slice(0, 120)}`;
     }
     part(".reply").addEventListener("click", () => this.reply(message));
     part(".edit").hidden = !own;
@@ -139,7 +144,7 @@ export class Room {
   reply(message) {
     this.reset();
     this.replyTo = message.id;
-    this.showMode(`Answering ${message.author.name}`);
+    this.showMode(`Answering ${speaker(message)}`);
   }
 
   edit(message) {

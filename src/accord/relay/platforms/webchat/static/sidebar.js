@@ -29,7 +29,7 @@ export class Sidebar {
       kind: "dm",
       level: "write",
     }));
-    parts.push(this.group("Agents", bots));
+    parts.push(this.group("Direct messages", bots));
     this.root.replaceChildren(...parts);
     this.mark();
   }
