@@ -1,16 +1,17 @@
 """The one way to open a span, and to say where in a trace something stands.
 
 Owns what is current in a task, which is OpenTelemetry's own context, and the names of attributes.
-It knows the API only: where nobody records, nothing is kept, but what belongs together still has
-one trace id, for the log and the journals. Who records and where spans go is decided by whoever
-runs the process. What people wrote, their names and secrets have no place in a span, so of an error
-only its type is told.
+It knows the API only, and where nobody records it does not even ask that: nothing is kept, but what
+belongs together still has one trace id, for the log and the journals. Who records and where spans
+go is decided by whoever runs the process. What people wrote, their names and secrets have no place
+in a span, so of an error only its type is told.
 """
 
 import asyncio
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -18,6 +19,7 @@ from opentelemetry import context, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import (
     NonRecordingSpan,
+    ProxyTracerProvider,
     Span,
     SpanContext,
     SpanKind,
@@ -31,7 +33,6 @@ from accord.kernel.traceparent import HEADER, Trace, parse
 
 __all__ = [
     "HEADER",
-    "Opened",
     "Span",
     "SpanKind",
     "Trace",
@@ -49,15 +50,55 @@ __all__ = [
 Attribute: TypeAlias = str | bool | int | float | None
 
 _NAME: Final = "accord"
-_SPAN: Final = (1 << 64) - 1
+_NOWHERE: Final = Context()
+_FLAG: Final = slice(54, 55)
 _LEFT: Final = (asyncio.CancelledError, GeneratorExit)
-_tracer: Tracer = trace.get_tracer(_NAME)
+_PROCESS: Final = trace.get_tracer(_NAME)
+_tracer: Tracer = _PROCESS
 
 
-class Opened:
+class _Unrecorded(NonRecordingSpan):
+    """A place in a trace where nobody records.
+
+    As a block it does nothing, so one serves for whatever hangs below it. What OpenTelemetry asks
+    of it is made when it asks: where nobody records it hardly ever does.
+    """
+
+    def __init__(self, place: Trace) -> None:
+        self.place = place
+
+    def get_span_context(self) -> SpanContext:
+        return _context_of(self.place, is_remote=False)
+
+    def __repr__(self) -> str:
+        return f"_Unrecorded({self.place})"
+
+
+# What is current where nobody records. It comes before OpenTelemetry's context: what hangs below
+# something that nobody recorded is not recorded either.
+_unheard: ContextVar[_Unrecorded | None] = ContextVar("accord_unheard", default=None)
+
+
+class _Unheard:
+    """A place that is current for the time of a block, and nothing more."""
+
+    __slots__ = ("_span", "_token")
+
+    def __init__(self, place: Trace) -> None:
+        self._span = _Unrecorded(place)
+
+    def __enter__(self) -> Span:
+        self._token = _unheard.set(self._span)
+        return self._span
+
+    def __exit__(self, *_: object) -> None:
+        _unheard.reset(self._token)
+
+
+class _Opened:
     """A span for the time of a block, which is given it."""
 
-    __slots__ = ("_is_current", "_span", "_token")
+    __slots__ = ("_before", "_is_current", "_span", "_token")
 
     def __init__(self, span: Span, *, is_current: bool = True) -> None:
         self._span = span
@@ -65,6 +106,7 @@ class Opened:
 
     def __enter__(self) -> Span:
         if self._is_current:
+            self._before = _unheard.set(None)
             self._token = context.attach(trace.set_span_in_context(self._span))
         return self._span
 
@@ -76,6 +118,7 @@ class Opened:
         self._span.end()
         if self._is_current:
             context.detach(self._token)
+            _unheard.reset(self._before)
 
 
 @contextmanager
@@ -92,57 +135,75 @@ def recorded_by(provider: TracerProvider) -> Iterator[None]:
         _tracer = before
 
 
-def step(name: str, kind: SpanKind = SpanKind.INTERNAL, **attributes: Attribute) -> Opened:
+def step(
+    name: str, kind: SpanKind = SpanKind.INTERNAL, **attributes: Attribute
+) -> AbstractContextManager[Span]:
     """A span under what is current, and current itself until the block ends."""
-    here = trace.get_current_span()
-    if _is_idle(here):
-        return Opened(here, is_current=False)
-    return Opened(_start(name, kind, None, attributes))
+    here = _current()
+    if type(here) is _Unrecorded:
+        return here
+    if _is_unheard():
+        return _Unheard(_begun())
+    return _Opened(_start(name, kind, None, attributes))
 
 
 def entry(
     name: str, place: Trace | None, kind: SpanKind = SpanKind.SERVER, **attributes: Attribute
-) -> Opened:
+) -> AbstractContextManager[Span]:
     """A span for what came in: it goes on with the trace that it names, or begins one."""
-    return Opened(_start(name, kind, _at(place), attributes))
+    if _is_unheard():
+        return _Unheard(place or _begun())
+    return _Opened(_start(name, kind, _at(place), attributes))
 
 
-def apart(name: str, kind: SpanKind = SpanKind.INTERNAL, **attributes: Attribute) -> Opened:
+def apart(
+    name: str, kind: SpanKind = SpanKind.INTERNAL, **attributes: Attribute
+) -> AbstractContextManager[Span]:
     """A span under what is current that does not become current.
 
     For asynchronous generators: what one makes current would be so for its reader, too, and it
     may be closed by another task.
     """
-    return Opened(_start(name, kind, None, attributes), is_current=False)
+    here = _current()
+    if type(here) is _Unrecorded:
+        return here
+    return _Opened(_start(name, kind, None, attributes), is_current=False)
 
 
-def past(
-    name: str, place: Trace | None, since: float, kind: SpanKind, **attributes: Attribute
-) -> None:
+def past(name: str, place: str, since: float, kind: SpanKind, **attributes: Attribute) -> None:
     """A span of something that has just ended, and began at a time in seconds since the epoch.
 
-    It is of use to a trace that somebody records, and nothing is done for any other.
+    It is of use to a trace that somebody records, and nothing is done for any other: of the header
+    of such a one not more than the flag is looked at.
     """
-    if place is not None and place.is_recorded:
-        _start(name, kind, _at(place), attributes, int(since * 1e9)).end()
+    if place[_FLAG] in "13579bdf" and (found := parse(place)) is not None:
+        _start(name, kind, _at(found), attributes, int(since * 1e9)).end()
 
 
 def tell(span: Span | None = None, /, **attributes: Attribute) -> None:
     """Add to a span, or to the one that is current."""
-    told = span or trace.get_current_span()
+    told = span or _current()
     if told.is_recording():
         told.set_attributes(_named(attributes))
 
 
-def current() -> Trace | None:
-    """Where in a trace this task is."""
-    return _place(trace.get_current_span())
+def current(span: Span | None = None) -> Trace | None:
+    """Where in a trace a span is, or this task."""
+    return _place(span or _current())
 
 
 def header(span: Span | None = None) -> str:
     """The `traceparent` of a span, of what is current, or else of a trace that begins here."""
-    found = _place(span) if span is not None else current()
-    return str(found or _place(_unrecorded()))
+    return str(current(span) or _begun())
+
+
+def _current() -> Span:
+    return _unheard.get() or trace.get_current_span()
+
+
+def _is_unheard() -> bool:
+    """Whether there is nobody who might record."""
+    return _tracer is _PROCESS and type(trace.get_tracer_provider()) is ProxyTracerProvider
 
 
 def _start(
@@ -155,17 +216,7 @@ def _start(
     made = _tracer.start_span(name, within, kind, _named(attributes), start_time=began)
     if made.is_recording():
         return made
-    found = made.get_span_context()
-    if not found.is_valid:
-        return _unrecorded()
-    here = SpanContext(found.trace_id, found.span_id, False, found.trace_flags)
-    return NonRecordingSpan(here)
-
-
-def _is_idle(span: Span) -> bool:
-    """Whether nothing that hangs below a span is recorded here: that was decided with the span."""
-    found = span.get_span_context()
-    return found.is_valid and not found.is_remote and not span.is_recording()
+    return _Unrecorded(_place(made) or _begun())
 
 
 def _kind_of(error: BaseException) -> str:
@@ -177,13 +228,18 @@ def _kind_of(error: BaseException) -> str:
 def _at(place: Trace | None) -> Context:
     """The context of what came from elsewhere; nothing of this task's own is in it."""
     if place is None:
-        return Context()
+        return _NOWHERE
+    return trace.set_span_in_context(NonRecordingSpan(_context_of(place, is_remote=True)), _NOWHERE)
+
+
+def _context_of(place: Trace, *, is_remote: bool) -> SpanContext:
     flags = trace.TraceFlags(int(place.flags, 16))
-    far = SpanContext(int(place.id, 16), int(place.span, 16), is_remote=True, trace_flags=flags)
-    return trace.set_span_in_context(NonRecordingSpan(far), Context())
+    return SpanContext(int(place.id, 16), int(place.span, 16), is_remote, flags)
 
 
 def _place(span: Span) -> Trace | None:
+    if type(span) is _Unrecorded:
+        return span.place
     found = span.get_span_context()
     if not found.is_valid:
         return None
@@ -192,10 +248,10 @@ def _place(span: Span) -> Trace | None:
     )
 
 
-def _unrecorded() -> Span:
+def _begun() -> Trace:
     """The beginning of a trace that nobody records here."""
-    chance = secrets.randbits(192)
-    return NonRecordingSpan(SpanContext(chance >> 64 or 1, chance & _SPAN or 1, is_remote=False))
+    chance = secrets.token_hex(24)
+    return Trace(chance[:32], chance[32:])
 
 
 def _named(attributes: dict[str, Attribute]) -> dict[str, str | bool | int | float]:

@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx
 
+from accord.capabilities.file.blobs import Blobs
+from accord.capabilities.file.transfer import pull, push
 from accord.community.client import Client
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
@@ -36,6 +38,9 @@ GREETER.rpc("Greet", "Name", "Text")
 
 
 _SECONDS = 60.0
+# A small model may take long on a busy machine.
+_ANSWER_SECONDS = 240.0
+QUESTION = "How does a ladder lean?"
 
 
 async def echo(turn: Turn) -> str:
@@ -50,12 +55,14 @@ class Crowd:
         done: How often each thing was acknowledged.
         posted: The posts that were acknowledged.
         said: What was said in the chat and acknowledged.
+        files: The files that were put onto the station.
     """
 
     def __init__(self, running: Running, folder: Path) -> None:
         self.done: Counter[str] = Counter()
         self.posted: list[str] = []
         self.said: list[str] = []
+        self.files: list[str] = []
         self._read: set[str] = set()
         self._running = running
         self._folder = folder
@@ -66,9 +73,8 @@ class Crowd:
         self._key = SigningKey.load(running.home / "keys" / "device.ed25519")
         self._service = SigningKey.generate()
         self._serves = asyncio.Event()
-        self._person = httpx.AsyncClient(
-            base_url=f"{running.address}/chat/api/", headers={"x-accord-chat": "1"}, timeout=60
-        )
+        self._person, self._asker = self._somebody(), self._somebody()
+        self._lobby = ""
 
     async def command(self, *words: str) -> str:
         """Give a command; one at a time, for each has the process's output to itself."""
@@ -87,9 +93,7 @@ class Crowd:
         file = self._folder / "echo" / "credentials.json"
         file.parent.mkdir()
         self._gateway = await enrol(self._running.address, token, "echo-gateway", file)
-        invite = json.loads(await self.command("relay", "chat", "invite", "--json"))["url"]
-        await self._ask("POST", "join", {"invite": invite.partition("#invite=")[2], "name": "ann"})
-        bot = (await self._ask("GET", "me"))["bots"][0]["id"]
+        bot = (await self._joined("kitchen", "ann", self._person))["bots"][0]["id"]
         self._chat = (await self._ask("POST", f"bots/{bot}/chat"))["chat"]
         await self._say((await self.command("relay", "link", "echo")).strip())
         async with asyncio.timeout(_SECONDS):
@@ -102,10 +106,20 @@ class Crowd:
         await self.command("authority", "deploy", "greeter", str(contract), "--accept")
         await self.command("authority", "instance", "add", "greeter", session_key(self._service))
         await self.command("rpc", "allow")
+        bea = await self._joined("lobby", "bea", self._asker)
+        (self._lobby,) = [
+            each["id"] for each in bea["spaces"][0]["channels"] if each["name"] == "concierge"
+        ]
+        linked = self._running.home / "concierge" / "linked"
+        async with asyncio.timeout(_SECONDS):
+            while not linked.exists() or bea["me"]["id"] not in linked.read_text():  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
+        await self._ask_concierge()
 
     async def leave(self) -> None:
         """Close what they hold open."""
         await self._person.aclose()
+        await self._asker.aclose()
 
     @asynccontextmanager
     async def busy(self) -> AsyncIterator[None]:
@@ -117,6 +131,8 @@ class Crowd:
             (0.7, self._look),
             (3.0, self._listen),
             (2.0, self._search),
+            (5.0, self._share),
+            (20.0, self._ask_concierge),
             (6.0, self._greet),
             (10.0, self.catch_up),
         )
@@ -224,6 +240,32 @@ class Crowd:
             await client.call("rag.query", {"corpus": "manuals"}, asked)
             await client.call("chat.history", {}, {"limit": 10})
 
+    async def _share(self) -> None:
+        """Put a file onto the station, find it in its list, and get it back from there."""
+        text = f"Sheet {len(self.files)} of a manual. " * 400
+        ours, copies = Blobs(self._folder / "ours"), Blobs(self._folder / "copies")
+        cid = await ours.put(text.encode())
+        async with self._client() as client:
+            await push(client, ours, cid)
+            assert cid in (await client.call("file.list", {}, {}))["output"]["cids"]
+            async for _ in pull(client, copies, cid):
+                pass
+        assert b"".join([part async for part in copies.read(cid)]) == text.encode()
+        self.files.append(cid)
+
+    async def _ask_concierge(self) -> None:
+        """Ask the concierge in its lobby, and wait for an answer that names its sources."""
+        path = f"chats/{self._lobby}/messages"
+        asked = {"text": QUESTION, "key": f"question {self.done['ask_concierge']}"}
+        after = (await self._ask("POST", path, asked, self._asker))["id"]
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            while True:
+                page = await self._ask("GET", path, who=self._asker)
+                answers = [each for each in page["messages"] if each["id"] > after]
+                if any(each["author"]["bot"] and "Sources:" in each["text"] for each in answers):
+                    return
+                await asyncio.sleep(1)
+
     async def _greet(self) -> None:
         if not self._serves.is_set():
             return
@@ -252,8 +294,22 @@ class Crowd:
         body = {"text": text, "key": f"k{text}"}
         await self._ask("POST", f"chats/{self._chat}/messages", body)
 
-    async def _ask(self, method: str, path: str, body: Any = None) -> Any:
-        answer = await self._person.request(method, path, json=body if method != "GET" else None)
+    async def _joined(self, space: str, name: str, who: httpx.AsyncClient) -> Any:
+        """Let somebody into a space of the web chat; what is to be seen there."""
+        words = ("relay", "chat", "invite", "--space", space, "--json")
+        invite = json.loads(await self.command(*words))["url"].partition("#invite=")[2]
+        await self._ask("POST", "join", {"invite": invite, "name": name}, who)
+        return await self._ask("GET", "me", who=who)
+
+    def _somebody(self) -> httpx.AsyncClient:
+        address = f"{self._running.address}/chat/api/"
+        return httpx.AsyncClient(base_url=address, headers={"x-accord-chat": "1"}, timeout=60)
+
+    async def _ask(
+        self, method: str, path: str, body: Any = None, who: httpx.AsyncClient | None = None
+    ) -> Any:
+        sent = body if method != "GET" else None
+        answer = await (who or self._person).request(method, path, json=sent)
         assert answer.status_code == httpx.codes.OK, answer.text
         return answer.json()
 

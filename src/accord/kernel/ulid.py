@@ -15,6 +15,7 @@ from accord.kernel.errors import AccordError
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _DIGITS: Final = {character: value for value, character in enumerate(_ALPHABET)}
+_PAIRS: Final = [first + second for first in _ALPHABET for second in _ALPHABET]
 _FORM: Final = re.compile(f"[0-7][{_ALPHABET}]{{25}}", re.ASCII)
 _CHANCE_BITS: Final = 80
 
@@ -69,4 +70,4 @@ def milliseconds(text: str) -> int:
 
 
 def _write(value: int) -> str:
-    return "".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))
+    return "".join([_PAIRS[value >> shift & 1023] for shift in range(120, -1, -10)])

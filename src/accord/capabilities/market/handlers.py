@@ -65,7 +65,7 @@ class _Serving:
         category, tags = given.get("category"), given.get("tags", ())
         fitting = [post for post in posts if post["lamport"] > since and fits(post, category, tags)]
         some, max_lamport = page(fitting, given.get("limit", _LIMIT), head)
-        output = {"posts": some, "max_lamport": max_lamport}
+        output = {"posts": [shown(post) for post in some], "max_lamport": max_lamport}
         return {"output": output, "meta": {"ms": self._ms(began)}}
 
     async def post(self, call: Call) -> Mapping[str, Any]:
@@ -115,7 +115,7 @@ class _Serving:
         given = call.body["input"]
         posts, head = await self._current(call.community)
         best = await self._search.best(given["query"], posts, given.get("k", _K))
-        output = {"posts": best, "max_lamport": max(head, 0)}
+        output = {"posts": [shown(post) for post in best], "max_lamport": max(head, 0)}
         return {
             "output": output,
             "meta": {"ms": self._ms(began), "ranking": self._search.ranking},
@@ -153,11 +153,10 @@ class _Serving:
     async def _current(self, community: str) -> tuple[list[Shown], int]:
         now = self._clock.now()
 
-        def look(state: State) -> tuple[Any, int]:
+        def look(state: State) -> tuple[list[Shown], int]:
             return views.market(state, now), state.lamport
 
-        posts, head = await self._node.community(community).log.view(look)
-        return [shown(post) for post in posts], head
+        return await self._node.community(community).log.view(look)
 
     def _answer(self, made: tuple[str, int], began: float) -> Mapping[str, Any]:
         output = {"event_id": made[0], "lamport": made[1]}

@@ -6,11 +6,12 @@ of the question's words that the post has, rare words counting more.
 """
 
 import asyncio
+import heapq
 import math
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
@@ -26,6 +27,8 @@ WORDS: Final = "words"
 
 _KEPT: Final = 20_000
 _TOGETHER: Final = 64
+# So many vectors are copied at a time to be compared: those of a large market take much room.
+_COMPARED: Final = 512
 _WORD: Final = re.compile(r"\w+")
 
 
@@ -47,7 +50,10 @@ class Search:
         return WORDS if self._embedder is None else EMBEDDINGS
 
     async def best(self, query: str, posts: Sequence[Shown], k: int) -> list[Shown]:
-        """The posts that fit a question best, each with its score."""
+        """The posts that fit a question best, each with its score.
+
+        There may be many posts, so nothing is made of those that are not among the best.
+        """
         if not posts:
             return []
         texts = [_text(post) for post in posts]
@@ -56,13 +62,15 @@ class Search:
             if self._embedder is None
             else await self._by_meaning(self._embedder, query, texts)
         )
-        scored = [
-            {**post, "score": round(score, 6)}
-            for post, score in zip(posts, scores, strict=True)
+        ranks = (
+            # Of equals the newest first.
+            (-round(score, 6), -posts[number]["lamport"], number)
+            for number, score in enumerate(scores)
             if score > 0 or self._embedder is not None
+        )
+        return [
+            {**posts[number], "score": -score} for score, _, number in heapq.nsmallest(k, ranks)
         ]
-        # Of equals the newest first.
-        return sorted(scored, key=lambda post: (-post["score"], -post["lamport"]))[:k]
 
     async def _by_meaning(
         self, embedder: Embedder, query: str, texts: Sequence[str]
@@ -106,8 +114,11 @@ def by_words(query: str, texts: Sequence[str]) -> list[float]:
 def _cosines(vectors: "list[NDArray[np.float32]]", wanted: "NDArray[np.float32]") -> list[float]:
     import numpy as np
 
-    cosines: Any = np.clip(np.stack(vectors) @ wanted, -1.0, 1.0)
-    return [float(each) for each in cosines]
+    found: list[float] = []
+    for start in range(0, len(vectors), _COMPARED):
+        some = np.stack(vectors[start : start + _COMPARED])
+        found += np.clip(some @ wanted, -1.0, 1.0).tolist()
+    return found
 
 
 def _words(text: str) -> list[str]:
@@ -115,4 +126,4 @@ def _words(text: str) -> list[str]:
 
 
 def _text(post: Shown) -> str:
-    return "\n".join((post["title"], post["body"], " ".join(post["tags"])))
+    return "\n".join((post["title"], post["body"], " ".join(post.get("tags", ()))))

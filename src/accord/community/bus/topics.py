@@ -135,6 +135,8 @@ class Topics:
             text = canonical.encode(data)
         except canonical.CanonicalError as error:
             raise CommunityError(Code.BAD_REQUEST, str(error), where=topic[:80]) from None
+        # What the encoder gives holds room for several times as much, and this is kept.
+        text = memoryview(text).tobytes()
         found = self._topic(topic, community)
         found.last_seq += 1
         found.messages.append(Message(found.last_seq, data, text))

@@ -309,8 +309,8 @@ class Connection:
             return True
         self._counts["delivered"] += len(rows.sent) + len(rows.done)
         for each in rows.traces:
-            place, instance = tracing.parse(each), self.session.instance
-            tracing.past("relay deliver", place, began, SpanKind.PRODUCER, instance=instance)
+            kind, instance = SpanKind.PRODUCER, self.session.instance
+            tracing.past("relay deliver", each, began, kind, instance=instance)
         if rows.sent:
             self._ledger.sent(self.session.claim, rows.sent)
         if rows.done:

@@ -35,7 +35,7 @@ from accord.relay.gate import Decision, Event, LinkCommand, recognise
 from accord.relay.wire.passthrough import interaction_event
 from accord.relay.wire.session import session_key
 from accord.storage import Record
-from accord.tracing import SpanKind
+from accord.tracing import Span, SpanKind
 
 INBOUND_STREAM = "relay.inbound"
 DECISIONS = "relay.decisions"
@@ -96,30 +96,36 @@ class Ingest:
         """
         _check(inbound)
         # Whoever writes in a chat names no trace: it begins here.
-        with tracing.entry("relay ingest", None, SpanKind.CONSUMER, platform=inbound.platform):
-            admitted = await self._take(inbound, fence)
-            tracing.tell(event=admitted.event, kind=inbound.kind.value, is_new=admitted.is_new)
+        with tracing.entry(
+            "relay ingest", None, SpanKind.CONSUMER, platform=inbound.platform
+        ) as span:
+            admitted = await self._take(inbound, fence, tracing.current(span))
+            tracing.tell(
+                span, event=admitted.event, kind=inbound.kind.value, is_new=admitted.is_new
+            )
             return admitted
 
-    async def _take(self, inbound: Inbound, fence: Fence | None) -> Admitted:
+    async def _take(self, inbound: Inbound, fence: Fence | None, trace: Trace | None) -> Admitted:
         began = self._clock.monotonic()
         lane = (inbound.platform, inbound.bot_id, inbound.event.source.chat_id)
         # Whoever comes next may be decided upon before this is stored: the ledger keeps the order.
         async with self._lanes.turn(lane):
-            with tracing.step("relay gate"):
+            with tracing.step("relay gate") as step:
                 reply = await self._directory.consume_link_dm(inbound)
                 event = _gate_event(inbound, reply)
                 facts = await self._directory.facts(inbound)
                 judgement = self._judge.judge(event, facts)
-                _tell(judgement.decision)
+                if step.is_recording():
+                    _tell(step, judgement.decision)
             decision, decided = judgement.decision, judgement.record(inbound.event_id)
-            admission = await self._admission(inbound, fence, decision, decided)
+            admission = await self._admission(inbound, fence, decision, decided, trace)
             stored = self._ledger.admit(admission)
         admitted = await stored
         self._took.add(self._clock.monotonic() - began)
         if admitted.is_new:
-            self._counts["taken" if decision.deliveries else "taken for nobody"] += 1
-            if (refusal := decision.refusal) is not None:
+            refusal = decision.refusal
+            self._counts["taken for nobody" if refusal else "taken"] += 1
+            if refusal is not None:
                 self._counts[f"dropped {refusal.rule}"] += 1
             self._remember(admission)
             self._taken(inbound, decision, reply, admitted.event)
@@ -128,20 +134,24 @@ class Ingest:
         return admitted
 
     async def _admission(
-        self, inbound: Inbound, fence: Fence | None, decision: Decision, decided: str
+        self,
+        inbound: Inbound,
+        fence: Fence | None,
+        decision: Decision,
+        decided: str,
+        trace: Trace | None,
     ) -> Admission:
         name = self._ids.new()
         now = int(self._clock.now() * 1000)
-        trace = tracing.current()
         parcels: list[Parcel] = []
         chats: list[Chat] = []
         capabilities: list[Capability] = []
-        tenant = decision.tenant
-        if decision.deliveries and tenant is not None:
+        tenant, deliveries = decision.tenant, decision.deliveries
+        if deliveries and tenant is not None:
             source = inbound.event.source
             scope = source.scope_id or ""
             kind, body = self._body(inbound)
-            for instance in decision.deliveries:
+            for instance in deliveries:
                 dialect = await self._directory.session_dialect(instance)
                 key = session_key(source, dialect=dialect)
                 if inbound.kind is not InboundKind.INTERRUPT:
@@ -213,10 +223,11 @@ def _gate_event(inbound: Inbound, reply: LinkReply | None) -> Event:
     )
 
 
-def _tell(decision: Decision) -> None:
-    """What the gate said, for the span that is current."""
+def _tell(span: Span, decision: Decision) -> None:
+    """What the gate said, for a span."""
     refusal = decision.refusal
     tracing.tell(
+        span,
         verdict="deliver" if decision.deliveries else "drop",
         rule=None if refusal is None else refusal.rule,
         deliveries=len(decision.deliveries),
