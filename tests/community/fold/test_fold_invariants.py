@@ -1,6 +1,7 @@
 """What holds whatever members try."""
 
 import random
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from accord.community.envelope import Event
 from accord.community.envelope.names import Level
 from accord.community.fold import (
     ACCEPTED,
+    Link,
     Memory,
     Replay,
     fold,
@@ -206,3 +208,29 @@ def test_a_quarrel_costs_a_bounded_number_of_passes(monkeypatch: pytest.MonkeyPa
     scribe.events = [e for e in scribe.events if e.author not in {p.id for p in puppets[::2]}]
     fold_events(scribe.events, scribe.community_id)
     assert passes < 400
+
+
+def test_a_gap_that_closes_is_looked_at_from_the_gap_on() -> None:
+    class Counting(Memory):
+        links = 0
+
+        def author(self, author: str, after: int = 0) -> Iterator[Link]:
+            for link in super().author(author, after):
+                self.links += 1
+                yield link
+
+    town = Town()
+    writer = town.new[0]
+    for _ in range(500):
+        town.scribe.post(writer)
+    first, second, third = (town.scribe.post(writer) for _ in range(3))
+    memory = Counting(town.scribe.events[:-3])
+    replay = Replay(town.scribe.community_id)
+    replay.advance(memory, town.scribe.events[:-3])
+    memory.links = 0
+    for late in (third, second, first):
+        memory.add([late])
+        replay.advance(memory, [late])
+    assert memory.links < 20
+    full = fold(Memory(town.scribe.events), town.scribe.community_id)
+    assert state_bytes(replay.state) == state_bytes(full)

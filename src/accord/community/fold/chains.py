@@ -48,6 +48,11 @@ class Chain:
         """Whether everything seen stands."""
         return self.fork is None and self.cut is None and self.head_seq == self.seen_seq
 
+    @property
+    def settled(self) -> int:
+        """The last number up to which everything stands, and is there once."""
+        return self.head_seq if self.fork is None else min(self.head_seq, self.fork[0] - 1)
+
     def verdict(self, seq: int, digest: bytes) -> Verdict | None:
         """Why an event of the chain does not stand; None when it does."""
         if self.fork is not None:
@@ -70,6 +75,9 @@ class Chain:
         return Chain(link.author_seq, _hash(link), link.lamport, link.author_seq)
 
 
+_EMPTY: Final = Chain()
+
+
 def verdict_of(event: Event, chains: Mapping[str, Chain]) -> Verdict | None:
     """Why the author's chain does not let an event stand; None when it does."""
     if event.author_seq is None:
@@ -87,13 +95,19 @@ def all_chains(links: Iterable[Link], upto: int = MAX_LAMPORT) -> dict[str, Chai
     return {author: chain for author, chain in chains.items() if chain.seen_seq}
 
 
-def chain_of(links: Iterable[Link], upto: int = MAX_LAMPORT) -> Chain:
-    """Sum up the chain of one author as far as a lamport; links come by number and digest."""
+def chain_of(links: Iterable[Link], upto: int = MAX_LAMPORT, behind: Chain = _EMPTY) -> Chain:
+    """Sum up the chain of one author as far as a lamport.
+
+    Args:
+        links: Its links, by number and digest.
+        upto: The lamport.
+        behind: The chain as it was; then only the links above its head are needed, if all that
+            are new are among them.
+    """
     head: Link | None = None
-    head_seq = seen_seq = 0
-    head_hash: str | None = None
-    head_lamport = -1
-    fork: tuple[int, bytes, bytes] | None = None
+    head_seq = seen_seq = behind.head_seq
+    head_hash, head_lamport = behind.head_hash, behind.head_lamport
+    fork = behind.fork if behind.fork is not None and behind.fork[0] <= head_seq else None
     cut: tuple[int, Verdict] | None = None
     last: Link | None = None
     for link in links:
@@ -116,7 +130,8 @@ def chain_of(links: Iterable[Link], upto: int = MAX_LAMPORT) -> Chain:
             cut = seq, _LAMPORT
         else:
             head, head_seq, head_lamport = link, seq, link.lamport
-    head_hash = None if head is None else _hash(head)
+    if head is not None:
+        head_hash = _hash(head)
     return Chain(head_seq, head_hash, head_lamport, seen_seq, fork, cut)
 
 

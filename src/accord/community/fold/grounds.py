@@ -5,8 +5,8 @@ revocation or a floor takes away. Finds the first place at which that makes a di
 content, exactly where the history can tell, and too early rather than too late.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
 
 from accord.community.envelope import Position
 from accord.community.fold.chains import Chain
@@ -20,7 +20,11 @@ END: Final = Position(2**63, "", b"")
 
 _FAR: Final = 2**62
 
-LinksOf = Callable[[str], Iterable[Link]]
+
+class LinksOf(Protocol):
+    """Gives the links of an author, or only those above a number."""
+
+    def __call__(self, author: str, after: int = 0, /) -> Iterable[Link]: ...  # noqa: D102
 
 
 def first_difference(old: Ground, new: Ground, links_of: LinksOf) -> Position:
@@ -45,7 +49,7 @@ def _of_chains(old: Ground, new: Ground, links_of: LinksOf) -> Iterator[Position
         was = old.chains.get(author, Chain())
         if was is chain or (was.is_whole and chain.is_whole):
             continue
-        for link in links_of(author):
+        for link in links_of(author, min(was.settled, chain.settled)):
             seq = link.author_seq
             if seq is not None and link.lamport <= old.reach:
                 before, now = was.verdict(seq, link.digest), chain.verdict(seq, link.digest)

@@ -43,8 +43,8 @@ class History(Protocol):
         """Every link, those of one author together, by number and digest."""
         ...
 
-    def author(self, author: str) -> Iterator[Link]:
-        """The links of one author, by number and digest."""
+    def author(self, author: str, after: int = 0) -> Iterator[Link]:
+        """The links of one author, by number and digest; or only those above a number."""
         ...
 
     def membership(self) -> Iterable[Event]:
@@ -66,6 +66,7 @@ class Memory:
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self._events: dict[bytes, Event] = {}
         self._by_author: dict[str, list[Event]] = {}
+        self._unsorted: set[str] = set()
         self._sorted: list[Event] | None = None
         self.add(events)
 
@@ -75,12 +76,17 @@ class Memory:
         for event in events:
             if event.digest not in self._events:
                 self._events[event.digest] = event
-                self._by_author.setdefault(event.author, []).append(event)
                 fresh.append(event)
         if len(fresh) > _FEW:
             self._sorted = None
-        elif self._sorted is not None:
-            for event in fresh:
+            self._unsorted.update(event.author for event in fresh)
+        for event in fresh:
+            chain = self._by_author.setdefault(event.author, [])
+            if event.author in self._unsorted:
+                chain.append(event)
+            else:
+                insort(chain, event, key=_in_chain)
+            if self._sorted is not None:
                 insort(self._sorted, event, key=_position)
         return fresh
 
@@ -95,9 +101,14 @@ class Memory:
         for author in sorted(self._by_author):
             yield from self.author(author)
 
-    def author(self, author: str) -> Iterator[Link]:
-        """The links of one author, by number and digest."""
-        return iter(_in_chain_order(map(_link, self._by_author.get(author, ()))))
+    def author(self, author: str, after: int = 0) -> Iterator[Link]:
+        """The links of one author, by number and digest; or only those above a number."""
+        found = self._by_author.get(author, [])
+        if author in self._unsorted:
+            found.sort(key=_in_chain)
+            self._unsorted.remove(author)
+        start = bisect_right(found, after, key=_number) if after else 0
+        return map(_link, islice(found, start, None))
 
     def membership(self) -> Iterator[Event]:
         """The events of the membership stage, in total order."""
@@ -119,11 +130,10 @@ def _link(event: Event) -> Link:
     return Link(event.author, event.author_seq, event.digest, event.prev, event.lamport)
 
 
-def _in_chain_order(links: Iterable[Link]) -> list[Link]:
-    """The links of one author: unchained ones first, all by number and digest."""
-    chained: list[Link] = []
-    unchained: list[Link] = []
-    for link in links:
-        (unchained if link.author_seq is None else chained).append(link)
-    # They compare by number and digest, as long as all have a number, or none.
-    return sorted(unchained) + sorted(chained)
+def _number(event: Event) -> int:
+    """Its number in the chain; those that have none come first."""
+    return event.author_seq or 0
+
+
+def _in_chain(event: Event) -> tuple[int, bytes]:
+    return _number(event), event.digest

@@ -147,18 +147,25 @@ class Replay:
         if reached > old.reach and self._highest > old.reach:
             return all_chains(history.authors(), reached), False
         chains = dict(old.chains)
+        lowest: dict[str, int] = {}
         tangled = set()
         for event in fresh:
-            if event.author_seq is None or event.lamport > reached or event.author in tangled:
+            author, seq = event.author, event.author_seq
+            if seq is None or event.lamport > reached:
                 continue
-            link = Link(event.author, event.author_seq, event.digest, event.prev, event.lamport)
-            longer = chains.get(event.author, Chain()).followed_by(link)
+            lowest[author] = min(seq, lowest.get(author, seq))
+            if author in tangled:
+                continue
+            link = Link(author, seq, event.digest, event.prev, event.lamport)
+            longer = chains.get(author, Chain()).followed_by(link)
             if longer is None:
-                tangled.add(event.author)
+                tangled.add(author)
             else:
-                chains[event.author] = longer
+                chains[author] = longer
         for author in sorted(tangled):
-            chains[author] = chain_of(history.author(author), reached)
+            was = old.chains.get(author, Chain())
+            behind = was if lowest[author] > was.head_seq else Chain()
+            chains[author] = chain_of(history.author(author, behind.head_seq), reached, behind)
         return chains, not tangled
 
     def _reach(self, history: History, fresh: Sequence[Event]) -> int:

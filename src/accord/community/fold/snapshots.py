@@ -54,8 +54,8 @@ def check_unchanged(state: State, on: Ground, history: History) -> int:
     below = [e for e in on.membership if e.position <= head and e.digest not in late]
     then = ground(on.community_id, on.chains, on.reach, below)
 
-    def punctual(author: str) -> Iterator[Link]:
-        return (link for link in history.author(author) if link.digest not in late)
+    def punctual(author: str, after: int = 0) -> Iterator[Link]:
+        return (link for link in history.author(author, after) if link.digest not in late)
 
     if first_difference(then, on, punctual) <= head:
         raise NeedsHistoryError("what came behind the snapshot changes what came before it")

@@ -160,9 +160,8 @@ class Folding:
         since, at_hand = self._arrived, self._at_hand.copy()
 
         def advance(connection: Connection) -> tuple[int, Sequence[Event], Advance]:
-            new = rows.arrived(connection, self._number, since, at_hand)
-            history = StoreHistory(connection, self._number)
-            return rows.last_arrival(connection, self._number), new, replay.advance(history, new)
+            last, new = rows.arrived(connection, self._number, since, at_hand)
+            return last, new, replay.advance(StoreHistory(connection, self._number), new)
 
         began = self._clock.monotonic()
         try:
@@ -212,7 +211,7 @@ class Folding:
     def _load(self, connection: Connection) -> _Found:
         new: Sequence[Event] = ()
         if self._arrived is not None:
-            new = rows.arrived(connection, self._number, self._arrived, {})
+            _, new = rows.arrived(connection, self._number, self._arrived, {})
         return _Found(
             keeping.base(connection, self._number),
             replayed(connection, self._number, self._community_id),

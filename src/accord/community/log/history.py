@@ -52,9 +52,10 @@ class StoreHistory:
         """Every link, those of one author together, by number and digest."""
         return self._links(select(*_LINK))
 
-    def author(self, author: str) -> Iterator[Link]:
-        """The links of one author, by number and digest."""
-        return self._links(select(*_LINK).where(events.c.author == author))
+    def author(self, author: str, after: int = 0) -> Iterator[Link]:
+        """The links of one author, by number and digest; or only those above a number."""
+        query = select(*_LINK).where(events.c.author == author)
+        return self._links(query.where(events.c.author_seq > after) if after else query)
 
     def membership(self) -> Iterator[Event]:
         """The events of the membership stage, in total order."""

@@ -209,13 +209,18 @@ def last_arrival(connection: Connection, number: int) -> int:
 
 def arrived(
     connection: Connection, number: int, after: int, at_hand: Mapping[bytes, Event]
-) -> Sequence[Event]:
-    """The events that came after an arrival; read only where they are not at hand, by digest."""
+) -> tuple[int, Sequence[Event]]:
+    """What came after an arrival: the last arrival, and the events.
+
+    They are read only where they are not at hand, by digest.
+    """
     query = whole(number).where(events.c.arrival > after)
-    digests = connection.execute(query.with_only_columns(events.c.digest)).scalars().all()
-    if all(digest in at_hand for digest in digests):
-        return [at_hand[digest] for digest in digests]
-    return list(read(connection, query))
+    slim = query.with_only_columns(events.c.arrival, events.c.digest)
+    found = connection.execute(slim).all()
+    last = max((arrival for arrival, _ in found), default=after)
+    if all(digest in at_hand for _, digest in found):
+        return last, [at_hand[digest] for _, digest in found]
+    return last, list(read(connection, query))
 
 
 def whole(number: int) -> Select[Any]:
