@@ -119,6 +119,7 @@ async def test_facts_of_a_known_place_touch_no_database(
     await town(half)
     events = [inbound(user=user, **GROUP) for user in ("u1", "u2", "u9")]
     before = [await half.directory.facts(event) for event in events]
+    assert await half.directory.consume_link_dm(events[0]) is None
 
     async def refuse(*_: Any) -> Any:
         raise AssertionError("the database was asked")

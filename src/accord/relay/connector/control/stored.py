@@ -244,9 +244,9 @@ class StoreDirectory:
     async def _burn_shown(self, text: str) -> LinkReply | None:
         """A code that somebody shows in a group can be used no more."""
         asked = recognise(text, is_dm=False, awaiting=False)
-        shown = codes_in(text) if asked is None or asked.code is None else (asked.code,)
-        # Only for a code that is out: a group must not be able to make the store work.
-        if shown and (out := await self.lookup.codes()):
+        # Only where a code is out is a text looked through, and only for that one is anything done.
+        if out := await self.lookup.codes():
+            shown = codes_in(text) if asked is None or asked.code is None else (asked.code,)
             digests = [digest for code in shown for digest in self.keyring.digests(code)]
             if any(digest in out for digest in digests):
                 self.counts["link_burn"] += 1
