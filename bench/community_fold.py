@@ -11,7 +11,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from accord.community.envelope import Event
 from accord.community.fold import Memory, Replay, fold, fold_events, state_bytes
@@ -26,6 +26,11 @@ BATCHES = 50
 MEMBERSHIP = 10_000
 REVOCATIONS = 100
 SORTING = "sort and count"
+EXPLAINED: Final = {
+    "fold, against the goal": "An event takes 8 to 11 us, half as much again as sorting and "
+    "counting alone. On 100,000 events it is 100,000 to 130,000 a second, on 1,000,000 the caches "
+    "of the processor help less, and the machine moves it by a fifth.",
+}
 Result = TypeVar("Result")
 
 

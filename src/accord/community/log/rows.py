@@ -46,6 +46,11 @@ _DISPLACE = delete(events).where(
     events.c.author_seq == bindparam("numbered"),
 )
 _ARRIVED = select(func.max(events.c.arrival)).where(events.c.community == bindparam("of"))
+_SINCE = select(events.c.arrival, events.c.digest).where(
+    events.c.community == bindparam("of"),
+    events.c.arrival > bindparam("after"),
+    events.c.body.is_not(None),
+)
 _VERDICT = (
     sql_update(events)
     .where(
@@ -214,13 +219,11 @@ def arrived(
 
     They are read only where they are not at hand, by digest.
     """
-    query = whole(number).where(events.c.arrival > after)
-    slim = query.with_only_columns(events.c.arrival, events.c.digest)
-    found = connection.execute(slim).all()
+    found = connection.execute(_SINCE, {"of": number, "after": after}).all()
     last = max((arrival for arrival, _ in found), default=after)
     if all(digest in at_hand for _, digest in found):
         return last, [at_hand[digest] for _, digest in found]
-    return last, list(read(connection, query))
+    return last, list(read(connection, whole(number).where(events.c.arrival > after)))
 
 
 def whole(number: int) -> Select[Any]:
