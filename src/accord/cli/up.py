@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: accord up --home ./station --port 7071"
 _TRIES = (
     "open the console, add a document under Files, and ask about it under Ask",
-    "talk to the concierge:  accord relay chat invite --space lobby{home}",
+    "talk to the concierge:  accord relay chat invite --space {space}{home}",
     (
         'accord market post "Ladder to lend"{home}, then: '
         'accord market search "something to climb with"{home}'
@@ -130,8 +131,10 @@ def _as_text(ground: "Ground", reports: "Sequence[PlaneReport]") -> None:
     typer.echo(announcement(subject, "", reports, facts=facts, home=option))
     # What is down comes first: most of what could be tried needs it.
     if not down(reports):
+        space = shlex.quote(ground.settings.concierge.space)
         tries = "\n".join(
-            f"  {number}. {each.replace('{home}', option)}" for number, each in enumerate(_TRIES, 1)
+            f"  {number}. {each.replace('{home}', option).replace('{space}', space)}"
+            for number, each in enumerate(_TRIES, 1)
         )
         typer.echo(f"Three things to try:\n{tries}")
 

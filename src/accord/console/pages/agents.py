@@ -1,6 +1,7 @@
 """Agents and deliveries: who has enrolled, what became of each message and why, dead letters."""
 
 import asyncio
+import shlex
 from collections.abc import AsyncGenerator
 from typing import Final
 
@@ -56,6 +57,7 @@ async def show(visit: Visit, minted: EnrolmentToken | None = None) -> Response:
             for each in standings
         ],
         bots=await names(connector.delivery.platforms, bots),
+        space=_lobby(visit),
         recent=await _recent(connector),
         letters=[(each, moment(each.dead_at)) for each in letters],
         owners=sorted({each.instance for each in letters}),
@@ -163,6 +165,13 @@ async def _explained(visit: Visit, event: str) -> Told | None:
         )
     [shown] = await named(_connector(visit).delivery.platforms, [told(found)])
     return shown
+
+
+def _lobby(visit: Visit) -> str:
+    """The option by which a command means the concierge's space; empty where that is not set."""
+    chosen = (each for each in visit.parts.settings if each.section == "concierge")
+    space = next((each.value for each in chosen if each.key == "space"), "")
+    return f" --space {shlex.quote(space)}" if space else ""
 
 
 async def _recent(connector: Connector) -> list[Told]:

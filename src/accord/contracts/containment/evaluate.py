@@ -60,7 +60,10 @@ class Evaluator:
         return self._formulas[key]
 
     def excludes(self, claims: frozenset[Claim], kind: Kind) -> bool:
-        """Whether one of the claims says outright that no value of this type keeps it."""
+        """Whether one of the claims says outright that no value of this type keeps it.
+
+        By the formula as it was translated: to simplify one may take a search, which asks this.
+        """
         return any(claim > 0 and Evaluator.formula(self, claim, kind) is NONE for claim in claims)
 
     def spelling(self, selector: Selector) -> Claim:
