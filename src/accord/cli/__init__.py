@@ -36,10 +36,12 @@ from accord.cli import (
     up,
     upgrading,
     watching,
+    words,
 )
 
 app = typer.Typer(
     name="accord",
+    cls=words.Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
