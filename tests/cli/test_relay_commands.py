@@ -144,9 +144,17 @@ def test_a_revoked_agent_loses_what_waits_and_comes_back_when_pardoned(operator:
     letters = operator.ask("deadletters", "list")["letters"]
     assert [each["reason"] for each in letters] == ["the instance was revoked"] * 2
     assert "revoked" in operator.refused("link", "echo")
-    operator.run("pardon", "echo")
+    assert "Pardoned: echo" in operator.run("pardon", "echo")
     operator.enrol("echo")
     assert "live" in operator.run("instances")
+
+
+def test_only_a_revoked_agent_is_pardoned(operator: Operator) -> None:
+    operator.enrol("echo")
+    assert operator.ask("pardon", "echo") == {"pardoned": None}
+    assert "'nobody'" in operator.refused("pardon", "nobody")
+    operator.run("revoke", "echo")
+    assert operator.ask("pardon", "echo") == {"pardoned": "echo"}
 
 
 def test_a_tenant_is_switched_off_and_on_as_a_whole(operator: Operator) -> None:

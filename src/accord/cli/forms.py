@@ -8,9 +8,9 @@ from typing import Final
 
 import typer
 
-_CORPUS: Final = re.compile(r"[a-z0-9-]{1,64}", re.ASCII)
+from accord.capabilities.rag import names
+
 _NODE: Final = re.compile(r"ed25519:[A-Za-z0-9_-]{43}", re.ASCII)
-_RESERVED: Final = "system"
 
 
 def corpus(name: str) -> str:
@@ -19,7 +19,7 @@ def corpus(name: str) -> str:
     Raises:
         typer.BadParameter: It cannot be one.
     """
-    if not _CORPUS.fullmatch(name):
+    if not names.is_name(name):
         raise typer.BadParameter("expected at most 64 of a-z, 0-9 and -, such as `manuals`")
     return name
 
@@ -30,8 +30,8 @@ def own_corpus(name: str) -> str:
     Raises:
         typer.BadParameter: It cannot be one.
     """
-    if corpus(name) == _RESERVED:
-        raise typer.BadParameter(f"`{_RESERVED}` is reserved; choose another name")
+    if corpus(name) == names.SYSTEM:
+        raise typer.BadParameter(f"`{name}` is reserved; choose another name")
     return name
 
 

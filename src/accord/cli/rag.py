@@ -147,9 +147,10 @@ async def _load(
     settings: "Settings", out: Path, corpus: str, community: str | None
 ) -> dict[str, Any]:
     from accord.capabilities.file import Blobs
+    from accord.capabilities.rag.names import PERSONAL
     from accord.capabilities.rag.opening import open_corpora
     from accord.capabilities.rag.records import Place
-    from accord.capabilities.rag.telling import PERSONAL, InCommunity, ToNobody
+    from accord.capabilities.rag.telling import InCommunity, ToNobody
     from accord.kernel.clock import SystemClock
     from accord.pipeline.corpus import loading
     from accord.station.store import place as stores

@@ -225,17 +225,19 @@ def pardon(
     """Let a revoked agent enrol again, or switch a tenant on again."""
     _one_of(instance, tenant)
 
-    async def undo(connector: "Connector") -> None:
+    async def undo(connector: "Connector") -> bool:
         if tenant is not None:
             await connector.control.resume(tenant)
-        else:
-            await connector.control.pardon(instance or "")
+            return True
+        return await connector.control.pardon(instance or "")
 
-    with_relay(home, config, undo)
+    done, name = with_relay(home, config, undo), instance or tenant or ""
     if as_json:
-        report.show_json({"pardoned": instance or tenant})
+        report.show_json({"pardoned": name if done else None})
+    elif done:
+        typer.echo(f"Pardoned: {printable(name)}.")
     else:
-        typer.echo(f"Pardoned: {printable(instance or tenant or '')}.")
+        report.say(f"{printable(name)} may enrol already; no operator has revoked it.")
 
 
 def _one_of(instance: str | None, tenant: str | None) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
+from accord.capabilities.rag import names
 from accord.kernel.section import Section
 from accord.relay.platforms.settings.discord import DiscordSettings
 from accord.relay.platforms.settings.matrix import MatrixSettings
@@ -251,7 +252,7 @@ class ConciergeSettings(Section):
     corpus: Annotated[
         str,
         Field(
-            pattern=r"^([a-z0-9-]{1,64})?$",
+            pattern=f"^({names.PATTERN})?$",
             description="answer from this corpus only; empty for all of the community's",
         ),
     ] = ""

@@ -111,8 +111,9 @@ class _Serving:
 
     def _place(self, call: Call, corpus: str) -> tuple["Place", "Telling"]:
         """Which corpus is meant, and whom it tells."""
+        from accord.capabilities.rag.names import PERSONAL
         from accord.capabilities.rag.records import Place
-        from accord.capabilities.rag.telling import PERSONAL, InCommunity, ToNobody
+        from accord.capabilities.rag.telling import InCommunity, ToNobody
 
         if corpus == PERSONAL:
             return Place("", corpus), ToNobody(self._blobs)
@@ -120,7 +121,7 @@ class _Serving:
         return Place(call.community, corpus), InCommunity(hosted, corpus)
 
     def _check_corpus(self, call: Call, corpus: str) -> None:
-        from accord.capabilities.rag.telling import PERSONAL, SYSTEM
+        from accord.capabilities.rag.names import PERSONAL, SYSTEM
 
         if corpus == SYSTEM:
             raise CommunityError(

@@ -17,12 +17,6 @@ from accord.community.fold.content import Document
 from accord.community.log.tables import events
 from accord.community.node import Hosted
 
-PERSONAL: Final = "personal"
-"""The corpus that never leaves its node."""
-
-SYSTEM: Final = "system"
-"""A name that nobody may use yet."""
-
 _INGESTED: Final = "rag.document.ingested"
 _OWNER: Final = "rag-personal"
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from starlette.datastructures import UploadFile
 from starlette.responses import Response, StreamingResponse
 
+from accord.capabilities.rag.names import is_name
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
 from accord.console.errors import ConsoleError
@@ -27,7 +28,6 @@ LICENCES: Final = (
     "all rights reserved, with permission",
 )
 _CID: Final = re.compile(r"blake3:[0-9a-f]{64}", re.ASCII)
-_CORPUS: Final = re.compile(r"[a-z0-9-]{1,64}", re.ASCII)
 _INGESTED: Final = "rag.document.ingested"
 _SHOWN: Final = 100
 _DOCUMENTS: Final = 50
@@ -69,7 +69,7 @@ async def add(visit: Visit) -> Response:
     form = visit.form
     sent = form.file("file", "The file")
     corpus = form.text("corpus")
-    if corpus and not _CORPUS.fullmatch(corpus):
+    if corpus and not is_name(corpus):
         raise ConsoleError(
             "a corpus is named by at most 64 of a-z, 0-9 and -", where=corpus[:80], mend="rename it"
         )

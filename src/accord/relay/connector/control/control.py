@@ -136,9 +136,9 @@ class Control:
         """Take an instance away for good, until it is pardoned."""
         await self._revoke(instance, OPERATOR, by_operator=True)
 
-    async def pardon(self, instance: str) -> None:
-        """Let a revoked instance enrol or be provisioned again."""
-        await self._change(OPERATOR, lambda change: revocation.pardon(change, instance))
+    async def pardon(self, instance: str) -> bool:
+        """Let an instance that was taken away enrol or be provisioned again; whether it was."""
+        return await self._change(OPERATOR, lambda change: revocation.pardon(change, instance))
 
     async def suspend(self, tenant: str) -> list[str]:
         """Switch off a whole tenant at once, and say which instances that stops."""

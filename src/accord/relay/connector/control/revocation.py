@@ -103,13 +103,23 @@ def resume(change: Change, tenant: str) -> None:
     change.note("tenant.resumed", tenant=tenant)
 
 
-def pardon(change: Change, instance: str) -> None:
-    """Let an instance that the operator revoked enrol or be provisioned again."""
+def pardon(change: Change, instance: str) -> bool:
+    """Let an instance that the operator revoked enrol or be provisioned again; whether it was.
+
+    Raises:
+        RelayError: There is no such instance.
+    """
+    record = records.find(change.connection, instance)
+    if record is None:
+        raise records.unknown(instance)
+    if not record.barred:
+        return False
     change.connection.execute(
         update(instances).where(instances.c.instance == instance).values(barred=0)
     )
     change.touch("instance", instance)
-    change.note("instance.pardoned", instance=instance)
+    change.note("instance.pardoned", tenant=record.tenant, instance=instance)
+    return True
 
 
 def _switch(change: Change, tenant: str, moment: int | None) -> None:
