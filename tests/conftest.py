@@ -1,5 +1,6 @@
 """What every test shares: where known answers lie, their order, that nothing skips unnoticed."""
 
+import gc
 import json
 import os
 import sys
@@ -21,6 +22,10 @@ ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
 # Hundreds of tests start a station or a command as a process: it reads what another has compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Programs that run for seconds are done before a compiler has made anything quicker.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+gc.set_threshold(50_000)
 
 # A station of a test belongs nowhere, and has no authority or concierge, unless the test says so.
 for name, value in {

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from accord.cli import app
 from accord.relay.gateway.tables import SCHEMA as INBOX
-from accord.station.store import SCHEMAS, SERVICE
+from accord.station.store import SERVICE
+from accord.station.stores import SCHEMAS
 from accord.storage.migrate import revisions
 
 

@@ -100,7 +100,8 @@ def restore(
     """
     from accord import storage
     from accord.station.settings import load
-    from accord.station.store import SCHEMAS, STATION, place
+    from accord.station.store import STATION, place
+    from accord.station.stores import SCHEMAS
 
     where = place(load(home, config))
     # The station's own is always there; a plane that never ran left none.
@@ -118,7 +119,8 @@ def restore(
 def _kept(where: str | Path) -> "list[Schema]":
     """The stores that the station has: its own, and those of planes that have run."""
     from accord import storage
-    from accord.station.store import SCHEMAS, STATION
+    from accord.station.store import STATION
+    from accord.station.stores import SCHEMAS
 
     return [each for each in SCHEMAS if each is STATION or storage.exists(where, each)]
 

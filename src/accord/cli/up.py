@@ -1,7 +1,6 @@
 """`accord up`: start a station and say where it is."""
 
 import contextlib
-import gc
 import shlex
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,12 +55,7 @@ def up(
     """
     if demo and join is not None:
         raise typer.BadParameter("the demo has a community of its own", param_hint="--join")
-    # What a start makes lives on: looking for garbage in it again and again only delays it.
-    gc.disable()
-    try:
-        clean = _served(_chosen(home, config, port, bus_port, join), demo=demo, as_json=as_json)
-    finally:
-        gc.enable()
+    clean = _served(_chosen(home, config, port, bus_port, join), demo=demo, as_json=as_json)
     raise typer.Exit(0 if clean else report.FAILED)
 
 
@@ -103,7 +97,6 @@ def _served(settings: "Settings", *, demo: bool, as_json: bool) -> bool:
             return [*made, DemoPlane(ground, made, _told)]
 
     def announce(ground: "Ground", reports: "Sequence[PlaneReport]") -> None:
-        gc.enable()
         # A station goes on when whoever read its first words has gone.
         with contextlib.suppress(BrokenPipeError):
             (_as_json if as_json else _as_text)(ground, reports)

@@ -29,7 +29,8 @@ from accord.station import acts
 from accord.station.errors import StationError
 from accord.station.home import LOCK_NAME
 from accord.station.settings import FILE_NAME, Settings, load
-from accord.station.store import SCHEMAS, place
+from accord.station.store import place
+from accord.station.stores import SCHEMAS
 from accord.storage import StoreError
 
 Progress = Callable[[str], None]

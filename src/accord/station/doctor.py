@@ -25,7 +25,6 @@ from accord.station.errors import SettingsError, StationError
 from accord.station.home import Home, holder, kept_key
 from accord.station.sections import split_listen
 from accord.station.settings import Settings, load
-from accord.station.vintage import troubles
 
 _ASK_SECONDS = 5.0
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:.*extra == ['\"]([\w-]+)['\"])?")
@@ -89,6 +88,8 @@ def keys(home: Home) -> Iterator[Check]:
 
 def stores(settings: Settings) -> Iterator[Check]:
     """Can this version read every store?"""
+    from accord.station.vintage import troubles  # which knows the stores, and so loads every plane
+
     found = 0
     for name, trouble in troubles(settings):
         found += 1

@@ -22,7 +22,8 @@ from accord.kernel.clock import Clock
 from accord.metering import METRICS, Measure, family, histogram
 from accord.station.plane import Measured, Plane, PlaneState
 from accord.station.settings import Settings
-from accord.station.store import SCHEMAS, place
+from accord.station.store import place
+from accord.station.stores import SCHEMAS
 from accord.station.supervisor import Supervisor
 from accord.storage import figures
 

@@ -30,7 +30,8 @@ from accord.pipeline.runner.publishing import published
 from accord.station.home import Home
 from accord.station.plane import PlaneContext
 from accord.station.settings import Settings
-from accord.station.store import OUTBOXES, SERVICE, place
+from accord.station.store import SERVICE, place
+from accord.station.stores import OUTBOXES
 from accord.storage import Schema, StoreHeldError, exists, open_store
 
 _log = structlog.stdlib.get_logger(__name__)

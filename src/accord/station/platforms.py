@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Final
 
 import structlog
@@ -16,12 +17,6 @@ from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.kernel.section import Section
 from accord.relay.connector.platform import Platform
-from accord.relay.platforms.discord import open_discord
-from accord.relay.platforms.matrix import open_matrix
-from accord.relay.platforms.sms import open_sms
-from accord.relay.platforms.telegram import open_telegram
-from accord.relay.platforms.webhook import open_webhook
-from accord.relay.platforms.wecom import open_wecom
 from accord.station.errors import StationError
 from accord.station.plane import PartReport
 from accord.station.settings import Settings
@@ -30,15 +25,8 @@ _log = structlog.stdlib.get_logger(__name__)
 
 Opener = Callable[[Any, Clock, str], AbstractAsyncContextManager[Platform]]
 
-OPENERS: Final[dict[str, Opener]] = {
-    "telegram": open_telegram,
-    "discord": open_discord,
-    "matrix": open_matrix,
-    "sms": open_sms,
-    "wecom": open_wecom,
-    "webhook": open_webhook,
-}
-"""What opens the bot of a `[[relay.<name>]]` table."""
+NAMES: Final = ("telegram", "discord", "matrix", "sms", "wecom", "webhook")
+"""The platforms: `[[relay.<name>]]` is a bot, which `open_<name>` of that platform opens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +47,11 @@ async def open_platforms(settings: Settings, clock: Clock) -> AsyncIterator[Open
     """Open the bot of each table; no service is asked anything yet."""
     opened = Opened()
     async with AsyncExitStack() as stack:
-        for name, opener in OPENERS.items():
+        for name in NAMES:
             for number, table in enumerate(getattr(settings.relay, name), 1):
                 try:
                     platform = await stack.enter_async_context(
-                        opener(_at_home(table, settings), clock, settings.relay.url)
+                        _opener(name)(_at_home(table, settings), clock, settings.relay.url)
                     )
                     _refuse_twin(platform, opened)
                 except AccordError as error:
@@ -73,6 +61,12 @@ async def open_platforms(settings: Settings, clock: Clock) -> AsyncIterator[Open
                 else:
                     opened.platforms.append(platform)
         yield opened
+
+
+def _opener(name: str) -> Opener:
+    """What opens a bot; only a platform that is used is loaded."""
+    opener: Opener = getattr(import_module(f"accord.relay.platforms.{name}"), f"open_{name}")
+    return opener
 
 
 def _refuse_twin(platform: Platform, opened: Opened) -> None:

@@ -1,35 +1,18 @@
-"""The station's own store: its schema, and where the settings say it is kept.
-
-Owns the list of every store of a station. It opens nothing.
-"""
+"""The station's own store, and where the settings say that stores are kept. It opens nothing."""
 
 from pathlib import Path
+from typing import Final
 
 from sqlalchemy import MetaData
 
-# Both halves of the connector declare their tables in RELAY.
-import accord.relay.connector.control.tables
-import accord.relay.connector.delivery.tables  # noqa: F401
-from accord.authority.schema import AUTHORITY
-from accord.capabilities.rag.tables import SCHEMA as RAG
-from accord.community.bus import BUS_STORE as BUS
-from accord.community.log import SCHEMA as COMMUNITY
-from accord.relay.connector import RELAY
-from accord.relay.platforms.webchat.tables import WEBCHAT
 from accord.station.home import Home
 from accord.station.settings import Settings
 from accord.storage import Schema
 
-STATION = Schema("station", MetaData())
+STATION: Final = Schema("station", MetaData())
 
-# The journal of a service that runs here; each has its own, in a folder of its own.
-SERVICE = Schema("service", MetaData())
-
-# Every store that a station may keep; backups and checks go through those that there are.
-SCHEMAS = (STATION, COMMUNITY, BUS, RAG, RELAY, WEBCHAT, AUTHORITY)
-
-# Those whose journals hold streams of the pipeline.
-OUTBOXES = (COMMUNITY, BUS, RELAY, AUTHORITY)
+SERVICE: Final = Schema("service", MetaData())
+"""The journal of a service that runs here; each has its own, in a folder of its own."""
 
 
 def service_folder(settings: Settings, name: str) -> Path:

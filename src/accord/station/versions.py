@@ -14,7 +14,8 @@ from accord import storage
 from accord.relay.gateway.tables import SCHEMA as INBOX
 from accord.station.home import Home, taken
 from accord.station.settings import Settings
-from accord.station.store import SCHEMAS, SERVICE, place
+from accord.station.store import SERVICE, place
+from accord.station.stores import SCHEMAS
 from accord.storage import Schema, Step
 
 Progress = Callable[[str], None]

@@ -1,12 +1,14 @@
 """What an operator chooses about a webhook."""
 
 from ipaddress import ip_network
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, SecretStr, field_validator
 
 from accord.kernel.section import Section
-from accord.relay.outgoing import OutgoingPolicy
+
+if TYPE_CHECKING:  # the way out is an HTTP client, and every command reads the settings
+    from accord.relay.outgoing import OutgoingPolicy
 
 
 class WebhookSettings(Section):
@@ -58,8 +60,10 @@ class WebhookSettings(Section):
         return networks
 
     @property
-    def outgoing(self) -> OutgoingPolicy:
+    def outgoing(self) -> "OutgoingPolicy":
         """Where the URL may lead."""
+        from accord.relay.outgoing import OutgoingPolicy
+
         return OutgoingPolicy(
             http=self.allow_http,
             ports=frozenset(self.ports),
