@@ -28,6 +28,14 @@ CUT_OFF = """() => [...document.querySelectorAll("th, td")].filter((cell) => {
     || cell.scrollWidth > cell.clientWidth + 1;
 }).map((cell) => cell.textContent.trim())"""
 
+# What a cell of a table that has just arrived is known as when it is first painted.
+ARRIVING = """() => new Promise((tell) => {
+  const table = document.createElement("table");
+  table.innerHTML = "<thead><tr><th>Day<tbody><tr><td>Monday";
+  document.querySelector("main").append(table);
+  requestAnimationFrame(() => tell(table.querySelector("td").getAttribute("role")));
+})"""
+
 
 @asynccontextmanager
 async def furnished(home: Path) -> AsyncIterator[tuple[Opened, list[str]]]:
@@ -91,3 +99,4 @@ async def test_no_page_scrolls_sideways_and_no_cell_of_a_table_is_cut_off(
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, place
             assert await page.evaluate(CUT_OFF) == [], place
         assert shown >= WITH_TABLES
+        assert await page.evaluate(ARRIVING) == "cell"

@@ -91,6 +91,10 @@ document.addEventListener("DOMContentLoaded", () => {
   const fit = () => { if (menu) menu.open = wide.matches; };
   fit();
   wide.addEventListener("change", fit);
+  // What arrives later is enriched before it is painted, and again when htmx has set its classes.
+  new MutationObserver((changes) => {
+    for (const place of new Set(changes.map((change) => change.target))) enrich(place);
+  }).observe(document.body, { childList: true, subtree: true });
   document.addEventListener("htmx:load", (event) => enrich(event.target));
   document.addEventListener("htmx:sseBeforeMessage", (event) => {
     const tail = event.target.closest(".tail");
