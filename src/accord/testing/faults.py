@@ -53,6 +53,11 @@ class Child:
         line, _, self._unread = self._unread.partition(b"\n")
         return line.decode()
 
+    @property
+    def errors(self) -> str:
+        """The last lines of its standard error."""
+        return last_lines(self._errors)
+
     def wait(self, *, within: float = _SECONDS) -> int:
         """Wait until it has ended by itself, and return its exit status."""
         self._look()
@@ -102,7 +107,7 @@ class Child:
 
     def _failed(self, what: str) -> HarnessError:
         return HarnessError(
-            f"the child process {self.pid} {what}; its standard error:{last_lines(self._errors)}"
+            f"the child process {self.pid} {what}; its standard error:{self.errors}"
         )
 
 

@@ -11,6 +11,7 @@ from tests.relay.platforms.hooked import ANN, PUBLIC, sms
 from accord.kernel.clock import SystemClock
 from accord.relay.connector.platform import PlatformState
 from accord.relay.errors import Code, RelayError
+from accord.relay.gateway.pacing import is_limited
 from accord.relay.platforms.calling import call
 from accord.relay.platforms.edge import watch
 from accord.relay.platforms.sms import SmsSettings, open_sms
@@ -53,6 +54,7 @@ async def test_a_short_wait_is_waited_and_a_long_one_fails() -> None:
         world.service.troubles.append(Trouble(429, {"code": 20429}, {"retry-after": "60"}))
         result = await world.platform.perform(Send(ANN, "hi"), "k2")
         assert "try again later" in str(result.error)
+        assert is_limited(result), "a gateway would not wait and say it again"
         assert len(world.service.said) == 1
 
 

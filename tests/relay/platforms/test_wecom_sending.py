@@ -6,6 +6,7 @@ from tests.relay.platforms.hooked import PUBLIC, wecom
 from accord.kernel.clock import SystemClock
 from accord.relay.connector.platform import PlatformState
 from accord.relay.errors import Code, RelayError
+from accord.relay.gateway.pacing import is_limited
 from accord.relay.platforms.wecom import DESCRIPTOR, WecomSettings, open_wecom
 from accord.relay.wire.actions import Edit, FollowUp, GetChatInfo, Send, Typing
 from accord.relay.wire.splitting import split
@@ -89,7 +90,7 @@ async def test_trouble_is_a_sentence() -> None:
         for trouble, sentence in (
             (Trouble(500), "WeCom failed (500)"),
             (Trouble(200, {"errcode": -1}), "WeCom is busy; try again later"),
-            (Trouble(200, {"errcode": 45009}), "WeCom takes no more messages"),
+            (Trouble(200, {"errcode": 45009}), "too many requests"),
             (Trouble(200, {"errcode": 0, "invaliduser": "li"}), "cannot be written to"),
             (Trouble(200, {"errcode": 60020}), "does not take calls from this machine"),
         ):
@@ -97,6 +98,7 @@ async def test_trouble_is_a_sentence() -> None:
             result = await world.platform.perform(Send(LI, "hi"), "k")
             assert not result.success
             assert sentence in str(result.error)
+            assert is_limited(result) is ("too many" in sentence)
 
 
 async def test_an_answer_that_cannot_be_read_leaves_the_outcome_unknown() -> None:

@@ -5,6 +5,7 @@ in a path: no error and no log shows either.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -124,6 +125,7 @@ class Rest:
     async def _in_turn(
         self, route: Route, body: Any, query: Mapping[str, str] | None, patience: float, token: bool
     ) -> Answer:
+        pause = 0.0
         for _ in range(_TURNS):
             pause = self._buckets.wait(route, self._clock.monotonic())
             if pause > patience:
@@ -147,7 +149,11 @@ class Rest:
             if status >= 500:
                 raise RelayError(Code.UNAVAILABLE, f"Discord fails: it answered {status}")
             return Answer(status, answer)
-        raise RelayError(Code.RATE_LIMITED, "Discord wants this less often", mend="try again later")
+        raise RelayError(
+            Code.RATE_LIMITED,
+            "Discord is asked too often",
+            mend=f"retry after {max(1, math.ceil(pause))} seconds",
+        )
 
     def _refused(self, route: Route, headers: Mapping[str, str], body: Any, now: float) -> None:
         told = body if isinstance(body, dict) else {}

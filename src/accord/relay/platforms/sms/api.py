@@ -16,7 +16,7 @@ _SERVICE: Final = "Twilio"
 _REFUSED: Final = 20003
 _MEND: Final = "write a valid auth token into [[relay.sms]], and see that the account is active"
 _SENTENCES: Final = {
-    20429: "Twilio takes no more messages at the moment; try again later",
+    20429: "Twilio has too many requests at the moment; try again later",
     21211: "this is no phone number that can be written to",
     21408: "the account may not write to this country",
     21602: "the message is empty",
