@@ -1,12 +1,12 @@
 import math
 import random
-import shutil
 import struct
 import subprocess
 
 import pytest
 
 from accord.kernel.canonical import CanonicalError, decode, encode, spell
+from accord.testing import nodejs
 
 SCRIPT = """
 const lines = require("fs").readFileSync(0, "utf8").trim().split("\\n");
@@ -38,12 +38,9 @@ def random_doubles(seed: int, count: int) -> list[float]:
 
 
 def test_numbers_are_spelled_as_node_spells_them() -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("Node is not installed")
     numbers = random_doubles(seed=8785, count=200_000)
     answer = subprocess.run(
-        [node, "-e", SCRIPT],
+        [nodejs.node_program(), "-e", SCRIPT],
         input="\n".join(struct.pack(">d", number).hex() for number in numbers),
         capture_output=True,
         text=True,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from accord.storage import Record, Schema, sealed
+from accord.storage import JournalRecord, Schema, sealed
 
 HERE = Path(__file__).parent
 
@@ -65,11 +65,13 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def note() -> Callable[..., Record]:
+def note() -> Callable[..., JournalRecord]:
     """Makes journal records."""
 
-    def make(name: str, stream: str = "shop.notes", body: str = '{"said": "grüß dich"}') -> Record:
-        return Record(
+    def make(
+        name: str, stream: str = "shop.notes", body: str = '{"said": "grüß dich"}'
+    ) -> JournalRecord:
+        return JournalRecord(
             stream=stream, id=name, recorded_at=1_700_000_000_000, source="till", body=body
         )
 

@@ -13,12 +13,21 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from accord.storage import Record, Store, StoreError, backup, check, journal, open_store, restore
+from accord.storage import (
+    JournalRecord,
+    Store,
+    StoreError,
+    backup,
+    check,
+    journal,
+    open_store,
+    restore,
+)
 
-Note = Callable[..., Record]
+Note = Callable[..., JournalRecord]
 
 
-async def sell(store: Store, shop: Any, name: str, note: Record) -> None:
+async def sell(store: Store, shop: Any, name: str, note: JournalRecord) -> None:
     """A good, an order for it and a note, in one unit."""
 
     def work(connection: sa.Connection) -> None:

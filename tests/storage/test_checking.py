@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from accord.kernel.finding import Finding
-from accord.storage import Record, StoreError, check, journal, open_store
+from accord.contracts import Finding
+from accord.storage import JournalRecord, StoreError, check, journal, open_store
 
-Note = Callable[..., Record]
+Note = Callable[..., JournalRecord]
 
 
 async def fill(where: str | Path, shop: Any, note: Note, count: int = 20) -> None:

@@ -8,12 +8,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from accord.storage import Entry, Record, Store, StoreError, journal, open_store
+from accord.storage import JournalEntry, JournalRecord, Store, StoreError, journal, open_store
 
-Note = Callable[..., Record]
+Note = Callable[..., JournalRecord]
 
 
-async def entries(store: Store, stream: str = "shop.notes", **options: int) -> list[Entry]:
+async def entries(store: Store, stream: str = "shop.notes", **options: int) -> list[JournalEntry]:
     return await store.read(lambda connection: journal.read(connection, stream, **options))
 
 
@@ -159,7 +159,7 @@ async def test_what_an_append_reads_does_not_grow_with_the_stream(
         " FROM pg_stat_xact_user_tables WHERE relname = 'journal'"
     )
 
-    def append(connection: Connection, *records: Record) -> int:
+    def append(connection: Connection, *records: JournalRecord) -> int:
         journal.append(connection, records)
         return int(connection.execute(read).scalar_one())
 

@@ -7,9 +7,18 @@ from typing import Any
 
 import pytest
 
-from accord.storage import Record, Store, StoreError, backup, check, journal, open_store, restore
+from accord.storage import (
+    JournalRecord,
+    Store,
+    StoreError,
+    backup,
+    check,
+    journal,
+    open_store,
+    restore,
+)
 
-Note = Callable[..., Record]
+Note = Callable[..., JournalRecord]
 STREAM = "shop.notes"
 
 
@@ -32,8 +41,8 @@ async def test_pruning_forgets_the_oldest_and_numbering_goes_on(
         assert await prune(store, 2) == 0
         assert await seqs(store) == [5, 6, 7, 8, 9, 10]
         assert await store.append(note("new")) == (11,)
-        reach = await store.read(journal.reach)
-        assert reach == {STREAM: journal.Reach(4, 11), "other": journal.Reach(0, 1)}
+        reach = await store.read(journal.stream_ranges)
+        assert reach == {STREAM: journal.StreamRange(4, 11), "other": journal.StreamRange(0, 1)}
     assert check(where, shop.schema).ok
 
 
@@ -95,17 +104,17 @@ async def test_a_backup_keeps_floor_and_identity(
     restore(tmp_path / "copy.db", tmp_path / "elsewhere", shop.schema)
     async with open_store(tmp_path / "elsewhere", shop.schema) as store:
         assert await store.write(lambda c: journal.identity(c, "three")) == "one"
-        assert (await store.read(journal.reach))[STREAM] == journal.Reach(4, 10)
+        assert (await store.read(journal.stream_ranges))[STREAM] == journal.StreamRange(4, 10)
         assert await seqs(store) == [5, 6, 7, 8, 9, 10]
 
 
 async def test_one_holds_a_store_for_a_purpose_and_others_are_told(where: str, shop: Any) -> None:
     async with open_store(where, shop.schema) as store, open_store(where, shop.schema) as other:
-        async with store.alone("export"):
+        async with store.exclusive("export"):
             with pytest.raises(StoreError, match="holds the store for its export"):
-                async with other.alone("export"):
+                async with other.exclusive("export"):
                     pytest.fail("two hold it")
-            async with other.alone("something else"):
+            async with other.exclusive("something else"):
                 await asyncio.gather(store.append(), other.append())
-        async with other.alone("export"):
+        async with other.exclusive("export"):
             pass

@@ -8,21 +8,21 @@ import pytest
 import sqlalchemy as sa
 
 from accord.storage import (
-    Record,
+    JournalRecord,
+    RevisionStep,
     Schema,
-    Step,
     StoreError,
     check,
     journal,
-    newer,
+    newer_revisions,
     open_store,
-    pending,
+    pending_revisions,
     roll_back,
 )
 
-Note = Callable[..., Record]
+Note = Callable[..., JournalRecord]
 
-UNDONE = (Step("shop_0002", "Goods have a colour, and orders may carry a remark."),)
+UNDONE = (RevisionStep("shop_0002", "Goods have a colour, and orders may carry a remark."),)
 NOT_UNDONE = """
 \"\"\"{what}\"\"\"
 revision = "{name}"
@@ -65,13 +65,13 @@ async def test_an_older_version_opens_what_was_rolled_back_and_finds_what_it_can
     where: str, shop: Any, later_shop: Any, note: Note
 ) -> None:
     await sell(where, shop, {"number": "1", "good": 1}, good="salt")
-    assert newer(where, shop.schema, "0.1.0") == ()
-    assert pending(where, later_shop.schema) == UNDONE
+    assert newer_revisions(where, shop.schema, "0.1.0") == ()
+    assert pending_revisions(where, later_shop.schema) == UNDONE
     async with open_store(where, later_shop.schema) as store:
         await store.append(note("between"))
     await sell(where, later_shop, {"number": "2", "good": 2}, good="bread")
-    assert pending(where, later_shop.schema) == ()
-    assert newer(where, later_shop.schema, "0.1.0") == UNDONE
+    assert pending_revisions(where, later_shop.schema) == ()
+    assert newer_revisions(where, later_shop.schema, "0.1.0") == UNDONE
 
     assert roll_back(where, later_shop.schema, "v0.1.0") == UNDONE
     assert await sold(where, shop) == (["bread", "salt"], ["1", "2"], ["between"])
@@ -95,7 +95,7 @@ async def test_what_the_wanted_version_knows_stays(where: str, later_shop: Any) 
     await sell(where, later_shop, good="salt")
     for version in ("0.2.0", "0.2.1", "1.0.0"):
         assert roll_back(where, later_shop.schema, version) == ()
-    assert pending(where, later_shop.schema) == ()
+    assert pending_revisions(where, later_shop.schema) == ()
 
 
 async def test_a_branch_that_the_older_version_does_not_have_goes_as_a_whole(
@@ -109,7 +109,9 @@ async def test_a_branch_that_the_older_version_does_not_have_goes_as_a_whole(
     await sell(where, later_shop, good="bread")
     undone = roll_back(where, later_shop.schema, "0.2.0")
     assert [step.revision for step in undone] == ["till_0002", "till_0001"]
-    assert [step.revision for step in newer(where, later_shop.schema, "0.1.0")] == ["shop_0002"]
+    assert [step.revision for step in newer_revisions(where, later_shop.schema, "0.1.0")] == [
+        "shop_0002"
+    ]
     roll_back(where, later_shop.schema, "0.1.0")
     assert (await sold(where, shop))[0] == ["bread", "salt"]
 
@@ -122,7 +124,7 @@ async def test_a_revision_without_a_way_back_is_named_and_nothing_is_undone(
     )
     (later_shop.schema.migrations / "shop_0003.py").write_text(text)
     await sell(where, later_shop, good="salt")
-    for undo in (newer, roll_back):
+    for undo in (newer_revisions, roll_back):
         with pytest.raises(StoreError, match="the revision shop_0003 cannot be undone"):
             undo(where, later_shop.schema, "0.1.0")
     assert (await sold(where, later_shop))[0] == ["salt"]

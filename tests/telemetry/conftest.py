@@ -10,7 +10,7 @@ from tests.concierge.conftest import open_house as open_house
 from tests.concierge.test_concierge_with_real_models import furnished as furnished
 from tests.concierge.test_concierge_with_real_models import home as home
 
-from accord import tracing
+from accord.telemetry import tracing
 
 
 @pytest.fixture
@@ -19,6 +19,6 @@ def recorded() -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    with tracing.recorded_by(provider):
+    with tracing.record_with(provider):
         yield exporter
     provider.shutdown()

@@ -18,13 +18,13 @@ from accord.cli import app
 from accord.kernel import canonical
 from accord.kernel.clock import SystemClock
 from accord.relay.platforms.webchat import open_admin
-from accord.station import acts
-from accord.station.audit import Deed, open_trail, recent
+from accord.station import Settings, load
+from accord.station import store as acts
+from accord.station.audit import AuditEntry, open_trail, recent
 from accord.station.backup import back_up, restore
 from accord.station.console import login_link
-from accord.station.relay import operated
-from accord.station.settings import Settings, load
-from accord.station.store import STATION, place
+from accord.station.relay import operate_relay
+from accord.station.store import STATION, store_location
 from accord.storage import journal, open_store
 
 CLOCK = SystemClock()
@@ -34,17 +34,17 @@ async def begun(home: Path) -> Settings:
     """The settings of a home whose station has run once."""
     settings = load(home)
     (home / "keys").mkdir(parents=True)
-    async with open_store(place(settings), STATION):
+    async with open_store(store_location(settings), STATION):
         pass
     return settings
 
 
-async def told(settings: Settings, *planes: str) -> list[Deed]:
+async def told(settings: Settings, *planes: str) -> list[AuditEntry]:
     async with open_trail(settings, planes or ("station",)) as trail:
         return await trail.news()
 
 
-def by_act(deeds: list[Deed]) -> dict[str, Deed]:
+def by_act(deeds: list[AuditEntry]) -> dict[str, AuditEntry]:
     return {deed.what: deed for deed in deeds}
 
 
@@ -64,12 +64,12 @@ async def test_a_start_tells_which_settings_changed_and_never_their_values(tmp_p
         '[station]\nname = "shed"\n[metrics]\ntoken = "hunter2"\n',
     ):
         (tmp_path / "accord.toml").write_text(text)
-        acts.note_start(load(tmp_path), CLOCK)
+        acts.record_start(load(tmp_path), CLOCK)
     settings = load(tmp_path)
     found = await told(settings)
     assert [deed.what for deed in found] == [*["station.started"] * 3, "settings.changed"]
     assert found[-1].about == "changed metrics.token, station.name, station.port"
-    async with open_store(place(settings), STATION) as store:
+    async with open_store(store_location(settings), STATION) as store:
         kept = await store.read(lambda c: journal.read(c, "station.settings"))
     assert len(kept) == 2
     assert "hunter2" not in str(kept)
@@ -87,19 +87,19 @@ async def test_backups_and_restored_homes_are_told(tmp_path: Path) -> None:
 
 
 def test_where_no_station_ran_nothing_is_noted_and_nothing_is_made(tmp_path: Path) -> None:
-    acts.note(load(tmp_path / "home"), CLOCK, "backup.made")
+    acts.record_act(load(tmp_path / "home"), CLOCK, "backup.made")
     assert not (tmp_path / "home").exists()
 
 
 async def test_what_an_operator_does_to_agents_is_told_with_the_operator(tmp_path: Path) -> None:
     settings = await begun(tmp_path)
-    async with operated(settings, CLOCK, "operator") as connector:
+    async with operate_relay(settings, CLOCK, "operator") as connector:
         token = await connector.control.mint_token("t1", "echo")
         await connector.control.enrol(token.token, "gw")
         code = await connector.control.link(await connector.control.principal("echo"))
         await connector.control.bind("echo", "memory", "ann")
         await connector.control.revoke("echo")
-    async with open_admin(place(settings), CLOCK) as admin:
+    async with open_admin(store_location(settings), CLOCK) as admin:
         space = await admin.create_space("lobby")
         invite = await admin.invite(space.id)
     deeds = await told(settings, "relay", "webchat")
@@ -157,8 +157,10 @@ async def test_membership_is_told_with_its_author_and_whether_it_stands(street: 
     )
     await ann.in_(community).log.receive([forged.encode()])
     found = await told(load(street.path / "ann"), "community")
-    assert [(deed.what, deed.who) for deed in found[1:3]] == [
+    assert [(deed.what, deed.who) for deed in found[1:5]] == [
+        ("community.invites.guarded", ann.id),
         ("community.member.invited", ann.id),
+        ("community.invite.witnessed", ann.id),
         ("community.member.joined", bob.id),
     ]
     refused = by_act(found)["community.member.promoted"]
@@ -188,12 +190,12 @@ async def test_what_happens_to_people_is_told_without_links_and_passwords(
 
 async def test_a_trail_goes_on_from_where_it_was_read(web: Web, tmp_path: Path) -> None:
     settings = load(tmp_path)
-    async with open_store(place(settings), STATION):
+    async with open_store(store_location(settings), STATION):
         pass
     async with open_trail(settings) as trail:
         assert any(deed.plane == "authority" for deed in await trail.news())
         assert await trail.news() == []
-        acts.note(settings, CLOCK, "console.entered", "console 1")
+        acts.record_act(settings, CLOCK, "console.entered", "console 1")
         await web.admin("people/add", name="Ann")
         assert {deed.what for deed in await trail.news()} == {"console.entered", "person_added"}
         assert await trail.news() == []
@@ -207,11 +209,11 @@ async def test_the_latest_acts_are_found_without_reading_all(street: Street) -> 
         await ann.post(community, number)
     settings = load(street.path / "ann")
     for number in range(4):
-        acts.note(settings, CLOCK, f"nobody listens {number}")
-    async with open_store(place(settings), STATION):
+        acts.record_act(settings, CLOCK, f"nobody listens {number}")
+    async with open_store(store_location(settings), STATION):
         pass
     for number in range(4):
-        acts.note(settings, CLOCK, f"entry {number}")
+        acts.record_act(settings, CLOCK, f"entry {number}")
     async with open_trail(settings, latest=3) as trail:
         found = await trail.news()
     assert [deed.what for deed in found if deed.plane == "station"] == [
@@ -227,7 +229,7 @@ async def test_the_latest_acts_are_found_without_reading_all(street: Street) -> 
 
 async def test_the_console_shows_who_did_what(relay: Relay) -> None:
     async def audit(most: int) -> list[dict[str, Any]]:
-        return [Deed(0.0, "relay", "<b>eve</b>", "token.minted").to_dict()][:most]
+        return [AuditEntry(0.0, "relay", "<b>eve</b>", "token.minted").to_dict()][:most]
 
     async with with_parts(relay.found, audit=audit).inside() as browser:
         page = (await browser.get("log")).text

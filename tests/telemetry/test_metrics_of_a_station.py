@@ -9,8 +9,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from accord.cli import app
-from accord.metering import METRICS
-from accord.testing.faults import python_child
+from accord.telemetry.metrics import METRICS
+from accord.testing.processes import python_child
+
+pytestmark = pytest.mark.slow
 
 EVERYTHING = {
     "ACCORD_COMMUNITY__FOUND": "Home",

@@ -8,23 +8,28 @@ from prometheus_client.metrics_core import Metric
 from sqlalchemy import Connection, insert
 from tests.community.node.conftest import Street
 from tests.community.node.conftest import street as street
+from tests.fakes.directory import MemoryDirectory
 
-from accord.authority.counting import states
-from accord.authority.schema import AUTHORITY
-from accord.authority.tables import deployments, instances, materialized, offers, plans
-from accord.capabilities.llm.figures import Figures
-from accord.capabilities.llm.generations import Generations
-from accord.capabilities.llm.pieces import Ended, Piece, Read, StopReason, Text
-from accord.community.discovery.peers import Peer
-from accord.community.node.figures import MOST_PEERS, Meetings, node_figures
-from accord.pipeline.layout import Layout
-from accord.pipeline.runner import publishing
-from accord.relay.connector import RELAY
-from accord.relay.connector.delivery.janitor import Janitor, Waiting
-from accord.relay.connector.delivery.limits import Limits
-from accord.relay.connector.delivery.tables import buffer, queues
+from accord.authority.store import count_states
+from accord.authority.tables import AUTHORITY, deployments, instances, materialized, offers, plans
+from accord.capabilities.llm import (
+    GenerationEnd,
+    GenerationMetrics,
+    GenerationQueue,
+    Piece,
+    PromptRead,
+    StopReason,
+    TextPiece,
+)
+from accord.community.metrics import MOST_PEERS, SyncCounters, node_metrics
+from accord.community.peers import Peer
+from accord.kernel.ulid import UlidSource
+from accord.pipeline.folder import Layout
+from accord.pipeline.runs import versions
+from accord.relay.connector import RELAY, DeliveryContext, QueueBacklog, QueueRetention
+from accord.relay.connector.tables import buffer, queues
+from accord.station import load
 from accord.station.pipeline import PipelinePlane
-from accord.station.settings import load
 from accord.storage import open_store
 from accord.testing import VirtualClock
 
@@ -68,7 +73,7 @@ async def test_of_very_many_members_only_some_are_shown_one_by_one(street: Stree
     for number in range(MOST_PEERS + 10):
         guest = street.key(f"guest {number}").id
         book._peers[community, guest] = Peer(guest, community, (), manifest, True, number)
-    found = sampled(node_figures([ann.in_(community)], book, Meetings()))
+    found = sampled(node_metrics([ann.in_(community)], book, SyncCounters()))
     shown = [name for name in found if name[0] == "accord_sync_met_timestamp_seconds"]
     assert len(shown) == MOST_PEERS
     assert found["accord_sync_peers", community, "reached"] == MOST_PEERS + 10
@@ -84,18 +89,28 @@ async def generated(*pieces: Piece | Exception) -> AsyncGenerator[Piece]:
 @pytest.mark.parametrize(
     ("pieces", "taken", "outcome", "tokens"),
     [
-        ((Read(7), Text("a", None, 1), Ended(StopReason.END, 7, 2)), 3, "end", (7, 2)),
-        ((Read(7), Text("a", None, 1), RuntimeError("the model is gone")), 9, "failed", (7, 1)),
-        ((Read(7), Text("a", None, 1), Text("b", None, 2)), 2, "cancelled", (7, 1)),
+        (
+            (PromptRead(7), TextPiece("a", None, 1), GenerationEnd(StopReason.END, 7, 2)),
+            3,
+            "end",
+            (7, 2),
+        ),
+        (
+            (PromptRead(7), TextPiece("a", None, 1), RuntimeError("the model is gone")),
+            9,
+            "failed",
+            (7, 1),
+        ),
+        ((PromptRead(7), TextPiece("a", None, 1), TextPiece("b", None, 2)), 2, "cancelled", (7, 1)),
     ],
 )
 async def test_a_generation_is_counted_however_it_ends(
     pieces: tuple[Any, ...], taken: int, outcome: str, tokens: tuple[int, int]
 ) -> None:
-    figures = Figures(Generations(max_concurrent=1, max_waiting=1))
+    figures = GenerationMetrics(GenerationQueue(max_concurrent=1, max_waiting=1))
     gone = pytest.raises(RuntimeError) if outcome == "failed" else nullcontext()
     with gone:
-        async with aclosing(figures.counted("m", generated(*pieces), VirtualClock())) as passing:
+        async with aclosing(figures.count("m", generated(*pieces), VirtualClock())) as passing:
             for _ in range(taken):
                 await anext(passing)
     found = sampled(figures.collect())
@@ -128,13 +143,14 @@ def queued(connection: Connection, instance: str, created: list[float]) -> None:
 async def test_the_process_that_tidies_tells_how_long_the_oldest_row_waits(tmp_path: Path) -> None:
     clock = VirtualClock()
     async with open_store(tmp_path, RELAY) as store:
-        janitor = Janitor(store, clock, "one", Limits())
-        assert (await janitor.visit(30)).waiting == Waiting()
+        context = DeliveryContext(store, MemoryDirectory(), clock, UlidSource(clock), "one")
+        retention = QueueRetention(context)
+        assert (await retention.apply(30)).waiting == QueueBacklog()
         now = clock.now()
         await store.write(lambda c: queued(c, "early", [now - 90, now - 5]))
         await store.write(lambda c: queued(c, "late", [now - 20]))
         await store.write(lambda c: queued(c, "empty", []))
-        assert (await janitor.visit(30)).waiting == Waiting(3, 90.0)
+        assert (await retention.apply(30)).waiting == QueueBacklog(3, 90.0)
 
 
 def agreed(connection: Connection) -> None:
@@ -179,7 +195,7 @@ def agreed(connection: Connection) -> None:
 async def test_plans_offers_and_deployments_are_counted_by_where_they_stand(tmp_path: Path) -> None:
     async with open_store(tmp_path, AUTHORITY) as store:
         await store.write(agreed)
-        found = await store.read(lambda c: states(c, NOW))
+        found = await store.read(lambda c: count_states(c, NOW))
     assert dict(found.plans) == {
         ("pending",): 2,
         ("accepted",): 1,
@@ -203,7 +219,7 @@ async def test_gold_tells_its_age_and_what_became_of_records(tmp_path: Path) -> 
     layout = Layout(tmp_path / "pipeline")
     account = {"stream": "bus.calls", "accepted": 8, "quarantined": 1, "duplicates": 2}
     facts = {"published_at": NOW * 1000, "accounts": [account]}
-    publishing.publish(layout, publishing.draft(layout), facts)
+    versions.publish(layout, versions.create_draft(layout), facts)
     await pipeline._look()
     found = sampled(pipeline.collect())
     assert found["accord_pipeline_gold_timestamp_seconds",] == NOW

@@ -12,13 +12,12 @@ from sqlalchemy import Connection, MetaData
 from starlette.routing import BaseRoute
 
 from accord.kernel.clock import SystemClock
-from accord.metering import family
-from accord.station import PlaneContext, health, listener, metrics
-from accord.station.metrics import may_read
-from accord.station.settings import load
-from accord.station.store import STATION, place
+from accord.station import PlaneContext, health, listener, load, metrics
+from accord.station.metrics import may_read_metrics
+from accord.station.store import STATION, store_location
 from accord.station.supervisor import Supervisor
-from accord.storage import Schema, StoreError, figures, open_store
+from accord.storage import Schema, StoreError, open_store, store_metrics
+from accord.telemetry.metrics import family
 
 TOKEN = "a-token-of-the-test"
 
@@ -45,7 +44,7 @@ TOKEN = "a-token-of-the-test"
 def test_figures_are_for_this_machine_or_for_who_has_the_token(
     token: str, host: str, headers: dict[str, str], may: bool
 ) -> None:
-    assert may_read(token, host, headers) is may
+    assert may_read_metrics(token, host, headers) is may
 
 
 @dataclass
@@ -125,13 +124,13 @@ async def test_commits_failures_and_sizes_of_a_store_are_counted(tmp_path: Path)
     def refused(_connection: Connection) -> None:
         raise StoreError("the disk is full")
 
-    assert figures(tmp_path, schema) is None
+    assert store_metrics(tmp_path, schema) is None
     for opening in (1, 2):
         async with open_store(tmp_path, schema) as store:
             await store.write(lambda _connection: None)
             with pytest.raises(StoreError):
                 await store.write(refused)
-        found = figures(tmp_path, schema)
+        found = store_metrics(tmp_path, schema)
         assert found is not None
         assert (found.units, found.failures) == (opening, opening)
         assert dict(found.commits.up_to())[float("inf")] == opening
@@ -140,7 +139,7 @@ async def test_commits_failures_and_sizes_of_a_store_are_counted(tmp_path: Path)
 
 async def test_the_stores_of_a_station_are_shown_by_their_names(tmp_path: Path) -> None:
     settings = load(tmp_path)
-    async with open_store(place(settings), STATION) as store:
+    async with open_store(store_location(settings), STATION) as store:
         await store.write(lambda _connection: None)
         shown = {
             (sample.name, sample.labels["store"]): sample.value

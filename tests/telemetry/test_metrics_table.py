@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 from prometheus_client.metrics_core import Metric
 
-from accord.metering import METRICS, Durations, Kind, family, histogram
-from accord.station.metrics import reference
+from accord.station.metrics import reference_page
+from accord.telemetry.metrics import METRICS, Durations, MetricKind, family, histogram
 
 ROOT = Path(__file__).parents[2]
 BASE_UNITS = ("seconds", "bytes", "seconds since 1970")
 
 
 def test_the_reference_page_is_what_the_code_says() -> None:
-    assert (ROOT / "docs" / "reference" / "metrics.md").read_text() == reference()
+    assert (ROOT / "docs" / "reference" / "metrics.md").read_text() == reference_page()
 
 
 def test_names_follow_the_rules_of_prometheus() -> None:
     for each in METRICS:
         assert re.fullmatch(r"(accord|process)_[a-z0-9]+(_[a-z0-9]+)*", each.name)
-        assert each.name.endswith("_total") == (each.kind is Kind.COUNTER), each.name
+        assert each.name.endswith("_total") == (each.kind is MetricKind.COUNTER), each.name
         stem = each.name.removesuffix("_total")
         if each.unit in BASE_UNITS:
             assert stem.endswith(each.unit.split()[0]), each.name

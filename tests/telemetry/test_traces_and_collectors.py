@@ -10,11 +10,11 @@ from pydantic import SecretStr, ValidationError
 from tests.concierge.concierge_bus import ScriptedBus
 from tests.concierge.conftest import Open, until
 
-from accord import tracing
 from accord.kernel.traceparent import Trace
-from accord.station import telemetry
-from accord.station.settings import TelemetrySettings
-from accord.testing.collector import Manner, collector
+from accord.station import trace_export
+from accord.station.sections import TelemetrySettings
+from accord.telemetry import tracing
+from accord.testing.collector import CollectorMode, collector
 
 PLACE = Trace("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "01")
 
@@ -26,9 +26,9 @@ async def test_a_collector_gets_spans_as_it_wants_them_and_all_of_them_by_the_en
         settings = TelemetrySettings(
             traces=receiver.url, headers=SecretStr("authorization=Bearer a=b, x-more=1")
         )
-        async with telemetry.recording(settings, service="accord", name="kitchen"):
+        async with trace_export.export_traces(settings, service="accord", name="kitchen"):
             for _ in range(1000):
-                with tracing.entry("work", PLACE, count=3, is_good=True, none=None):
+                with tracing.incoming_span("work", PLACE, count=3, is_good=True, none=None):
                     pass
         assert receiver.faults() == []
         spans = receiver.spans()
@@ -43,15 +43,15 @@ async def test_a_collector_gets_spans_as_it_wants_them_and_all_of_them_by_the_en
 
 @pytest.mark.parametrize("manner", ["fail", "hang", "away"])
 async def test_a_collector_in_trouble_costs_its_spans_and_one_line_and_no_message(
-    manner: Manner | str, tmp_path: Path, open_house: Open, monkeypatch: pytest.MonkeyPatch
+    manner: CollectorMode | str, tmp_path: Path, open_house: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
-    monkeypatch.setattr(telemetry, "_EXPORT_SECONDS", 0.2)
-    kind: Manner = "fail" if manner == "away" else manner  # type: ignore[assignment]
+    monkeypatch.setattr(trace_export, "_EXPORT_SECONDS", 0.2)
+    kind: CollectorMode = "fail" if manner == "away" else manner  # type: ignore[assignment]
     with structlog.testing.capture_logs() as lines, collector(tmp_path, kind) as receiver:
         settings = TelemetrySettings(traces=_closed() if manner == "away" else receiver.url)
         async with (
-            telemetry.recording(settings, service="accord", seconds=0.2),
+            trace_export.export_traces(settings, service="accord", seconds=0.2),
             open_house(ScriptedBus()) as house,
         ):
             ann = await house.person("ann")
@@ -71,19 +71,19 @@ async def test_a_collector_that_comes_back_is_sent_what_happens_from_then_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
-    monkeypatch.setattr(telemetry, "_EXPORT_SECONDS", 0.2)
+    monkeypatch.setattr(trace_export, "_EXPORT_SECONDS", 0.2)
     with structlog.testing.capture_logs() as lines, collector(tmp_path) as receiver:
         held = receiver.file.with_suffix(".held")
         receiver.file.rename(held)
         receiver.file.mkdir()  # so that it can keep nothing, and says so
         settings = TelemetrySettings(traces=receiver.url)
-        async with telemetry.recording(settings, service="accord"):
-            with tracing.entry("lost", PLACE):
+        async with trace_export.export_traces(settings, service="accord"):
+            with tracing.incoming_span("lost", PLACE):
                 pass
             await until(_told(lines))
             receiver.file.rmdir()
             held.rename(receiver.file)
-            with tracing.entry("kept", PLACE):
+            with tracing.incoming_span("kept", PLACE):
                 pass
             await until(lambda: bool(receiver.spans()))
             await until(lambda: len(_about(lines)) == 2)
@@ -96,27 +96,27 @@ async def test_the_share_of_traces_is_chosen_by_their_ids_and_all_have_one(tmp_p
     recorded_elsewhere = high._replace(flags="01")
     with collector(tmp_path) as receiver:
         settings = TelemetrySettings(traces=receiver.url, sample=0.5)
-        async with telemetry.recording(settings, service="accord"):
+        async with trace_export.export_traces(settings, service="accord"):
             for name, place in (("low", low), ("high", high), ("told", recorded_elsewhere)):
-                with tracing.entry(name, place):
-                    found = tracing.current()
+                with tracing.incoming_span(name, place):
+                    found = tracing.current_trace()
                     assert found is not None
                     assert found.id == place.id
         assert sorted(each["name"] for each in receiver.spans()) == ["low", "told"]
 
 
 async def test_without_a_collector_nothing_is_recorded_and_everything_has_a_trace() -> None:
-    async with telemetry.recording(TelemetrySettings(), service="accord"):
-        with tracing.step("work") as span:
+    async with trace_export.export_traces(TelemetrySettings(), service="accord"):
+        with tracing.span("work") as span:
             assert not span.is_recording()
-            outer = tracing.current()
-            with tracing.step("more work"):
-                inner = tracing.current()
+            outer = tracing.current_trace()
+            with tracing.span("more work"):
+                inner = tracing.current_trace()
     assert outer is not None
     assert inner is not None
     assert outer.id == inner.id
-    assert tracing.current() is None
-    assert tracing.header() != tracing.header()
+    assert tracing.current_trace() is None
+    assert tracing.traceparent() != tracing.traceparent()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ async def test_without_a_collector_nothing_is_recorded_and_everything_has_a_trac
 def test_a_process_without_settings_follows_the_standard_variables(
     variables: dict[str, str], wanted: bool
 ) -> None:
-    assert telemetry.is_wanted(TelemetrySettings(), variables) is wanted
+    assert trace_export.is_wanted(TelemetrySettings(), variables) is wanted
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_process_without_settings_follows_the_standard_variables(
     ],
 )
 def test_a_collector_is_named_by_its_address_or_its_path(url: str, place: str) -> None:
-    assert telemetry.collector(url) == place
+    assert trace_export.traces_url(url) == place
 
 
 @pytest.mark.parametrize("wrong", ["nonsense", "a b=c", "=c", "name=", "name=x\ny"])

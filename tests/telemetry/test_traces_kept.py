@@ -14,12 +14,10 @@ from tests.relay.delivery.conftest import sqlite_where as sqlite_where
 from accord.kernel.clock import SystemClock
 from accord.kernel.traceparent import Trace, parse
 from accord.relay.connector import RELAY
-from accord.relay.gateway.inbox import Delivery
-from accord.relay.gateway.stored import stored
-from accord.relay.gateway.tables import SCHEMA, events
-from accord.relay.wire import MessageEvent, SessionSource
-from accord.storage import open_store
-from accord.storage.rollback import roll_back
+from accord.relay.gateway import INBOX_SCHEMA, ReceivedEvent, open_stored_inbox
+from accord.relay.gateway.inbox import events
+from accord.relay.rules import MessageEvent, SessionSource
+from accord.storage import open_store, roll_back
 
 PLACE = Trace("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "01")
 
@@ -83,9 +81,9 @@ async def test_a_store_that_was_rolled_back_still_delivers_what_waits_only_witho
 
 async def test_a_turn_that_a_dead_process_left_is_in_its_trace(tmp_path: Path) -> None:
     event = MessageEvent("hello", SessionSource("web", "c1", "dm"), message_id="m1")
-    async with stored(tmp_path, SystemClock()) as inbox:
-        await inbox.take([Delivery("s1", event, buffer_id="b1", trace=PLACE)])
-    async with stored(tmp_path, SystemClock()) as inbox:
+    async with open_stored_inbox(tmp_path, SystemClock()) as inbox:
+        await inbox.take([ReceivedEvent("s1", event, buffer_id="b1", trace=PLACE)])
+    async with open_stored_inbox(tmp_path, SystemClock()) as inbox:
         ((number, _),) = await inbox.unfinished()
         left = await inbox.begin(number)
     assert left is not None
@@ -94,12 +92,12 @@ async def test_a_turn_that_a_dead_process_left_is_in_its_trace(tmp_path: Path) -
 
 async def test_what_an_older_gateway_took_has_its_turn_without_a_trace(tmp_path: Path) -> None:
     event = MessageEvent("hello", SessionSource("web", "c1", "dm"), message_id="m1")
-    async with stored(tmp_path, SystemClock()) as inbox:
-        await inbox.take([Delivery("s1", event, buffer_id="b1", trace=PLACE)])
+    async with open_stored_inbox(tmp_path, SystemClock()) as inbox:
+        await inbox.take([ReceivedEvent("s1", event, buffer_id="b1", trace=PLACE)])
     older = text("json_remove(body, '$.traceparent')")
-    async with open_store(tmp_path, SCHEMA) as store:
+    async with open_store(tmp_path, INBOX_SCHEMA) as store:
         await store.write(lambda c: c.execute(update(events).values(body=older)).rowcount)
-    async with stored(tmp_path, SystemClock()) as inbox:
+    async with open_stored_inbox(tmp_path, SystemClock()) as inbox:
         ((number, _),) = await inbox.unfinished()
         left = await inbox.begin(number)
     assert left is not None

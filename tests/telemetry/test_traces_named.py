@@ -13,12 +13,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tests.community.bus.conftest import Opener
 from tests.community.bus.conftest import open_stage as open_stage
 
-from accord import tracing
 from accord.community.errors import Code, CommunityError
+from accord.kernel import traceparent
 from accord.kernel.traceparent import Trace, parse
-from accord.relay.wire import Inbound, MessageEvent, SessionSource, read_frame, write_frame
+from accord.relay.rules import Inbound, MessageEvent, SessionSource, read_frame, write_frame
 from accord.station.logs import configured
-from accord.station.settings import LogSettings
+from accord.station.sections import LogSettings
+from accord.telemetry import tracing
 
 PLACE = Trace("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "01")
 HEX = re.compile("[0-9a-f]{32}")
@@ -69,7 +70,7 @@ async def test_a_caller_who_says_nonsense_of_its_trace_is_served_and_its_words_a
     async with open_stage() as stage:
         with configured(LogSettings(level="debug"), stream=stream):
             for header in (nonsense, str(PLACE)):
-                answer = await stage.call(headers={tracing.HEADER: header})
+                answer = await stage.call(headers={traceparent.HEADER: header})
                 assert answer.status_code == 200
         other, known = (each["trace_id"] for each in await stage.journal())
     assert HEX.fullmatch(other)
@@ -86,11 +87,11 @@ async def test_a_call_and_a_stream_go_on_with_the_trace_of_whoever_calls(
     async with open_stage() as stage:
         stage.offer_tokens()
         async with stage.client() as client:
-            with tracing.entry("somebody's work", PLACE):
+            with tracing.incoming_span("somebody's work", PLACE):
                 await client.call("experimental.echo")
                 async for _ in client.stream("experimental.tokens", {}, {"n": 3}):
                     # What a stream does is its own: its reader stays where it was.
-                    assert tracing.current() is not None
+                    assert tracing.current_trace() is not None
                 with pytest.raises(CommunityError):
                     await client.call("experimental.none")
     spans = recorded.get_finished_spans()
@@ -119,10 +120,10 @@ def test_every_line_of_something_that_belongs_to_a_trace_names_it_also_one_of_a_
     stream = io.StringIO()
     with configured(LogSettings(), stream=stream):
         structlog.stdlib.get_logger("a.plane").info("before")
-        with tracing.entry("work", PLACE):
+        with tracing.incoming_span("work", PLACE):
             structlog.stdlib.get_logger("a.plane").info("ours")
             logging.getLogger("a.library").warning("theirs")
-        with tracing.entry("work", None):
+        with tracing.incoming_span("work", None):
             structlog.stdlib.get_logger("a.plane").info("begun here")
     lines = {each["event"]: each for each in map(json.loads, stream.getvalue().splitlines())}
     assert "trace_id" not in lines["before"]
@@ -131,9 +132,9 @@ def test_every_line_of_something_that_belongs_to_a_trace_names_it_also_one_of_a_
 
 
 def test_of_an_error_only_its_kind_is_told(recorded: InMemorySpanExporter) -> None:
-    with pytest.raises(ValueError, match="secret"), tracing.step("work"):
+    with pytest.raises(ValueError, match="secret"), tracing.span("work"):
         raise ValueError("the secret is 1234")
-    with pytest.raises(CommunityError), tracing.step("work"):
+    with pytest.raises(CommunityError), tracing.span("work"):
         raise CommunityError(Code.NOT_FOUND, "the secret is 1234")
     plain, coded = recorded.get_finished_spans()
     assert plain.status.description == "ValueError"

@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import shlex
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from sqlalchemy import text
@@ -14,13 +17,15 @@ from tests.concierge.concierge_bus import ScriptedBus
 from tests.concierge.conftest import CLOCK, Open, Person, until
 from tests.concierge.test_concierge_with_real_models import run
 
-from accord.relay.connector.schema import RELAY
-from accord.relay.gateway.enrolment import enrol
-from accord.station.relay import operated
+from accord.relay.connector import RELAY
+from accord.relay.gateway import enrol
+from accord.station.relay import operate_relay
 from accord.storage import open_store
 from accord.testing.collector import collector
-from accord.testing.faults import python_child
+from accord.testing.processes import python_child
 from accord.testing.servers import rotel_server
+
+pytestmark = pytest.mark.slow
 
 QUESTION = "When is the tool shed open, and who has its key?"
 
@@ -156,12 +161,14 @@ async def test_an_agent_in_another_process_goes_on_with_the_trace_by_the_standar
     async with open_house(ScriptedBus()) as house:
         kitchen = await house.admin.create_space("kitchen")
         general = await house.admin.create_channel(kitchen.id, "general")
-        async with operated(house.settings, CLOCK, "test") as connector:
+        async with operate_relay(house.settings, CLOCK, "test") as connector:
             await connector.control.route("default", "webchat", kitchen.id)
             token = (await connector.control.mint_token("default", "shout")).token
             await enrol(house.address, token, "shout", file)
             words = ["relay", "gateway", "run", "--file", str(file), "--inbox", "memory"]
-            command = ["--command", "jq -r .event.text | tr a-z A-Z", "--front", "webchat"]
+            read = "import json, sys; print(json.load(sys.stdin)['event']['text'].upper())"
+            shout = shlex.join([sys.executable, "-c", read])
+            command = ["--command", shout, "--front", "webchat"]
             with (
                 collector(tmp_path) as receiver,
                 python_child(

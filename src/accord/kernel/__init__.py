@@ -1,8 +1,5 @@
-"""The pure ground that everything stands on.
+"""Pure building blocks: canonical JSON, digests, signatures, ids, schemas, time, errors.
 
-Canonical JSON, digests, Ed25519, upgrade tokens, ULIDs, schema validation, time as an argument,
-findings and errors. It imports nothing else of Accord. Only `signing` touches files, and only a
-key's own, by `files`.
-
-The modules are the public names: `from accord.kernel import canonical`.
+Imports nothing else of Accord; only `signing` touches files, through `files`. Import modules: `from
+accord.kernel import canonical`.
 """

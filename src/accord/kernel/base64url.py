@@ -1,7 +1,6 @@
-"""Base64url without padding, in just one spelling.
+"""Base64url without padding, in one canonical spelling.
 
-Two texts that decode to the same bytes would be two names for one thing, so padding, white space
-and bits left over at the end are refused.
+Padding, white space and non-zero trailing bits are refused, so that bytes have only one text.
 """
 
 import base64
@@ -10,7 +9,7 @@ from typing import Final
 
 from accord.kernel.errors import AccordError
 
-# To the usual alphabet, and what is foreign here to what is foreign there.
+# Maps base64url to base64, and characters foreign to the one to those foreign to the other.
 _STANDARD: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
 
 
@@ -24,17 +23,13 @@ def encode(data: bytes) -> str:
 
 
 def decode(text: str) -> bytes:
-    """Read what `encode` writes, and nothing else.
-
-    Raises:
-        Base64Error: Another alphabet, padding, white space, or bits left over at the end.
-    """
+    """Decode the output of `encode`; raises Base64Error for everything else."""
     raw = text.encode("ascii", "replace").translate(_STANDARD)
     try:
         data = binascii.a2b_base64(raw + b"=" * (-len(raw) % 4), strict_mode=True)
     except binascii.Error:
         raise _refused() from None
-    # Only the last group can have bits left over.
+    # Only the last group can have trailing bits.
     tail = len(data) % 3
     if tail and encode(data[-tail:]) != text[-tail - 1 :]:
         raise _refused()

@@ -1,7 +1,6 @@
-"""Time as an argument.
+"""Clocks and RFC 3339 times.
 
-Pure code never reads a clock: it is given `now`. Servers are given a `Clock` when they are built,
-so that tests can hand them a virtual one.
+Pure code gets `now` as an argument; servers get a `Clock`, which tests replace by a virtual one.
 """
 
 import re
@@ -15,14 +14,14 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,3})?Z", re.ASCII
 
 
 class Clock(Protocol):
-    """Where a server gets its time from."""
+    """A source of time."""
 
     def now(self) -> float:
         """Seconds since the Unix epoch."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment, never going back."""
+        """Seconds since an arbitrary moment; never goes back."""
         ...
 
 
@@ -34,7 +33,7 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        """Seconds since some moment, never going back."""
+        """Seconds since an arbitrary moment; never goes back."""
         return time.monotonic()
 
 
@@ -50,11 +49,7 @@ def format_time(now: float, *, millis: bool = False) -> str:
 
 
 def parse_time(text: str) -> float:
-    """Read an RFC 3339 time in UTC with `Z` and at most milliseconds, and nothing else.
-
-    Raises:
-        TimestampError: The text has another form or names no real moment.
-    """
+    """Parse an RFC 3339 time in UTC with `Z` and at most milliseconds; raises TimestampError."""
     if _RFC3339.fullmatch(text):
         try:
             return datetime.fromisoformat(text).timestamp()

@@ -1,8 +1,4 @@
-"""Digests: one small type, two algorithms.
-
-Contracts are named by SHA-256 in base64url; everything of the community (blobs, events, schemas)
-by BLAKE3 in hexadecimal with its name in front.
-"""
+"""Digests: SHA-256 in base64url for contracts, `blake3:` and hexadecimal for everything else."""
 
 import hashlib
 import re
@@ -24,7 +20,7 @@ class DigestError(AccordError):
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The digest of some bytes; its text is what protocols carry."""
+    """The digest of some bytes; `str` gives its text in protocols."""
 
     algorithm: Literal["sha256", "blake3"]
     value: bytes
@@ -40,26 +36,22 @@ class Digest:
 
     @property
     def short(self) -> str:
-        """For people: enough to tell digests apart, never for protocols."""
+        """A short form for people, not for protocols."""
         return str(self)[:12] if self.algorithm == "sha256" else str(self)[:23]
 
 
 def sha256(data: bytes) -> Digest:
-    """The digest by which a contract is named."""
+    """The digest that identifies a contract."""
     return Digest("sha256", hashlib.sha256(data).digest())
 
 
 def blake3(data: bytes) -> Digest:
-    """The digest by which the community names blobs, events and schemas."""
+    """The digest that identifies blobs, events and schemas of the community."""
     return Digest("blake3", _blake3(data).digest())
 
 
 def parse(text: str) -> Digest:
-    """Read a digest as `str` writes it.
-
-    Raises:
-        DigestError: The text has neither form.
-    """
+    """Parse the text of a digest; raises DigestError."""
     if _BLAKE3.fullmatch(text):
         return Digest("blake3", bytes.fromhex(text.removeprefix("blake3:")))
     try:

@@ -1,17 +1,13 @@
-"""The root of every error that Accord raises on purpose.
-
-Each plane derives one error type from it. An `AccordError` is meant for a person: it says what
-is wrong, where, and how to mend it, and the command line prints it as one sentence.
-"""
+"""The base class of every error that Accord raises on purpose."""
 
 
 class AccordError(Exception):
-    """Something is wrong that a person can understand and, mostly, mend.
+    """An error for people: what is wrong, where, and how to fix it.
 
     Args:
         what: A clause without a final full stop, such as "the port 7070 is in use".
-        where: The file, setting, pointer or position concerned, if there is one.
-        mend: A clause that tells what to do about it.
+        where: The file, setting, pointer or position concerned.
+        mend: A clause that says what to do about it.
     """
 
     def __init__(self, what: str, *, where: str | None = None, mend: str | None = None) -> None:

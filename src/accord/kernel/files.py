@@ -1,15 +1,11 @@
-"""Files that a power cut must not undo."""
+"""Files and folders that survive a power cut."""
 
 import os
 from pathlib import Path
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Make a new file that only its owner can read, and bring it to the disk.
-
-    Raises:
-        OSError: It cannot be written, or is there already.
-    """
+    """Create a file that only its owner can read, and fsync it; OSError if it exists."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
@@ -18,7 +14,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring to the disk what was created or renamed in a folder."""
+    """Fsync a folder after files were created or renamed in it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

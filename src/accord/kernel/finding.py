@@ -1,24 +1,14 @@
-"""A finding: what a rule has to say about one place in a document, or in a store.
-
-Decisions explain themselves in findings, and logs, journal, console, command line and Spark show
-the same ones.
-"""
+"""Findings: the reasons of decisions, shown alike in logs, journal, console, CLI and Spark."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One reason, with the rule that gives it and the place it speaks of.
+    """One reason: the rule, the place and a sentence."""
 
-    Attributes:
-        rule: The stable id of the rule.
-        pointer: A JSON Pointer (RFC 6901) into the document; empty for the whole of it.
-        message: A sentence for a person.
-    """
-
-    rule: str
-    pointer: str
+    rule: str  # the stable id of the rule
+    pointer: str  # a JSON Pointer (RFC 6901) into the document; empty for the whole of it
     message: str
 
     def __str__(self) -> str:

@@ -1,9 +1,8 @@
 """JSON Schema validation, draft 2019-09, by jsonschema-rs.
 
-A schema is compiled once and kept. Compiling touches nothing but the schema: references to
-anything outside it are refused, and so is a pattern that a linear-time engine cannot run
-(look-around, back-references). `format` is an annotation, as the draft has it by default. Findings
-name places and rules, never the values found there, which may be secret.
+Compiled schemas are cached. External references and patterns that a linear-time engine cannot run
+(look-around, back-references) are refused. `format` is an annotation. Findings never contain
+values, which may be secret.
 """
 
 from collections import OrderedDict
@@ -18,7 +17,7 @@ from accord.kernel.errors import AccordError
 from accord.kernel.finding import Finding, pointer
 
 MAX_FINDINGS: Final = 100
-"""How many findings one validation lists at most."""
+"""Findings per validation."""
 
 _CACHE_SIZE: Final = 4096
 _MASK: Final = "the value"
@@ -29,12 +28,7 @@ class SchemaError(AccordError):
 
 
 class Schema:
-    """A compiled schema.
-
-    Attributes:
-        is_valid: Whether a value keeps the schema. It is the library's own method, so that the
-            answer costs nothing on top.
-    """
+    """A compiled schema; `is_valid` is the library's own method, without overhead."""
 
     __slots__ = ("_validator", "is_valid")
 
@@ -43,7 +37,7 @@ class Schema:
         self.is_valid = validator.is_valid
 
     def findings(self, value: Any) -> list[Finding]:
-        """Every way in which a value breaks the schema, up to MAX_FINDINGS; none if it keeps it."""
+        """Every violation, at most MAX_FINDINGS."""
         found: list[Finding] = []
         for error in self._validator.iter_errors(value):
             if len(found) == MAX_FINDINGS:
@@ -53,11 +47,11 @@ class Schema:
 
 
 def compile_schema(schema: Any) -> Schema:
-    """The compiled form of a schema, from the cache if it was compiled before.
+    """Compile a schema, or take it from the cache.
 
     Raises:
-        SchemaError: It is not a valid schema of draft 2019-09, refers to something outside
-            itself, or has a pattern that cannot be run in linear time.
+        SchemaError: It is not a valid schema of draft 2019-09, has an external reference, or a
+            pattern that cannot be run in linear time.
     """
     try:
         key = canonical.encode(schema)
@@ -101,7 +95,7 @@ def _refusal(error: ValidationError) -> SchemaError:
     where = pointer(*error.instance_path) or "the schema"
     if error.kind.name == "format":  # the only format that the meta-schema asserts is "regex"
         return SchemaError(
-            "a pattern that cannot be run in linear time, or is no pattern at all",
+            "an invalid pattern, or one that cannot be run in linear time",
             where=where,
             mend="leave out look-around and back-references, and keep repetitions small",
         )

@@ -1,7 +1,4 @@
-"""What every section of the settings is: closed, unchangeable, and strict about truth values.
-
-Owns no setting.
-"""
+"""The base class of the settings' sections: closed, frozen, strict about booleans."""
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 

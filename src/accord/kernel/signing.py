@@ -1,8 +1,7 @@
-"""Ed25519 by libsodium, which is strict: two libraries that disagree would fork a log.
+"""Ed25519 by libsodium, which refuses small-order and non-canonical keys and points.
 
-Small-order and non-canonical keys and points are refused. A public key's text, its *id*, is
-`ed25519:<base64url>`, and so is a signature's. A payload is signed over the canonical bytes of
-everything but its member `signature`.
+The text of a public key (its *id*) and of a signature is `ed25519:<base64url>`. A payload is signed
+over the canonical bytes of everything but its member `signature`.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ class SigningError(AccordError):
 
 
 class SigningKey:
-    """A private key. It shows its id and never its seed."""
+    """A private key; its repr shows only the id."""
 
     __slots__ = ("_secret", "id", "public")
 
@@ -48,18 +47,12 @@ class SigningKey:
 
     @classmethod
     def generate(cls) -> Self:
-        """A new random key, kept nowhere."""
+        """A new random key, not stored."""
         return cls(secrets.token_bytes(SEED_SIZE))
 
     @classmethod
     def create(cls, path: Path) -> Self:
-        """Make a new key and its file, readable by its owner only.
-
-        The file appears whole or not at all, and an existing one is never replaced.
-
-        Raises:
-            SigningError: The file exists already or cannot be written.
-        """
+        """Create a key and its file, atomically and private; SigningError if it exists already."""
         key = cls.generate()
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
@@ -83,11 +76,7 @@ class SigningKey:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a key from its file.
-
-        Raises:
-            SigningError: The file is not there, others may read it, or it is not a seed.
-        """
+        """Load a key; SigningError if its file is missing, readable by others, or not a seed."""
         try:
             with path.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -114,7 +103,7 @@ class SigningKey:
 
     @property
     def seed(self) -> bytes:
-        """The 32 bytes that are this key. Keep them secret."""
+        """The 32 secret bytes of this key."""
         return self._secret[:SEED_SIZE]
 
     def sign_bytes(self, message: bytes) -> bytes:
@@ -133,11 +122,7 @@ def public_id(public: bytes) -> str:
 
 
 def parse_id(text: str) -> bytes:
-    """Read the public key out of an id.
-
-    Raises:
-        SigningError: The text is not `ed25519:` and 32 bytes in base64url.
-    """
+    """The public key of an id; raises SigningError."""
     public = _parse(text, PUBLIC_SIZE)
     if public is None:
         raise SigningError(
@@ -158,20 +143,13 @@ def verify_bytes(public: bytes, message: bytes, signature: bytes) -> bool:
 
 
 def sign(payload: Mapping[str, Any], key: SigningKey) -> dict[str, Any]:
-    """The payload with the key's signature; one that it had is replaced.
-
-    Raises:
-        CanonicalError: The payload has no canonical form.
-    """
+    """The payload with the key's signature, replacing an earlier one; may raise CanonicalError."""
     signature = key.sign_bytes(signed_bytes(payload))
     return {**payload, "signature": _PREFIX + base64url.encode(signature)}
 
 
 def verify(payload: Mapping[str, Any], public: str | bytes) -> bool:
-    """Whether the payload carries the signature of this key, given by id or as raw bytes.
-
-    Anything malformed is simply not signed.
-    """
+    """Whether the payload has a valid signature of this key; False if anything is malformed."""
     signature = payload.get("signature")
     raw = _parse(signature, SIGNATURE_SIZE) if isinstance(signature, str) else None
     key = _parse(public, PUBLIC_SIZE) if isinstance(public, str) else public

@@ -1,8 +1,6 @@
-"""The upgrade token: what a gateway shows when it dials a connector (relay contract, section 2).
+"""Upgrade tokens of gateways: `base64url("{gateway}:{expiry}:{hmac}")` (relay contract, section 2).
 
-`base64url("{gateway}:{expiry}:{hmac}")`. The format is shared with peers that pad their base64,
-so this is the one place that tolerates padding. Whether a token that never expires, or only
-expires far in the future, is welcome is for the connector to decide, not for the format.
+Peers may pad their base64. The connector decides whether far or missing expiry is acceptable.
 """
 
 import base64
@@ -22,7 +20,7 @@ _TOKEN: Final = re.compile(rb"(?s)(?P<gateway>.*):(?P<expiry>[0-9]{1,15}):(?P<ma
 
 
 def make(gateway_id: str, secret: str, now: float, ttl: int = 300) -> str:
-    """A token for the gateway, valid for `ttl` seconds, or forever when `ttl` is not above 0."""
+    """A token valid for `ttl` seconds, or forever if `ttl` is not above 0."""
     expiry = int(now) + ttl if ttl > 0 else NEVER
     return base64url.encode(
         f"{gateway_id}:{expiry}:{_mac(gateway_id.encode(), expiry, secret)}".encode()
@@ -30,19 +28,16 @@ def make(gateway_id: str, secret: str, now: float, ttl: int = 300) -> str:
 
 
 def verify(token: str, secrets: Iterable[str], now: float) -> str | None:
-    """The id of the gateway that holds one of the secrets, or None.
+    """The gateway id of a valid token, or None; a token is valid up to and including its expiry.
 
-    Args:
-        token: What the gateway showed.
-        secrets: The secrets of the rotation, newest first. Empty ones never match.
-        now: Seconds since the epoch; a token is valid up to and including its expiry.
+    `secrets` are those of the rotation, newest first. Empty ones never match.
     """
     parts = _TOKEN.fullmatch(_unpack(token))
     if parts is None:
         return None
     gateway, expiry, mac = parts["gateway"], int(parts["expiry"]), parts["mac"].decode()
     matches = False
-    for secret in secrets:  # every one is tried, so that the time taken tells nothing
+    for secret in secrets:  # all are tried, so that timing reveals nothing
         if secret:
             matches |= hmac.compare_digest(_mac(gateway, expiry, secret), mac)
     if not matches or (expiry != NEVER and now > expiry):
@@ -54,7 +49,7 @@ def verify(token: str, secrets: Iterable[str], now: float) -> str | None:
 
 
 def expiry(token: str) -> int | None:
-    """When a token says it expires, unverified; None when it is no token at all."""
+    """The expiry that a token claims, unverified; None if it is malformed."""
     parts = _TOKEN.fullmatch(_unpack(token))
     return int(parts["expiry"]) if parts else None
 

@@ -1,8 +1,4 @@
-"""A place in a trace, as the header `traceparent` writes it (W3C Trace Context).
-
-Owns the form of the header. Pure: ids are drawn elsewhere. Whatever is not well formed names
-nothing, so no text of a stranger's gets any further than this.
-"""
+"""The `traceparent` header of W3C Trace Context. Malformed headers are ignored."""
 
 import re
 from typing import Final, NamedTuple
@@ -16,13 +12,7 @@ _FORM: Final = re.compile(
 
 
 class Trace(NamedTuple):
-    """A place in a trace.
-
-    Attributes:
-        id: The trace, 32 hexadecimal digits.
-        span: The step of it, 16 of them.
-        flags: Two of them; the lowest bit says that somebody records it.
-    """
+    """A span of a trace, all in hexadecimal digits: 32 for `id`, 16 for `span`, 2 for `flags`."""
 
     id: str
     span: str
@@ -30,7 +20,7 @@ class Trace(NamedTuple):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether somebody before has recorded it."""
+        """Whether the caller records the trace."""
         return bool(int(self.flags, 16) & 1)
 
     def __str__(self) -> str:
@@ -38,10 +28,7 @@ class Trace(NamedTuple):
 
 
 def parse(text: object) -> Trace | None:
-    """The place that a header names; a malformed one names none.
-
-    A later version may have more behind what is known of it, and is read as far as that.
-    """
+    """Parse a header; None if it is malformed. Later versions may have more fields at the end."""
     if not isinstance(text, str) or len(text) > _LONGEST:
         return None
     found = _FORM.fullmatch(text)

@@ -1,7 +1,6 @@
-"""ULIDs: ids that sort by the time of their making.
+"""ULIDs: 26 characters of Crockford's base32, 48 bits of milliseconds and 80 random bits.
 
-26 characters of Crockford's base32: 48 bits of milliseconds, 80 bits of chance. Within one
-millisecond the chance part is counted up, so a source's ids always rise.
+Within a millisecond the random part is counted up, so the ids of one source always rise.
 """
 
 import re
@@ -25,10 +24,9 @@ class UlidError(AccordError):
 
 
 class UlidSource:
-    """Makes ULIDs that rise, also when the clock stands still or steps back.
+    """Generates rising ULIDs, even if the clock stands still or steps back.
 
     Args:
-        clock: Where the time comes from.
         chance: Gives 80 random bits; replaced in tests and simulations.
     """
 
@@ -49,16 +47,12 @@ class UlidSource:
 
 
 def is_ulid(text: str) -> bool:
-    """Whether the text is a ULID in its one spelling, which is upper case."""
+    """Whether the text is a ULID in its canonical, upper-case spelling."""
     return _FORM.fullmatch(text) is not None
 
 
 def milliseconds(text: str) -> int:
-    """When a ULID was made, in milliseconds since the epoch.
-
-    Raises:
-        UlidError: The text is not a ULID.
-    """
+    """The time of a ULID, in milliseconds since the epoch; raises UlidError."""
     if not is_ulid(text):
         raise UlidError(
             f"{text[:40]!r} is not a ULID", mend="expected 26 characters of Crockford's base32"

@@ -1,41 +1,41 @@
-"""One small layer over SQLite (embedded) and PostgreSQL (outgrown).
+"""Storage on SQLite (embedded) and PostgreSQL.
 
-Each plane has a store of its own: its tables, its migrations and a journal of what happened.
-Writes of many callers share a commit, and a write that was awaited is on disk. Records that are
-signed or acknowledged live in sealed tables, which `check` can prove intact.
+Each plane has a store of its own: its tables, its migrations and a journal. Concurrent writes share
+a commit, and an awaited write is on disk. Records that are signed or acknowledged live in sealed
+tables, which `check` verifies.
 """
 
 from accord.storage.backup import backup, restore
-from accord.storage.bulk import Rows
-from accord.storage.check import Report, check, exists
-from accord.storage.errors import StoreError, StoreHeldError
-from accord.storage.figures import Figures, figures
-from accord.storage.journal import Entry, Record
-from accord.storage.rollback import Step, newer, pending, roll_back
+from accord.storage.check import CheckReport, check, exists
+from accord.storage.errors import StoreDamagedError, StoreError, StoreHeldError
+from accord.storage.journal import JournalEntry, JournalRecord
+from accord.storage.revisions import RevisionStep, newer_revisions, pending_revisions, roll_back
 from accord.storage.schema import Schema
-from accord.storage.sealing import sealed, verify
 from accord.storage.store import Store, open_store
+from accord.storage.tables import BulkInsert, sealed, verify
+from accord.storage.writer import StoreMetrics, store_metrics
 
 __all__ = [
-    "Entry",
-    "Figures",
-    "Record",
-    "Report",
-    "Rows",
+    "BulkInsert",
+    "CheckReport",
+    "JournalEntry",
+    "JournalRecord",
+    "RevisionStep",
     "Schema",
-    "Step",
     "Store",
+    "StoreDamagedError",
     "StoreError",
     "StoreHeldError",
+    "StoreMetrics",
     "backup",
     "check",
     "exists",
-    "figures",
-    "newer",
+    "newer_revisions",
     "open_store",
-    "pending",
+    "pending_revisions",
     "restore",
     "roll_back",
     "sealed",
+    "store_metrics",
     "verify",
 ]

@@ -1,8 +1,7 @@
 """Backup to one SQLite file while the store is in use, and restore from it into either engine.
 
-A backup is itself a store: `<name>.db` in a folder can be opened as one. It appears under its
-name only after `check` has found nothing. Restoring into PostgreSQL is how one outgrows SQLite.
-Never overwrites anything.
+A backup is itself a store: `<name>.db` in a folder can be opened as one. It gets its name only
+after `check` has passed. Existing files are never overwritten.
 """
 
 import os
@@ -17,18 +16,18 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from accord.kernel.files import sync_folder
-from accord.storage.check import ROWS_AT_ONCE, Progress, check_place, exists, no_progress
+from accord.storage.check import ROWS_AT_ONCE, Progress, check_location, exists, no_progress
 from accord.storage.errors import StoreError, explain
-from accord.storage.migrate import State, migrate, state_of
-from accord.storage.place import (
-    Place,
+from accord.storage.location import (
     Role,
+    StoreLocation,
     connect,
     locate,
-    place_of_file,
+    locate_file,
     scratch,
     set_journal_mode,
 )
+from accord.storage.revisions import MigrationState, migrate, state_of
 from accord.storage.schema import Schema
 
 _PAGES_AT_ONCE = 1000
@@ -37,11 +36,11 @@ _PAGES_AT_ONCE = 1000
 def backup(
     where: str | os.PathLike[str], schema: Schema, file: Path, *, progress: Progress = no_progress
 ) -> None:
-    """Write the store as of one moment to a new file; writers are not held up.
+    """Write the store as of one moment to a new file; writers are not blocked.
 
     Raises:
-        StoreError: There is no store, it is damaged, or the file is there already or cannot be
-            written; nothing is left behind.
+        StoreError: The store is missing or damaged, or the file exists or cannot be written; no
+            file is left behind.
     """
     source = locate(where, schema)
     if file.exists():
@@ -53,7 +52,7 @@ def backup(
             _copy_from_server(source, draft, schema, progress)
         set_journal_mode(draft, "DELETE")  # one plain file, that can be read anywhere
         _refuse_damage(
-            draft, source.label, schema, progress, tolerate=f"store.{State.BEHIND.value}"
+            draft, source.label, schema, progress, tolerate=f"store.{MigrationState.BEHIND.value}"
         )
         _sync_file(draft.file)
         draft.file.rename(file)
@@ -66,10 +65,9 @@ def restore(
     """Fill an empty store of either engine from a backup, in one transaction.
 
     Raises:
-        StoreError: The backup is missing or damaged, or the store is not empty; nothing has
-            changed.
+        StoreError: The backup is missing or damaged, or the store is not empty; nothing changed.
     """
-    source, target = place_of_file(file, schema), locate(where, schema)
+    source, target = locate_file(file, schema), locate(where, schema)
     with _explained(target, file), _migrated(source, schema, progress) as current:
         _refuse_damage(current, source.label, schema, progress)
         is_new = not exists(where, schema)
@@ -84,7 +82,7 @@ def restore(
 
 
 def _make_room(connection: Connection, schema: Schema, label: str, *, is_new: bool) -> None:
-    """Refuse a store that holds rows; of a new one these are what its migrations begin with."""
+    """Refuse a store that holds rows; delete the initial rows of a new one."""
     for table in reversed(schema.metadata.sorted_tables):
         if is_new:
             connection.execute(delete(table))
@@ -97,17 +95,17 @@ def _make_room(connection: Connection, schema: Schema, label: str, *, is_new: bo
 
 
 @contextmanager
-def _migrated(source: Place, schema: Schema, progress: Progress) -> Iterator[Place]:
-    """The backup itself, or a migrated copy of one that an older version made."""
+def _migrated(source: StoreLocation, schema: Schema, progress: Progress) -> Iterator[StoreLocation]:
+    """The backup itself, or a migrated copy if an older version wrote it."""
     assert source.file is not None
     if not source.file.is_file():
         raise StoreError("there is no backup", where=source.label, mend="check the path")
     with _explained(source, source.file), connect(source, Role.INSPECT).connect() as connection:
         state = state_of(connection, source, schema)
-    if state is State.CURRENT:
+    if state is MigrationState.CURRENT:
         yield source
         return
-    if state is State.EMPTY:
+    if state is MigrationState.EMPTY:
         raise StoreError("this is not a backup", where=source.label, mend="check the path")
     with scratch(Path(tempfile.gettempdir()), schema) as copy:
         _copy_pages(source, copy, progress)
@@ -116,7 +114,7 @@ def _migrated(source: Place, schema: Schema, progress: Progress) -> Iterator[Pla
 
 
 @contextmanager
-def _explained(place: Place, file: Path) -> Iterator[None]:
+def _explained(place: StoreLocation, file: Path) -> Iterator[None]:
     try:
         yield
     except (DBAPIError, sqlite3.Error) as error:
@@ -130,9 +128,9 @@ def _explained(place: Place, file: Path) -> Iterator[None]:
 
 
 def _refuse_damage(
-    place: Place, label: str, schema: Schema, progress: Progress, tolerate: str = ""
+    place: StoreLocation, label: str, schema: Schema, progress: Progress, tolerate: str = ""
 ) -> None:
-    report = check_place(place, schema, progress)
+    report = check_location(place, schema, progress)
     findings = [finding for finding in report.findings if finding.rule != tolerate]
     if findings:
         first = findings[0]
@@ -143,7 +141,7 @@ def _refuse_damage(
         )
 
 
-def _copy_pages(source: Place, target: Place, progress: Progress) -> None:
+def _copy_pages(source: StoreLocation, target: StoreLocation, progress: Progress) -> None:
     if source.file is None or not source.file.is_file():
         raise StoreError("there is no store", where=source.label, mend="check the folder")
     with (
@@ -161,9 +159,11 @@ def _copy_pages(source: Place, target: Place, progress: Progress) -> None:
         )
 
 
-def _copy_from_server(source: Place, target: Place, schema: Schema, progress: Progress) -> None:
+def _copy_from_server(
+    source: StoreLocation, target: StoreLocation, schema: Schema, progress: Progress
+) -> None:
     with connect(source, Role.INSPECT).connect() as old, old.begin():
-        if (state := state_of(old, source, schema)) is not State.CURRENT:
+        if (state := state_of(old, source, schema)) is not MigrationState.CURRENT:
             raise StoreError(
                 f"the store cannot be copied because it is {state.value}",
                 where=source.label,

@@ -1,7 +1,7 @@
-"""The integrity check: is everything in the store what was written?
+"""Integrity check of a store: pages, references, checksums of sealed tables, journal numbering.
 
-Reads only. A damaged file is a finding, never a traceback; its pointer leads to
-`/table/key`, or is empty for the whole store. Knows which tables are sealed from the schema alone.
+Read-only. Damage is reported as a finding whose pointer is `/table/key`, or empty for the whole
+store.
 """
 
 import os
@@ -15,11 +15,11 @@ from sqlalchemy.exc import DBAPIError
 
 from accord.kernel.finding import Finding, pointer
 from accord.storage.errors import StoreError, explain, is_denied
-from accord.storage.journal import Reach, reach
-from accord.storage.migrate import State, state_of
-from accord.storage.place import Place, Role, connect, locate
+from accord.storage.journal import StreamRange, stream_ranges
+from accord.storage.location import Role, StoreLocation, connect, locate
+from accord.storage.revisions import MigrationState, state_of
 from accord.storage.schema import Schema
-from accord.storage.sealing import is_intact, is_sealed, key_of
+from accord.storage.tables import is_intact, is_sealed, key_of
 
 # Called with what is being done, how much of it is done, and how much there is.
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -27,14 +27,18 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 ROWS_AT_ONCE = 1000
 
 _STATES = {
-    State.EMPTY: "there are no tables; restore a backup, or start the station to create them",
-    State.BEHIND: "the store is older than this version of Accord; start the station to migrate it",
+    MigrationState.EMPTY: (
+        "there are no tables; restore a backup, or start the station to create them"
+    ),
+    MigrationState.BEHIND: (
+        "the store is older than this version of Accord; start the station to migrate it"
+    ),
 }
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a check saw: how many sealed records it proved, and what it found."""
+class CheckReport:
+    """The result of a check; `records` counts the sealed records that are intact."""
 
     store: str
     records: int
@@ -42,31 +46,23 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there are no findings."""
         return not self.findings
 
 
 def no_progress(_what: str, _done: int, _total: int) -> None:
-    """Show nothing."""
+    """Ignore progress."""
 
 
 def check(
     where: str | os.PathLike[str], schema: Schema, *, progress: Progress = no_progress
-) -> Report:
-    """Check the store of a plane.
-
-    Raises:
-        StoreError: There is no store to check, or it cannot be opened.
-    """
-    return check_place(locate(where, schema), schema, progress)
+) -> CheckReport:
+    """Check the store of a plane; raise `StoreError` if it is missing or cannot be opened."""
+    return check_location(locate(where, schema), schema, progress)
 
 
 def exists(where: str | os.PathLike[str], schema: Schema) -> bool:
-    """Whether the store of a plane has ever been opened here.
-
-    Raises:
-        StoreError: It cannot be told, as when the server is away.
-    """
+    """Whether the store of a plane was ever created; raise `StoreError` if that is unknown."""
     place = locate(where, schema)
     if place.file is not None:
         return place.file.is_file()
@@ -77,8 +73,8 @@ def exists(where: str | os.PathLike[str], schema: Schema) -> bool:
         raise explain(error, place.label) from error
 
 
-def check_place(place: Place, schema: Schema, progress: Progress) -> Report:
-    """Check the store at a place; see `check`."""
+def check_location(place: StoreLocation, schema: Schema, progress: Progress) -> CheckReport:
+    """Check the store at a location; see `check`."""
     if place.file is not None and not place.file.is_file():
         raise StoreError("there is no store", where=place.label, mend="check the folder")
     inspection = _Inspection(place, schema, progress)
@@ -90,30 +86,30 @@ def check_place(place: Place, schema: Schema, progress: Progress) -> Report:
         if place.file is None or is_denied(error):
             raise explained from error
         findings = (Finding("store.integrity", "", str(explained)),)
-    return Report(place.label, inspection.records, findings)
+    return CheckReport(place.label, inspection.records, findings)
 
 
+@dataclass(slots=True)
 class _Inspection:
-    """One pass over a store; counts the records that it proved."""
+    """One pass over a store."""
 
-    def __init__(self, place: Place, schema: Schema, progress: Progress) -> None:
-        self._place = place
-        self._schema = schema
-        self._progress = progress
-        self.records = 0
+    place: StoreLocation
+    schema: Schema
+    progress: Progress
+    records: int = 0
 
     def findings(self, connection: Connection) -> Iterator[Finding]:
-        if self._place.file is not None:
+        if self.place.file is not None:
             yield from self._guarded("", self._pages, connection)
         try:
-            state = state_of(connection, self._place, self._schema)
+            state = state_of(connection, self.place, self.schema)
         except StoreError as error:
             yield Finding("store.version", "", f"{error.what}; {error.mend}")
             return
-        if state is not State.CURRENT:
+        if state is not MigrationState.CURRENT:
             yield Finding(f"store.{state.value}", "", _STATES[state])
             return
-        for table in self._schema.metadata.sorted_tables:
+        for table in self.schema.metadata.sorted_tables:
             if is_sealed(table):
                 yield from self._guarded(
                     pointer(table.name), partial(self._seals, table), connection
@@ -128,17 +124,17 @@ class _Inspection:
         except DBAPIError as error:
             if error.connection_invalidated or is_denied(error):
                 raise
-            yield Finding("store.integrity", where, str(explain(error, self._place.label)))
+            yield Finding("store.integrity", where, str(explain(error, self.place.label)))
 
     def _pages(self, connection: Connection) -> Iterator[Finding]:
-        self._progress("pages", 0, 1)
+        self.progress("pages", 0, 1)
         for (sentence,) in connection.exec_driver_sql("PRAGMA integrity_check"):
             if sentence != "ok":
                 yield Finding("store.integrity", "", str(sentence))
         for row in connection.exec_driver_sql("PRAGMA foreign_key_check"):
             place = pointer(row[0], f"rowid={row[1]}")
             yield Finding("store.reference", place, f"no such row in {row[2]}")
-        self._progress("pages", 1, 1)
+        self.progress("pages", 1, 1)
 
     def _seals(self, table: Table, connection: Connection) -> Iterator[Finding]:
         total = connection.execute(select(func.count()).select_from(table)).scalar_one()
@@ -152,23 +148,23 @@ class _Inspection:
                     place = pointer(table.name, key_of(table, row))
                     yield Finding("store.checksum", place, "the record is damaged")
             done += len(part)
-            self._progress(table.name, done, total)
+            self.progress(table.name, done, total)
 
     def _sequence(self, connection: Connection) -> Iterator[Finding]:
-        journal = self._schema.metadata.tables["journal"]
-        promised = reach(connection)
+        journal = self.schema.metadata.tables["journal"]
+        ranges = stream_ranges(connection)
         seen = select(
             journal.c.stream, func.count(), func.min(journal.c.seq), func.max(journal.c.seq)
         )
-        kept = {
+        stored = {
             row[0]: tuple(row[1:]) for row in connection.execute(seen.group_by(journal.c.stream))
         }
-        for stream in sorted({*promised, *kept}):
-            ends = promised.get(stream, Reach(0, 0))
+        for stream in sorted({*ranges, *stored}):
+            ends = ranges.get(stream, StreamRange(0, 0))
             whole = (ends.head - ends.floor, ends.floor + 1, ends.head)
             # A stream of which everything was pruned has no entries.
-            if kept.get(stream, (0, ends.head + 1, ends.head)) != whole:
-                count, first, last = kept.get(stream, (0, 0, 0))
+            if stored.get(stream, (0, ends.head + 1, ends.head)) != whole:
+                count, first, last = stored.get(stream, (0, 0, 0))
                 yield Finding(
                     "store.sequence",
                     pointer("journal", f"stream={stream!r}"),

@@ -1,8 +1,8 @@
-"""The storage layer's one error, and how a database's complaint becomes a sentence.
+"""Errors of the storage layer, and the translation of database errors into them.
 
-Owns the line between a fault of the database (disk full, server gone, damaged file), which is
-told as a `StoreError`, and a mistake of the work (constraint, syntax), which passes unchanged.
-Never shows a password: places are named by their label.
+Faults of the database (disk full, server unreachable, damaged file) become a `StoreError`; mistakes
+of the caller (constraint, syntax) pass unchanged. Messages name a store by its label, which holds
+no password.
 """
 
 import sqlite3
@@ -22,7 +22,7 @@ _SQLITE = {
         "another process has been writing to the store for too long",
         "find and end that process, or try again",
     ),
-    sqlite3.SQLITE_NOTADB: ("this file is not a database", "move it away, or restore a backup"),
+    sqlite3.SQLITE_NOTADB: ("this file is not a database", _RESTORE),
     sqlite3.SQLITE_CORRUPT: ("the store is damaged", _RESTORE),
     sqlite3.SQLITE_READONLY: ("the store cannot be written", "check the owner, mode and mount"),
     sqlite3.SQLITE_PERM: ("the store cannot be opened", "check the owner and mode"),
@@ -45,17 +45,21 @@ class StoreError(AccordError):
     """A store cannot do what was asked of it."""
 
 
+class StoreDamagedError(StoreError):
+    """A store exists and cannot be read; it has to be restored."""
+
+
 class StoreHeldError(StoreError):
-    """Another process holds a store for the same purpose."""
+    """Another process holds the store for the same purpose."""
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the connection to the server broke under this statement."""
+    """Whether the connection to the server broke during this statement."""
     return isinstance(error, exc.DBAPIError) and error.connection_invalidated
 
 
 def is_denied(error: exc.DBAPIError) -> bool:
-    """Whether a file could not be looked at, which says nothing about its soundness."""
+    """Whether a file could not be accessed, which says nothing about its integrity."""
     return _sqlite_code(error.orig) in (
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_CANTOPEN,
@@ -65,25 +69,32 @@ def is_denied(error: exc.DBAPIError) -> bool:
 
 
 def explain(error: BaseException, where: str) -> BaseException:
-    """Turn a fault of the database or the filesystem into a `StoreError`; pass on all else."""
+    """Turn a fault of the database or the filesystem into a `StoreError`; return others as is."""
     if isinstance(error, exc.StatementError) and isinstance(error.orig, StoreError):
         return error.orig  # raised while the statement's values were prepared
-    told: tuple[str, str] | None = None
+    message: tuple[str, str] | None = None
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
-        told = f"the store cannot be opened ({reason})", "choose a folder that can be written"
+        message = f"the store cannot be opened ({reason})", "choose a folder that can be written"
     elif isinstance(error, sqlite3.Error):
-        told = _tell_sqlite(error)
+        message = _sqlite_message(error)
     elif isinstance(error, exc.DBAPIError):
         if isinstance(error.orig, sqlite3.Error):
-            told = _tell_sqlite(error.orig)
+            message = _sqlite_message(error.orig)
         elif isinstance(error.orig, psycopg.Error):
-            told = _tell_postgres(error, error.orig)
-    if told is None:
+            message = _postgres_message(error, error.orig)
+    if message is None:
         return error
-    explained = StoreError(told[0], where=where, mend=told[1])
+    kind = StoreDamagedError if message[1] == _RESTORE else StoreError
+    explained = kind(message[0], where=where, mend=message[1])
     explained.__cause__ = error
     return explained
+
+
+def damaged(where: str, found: str) -> StoreDamagedError:
+    """The error for a store in which damage was found."""
+    text = found.strip().partition("\n")[0][:200]
+    return StoreDamagedError(f"the store is damaged ({text})", where=where, mend=_RESTORE)
 
 
 def _sqlite_code(cause: BaseException | None) -> int:
@@ -92,7 +103,7 @@ def _sqlite_code(cause: BaseException | None) -> int:
     return code & 0xFF
 
 
-def _tell_sqlite(cause: sqlite3.Error) -> tuple[str, str] | None:
+def _sqlite_message(cause: sqlite3.Error) -> tuple[str, str] | None:
     code = _sqlite_code(cause)
     if code in _SQLITE:
         what, mend = _SQLITE[code]
@@ -100,7 +111,7 @@ def _tell_sqlite(cause: sqlite3.Error) -> tuple[str, str] | None:
     return ("the store is damaged (broken text)", _RESTORE) if "UTF-8" in str(cause) else None
 
 
-def _tell_postgres(error: exc.DBAPIError, cause: psycopg.Error) -> tuple[str, str] | None:
+def _postgres_message(error: exc.DBAPIError, cause: psycopg.Error) -> tuple[str, str] | None:
     text = str(cause).strip().partition("\n")[0]
     state = cause.sqlstate or ""
     for key in (state, state[:2]):

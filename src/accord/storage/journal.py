@@ -1,10 +1,8 @@
-"""The append-only journal: what happened, in order, exactly as it was said.
+"""The append-only journal of a store, which the data pipeline exports.
 
-Every store has one. It is the outbox that the data pipeline exports, written in the same
-transaction as the state that it tells about. Owns the numbering: `seq` rises per stream by one
-in commit order, also when several processes append, because whoever appends first locks the
-stream's row in `journal_heads` until its commit. Entries are never changed. The oldest may be
-pruned; the floor up to which they were stands beside the head. Never parses a body.
+Records are written in the same transaction as the state that they describe. `seq` rises by one per
+stream in commit order, also with several processes: the first to append locks the stream's row in
+`journal_heads` until its commit. Entries are never changed; the oldest may be pruned.
 """
 
 import itertools
@@ -34,24 +32,21 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
-from accord.storage.bulk import Rows
 from accord.storage.errors import StoreError
-from accord.storage.sealing import sealed, verify
+from accord.storage.tables import BulkInsert, sealed, verify
 
 # Far below the number of parameters that either engine takes in one statement.
 _LOOKUP = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """Something that happened.
+class JournalRecord:
+    """A record for the journal.
 
     Args:
-        stream: The stream that it belongs to, such as `relay.inbound`.
-        id: Its name within the stream; appending the same id again changes nothing.
+        id: Unique in the stream; appending the same id again changes nothing.
         recorded_at: Milliseconds since the Unix epoch.
-        source: Who recorded it.
-        body: The exact JSON text.
+        body: The exact JSON text, which is never parsed here.
     """
 
     stream: str
@@ -62,22 +57,22 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Record):
-    """A record with its place in the stream, the first being 1."""
+class JournalEntry(JournalRecord):
+    """A record with its number in the stream, starting at 1."""
 
     seq: int
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """From where to where a stream is kept: behind `floor`, up to `head`."""
+class StreamRange:
+    """The entries of a stream that are stored: above `floor`, up to `head`."""
 
     floor: int
     head: int
 
 
 def declare(metadata: MetaData) -> tuple[Table, Table, Table]:
-    """Declare the journal, its heads and its identity among the tables of a schema."""
+    """Add the tables of the journal to a schema."""
     journal = sealed(
         "journal",
         metadata,
@@ -111,10 +106,10 @@ def _advance(dialect: ModuleType) -> ReturningInsert[int]:
     return cast("ReturningInsert[int]", statement.returning(_HEADS.c.seq))
 
 
-_FIELDS = tuple(field.name for field in fields(Entry))
+_FIELDS = tuple(field.name for field in fields(JournalEntry))
 
 # Built once: building a statement costs more than running it.
-_ROWS = Rows(_JOURNAL)
+_ROWS = BulkInsert(_JOURNAL)
 _ADVANCE = {"postgresql": _advance(postgresql), "sqlite": _advance(sqlite)}
 _SET_HEAD = update(_HEADS).where(_HEADS.c.stream == bindparam("of")).values(seq=bindparam("head"))
 _IN_STREAM = select(_JOURNAL.c.id, _JOURNAL.c.seq, _JOURNAL.c.body).where(
@@ -123,10 +118,7 @@ _IN_STREAM = select(_JOURNAL.c.id, _JOURNAL.c.seq, _JOURNAL.c.body).where(
 
 
 def _one_by_one() -> Select[tuple[str, int, str]]:
-    """Look each id up on its own.
-
-    For a list of them PostgreSQL, before it has statistics, prefers to walk through the stream.
-    """
+    """Look up each id on its own: for a list, PostgreSQL without statistics scans the stream."""
     ids = bindparam("ids", type_=postgresql.ARRAY(Text))
     wanted = func.unnest(ids).table_valued("id", name="wanted").render_derived()
     found = _IN_STREAM.where(_JOURNAL.c.id == wanted.c.id).limit(1).lateral("found")
@@ -157,10 +149,10 @@ _SET_FLOOR = (
 )
 
 
-def append(connection: Connection, records: Sequence[Record]) -> tuple[int, ...]:
+def append(connection: Connection, records: Sequence[JournalRecord]) -> tuple[int, ...]:
     """Append records within a unit of work and return the `seq` of each.
 
-    A record whose id the stream already holds is not written again; its old `seq` is returned.
+    A record whose id is in the stream already is not written again; its old `seq` is returned.
 
     Raises:
         StoreError: The stream holds another body under the same id.
@@ -173,39 +165,38 @@ def append(connection: Connection, records: Sequence[Record]) -> tuple[int, ...]
     return tuple(placed[record.stream][record.id] for record in records)
 
 
-def append_each(connection: Connection, calls: Sequence[Sequence[Record]]) -> list[tuple[int, ...]]:
+def append_each(
+    connection: Connection, calls: Sequence[Sequence[JournalRecord]]
+) -> list[tuple[int, ...]]:
     """Append the records of several callers by the same few statements."""
     seqs = iter(append(connection, [record for records in calls for record in records]))
     return [tuple(itertools.islice(seqs, len(records))) for records in calls]
 
 
-def read(connection: Connection, stream: str, *, after: int = 0, limit: int = 1000) -> list[Entry]:
-    """Read the entries of a stream that follow `after`, oldest first.
-
-    Raises:
-        StoreError: An entry was damaged.
-    """
+def read(
+    connection: Connection, stream: str, *, after: int = 0, limit: int = 1000
+) -> list[JournalEntry]:
+    """Read the entries of a stream that follow `after`, oldest first; raise if one is damaged."""
     entries = []
     values = {"stream": stream, "after": after, "limit": limit}
     for row in connection.execute(_READ, values).mappings():
         verify(_JOURNAL, row)
-        entries.append(Entry(**{name: row[name] for name in _FIELDS}))
+        entries.append(JournalEntry(**{name: row[name] for name in _FIELDS}))
     return entries
 
 
-def reach(connection: Connection) -> dict[str, Reach]:
-    """How far every stream of the store reaches."""
-    return {row.stream: Reach(row.floor, row.seq) for row in connection.execute(_REACH)}
+def stream_ranges(connection: Connection) -> dict[str, StreamRange]:
+    """The stored range of every stream."""
+    return {row.stream: StreamRange(row.floor, row.seq) for row in connection.execute(_REACH)}
 
 
 def prune(connection: Connection, stream: str, upto: int) -> int:
-    """Delete the entries of a stream up to a number, and say how many there were.
+    """Delete the entries of a stream up to a number and return how many there were.
 
-    What was pruned is forgotten: an id among it would be taken as new. Prune only what is older
-    than anybody would repeat.
+    Their ids are forgotten and would be accepted again, so prune only what nobody will repeat.
 
     Raises:
-        StoreError: The stream does not reach so far; nothing is deleted.
+        StoreError: `upto` is beyond the head; nothing is deleted.
     """
     row = connection.execute(_LOCKED, {"of": stream}).first()
     if row is None or upto > row.seq:
@@ -220,10 +211,7 @@ def prune(connection: Connection, stream: str, upto: int) -> int:
 
 
 def identity(connection: Connection, suggested: str) -> str:
-    """The name by which this store is known elsewhere; the suggested one, where it had none.
-
-    It goes with the store, into backups and into other databases.
-    """
+    """The name of this store, set to `suggested` if there was none; backups keep it."""
     known = connection.execute(select(_IDENTITY.c.id)).first()
     if known is not None:
         return str(known.id)
@@ -231,8 +219,8 @@ def identity(connection: Connection, suggested: str) -> str:
     return suggested
 
 
-def _append_to(connection: Connection, stream: str, records: list[Record]) -> dict[str, int]:
-    fresh: dict[str, Record] = {}
+def _append_to(connection: Connection, stream: str, records: list[JournalRecord]) -> dict[str, int]:
+    fresh: dict[str, JournalRecord] = {}
     for record in records:
         _refuse_another(fresh.setdefault(record.id, record).body, record)
     # Locks the stream's head until the commit.
@@ -260,7 +248,7 @@ def _append_to(connection: Connection, stream: str, records: list[Record]) -> di
     return placed
 
 
-def _refuse_another(body: str, record: Record) -> None:
+def _refuse_another(body: str, record: JournalRecord) -> None:
     if body != record.body:
         raise StoreError(
             f"the stream {record.stream} already holds another record with the id {record.id!r}",

@@ -1,7 +1,4 @@
-"""What a plane declares about its store: a name, its tables, and how they came to be.
-
-Owns the rule that every store has a journal. Opens nothing.
-"""
+"""What a plane declares about its store. Every store has a journal."""
 
 import re
 from dataclasses import dataclass
@@ -20,10 +17,9 @@ class Schema:
     """The tables of one plane.
 
     Args:
-        name: The plane's name; its file on SQLite and its schema on PostgreSQL are called so.
-        metadata: The plane's tables; the journal is added to them.
-        migrations: The folder of Alembic revisions that build these tables, shipped with the
-            plane. The journal brings its own.
+        name: The name of the SQLite file and of the PostgreSQL schema.
+        metadata: The tables; the journal is added to them.
+        migrations: The folder of Alembic revisions, without those of the journal.
     """
 
     name: str

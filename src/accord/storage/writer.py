@@ -1,26 +1,66 @@
-"""Group commit: one thread that writes, one transaction for everything that waits.
+"""Group commit: one writer thread, one transaction for all waiting units, and its metrics.
 
-Owns the order of writes and the promise that an awaited write returns after its commit is on
-disk. Work of many callers shares a transaction without savepoints; when one unit fails, all are
-rolled back and each is run again in a transaction of its own, so that it fails alone. Never
-retries a commit: when that fails nobody is acknowledged.
+An awaited write returns after its commit is on disk. When one unit of work fails, all are rolled
+back and each runs again in a transaction of its own. A commit is never retried.
 """
 
 import asyncio
 import itertools
+import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
 from accord.storage.errors import StoreError, explain, is_lost
-from accord.storage.figures import Figures
-from accord.storage.place import in_transaction
+from accord.storage.location import StoreLocation, in_transaction, locate
+from accord.storage.schema import Schema
+from accord.telemetry.metrics import Durations
+
+
+@dataclass(slots=True, eq=False)
+class StoreMetrics:
+    """The counts of one store; `commits` are seconds from the beginning of a transaction to disk.
+
+    `failures` are units of work that failed or were refused.
+    """
+
+    file: Path | None
+    commits: Durations = field(default_factory=Durations)
+    units: int = 0
+    failures: int = 0
+
+    @property
+    def size(self) -> int | None:
+        """The bytes of its files; None on a server."""
+        if self.file is None:
+            return None
+        total = 0
+        for suffix in ("", "-wal"):
+            with suppress(FileNotFoundError):
+                total += self.file.with_name(self.file.name + suffix).stat().st_size
+        return total
+
+
+_known: dict[str, StoreMetrics] = {}
+
+
+def metrics_at(place: StoreLocation) -> StoreMetrics:
+    """The counts of the store at a location, shared by all who open it."""
+    return _known.setdefault(place.label, StoreMetrics(place.file))
+
+
+def store_metrics(where: str | os.PathLike[str], schema: Schema) -> StoreMetrics | None:
+    """The counts of a store; None if this process never opened it."""
+    return _known.get(locate(where, schema).label)
+
 
 # Runs the items of several callers and gives one result for each, in order.
 Work: TypeAlias = Callable[[Connection, Sequence[Any]], Sequence[Any]]
@@ -39,16 +79,16 @@ class _Unit:
 
 
 class _UnitFailedError(Exception):
-    """A unit raised, or spoiled the transaction; nothing was committed."""
+    """A unit raised, or ended the transaction; nothing was committed."""
 
     def __init__(self, cause: BaseException) -> None:
         self.cause = cause
 
 
 class Writer:
-    """The single writer of a store; made and used on one event loop."""
+    """The single writer of a store, bound to one event loop."""
 
-    def __init__(self, engine: Engine, label: str, figures: Figures) -> None:
+    def __init__(self, engine: Engine, label: str, figures: StoreMetrics) -> None:
         self._engine = engine
         self._label = label
         self._figures = figures
@@ -64,7 +104,7 @@ class Writer:
     async def submit(self, work: Work, item: Any) -> Any:
         """Run one unit and return its result after the commit.
 
-        A caller cancelled before its unit starts leaves no trace; later, it may be committed.
+        A unit whose caller is cancelled before it starts is not run; later, it may be committed.
         """
         async with self._slots:
             if self._closed:
@@ -90,7 +130,7 @@ class Writer:
 
     def _serve(self) -> None:
         while units := self._take():
-            # Whoever gave up while waiting has not started yet.
+            # A cancelled unit has not started yet.
             if wanted := [unit for unit in units if not unit.future.cancelled()]:
                 self._settle(wanted)
 
@@ -116,7 +156,7 @@ class Writer:
                     self._settle([unit])
             else:
                 self._answer(units, error=explain(failure.cause, self._label))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear of it
+        except Exception as error:  # noqa: BLE001 - every error is passed to the callers
             self._answer(units, error=explain(error, self._label))
         else:
             self._answer(units, results)
@@ -149,7 +189,7 @@ class Writer:
                     StoreError(
                         "a unit of work went on after the database had ended its transaction",
                         where=self._label,
-                        mend="let errors of the database leave the unit",
+                        mend="do not catch errors of the database in a unit of work",
                     )
                 )
             try:

@@ -1,4 +1,4 @@
-"""Runs revisions on the connection and in the transaction that `accord.storage.migrate` opened."""
+"""Runs revisions on the connection and in the transaction of `accord.storage.revisions`."""
 
 from alembic import context
 

@@ -1,7 +1,7 @@
-"""Where a store is, and how each kind of connection to it is set up.
+"""The location of a store, and connections to it with all pragmas and session settings.
 
-Owns every pragma and session setting. On SQLite a store is the file `<folder>/<name>.db`, on
-PostgreSQL the schema `<name>` of the database in the URL. Never runs a plane's statements.
+On SQLite a store is the file `<folder>/<name>.db`, on PostgreSQL the schema `<name>` of the
+database in the URL.
 """
 
 import enum
@@ -27,7 +27,7 @@ _CONNECT_SECONDS = 10
 
 
 class Role(enum.Enum):
-    """What a connection is for."""
+    """The purpose of a connection."""
 
     WRITE = "write"
     READ = "read"
@@ -36,8 +36,8 @@ class Role(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Place:
-    """The place of one store; `label` names it to people and holds no password."""
+class StoreLocation:
+    """The location of one store; `label` is for messages and holds no password."""
 
     name: str
     label: str
@@ -46,21 +46,17 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Draft(Place):
-    """A store that is being made in a file and has no name yet."""
+class DraftLocation(StoreLocation):
+    """A store that is being written to a temporary file."""
 
     file: Path
 
 
-def locate(where: str | os.PathLike[str], schema: Schema) -> Place:
-    """Find the place of a store from a folder or a `postgresql://` URL.
-
-    Raises:
-        StoreError: It is neither.
-    """
+def locate(where: str | os.PathLike[str], schema: Schema) -> StoreLocation:
+    """The location of a store in a folder or at a `postgresql://` URL; else raise `StoreError`."""
     text = os.fspath(where)
     if "://" not in text:
-        return place_of_file(Path(text) / f"{schema.name}.db", schema)
+        return locate_file(Path(text) / f"{schema.name}.db", schema)
     try:
         url = make_url(text)
     except (exc.ArgumentError, ValueError) as error:
@@ -75,49 +71,43 @@ def locate(where: str | os.PathLike[str], schema: Schema) -> Place:
     # Without its options, among which there may be another password.
     shown = url.set(query={}).render_as_string(hide_password=True)
     label = f"{shown} schema {schema.name}"
-    return Place(schema.name, label, None, url.set(drivername="postgresql+psycopg"))
+    return StoreLocation(schema.name, label, None, url.set(drivername="postgresql+psycopg"))
 
 
-def place_of_file(file: Path, schema: Schema) -> Place:
-    """Name a single SQLite file, such as a backup, as the place of a store."""
-    return Place(schema.name, str(file), file.absolute(), None)
+def locate_file(file: Path, schema: Schema) -> StoreLocation:
+    """The location of a single SQLite file, such as a backup."""
+    return StoreLocation(schema.name, str(file), file.absolute(), None)
 
 
-def connect(place: Place, role: Role, *, kept: int = 0) -> Engine:
-    """Make the engine for one kind of work; nothing is opened yet.
-
-    Args:
-        place: Where the store is.
-        role: What it is opened for.
-        kept: How many connections stay open between uses, until the engine is disposed of.
-    """
+def connect(place: StoreLocation, role: Role, *, pool_size: int = 0) -> Engine:
+    """An engine for one role, not connected yet; `pool_size` connections stay open between uses."""
     if place.file is not None:
-        return _sqlite(place.file, role, kept)
+        return _sqlite(place.file, role, pool_size)
     assert place.url is not None
-    return _postgres(place.url, place.name, role, kept)
+    return _postgres(place.url, place.name, role, pool_size)
 
 
 @contextmanager
-def scratch(folder: Path, schema: Schema) -> Iterator[Draft]:
-    """An empty database in a folder of its own, to be filled and then published or dropped."""
+def scratch(folder: Path, schema: Schema) -> Iterator[DraftLocation]:
+    """An empty database in a temporary folder, to be filled and then published or dropped."""
     with tempfile.TemporaryDirectory(prefix=".accord-", dir=folder) as made:
         file = Path(made).absolute() / f"{schema.name}.db"
         file.touch(mode=0o600)
-        yield Draft(schema.name, str(file), file, None)
+        yield DraftLocation(schema.name, str(file), file, None)
 
 
-def set_journal_mode(place: Place, mode: Literal["WAL", "DELETE"]) -> None:
-    """Choose how a SQLite file keeps its transactions; the file remembers it."""
+def set_journal_mode(place: StoreLocation, mode: Literal["WAL", "DELETE"]) -> None:
+    """Set the journal mode of a SQLite file, which the file remembers."""
     # Not by a connection of SQLAlchemy: it would begin a transaction, in which this is refused.
     with closing(connect(place, Role.MIGRATE).raw_connection()) as driver:
         driver.cursor().execute(f"PRAGMA journal_mode = {mode}")
 
 
 def in_transaction(connection: Connection) -> bool:
-    """Whether what has been done would really be committed.
+    """Whether a commit would really commit.
 
-    Either engine may have ended the transaction on an error that the work swallowed, and would
-    then answer a commit as if all were well.
+    Either engine may have ended the transaction on an error that the caller swallowed, and would
+    then answer a commit with success.
     """
     driver: Any = connection.connection.dbapi_connection
     if isinstance(driver, sqlite3.Connection):
@@ -126,7 +116,7 @@ def in_transaction(connection: Connection) -> bool:
     return driver.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.IDLE)
 
 
-def _sqlite(file: Path, role: Role, kept: int) -> Engine:
+def _sqlite(file: Path, role: Role, pool_size: int) -> Engine:
     def open_file() -> sqlite3.Connection:
         driver = sqlite3.connect(
             f"{file.as_uri()}?mode=rw",  # never made here; a read-only file is only read
@@ -150,7 +140,7 @@ def _sqlite(file: Path, role: Role, kept: int) -> Engine:
             driver.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
         return driver
 
-    engine = create_engine("sqlite://", creator=open_file, hide_parameters=True, **_pool(kept))
+    engine = create_engine("sqlite://", creator=open_file, hide_parameters=True, **_pool(pool_size))
     begin = "BEGIN IMMEDIATE" if role in (Role.WRITE, Role.MIGRATE) else "BEGIN"
 
     @event.listens_for(engine, "begin")
@@ -160,7 +150,7 @@ def _sqlite(file: Path, role: Role, kept: int) -> Engine:
     return engine
 
 
-def _postgres(url: URL, name: str, role: Role, kept: int) -> Engine:
+def _postgres(url: URL, name: str, role: Role, pool_size: int) -> Engine:
     settings = [f"search_path={name}", "synchronous_commit=on", "client_encoding=UTF8"]
     if role in (Role.READ, Role.INSPECT):
         settings.append("default_transaction_read_only=on")
@@ -172,12 +162,12 @@ def _postgres(url: URL, name: str, role: Role, kept: int) -> Engine:
         url.difference_update_query(["options"]),
         connect_args={"options": options, "connect_timeout": _CONNECT_SECONDS},
         isolation_level="REPEATABLE READ" if snapshot else "READ COMMITTED",
-        hide_parameters=True,  # an error must not tell what was in the record
-        **_pool(kept),
+        hide_parameters=True,  # errors must not show record contents
+        **_pool(pool_size),
     )
 
 
-def _pool(kept: int) -> dict[str, Any]:
-    if kept:
-        return {"poolclass": QueuePool, "pool_size": kept, "max_overflow": 0}
+def _pool(pool_size: int) -> dict[str, Any]:
+    if pool_size:
+        return {"poolclass": QueuePool, "pool_size": pool_size, "max_overflow": 0}
     return {"poolclass": NullPool}

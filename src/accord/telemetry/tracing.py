@@ -36,15 +36,15 @@ __all__ = [
     "Span",
     "SpanKind",
     "Trace",
-    "apart",
-    "current",
-    "entry",
-    "header",
+    "current_trace",
+    "detached_span",
+    "incoming_span",
     "parse",
-    "past",
-    "recorded_by",
-    "step",
-    "tell",
+    "record_span",
+    "record_with",
+    "set_attributes",
+    "span",
+    "traceparent",
 ]
 
 Attribute: TypeAlias = str | bool | int | float | None
@@ -122,7 +122,7 @@ class _Opened:
 
 
 @contextmanager
-def recorded_by(provider: TracerProvider) -> Iterator[None]:
+def record_with(provider: TracerProvider) -> Iterator[None]:
     """Let a provider record the spans of this process until the block ends.
 
     Without this they go to the provider that is set for the whole process, if there is one.
@@ -135,7 +135,7 @@ def recorded_by(provider: TracerProvider) -> Iterator[None]:
         _tracer = before
 
 
-def step(
+def span(
     name: str, kind: SpanKind = SpanKind.INTERNAL, **attributes: Attribute
 ) -> AbstractContextManager[Span]:
     """A span under what is current, and current itself until the block ends."""
@@ -147,7 +147,7 @@ def step(
     return _Opened(_start(name, kind, None, attributes))
 
 
-def entry(
+def incoming_span(
     name: str, place: Trace | None, kind: SpanKind = SpanKind.SERVER, **attributes: Attribute
 ) -> AbstractContextManager[Span]:
     """A span for what came in: it goes on with the trace that it names, or begins one."""
@@ -156,7 +156,7 @@ def entry(
     return _Opened(_start(name, kind, _at(place), attributes))
 
 
-def apart(
+def detached_span(
     name: str, kind: SpanKind = SpanKind.INTERNAL, **attributes: Attribute
 ) -> AbstractContextManager[Span]:
     """A span under what is current that does not become current.
@@ -170,7 +170,9 @@ def apart(
     return _Opened(_start(name, kind, None, attributes), is_current=False)
 
 
-def past(name: str, place: str, since: float, kind: SpanKind, **attributes: Attribute) -> None:
+def record_span(
+    name: str, place: str, since: float, kind: SpanKind, **attributes: Attribute
+) -> None:
     """A span of something that has just ended, and began at a time in seconds since the epoch.
 
     It is of use to a trace that somebody records, and nothing is done for any other: of the header
@@ -180,21 +182,21 @@ def past(name: str, place: str, since: float, kind: SpanKind, **attributes: Attr
         _start(name, kind, _at(found), attributes, int(since * 1e9)).end()
 
 
-def tell(span: Span | None = None, /, **attributes: Attribute) -> None:
+def set_attributes(span: Span | None = None, /, **attributes: Attribute) -> None:
     """Add to a span, or to the one that is current."""
     told = span or _current()
     if told.is_recording():
         told.set_attributes(_named(attributes))
 
 
-def current(span: Span | None = None) -> Trace | None:
+def current_trace(span: Span | None = None) -> Trace | None:
     """Where in a trace a span is, or this task."""
     return _place(span or _current())
 
 
-def header(span: Span | None = None) -> str:
+def traceparent(span: Span | None = None) -> str:
     """The `traceparent` of a span, of what is current, or else of a trace that begins here."""
-    return str(current(span) or _begun())
+    return str(current_trace(span) or _begun())
 
 
 def _current() -> Span:

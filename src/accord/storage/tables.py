@@ -1,17 +1,28 @@
-"""Tables whose every row carries a checksum.
+"""Sealed tables, whose rows carry a checksum, and bulk inserts.
 
-A record that is signed or acknowledged is kept in a sealed table. The checksum is made when the
-row is inserted, by the table itself, so that no plane can forget it; `verify` proves it when the
-row is read and `check` proves it for every sealed table of a store. Guards against damage, not
-against an attacker: whoever can write the file can write a fitting checksum.
+The checksum is made on insert and verified on read, and by `check` for all sealed tables of a
+store. It detects damage, not an attacker.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import ormsgpack
 from blake3 import blake3
-from sqlalchemy import Column, Integer, LargeBinary, MetaData, RowMapping, String, Table
+from sqlalchemy import (
+    Column,
+    Connection,
+    Dialect,
+    Integer,
+    LargeBinary,
+    MetaData,
+    RowMapping,
+    String,
+    Table,
+    insert,
+)
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.engine.default import DefaultExecutionContext
 from sqlalchemy.sql.schema import SchemaItem
 
@@ -27,9 +38,8 @@ _EXACT = (Integer, String, LargeBinary)
 def sealed(name: str, metadata: MetaData, *items: SchemaItem) -> Table:
     """Declare a table whose rows are written once and carry a checksum.
 
-    The checksum covers the table's name and every value that is not null together with its
-    column's name; a nullable column may therefore be added later without sealing anew. A row may
-    be deleted but not updated: what changes belongs in a table of its own.
+    The checksum covers the table's name, and the names and values of all columns that are not null;
+    so a nullable column may be added later. Rows may be deleted but not updated.
     """
     columns = tuple(item.name for item in items if isinstance(item, Column))
     for item in items:
@@ -59,11 +69,7 @@ def is_sealed(table: Table) -> bool:
 
 
 def checksum(name: str, columns: tuple[str, ...], row: Row) -> bytes:
-    """Compute the checksum of one row.
-
-    Raises:
-        StoreError: A value is missing or is not an int, a str or bytes.
-    """
+    """The checksum of one row; raise `StoreError` for a value that is not an int, str or bytes."""
     parts: list[object] = [name]
     for column in columns:
         value = row.get(column)
@@ -72,7 +78,7 @@ def checksum(name: str, columns: tuple[str, ...], row: Row) -> bytes:
                 raise StoreError(
                     f"the value of {column} cannot be sealed",
                     where=name,
-                    mend="give it as it is kept",
+                    mend="convert it to an int, a str or bytes",
                 )
             parts += (column, value)
     try:
@@ -82,7 +88,7 @@ def checksum(name: str, columns: tuple[str, ...], row: Row) -> bytes:
 
 
 def is_intact(table: Table, row: Row) -> bool:
-    """Whether a row of a sealed table is the one that was written."""
+    """Whether the checksum of a row of a sealed table matches."""
     try:
         return bool(checksum(table.name, table.info["sealed"], row) == row["checksum"])
     except StoreError:
@@ -90,11 +96,7 @@ def is_intact(table: Table, row: Row) -> bool:
 
 
 def verify(table: Table, row: Row) -> None:
-    """Make sure that a row of a sealed table is the one that was written.
-
-    Raises:
-        StoreError: The row was damaged.
-    """
+    """Raise `StoreError` if the checksum of a row of a sealed table does not match."""
     if not is_intact(table, row):
         raise StoreError(
             "a record is damaged: its checksum does not fit",
@@ -104,5 +106,30 @@ def verify(table: Table, row: Row) -> None:
 
 
 def key_of(table: Table, row: Row) -> str:
-    """Name a row by its primary key, for people."""
+    """The primary key of a row as text, for messages."""
     return ", ".join(f"{column.name}={row[column.name]!r}" for column in table.primary_key)
+
+
+class BulkInsert:
+    """Inserts rows, given as tuples in the order of the columns, without the checksum."""
+
+    def __init__(self, table: Table) -> None:
+        self._name = table.name
+        self._sealed: tuple[str, ...] | None = table.info.get("sealed")
+        dialects: dict[str, Dialect] = {
+            "sqlite": sqlite.dialect(),
+            "postgresql": psycopg.dialect(paramstyle="format"),  # type: ignore[no-untyped-call]
+        }
+        statement = insert(table)
+        self._texts = {
+            name: str(statement.compile(dialect=dialect)) for name, dialect in dialects.items()
+        }
+
+    def insert(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert rows; those of a sealed table get their checksum."""
+        if self._sealed is not None:
+            rows = [(*row, self._checksum(row, self._sealed)) for row in rows]
+        connection.exec_driver_sql(self._texts[connection.dialect.name], list(rows))
+
+    def _checksum(self, row: tuple[Any, ...], columns: tuple[str, ...]) -> bytes:
+        return checksum(self._name, columns, dict(zip(columns, row, strict=True)))

@@ -1,16 +1,54 @@
-"""Every metric that a station shows, as data: its name, kind, unit, labels, meaning and plane.
+"""Metrics: one table of all of them, the families that are made from it, and durations.
 
-The reference page is made from it, and dashboards and alerts may use nothing else. Names follow the
-rules of Prometheus: base units, `_total` behind what only rises. Values of labels come from the
-program or from the operator, never from a stranger.
+A plane counts in plain numbers and shows them by `family` and `histogram`: a name that is not in
+the table cannot be shown. Nothing here listens or knows a plane.
 """
 
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
+
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+BORDERS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0)
+"""In seconds; from a quick disk to an agent that sleeps."""
 
 
-class Kind(StrEnum):
+class Durations:
+    """Durations in seconds.
+
+    Attributes:
+        total: Their sum.
+    """
+
+    __slots__ = ("_counts", "total")
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BORDERS) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one; a clock that was set back makes it 0."""
+        seconds = max(0.0, seconds)
+        self._counts[bisect_left(BORDERS, seconds)] += 1
+        self.total += seconds
+
+    def up_to(self) -> Iterator[tuple[float, int]]:
+        """Each border, infinity last, and how many took no longer than that."""
+        passed = 0
+        for border, count in zip((*BORDERS, float("inf")), self._counts, strict=True):
+            passed += count
+            yield border, passed
+
+
+class MetricKind(StrEnum):
     """What a metric's value does."""
 
     COUNTER = "counter"
@@ -19,7 +57,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class MetricDefinition:
     """One metric.
 
     Attributes:
@@ -33,13 +71,13 @@ class Measure:
 
     plane: str
     name: str
-    kind: Kind
+    kind: MetricKind
     unit: str
     labels: tuple[str, ...]
     meaning: str
 
 
-_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 
 # fmt: off
 _STATION: Final = (
@@ -82,6 +120,10 @@ _COMMUNITY: Final = (
     ("accord_fold_events_total", _C, "events", ("community",),
      "Events that were folded, those of a start included."),
     ("accord_fold_seconds_total", _C, "seconds", ("community",), "How long folding took."),
+    ("accord_log_refused_events_total", _C, "events", ("community", "reason"),
+     "Events not taken for now: over an author's `quota`, too little `disk`, dated too `early`."),
+    ("accord_log_quota_used_ratio", _G, "1", ("community",),
+     "How much of its budget the author has used today that has used most."),
     ("accord_sync_meetings_total", _C, "meetings", ("community", "outcome"),
      "Attempts to meet a node: met, or failed."),
     ("accord_sync_received_events_total", _C, "events", ("community",),
@@ -160,7 +202,7 @@ _PIPELINE: Final = (
 # fmt: on
 
 METRICS: Final = tuple(
-    Measure(plane, *each)
+    MetricDefinition(plane, *each)
     for plane, group in (
         ("station", _STATION),
         ("process", _PROCESS),
@@ -174,3 +216,42 @@ METRICS: Final = tuple(
     for each in group
 )
 """Every metric, by plane."""
+
+
+Labels = TypeVar("Labels", bound=tuple[str, ...])
+
+_NAMED: Final = {each.name: each for each in METRICS}
+
+
+def family(name: str, values: float | Mapping[Labels, float]) -> Metric:
+    """A metric with its values: one, or one for each choice of its labels.
+
+    Raises:
+        KeyError: The table has no such metric.
+    """
+    measure = _NAMED[name]
+    kind = CounterMetricFamily if measure.kind is MetricKind.COUNTER else GaugeMetricFamily
+    made = kind(name, measure.meaning, labels=measure.labels)
+    if isinstance(values, Mapping):
+        for labels, value in sorted(values.items()):
+            made.add_metric(labels, value)
+    else:
+        made.add_metric((), values)
+    return made
+
+
+def histogram(name: str, values: Mapping[Labels, Durations]) -> Metric:
+    """A metric of durations, by the choices of its labels.
+
+    Raises:
+        KeyError: The table has no such metric.
+    """
+    measure = _NAMED[name]
+    made = HistogramMetricFamily(name, measure.meaning, labels=measure.labels)
+    for labels, durations in sorted(values.items()):
+        borders = [
+            ("+Inf" if border == float("inf") else str(border), count)
+            for border, count in durations.up_to()
+        ]
+        made.add_metric(labels, borders, durations.total)
+    return made

@@ -1,0 +1,1 @@
+"""Metrics and tracing. Import `accord.telemetry.metrics` or `accord.telemetry.tracing`."""

@@ -1,0 +1,1 @@
+"""HTTP parts that every plane shares: bodies, client addresses, limits, guarded requests."""
