@@ -1,34 +1,32 @@
-"""The pure law of contracts: what a manifest says, whether it is valid, and what follows from it.
+"""Contracts: reading, validating, comparing and resolving manifests. Pure.
 
-Nothing here does I/O (but for `sdk`, which writes the files that it renders), reads a clock or
-draws a random number; only `accord.kernel` is imported. Authoring is in
-`accord.contracts.authoring`.
+No I/O (except `export.sdk`, which writes files), clock or randomness; imports only `accord.kernel`.
+Contracts are written with `accord.contracts.authoring`.
 """
 
 from accord.contracts.analysis import analyze
-from accord.contracts.asyncapi_export import asyncapi
-from accord.contracts.baseline import with_baseline
-from accord.contracts.compatibility import Change, Report, compare
-from accord.contracts.containment import Verdict, contains
-from accord.contracts.effective import Effective, collisions, union
+from accord.contracts.compatibility import CompatibilityReport, ContractChange, compare
+from accord.contracts.containment import ContainmentVerdict, contains
+from accord.contracts.effective import EffectiveContract, collisions, union
 from accord.contracts.errors import ContractError
-from accord.contracts.manifest import digest, normalize, project, validate
-from accord.contracts.permissions import Bindings, Grants, Role, grants
-from accord.contracts.sdk_export import render_sdk, sdk
-from accord.contracts.uses import Resolution, resolve_uses
+from accord.contracts.export.asyncapi_document import asyncapi
+from accord.contracts.export.package import render_sdk, sdk
+from accord.contracts.manifest import digest, normalize, project, text_digest, validate
+from accord.contracts.permissions import Bindings, Grants, SessionRole, grants
+from accord.contracts.uses import Resolution, resolve_uses, with_baseline
 from accord.kernel.finding import Finding
 
 __all__ = [
     "Bindings",
-    "Change",
+    "CompatibilityReport",
+    "ContainmentVerdict",
+    "ContractChange",
     "ContractError",
-    "Effective",
+    "EffectiveContract",
     "Finding",
     "Grants",
-    "Report",
     "Resolution",
-    "Role",
-    "Verdict",
+    "SessionRole",
     "analyze",
     "asyncapi",
     "collisions",
@@ -41,6 +39,7 @@ __all__ = [
     "render_sdk",
     "resolve_uses",
     "sdk",
+    "text_digest",
     "union",
     "validate",
     "with_baseline",

@@ -1,8 +1,8 @@
-"""`analyze`: what an administrator wants to see of a contract (specification, section 13).
+"""The analysis of a contract for administrators (specification, section 13).
 
-The analysis is JSON, derived from the contract alone: it lists every permission that the contract
-can give rise to, by the same rules as `grants`, and grants nothing. Physical names are not known
-yet and stand in braces. A capability list that is null is nobody's; an empty one is everybody's.
+It lists every permission that the contract can lead to, by the rules of `permissions`, and grants
+nothing. Physical names are unknown yet and stand in braces. A capability list of null admits
+nobody, an empty one everybody.
 """
 
 import dataclasses
@@ -12,11 +12,10 @@ from typing import Any, Final
 
 from accord.contracts.manifest import digest, normalize
 from accord.contracts.permissions import BOUND, OWNED, USED, BoundRule, SurfaceRule
-from accord.contracts.subjects import control_subject
-from accord.contracts.surface import SECTIONS, Surface, surfaces
+from accord.contracts.surfaces import SECTIONS, Surface, control_subject, surfaces
 
 OWNER: Final = "service"
-"""What stands for the capabilities where it is the owning service that gets a permission."""
+"""Replaces the capabilities where the owning service gets the permission."""
 
 _CONTROLS: Final = (
     ("get", "observe"),
@@ -47,11 +46,7 @@ Json = dict[str, Any]
 
 
 def analyze(contract: Any) -> Json:
-    """The admin analysis of a contract: `analysisSummary` with counts, and `analysis`.
-
-    Raises:
-        ContractError: The contract is not valid; it carries the findings.
-    """
+    """The `analysisSummary` with counts, and the `analysis`; raises ContractError with findings."""
     identity = digest(contract)
     contract = normalize(contract)
     owned = sorted(surfaces(contract), key=lambda surface: surface.name)
@@ -132,7 +127,7 @@ def _operation(contract: Mapping[str, Any], surface: Surface) -> Json:
 
 
 def _controls(surface: Surface) -> Iterator[Json]:
-    """The control actions that somebody may take."""
+    """The control actions of an operation that somebody may take."""
     for action, gate in _CONTROLS:
         if gate in surface.gates:
             yield {
@@ -145,7 +140,7 @@ def _controls(surface: Surface) -> Iterator[Json]:
 
 
 def _entries(declared: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, Any]) -> list[Json]:
-    """The entries of a map with their defaults, without what is written for people to read."""
+    """Entries of a map with defaults filled in and texts for people left out."""
     return [
         {
             "alias": alias,
@@ -157,7 +152,7 @@ def _entries(declared: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, A
 
 
 def _rules(contract: Mapping[str, Any], owned: list[Surface]) -> Iterator[tuple[str, Json]]:
-    """Every permission that the contract can give rise to: publish or subscribe, and the rule."""
+    """Every permission that the contract can lead to: `publish` or `subscribe`, and the rule."""
     for surface in owned:
         subject = contract[surface.section][surface.name]["subject"]
         written = dataclasses.replace(surface, subject=subject)

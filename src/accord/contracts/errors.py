@@ -1,4 +1,4 @@
-"""The one error of the contracts package."""
+"""The errors of the contracts package."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,7 @@ from accord.kernel.finding import Finding
 
 
 class ContractError(AccordError):
-    """A contract, or something asked of one, cannot be used.
-
-    Attributes:
-        findings: Every reason, when a document was refused.
-    """
+    """A contract cannot be used; `findings` are the reasons if a document was refused."""
 
     def __init__(
         self,
@@ -23,3 +19,7 @@ class ContractError(AccordError):
     ) -> None:
         super().__init__(what, where=where, mend=mend)
         self.findings = tuple(findings)
+
+
+class UnreadableError(ContractError):
+    """A contract cannot be read or is not valid."""

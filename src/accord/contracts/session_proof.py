@@ -1,8 +1,7 @@
-"""What a session signs to show that it is itself: messages, byte by byte, and their proofs.
+"""The messages that a session signs, byte by byte, and their signatures.
 
-A session is known by its key, the public key in base64url. Everything that it signs is the SHA-256
-of a message that names its purpose. Whether a proof is fresh, or seen before, is for whoever
-receives it to decide.
+A session is identified by its public key in base64url. It signs the SHA-256 of a message that names
+its purpose. Receivers check freshness and replay.
 """
 
 import hashlib
@@ -13,17 +12,17 @@ from accord.kernel.signing import SigningKey, verify_bytes
 
 
 def session_key(key: SigningKey) -> str:
-    """The name of a session."""
+    """The public key in base64url."""
     return base64url.encode(key.public)
 
 
 def connect_message(digest: str, iat: int) -> bytes:
-    """What is signed to connect, and to bootstrap, under a contract at a time in seconds."""
+    """The message to connect or bootstrap under a contract; `iat` in seconds."""
     return f"nats-connect:{iat}:{digest}".encode()
 
 
 def rpc_message(session: str, subject: str, payload: bytes, iat: int, request_id: str) -> bytes:
-    """What is signed with every request: each part after its length in four bytes."""
+    """The message of a request: each part after its length in four bytes."""
     parts = (
         session.encode(),
         subject.encode(),
@@ -35,22 +34,22 @@ def rpc_message(session: str, subject: str, payload: bytes, iat: int, request_id
 
 
 def login_message(redirect_to: str, context: Any = None) -> bytes:
-    """What is signed to begin a login that ends at an address, with a context if there is one."""
+    """The message to begin a login that ends at an address."""
     return f"oauth-init:{redirect_to}:".encode() + canonical.encode(context)
 
 
 def flow_message(flow_id: str) -> bytes:
-    """What is signed to bind a login that was begun to the session."""
+    """The message to bind a login to the session."""
     return f"bind-flow:{flow_id}".encode()
 
 
 def prove(key: SigningKey, message: bytes) -> str:
-    """The proof that the session of a key says this."""
+    """Sign a message."""
     return base64url.encode(key.sign_bytes(hashlib.sha256(message).digest()))
 
 
 def is_proved(session: str, message: bytes, proof: str) -> bool:
-    """Whether a proof is the session's; anything malformed is none."""
+    """Whether a proof is the session's signature; False for malformed ones."""
     try:
         public, signature = base64url.decode(session), base64url.decode(proof)
     except base64url.Base64Error:
@@ -59,7 +58,7 @@ def is_proved(session: str, message: bytes, proof: str) -> bool:
 
 
 def connect_token(key: SigningKey, digest: str, iat: int) -> str:
-    """What a session shows to the server when it connects."""
+    """The token that a session presents to the NATS server."""
     token = {
         "v": 1,
         "sessionKey": session_key(key),

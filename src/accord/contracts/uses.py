@@ -1,19 +1,78 @@
-"""`resolve_uses`: what the declared dependencies of a contract lead to.
+"""The uses of a contract: resolution, and the baseline uses that its kind adds.
 
-A required use that leads nowhere blocks; an optional one that does blocks nothing and grants
-nothing (specification, "Declared dependencies"). Only what it is handed is looked at: it searches
-no history, and decides nothing about capabilities.
+A required use that cannot be resolved blocks; an optional one just grants nothing. Baseline uses
+are added by authoring, never when a manifest is digested.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from accord.contracts.effective import Effective
+from accord.contracts.effective import EffectiveContract
 from accord.contracts.errors import ContractError
 from accord.contracts.manifest import digest
-from accord.contracts.surface import Section, Surface
+from accord.contracts.surfaces import Section, Surface
 from accord.kernel.finding import Finding, pointer
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A use that the platform adds: alias, contract, and selected names."""
+
+    alias: str
+    contract: str
+    section: str
+    action: str
+    names: tuple[str, ...]
+
+
+HEALTH: Final = Baseline("health", "trellis.health@v1", "events", "publish", ("Health.Heartbeat",))
+AUTH: Final = Baseline(
+    "auth", "trellis.auth@v1", "rpc", "call", ("Auth.Sessions.Me", "Auth.Sessions.Logout")
+)
+STATE: Final = Baseline(
+    *("state", "trellis.state@v1", "rpc", "call"),
+    names=("State.Get", "State.Put", "State.Delete", "State.List"),
+)
+
+
+def baseline(manifest: Mapping[str, Any]) -> list[Baseline]:
+    """The baseline uses for a manifest's kind and sections."""
+    kind = manifest.get("kind")
+    uses = []
+    if kind in ("service", "device") and manifest.get("id") != HEALTH.contract:
+        uses.append(HEALTH)
+    if kind in ("app", "agent", "device"):
+        uses.append(AUTH)
+    if "state" in manifest:
+        uses.append(STATE)
+    return uses
+
+
+def with_baseline(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest with baseline uses; raises ContractError if an alias names another contract."""
+    result = dict(manifest)
+    for use in baseline(manifest):
+        result["uses"] = _merged(result.get("uses", {}), use)
+    return result
+
+
+def _merged(uses: Mapping[str, Any], use: Baseline) -> dict[str, Any]:
+    # Where an alias is in both groups, the required one counts.
+    group = next((g for g in ("required", "optional") if use.alias in uses.get(g, {})), "required")
+    aliases = uses.get(group, {})
+    written = aliases.get(use.alias, {"contract": use.contract})
+    if written["contract"] != use.contract:
+        raise ContractError(
+            f"the alias {use.alias!r} is kept for {use.contract}",
+            where=f"/uses/{group}/{use.alias}",
+            mend="give the use another alias",
+        )
+    selector = written.get(use.section, {})
+    names = list(dict.fromkeys((*selector.get(use.action, ()), *use.names)))
+    merged = {**written, use.section: {**selector, use.action: names}}
+    return {**uses, group: {**aliases, use.alias: merged}}
+
 
 _SELECTORS: Final[tuple[tuple[Section, str], ...]] = (
     ("rpc", "call"),
@@ -22,70 +81,53 @@ _SELECTORS: Final[tuple[tuple[Section, str], ...]] = (
     ("events", "subscribe"),
     ("feeds", "subscribe"),
 )
-_NOTHING: Final[Mapping[str, Effective]] = {}
+_NOTHING: Final[Mapping[str, EffectiveContract]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One surface of another contract that a contract uses, and that there is.
-
-    Attributes:
-        alias: The name under which the contract uses the other.
-        contract: The id of the other contract.
-        action: The list that selects the surface: `call`, `publish` or `subscribe`.
-        surface: The surface, as the effective contract has it.
-        pointer: Where the use is declared.
-    """
+    """A used surface of another contract."""
 
     alias: str
-    contract: str
-    action: str
-    surface: Surface
-    pointer: str
+    contract: str  # the id of the other contract
+    action: str  # the list that selects it: `call`, `publish` or `subscribe`
+    surface: Surface  # as in the effective contract
+    pointer: str  # where the use is declared
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What the uses of one contract lead to.
+    """The resolved uses of one contract."""
 
-    Attributes:
-        digest: The contract whose uses they are.
-        uses: Every use that leads to a surface, in the order of pointers.
-        blockers: Why required uses lead nowhere.
-        absent: Why optional uses lead nowhere, which blocks nothing.
-    """
-
-    digest: str
-    uses: tuple[Use, ...] = ()
-    blockers: tuple[Finding, ...] = ()
-    absent: tuple[Finding, ...] = ()
+    digest: str  # of the contract
+    uses: tuple[Use, ...] = ()  # sorted by pointer
+    blockers: tuple[Finding, ...] = ()  # why required uses were not resolved
+    absent: tuple[Finding, ...] = ()  # why optional uses were not resolved
 
     @property
     def ok(self) -> bool:
-        """Whether every required use leads to a surface."""
+        """Whether all required uses were resolved."""
         return not self.blockers
 
 
 def resolve_uses(
     contract: Any,
-    active: Mapping[str, Effective],
+    active: Mapping[str, EffectiveContract],
     *,
-    accepted: Mapping[str, Effective] = _NOTHING,
+    accepted: Mapping[str, EffectiveContract] = _NOTHING,
     known: Collection[str] | None = None,
 ) -> Resolution:
-    """Resolve the uses of a contract.
+    """Resolve the uses of a valid manifest.
 
     Args:
-        contract: A valid manifest.
         active: The effective active contracts, by id.
-        accepted: Dependency shapes that a deployment has accepted, by id. Required uses may lead
-            there while nothing of that id is active; optional ones may not (section 6.2).
-        known: The ids of which a manifest is known, active or not, where a blocker shall tell an
-            unknown contract from an inactive one.
+        accepted: Dependencies that a deployment has accepted, by id. Required uses may resolve to
+            them while nothing of that id is active; optional ones may not (section 6.2).
+        known: Ids with a known manifest, so that blockers tell unknown contracts from inactive
+            ones.
 
     Raises:
-        ContractError: The contract is not valid, or an effective contract is filed under another
-            id than its own.
+        ContractError: The contract is not valid, or `active` or `accepted` has a wrong id.
     """
     for contracts in (active, accepted):
         _check_ids(contracts)
@@ -101,7 +143,7 @@ def resolve_uses(
     return Resolution(identity, tuple(uses), blockers, absent)
 
 
-def _check_ids(contracts: Mapping[str, Effective]) -> None:
+def _check_ids(contracts: Mapping[str, EffectiveContract]) -> None:
     for identity, effective in contracts.items():
         if effective.ok and effective.id != identity:
             raise ContractError(
@@ -113,15 +155,15 @@ def _check_ids(contracts: Mapping[str, Effective]) -> None:
 def _resolve(
     group: str,
     aliases: Mapping[str, Any],
-    sources: tuple[Mapping[str, Effective], ...],
+    sources: tuple[Mapping[str, EffectiveContract], ...],
     known: Collection[str] | None,
     uses: list[Use],
 ) -> tuple[Finding, ...]:
-    """Add what the aliases of a group lead to, and say which lead nowhere, and why."""
+    """Add the resolved uses of a group to `uses`; returns why others were not resolved."""
     missing: list[Finding] = []
     for alias, use in aliases.items():
         target = _target(use["contract"], sources, known)
-        if isinstance(target, Effective):
+        if isinstance(target, EffectiveContract):
             for found in _selected(("uses", group, alias), use, target):
                 if isinstance(found, Use):
                     uses.append(found)
@@ -134,9 +176,11 @@ def _resolve(
 
 
 def _target(
-    identity: str, sources: tuple[Mapping[str, Effective], ...], known: Collection[str] | None
-) -> Effective | tuple[str, str]:
-    """The first effective contract of an id, or the rule and the sentence why there is none."""
+    identity: str,
+    sources: tuple[Mapping[str, EffectiveContract], ...],
+    known: Collection[str] | None,
+) -> EffectiveContract | tuple[str, str]:
+    """The effective contract of an id, or rule and sentence why there is none."""
     for source in sources:
         found = source.get(identity)
         if found is not None and found.digests:
@@ -152,7 +196,7 @@ def _target(
 
 
 def _selected(
-    path: tuple[str, str, str], use: Mapping[str, Any], target: Effective
+    path: tuple[str, str, str], use: Mapping[str, Any], target: EffectiveContract
 ) -> Iterator[Use | Finding]:
     for section, action in _SELECTORS:
         for at, name in enumerate(use.get(section, {}).get(action, ())):

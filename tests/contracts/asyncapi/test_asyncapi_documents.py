@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from filelock import FileLock
 from hypothesis import given, settings
+from tests.fakes.strategies import manifests
 
-from accord.contracts import ContractError, digest
-from accord.contracts.asyncapi_export import asyncapi
-from accord.contracts.asyncapi_export.schemas import documented
-from accord.testing import npm
-from accord.testing.contracts import manifests
-from accord.testing.errors import HarnessError
+from accord.contracts import ContractError, asyncapi, digest
+from accord.contracts.export import asyncapi_schema
+from accord.testing import HarnessError, nodejs
+
+pytestmark = pytest.mark.slow
 
 NODE = Path(__file__).parents[2] / "node"
 
@@ -222,7 +222,7 @@ def test_a_document_does_not_depend_on_the_order_of_members(manifest: dict[str, 
 def test_schemas_are_written_in_the_words_of_asyncapi(schema: Any, written: Any) -> None:
     if written is None:
         written = {"items": [True, {}], "additionalItems": False}
-    assert documented(schema) == written
+    assert asyncapi_schema(schema) == written
 
 
 def test_ten_thousand_surfaces_of_one_spelling_are_kept_apart() -> None:
@@ -241,13 +241,13 @@ def parse(
     home = cache.mkdir("accord-node") if cache else tmp_path_factory.mktemp("node")
     try:
         with FileLock(home.with_suffix(".lock")):
-            npm.installed((NODE / "package.json").read_bytes(), home)
+            nodejs.install_packages((NODE / "package.json").read_bytes(), home)
     except HarnessError as error:
         pytest.skip(f"no parser: {error}")
 
     def run(documents: list[Any]) -> list[dict[str, Any]]:
         answer = subprocess.run(
-            ["node", str(NODE / "parse_asyncapi.mjs")],
+            [nodejs.node_program(), str(NODE / "parse_asyncapi.mjs")],
             input=json.dumps(documents),
             cwd=home,
             capture_output=True,

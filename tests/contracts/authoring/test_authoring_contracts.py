@@ -54,7 +54,7 @@ DECLARATIONS: tuple[Callable[[Contract], None], ...] = (
         transfer={"store": "files", "key": "/id", "max_bytes": 10},
     ),
     lambda c: c.event("Thing.Made", Thing, params=["/id", "/size"], publish=["write"]),
-    lambda c: c.event("Thing.Gone", Thing, subject="gone.{/id}", subscribe=["read"]),
+    lambda c: c.event("Thing.Gone", Thing, subject="events.gone.{/id}", subscribe=["read"]),
     lambda c: c.feed("Thing.All", Request, Thing, subscribe=["read"], docs=Docs("# All", "All.")),
     lambda c: c.job(
         "make",

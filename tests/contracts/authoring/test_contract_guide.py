@@ -5,8 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from accord.contracts import digest
-from accord.contracts.sdk_export import render_sdk
+from accord.contracts import digest, render_sdk
 from accord.kernel.canonical import decode
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "guides" / "contracts.md").read_text()

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from tests.fakes.strategies import manifests
 
 from accord.contracts import ContractError
 from accord.contracts.authoring import Contract, Docs
-from accord.contracts.page import render_page
-from accord.testing.contracts import manifests
+from accord.contracts.export import render_page
 
 
 def page(**texts: Any) -> str:

@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from accord.contracts.effective import Effective, union
+from accord.contracts import EffectiveContract, union
 
 
 class Make(Protocol):
@@ -101,5 +101,5 @@ def app() -> Make:
 
 
 @pytest.fixture
-def active(billing: Make) -> dict[str, Effective]:
+def active(billing: Make) -> dict[str, EffectiveContract]:
     return {"billing@v1": union([billing()])}

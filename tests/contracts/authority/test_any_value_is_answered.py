@@ -7,11 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.contracts.analysis import analyze
-from accord.contracts.effective import collisions, union
-from accord.contracts.errors import ContractError
-from accord.contracts.permissions import Role, grants
-from accord.contracts.uses import Resolution, resolve_uses
+from accord.contracts import (
+    ContractError,
+    Resolution,
+    SessionRole,
+    analyze,
+    collisions,
+    grants,
+    resolve_uses,
+    union,
+)
 
 ASK: list[Callable[[Any], object]] = [
     lambda value: union([value]),
@@ -20,7 +25,7 @@ ASK: list[Callable[[Any], object]] = [
     lambda value: analyze(value),
     lambda value: grants(
         value,
-        role=Role.SERVICE,
+        role=SessionRole.SERVICE,
         resolution=Resolution(""),
         capabilities=set(),
         session_key="0123456789abcdef",

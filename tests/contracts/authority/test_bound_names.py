@@ -2,8 +2,8 @@
 
 import pytest
 
-from accord.contracts.errors import ContractError
-from accord.contracts.permissions import Bindings, Consumer, Queue, inbox_prefix, session_prefix
+from accord.contracts import Bindings, ContractError
+from accord.contracts.permissions import ConsumerBinding, QueueBinding, inbox_prefix, session_prefix
 
 KEY = "0123456789abcdefGHIJKLMNOPQRSTUVWXYZ-_abcde"
 
@@ -27,12 +27,12 @@ def test_a_binding_that_could_stand_for_more_is_refused(name: str) -> None:
         lambda: Bindings(kv={"k": name}),
         lambda: Bindings(store={"s": name}),
         lambda: Bindings(operations=name),
-        lambda: Consumer("EVENTS", name),
-        lambda: Consumer(name, "c"),
-        lambda: Queue(name, "q", "c"),
-        lambda: Queue("n", name, "c"),
-        lambda: Queue("n", "q", name),
-        lambda: Queue("n", "q", "c", key_bucket=name),
+        lambda: ConsumerBinding("EVENTS", name),
+        lambda: ConsumerBinding(name, "c"),
+        lambda: QueueBinding(name, "q", "c"),
+        lambda: QueueBinding("n", name, "c"),
+        lambda: QueueBinding("n", "q", name),
+        lambda: QueueBinding("n", "q", "c", key_bucket=name),
     ):
         with pytest.raises(ContractError):
             make()

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from tests.fakes.strategies import manifests
 
-from accord.contracts.analysis import OWNER, analyze
-from accord.contracts.errors import ContractError
-from accord.contracts.manifest import digest
+from accord.contracts import ContractError, analyze, digest
+from accord.contracts.analysis import OWNER
 from accord.kernel import canonical
-from accord.testing.contracts import manifests
 
 Make = Callable[..., dict[str, Any]]
 

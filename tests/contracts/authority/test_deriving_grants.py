@@ -6,23 +6,20 @@ from typing import Any
 
 import pytest
 
-from accord.contracts.effective import Effective, union
-from accord.contracts.errors import ContractError
-from accord.contracts.permissions import (
-    BOUND,
-    OWNED,
-    USED,
+from accord.contracts import (
     Bindings,
-    Consumer,
+    ContractError,
+    EffectiveContract,
     Grants,
-    Queue,
-    Role,
+    SessionRole,
     grants,
+    resolve_uses,
+    union,
 )
-from accord.contracts.uses import resolve_uses
+from accord.contracts.permissions import BOUND, OWNED, USED, ConsumerBinding, QueueBinding
 
 Make = Callable[..., dict[str, Any]]
-Active = dict[str, Effective]
+Active = dict[str, EffectiveContract]
 
 KEY = "0123456789abcdefGHIJKLMNOPQRSTUVWXYZ-_abcde"
 INBOX = "_INBOX.0123456789abcdef.>"
@@ -30,10 +27,10 @@ ALL = {f"billing::{name}" for name in ("read", "write", "refund", "cancel", "con
 BINDINGS = Bindings(
     kv={"activity": "acc_kv_1"},
     store={"uploads": "acc_os_1"},
-    consumers={"ledger": Consumer("EVENTS", "acc_ec_1")},
+    consumers={"ledger": ConsumerBinding("EVENTS", "acc_ec_1")},
     jobs={
-        "settle": Queue("billing", "settle", "acc_jq_1"),
-        "sync": Queue("billing", "sync", "acc_jq_2", key_bucket="acc_kv_2"),
+        "settle": QueueBinding("billing", "settle", "acc_jq_1"),
+        "sync": QueueBinding("billing", "sync", "acc_jq_2", key_bucket="acc_kv_2"),
     },
     operations="acc_op_1",
 )
@@ -42,7 +39,7 @@ BINDINGS = Bindings(
 def calling(contract: dict[str, Any], active: Active, capabilities: Iterable[str] = ALL) -> Grants:
     return grants(
         contract,
-        role=Role.CALLER,
+        role=SessionRole.CALLER,
         resolution=resolve_uses(contract, active),
         capabilities=set(capabilities),
         session_key=KEY,
@@ -52,7 +49,7 @@ def calling(contract: dict[str, Any], active: Active, capabilities: Iterable[str
 def serving(contract: dict[str, Any], active: Active, bindings: Bindings = BINDINGS) -> Grants:
     return grants(
         contract,
-        role=Role.SERVICE,
+        role=SessionRole.SERVICE,
         resolution=resolve_uses(contract, active),
         capabilities=set(),
         bindings=bindings,
@@ -118,7 +115,7 @@ def test_a_caller_gets_nothing_of_its_own_contract_and_no_bindings(
     contract = billing()
     granted = grants(
         contract,
-        role=Role.CALLER,
+        role=SessionRole.CALLER,
         resolution=resolve_uses(contract, active),
         capabilities=ALL,
         bindings=BINDINGS,
@@ -267,7 +264,7 @@ def test_a_durable_consumer_is_no_way_around_the_events_capabilities(
     def granted(capabilities: set[str]) -> Grants:
         return grants(
             contract,
-            role=Role.SERVICE,
+            role=SessionRole.SERVICE,
             resolution=resolution,
             capabilities=capabilities,
             bindings=BINDINGS,
@@ -317,7 +314,7 @@ def test_the_resolution_of_another_contract_is_refused(
     with pytest.raises(ContractError, match="another contract"):
         grants(
             billing(),
-            role=Role.CALLER,
+            role=SessionRole.CALLER,
             resolution=resolve_uses(app(), active),
             capabilities=set(),
             session_key=KEY,
@@ -329,7 +326,7 @@ def test_what_is_no_contract_is_refused(app: Make, active: Active, value: Any) -
     with pytest.raises(ContractError):
         grants(
             value,
-            role=Role.SERVICE,
+            role=SessionRole.SERVICE,
             resolution=resolve_uses(app(), active),
             capabilities=set(),
             session_key=KEY,

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fakes.strategies import manifests
 
-from accord.contracts.effective import RULES, Effective, union
-from accord.contracts.errors import ContractError
-from accord.contracts.manifest import digest
-from accord.contracts.surface import surfaces
-from accord.testing.contracts import manifests
+from accord.contracts import ContractError, EffectiveContract, digest, union
+from accord.contracts.effective import RULES
+from accord.contracts.surfaces import surfaces
 
 Make = Callable[..., dict[str, Any]]
 
@@ -27,7 +26,7 @@ def with_rpc(contract: dict[str, Any], *names: str) -> dict[str, Any]:
     return richer
 
 
-def rules_of(effective: Effective) -> set[str]:
+def rules_of(effective: EffectiveContract) -> set[str]:
     return {finding.rule for finding in effective.findings}
 
 

@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fakes.strategies import manifests
 
-from accord.contracts.effective import union
-from accord.contracts.manifest import validate
-from accord.contracts.permissions import Bindings, Consumer, Grants, Queue, Role, grants
-from accord.contracts.subjects import wildcard
-from accord.contracts.uses import resolve_uses
+from accord.contracts import Bindings, Grants, SessionRole, grants, resolve_uses, union, validate
+from accord.contracts.permissions import ConsumerBinding, QueueBinding
+from accord.contracts.surfaces import wildcard
 from accord.kernel.finding import pointer
-from accord.testing.contracts import manifests
 
 KEY = "SESSION-KEY_0123456789"
 PREFIX = "SESSION-KEY_0123"
@@ -36,7 +34,7 @@ class Scene:
     others: dict[str, dict[str, Any]]
     capabilities: frozenset[str]
     bindings: Bindings
-    role: Role
+    role: SessionRole
 
     def grants(self, contract: dict[str, Any] | None = None) -> Grants:
         presented = contract or self.contract
@@ -77,7 +75,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         others,
         frozenset(draw(st.lists(st.sampled_from(known)))),
         draw(_bindings(contract)),
-        draw(st.sampled_from(Role)),
+        draw(st.sampled_from(SessionRole)),
     )
 
 
@@ -120,10 +118,13 @@ def _bindings(draw: st.DrawFn, contract: dict[str, Any]) -> Bindings:
         kv={name: f"kv-{name}" for name in some(resources.get("kv", {}))},
         store={name: f"os-{name}" for name in some(resources.get("store", {}))},
         consumers={
-            name: Consumer("EVENTS", f"ec-{name}") for name in some(contract["eventConsumers"])
+            name: ConsumerBinding("EVENTS", f"ec-{name}")
+            for name in some(contract["eventConsumers"])
         },
         jobs={
-            name: Queue("ns", name, f"jq-{name}", key_bucket=draw(st.sampled_from(("keys", None))))
+            name: QueueBinding(
+                "ns", name, f"jq-{name}", key_bucket=draw(st.sampled_from(("keys", None)))
+            )
             for name in some(contract.get("jobs", {}))
         },
         operations=draw(st.sampled_from(("records", None))),
@@ -150,7 +151,7 @@ def declared(scene: Scene) -> tuple[set[str], set[str]]:
                         publish.add("transfer.v1.upload.*.*")
                     if "transfer" in surface and section == "rpc":
                         subscribe.add("transfer.v1.download.*.*")
-    if scene.role is Role.SERVICE:
+    if scene.role is SessionRole.SERVICE:
         _add_owned(scene.contract, publish, subscribe)
         _add_bound(scene, publish, subscribe)
     return publish, subscribe

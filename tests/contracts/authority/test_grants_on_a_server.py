@@ -11,16 +11,8 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, StreamConfig
 
-from accord.contracts.permissions import (
-    Bindings,
-    Consumer,
-    Grants,
-    Queue,
-    Role,
-    grants,
-    inbox_prefix,
-)
-from accord.contracts.uses import resolve_uses
+from accord.contracts import Bindings, Grants, SessionRole, grants, resolve_uses
+from accord.contracts.permissions import ConsumerBinding, QueueBinding, inbox_prefix
 from accord.testing.servers import Server, nats_server
 
 Make = Callable[..., dict[str, Any]]
@@ -29,8 +21,8 @@ KEY = "0123456789abcdefGHIJKLMNOPQRSTUVWXYZ-_abcde"
 BINDINGS = Bindings(
     kv={"activity": "bound"},
     store={"uploads": "files"},
-    consumers={"ledger": Consumer("EVENTS", "ledger")},
-    jobs={"settle": Queue("billing", "settle", "settle")},
+    consumers={"ledger": ConsumerBinding("EVENTS", "ledger")},
+    jobs={"settle": QueueBinding("billing", "settle", "settle")},
 )
 
 
@@ -38,7 +30,7 @@ BINDINGS = Bindings(
 def granted(billing: Make) -> Grants:
     return grants(
         billing(),
-        role=Role.SERVICE,
+        role=SessionRole.SERVICE,
         resolution=resolve_uses(billing(), {}),
         capabilities=set(),
         bindings=BINDINGS,

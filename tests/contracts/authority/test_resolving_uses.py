@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 
-from accord.contracts.effective import Effective, union
-from accord.contracts.errors import ContractError
-from accord.contracts.manifest import digest
-from accord.contracts.uses import Resolution, resolve_uses
-from accord.kernel.finding import Finding
+from accord.contracts import (
+    ContractError,
+    EffectiveContract,
+    Finding,
+    Resolution,
+    digest,
+    resolve_uses,
+    union,
+)
 
 Make = Callable[..., dict[str, Any]]
-Active = dict[str, Effective]
+Active = dict[str, EffectiveContract]
 
 
 def brief(findings: tuple[Finding, ...]) -> list[tuple[str, str]]:

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.contracts.effective import collisions
-from accord.contracts.effective.collisions import MAX_COLLISIONS
-from accord.contracts.errors import ContractError
-from accord.contracts.subjects import overlap, wildcard
+from accord.contracts import ContractError, collisions
+from accord.contracts.effective import MAX_COLLISIONS
+from accord.contracts.surfaces import overlap, wildcard
 
 Make = Callable[..., dict[str, Any]]
 
@@ -58,11 +57,15 @@ SAME, OVERLAPPING = "collision.same-subject", "collision.overlapping-subjects"
         ({"rpc": ["a.b"]}, {"rpc": ["a.b"]}, [SAME]),
         ({"rpc": ["a.b"]}, {"feeds": ["a.b"]}, [SAME]),
         ({"operations": ["a"]}, {"rpc": ["a.control"]}, [SAME]),
-        ({"events": ["a.{/id}"]}, {"events": ["a.{/id}"]}, [SAME]),
-        ({"events": ["a.{/id}"]}, {"rpc": ["a.b"]}, [OVERLAPPING]),
-        ({"events": ["a.{/id}"]}, {"operations": ["a"]}, [OVERLAPPING]),
-        ({"events": ["a.{/id}.c"]}, {"events": ["a.b.{/id}"]}, [OVERLAPPING]),
-        ({"events": ["a.{/id}.c"]}, {"events": ["a.b.d", "a.b", "a.b.c.d"]}, []),
+        ({"events": ["events.{/id}"]}, {"events": ["events.{/id}"]}, [SAME]),
+        ({"events": ["events.{/id}"]}, {"rpc": ["events.b"]}, [OVERLAPPING]),
+        ({"events": ["events.a.{/id}"]}, {"operations": ["events.a"]}, [OVERLAPPING]),
+        ({"events": ["events.{/id}.c"]}, {"events": ["events.b.{/id}"]}, [OVERLAPPING]),
+        (
+            {"events": ["events.{/id}.c"]},
+            {"events": ["events.b.d", "events.b", "events.b.c.d"]},
+            [],
+        ),
     ],
 )
 def test_two_contracts_collide_where_a_message_would_reach_both(
@@ -79,8 +82,8 @@ def test_a_finding_names_both_owners_and_points_into_one() -> None:
 
 
 def test_digests_of_one_lineage_share_their_surfaces() -> None:
-    old = contract("one@v1", rpc=["a"], events=["e.{/id}"])
-    assert rules(old, contract("one@v1", rpc=["a", "b"], events=["e.{/id}"])) == []
+    old = contract("one@v1", rpc=["a"], events=["events.{/id}"])
+    assert rules(old, contract("one@v1", rpc=["a", "b"], events=["events.{/id}"])) == []
 
 
 def test_a_surface_that_becomes_another_kind_collides_with_its_past() -> None:
@@ -88,7 +91,7 @@ def test_a_surface_that_becomes_another_kind_collides_with_its_past() -> None:
 
 
 def test_surfaces_of_one_contract_collide_where_they_overlap() -> None:
-    assert rules(contract("one@v1", rpc=["a.b"], events=["a.{/id}"])) == [OVERLAPPING]
+    assert rules(contract("one@v1", rpc=["events.b"], events=["events.{/id}"])) == [OVERLAPPING]
 
 
 def test_ten_thousand_surfaces_are_compared() -> None:
@@ -101,14 +104,14 @@ def test_ten_thousand_surfaces_are_compared() -> None:
 
 
 def test_more_collisions_than_anyone_reads_are_cut_off() -> None:
-    across = contract("one@v1", events=[f"e.{{/id}}.a{n}" for n in range(2000)])
-    along = contract("two@v1", events=[f"e.b{n}.{{/id}}" for n in range(2000)])
+    across = contract("one@v1", events=[f"events.{{/id}}.a{n}" for n in range(2000)])
+    along = contract("two@v1", events=[f"events.b{n}.{{/id}}" for n in range(2000)])
     assert rules(across, along) == [OVERLAPPING] * MAX_COLLISIONS
 
 
 def test_what_would_take_too_long_to_compare_is_refused() -> None:
-    across = contract("one@v1", events=[f"e.{{/id}}.a{n}.x.{{/id}}" for n in range(3000)])
-    along = contract("two@v1", events=[f"e.b{n}.{{/id}}.y.{{/id}}" for n in range(3000)])
+    across = contract("one@v1", events=[f"events.{{/id}}.a{n}.x.{{/id}}" for n in range(3000)])
+    along = contract("two@v1", events=[f"events.b{n}.{{/id}}.y.{{/id}}" for n in range(3000)])
     assert rules(across, along) == ["collision.unproven"]
 
 
@@ -119,7 +122,7 @@ def test_what_is_no_contract_is_refused() -> None:
 
 _subjects = st.lists(
     st.lists(st.sampled_from(("a", "b", "{/id}")), max_size=3).map(
-        lambda tokens: ".".join(("e", *tokens))
+        lambda tokens: ".".join(("events", "e", *tokens))
     ),
     max_size=8,
     unique=True,

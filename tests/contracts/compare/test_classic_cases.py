@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accord.contracts.compatibility import compare
+from accord.contracts import compare
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "concepts" / "compatibility.md"
 ROW = re.compile(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from accord.contracts.compatibility import compare
+from accord.contracts import compare
 
 Contract = Callable[..., dict[str, Any]]
 Edit = Callable[[dict[str, Any]], object]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from accord.contracts.compatibility import Report, compare
-from accord.contracts.compatibility.obvious import is_obviously_read
+from accord.contracts import CompatibilityReport, compare
+from accord.contracts.compatibility import is_obviously_read
 from accord.kernel.schema import compile_schema
 
 Contract = Callable[..., dict[str, Any]]
@@ -20,11 +20,11 @@ def having(**members: Any) -> dict[str, Any]:
     return {"type": "object", "properties": members}
 
 
-def of(contract: Contract, place: str, old: Any, new: Any, **relation: Any) -> Report:
+def of(contract: Contract, place: str, old: Any, new: Any, **relation: Any) -> CompatibilityReport:
     return compare(contract({place: old}), contract({place: new}), **relation)
 
 
-def rules(report: Report) -> set[str]:
+def rules(report: CompatibilityReport) -> set[str]:
     return {change.rule for change in report.findings}
 
 
@@ -214,11 +214,11 @@ def test_what_is_not_proved_is_not_compatible(contract: Contract) -> None:
     assert report.classification == "migration"
 
 
-def test_a_required_member_removed_from_what_callers_send_is_a_note_in_an_open_object(
+def test_a_required_member_removed_from_what_callers_send_is_breaking(
     contract: Contract,
 ) -> None:
     old, new = {**having(a=TEXT, x=TEXT), "required": ["x"]}, having(a=TEXT)
-    assert rules(of(contract, "rpc.input", old, new)) == {"payload.member-removed"}
+    assert rules(of(contract, "rpc.input", old, new)) == {"payload.required-removed"}
     beside = of(contract, "rpc.input", old, new, relation="coexistence")
     assert "payload.refused" in rules(beside)
 

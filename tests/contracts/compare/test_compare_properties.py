@@ -7,13 +7,12 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fakes.strategies import SCHEMAS, manifests, payload_schemas
 
-from accord.contracts.compatibility import compare, proofs
-from accord.contracts.compatibility.obvious import declaring, is_obviously_read
-from accord.contracts.containment import candidates, contains, sender_language
+from accord.contracts import compare, contains
+from accord.contracts.compatibility import declare_members, is_obviously_read, proofs
+from accord.contracts.containment import candidates, sender_language
 from accord.kernel.schema import compile_schema
-from accord.testing.contracts import SCHEMAS, manifests
-from accord.testing.payloads import payload_schemas
 
 Contract = Callable[..., dict[str, Any]]
 
@@ -100,7 +99,7 @@ def test_a_report_depends_on_nothing_but_the_contracts(
     edit: tuple[dict[str, Any], dict[str, Any]], relation: Any
 ) -> None:
     report = compare(*edit, relation)
-    proofs.forget()
+    proofs.clear_proof_cache()
     old, new = map(_shuffled, edit)
     again = compare(old, new, relation)
     assert sorted(map(str, again.findings)) == sorted(map(str, report.findings))
@@ -123,7 +122,7 @@ def test_adding_a_surface_is_compatible_and_removing_it_is_breaking(
 ) -> None:
     more = copy.deepcopy(manifest)
     reference = {"schema": "Tokens"}
-    surface: dict[str, Any] = {"version": "v1", "subject": "entirely.new"}
+    surface: dict[str, Any] = {"version": "v1", "subject": "events.entirely.new"}
     surface |= {"input": reference, "output": reference, "event": reference}
     more.setdefault(section, {})["Entirely.New"] = (
         {"payload": reference} if section == "jobs" else surface
@@ -181,7 +180,7 @@ def test_nothing_is_compatible_where_there_is_a_witness(
 @settings(max_examples=400)
 def test_what_is_obvious_is_true(schemas: tuple[Any, Any]) -> None:
     for sender, reader in (schemas, schemas[::-1]):
-        if is_obviously_read(declaring(sender, reader), reader):
+        if is_obviously_read(declare_members(sender, reader), reader):
             assert contains(_sent(sender, reader), reader).status != "not_contained"
 
 
@@ -194,4 +193,4 @@ def _refuted(sender: Any, reader: Any) -> list[Any]:
 
 def _sent(sender: Any, reader: Any) -> Any:
     """What is sent; an object that declares nothing has none of the members that are new."""
-    return sender_language(declaring(sender, reader))
+    return sender_language(declare_members(sender, reader))

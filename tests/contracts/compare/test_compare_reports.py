@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.contracts.compatibility import RULES, Category, compare
-from accord.contracts.compatibility.comparison import MAX_CHANGED
-from accord.contracts.errors import ContractError
+from accord.contracts import ContractError, compare
+from accord.contracts.compatibility import MAX_CHANGED, RULES, Category
 
 Contract = Callable[..., dict[str, Any]]
 

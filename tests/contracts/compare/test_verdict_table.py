@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from accord.contracts.compatibility import Report, compare
+from accord.contracts import CompatibilityReport, compare
 
 Contract = Callable[..., dict[str, Any]]
 Edit = Callable[[dict[str, Any]], object]
@@ -26,17 +26,19 @@ def thing(*optional: str, required: tuple[str, ...] = (), closed: bool = False) 
     return {**schema, "additionalProperties": False} if closed else schema
 
 
-def of_schemas(contract: Contract, place: str, old: Any, new: Any, **relation: Any) -> Report:
+def of_schemas(
+    contract: Contract, place: str, old: Any, new: Any, **relation: Any
+) -> CompatibilityReport:
     return compare(contract({place: old}), contract({place: new}), **relation)
 
 
-def of_edit(contract: Contract, edit: Edit, **relation: Any) -> Report:
+def of_edit(contract: Contract, edit: Edit, **relation: Any) -> CompatibilityReport:
     new = contract()
     edit(new)
     return compare(contract(), new, **relation)
 
 
-def found(report: Report) -> dict[str, str]:
+def found(report: CompatibilityReport) -> dict[str, str]:
     return {change.rule: change.category for change in report.findings}
 
 
@@ -86,7 +88,7 @@ def test_renaming_a_surface_is_breaking(contract: Contract) -> None:
     [("rpc", "Find"), ("operations", "Import"), ("events", "Changed"), ("feeds", "Watch")],
 )
 def test_moving_a_surface_is_breaking(contract: Contract, section: str, name: str) -> None:
-    report = of_edit(contract, lambda new: new[section][name].update(subject="elsewhere.v1"))
+    report = of_edit(contract, lambda new: new[section][name].update(subject="events.elsewhere.v1"))
     assert found(report) == {"surface.moved": "breaking"}
 
 

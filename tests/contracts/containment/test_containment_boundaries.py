@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from accord.contracts import ContractError
 from accord.contracts.containment import candidates
-from accord.contracts.errors import ContractError
 from accord.kernel import canonical
 from accord.kernel.schema import compile_schema
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.contracts.containment import Verdict, candidates, contains, is_empty, sender_language
-from accord.contracts.errors import ContractError
+from accord.contracts import ContainmentVerdict, ContractError, contains
+from accord.contracts.containment import candidates, is_empty, sender_language
 
 
 def nest(around: Callable[[Any], Any], times: int, inner: Any) -> Any:
@@ -182,7 +182,7 @@ def test_little_stack_is_a_reason_and_no_crash() -> None:
     schema1 = nest(lambda s: {"properties": {"a": s}, "required": ["a"]}, 60, INTEGER)
     schema2 = nest(lambda s: {"properties": {"a": s}}, 60, NUMBER)
 
-    def sink(depth: int) -> Verdict:
+    def sink(depth: int) -> ContainmentVerdict:
         return sink(depth - 1) if depth else contains(schema1, schema2)
 
     assert sink(600).status in ("contained", "unproven")

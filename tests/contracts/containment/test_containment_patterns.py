@@ -7,12 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.contracts.containment import contains
-from accord.contracts.containment.automaton import automaton
-from accord.contracts.containment.budget import Budget, ExhaustedError
-from accord.contracts.containment.formula import Literal, Matches, Size
-from accord.contracts.containment.strings import forget, supply
-from accord.contracts.containment.syntax import UnsupportedError
+from accord.contracts import contains
+from accord.contracts.containment import (
+    Budget,
+    ExhaustedError,
+    Literal,
+    Matches,
+    Size,
+    UnsupportedError,
+    automaton,
+    clear_string_cache,
+)
+from accord.contracts.containment.strings import supply
 from accord.kernel.schema import SchemaError, compile_schema
 
 
@@ -195,11 +201,11 @@ def test_what_was_asked_before_costs_as_many_steps_as_the_first_time() -> None:
         budget = Budget(steps)
         return supply(literals, frozenset(), 2, budget), budget.left
 
-    forget()
+    clear_string_cache()
     found, left = ask(1000)
     assert ask(1000) == (found, left)
     assert ask(1000 - left) == (found, 0)
     for _ in range(2):
         with pytest.raises(ExhaustedError, match="patterns exceed"):
             ask(1000 - left - 1)
-        forget()
+        clear_string_cache()

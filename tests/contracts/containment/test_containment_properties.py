@@ -8,11 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accord.contracts.containment import candidates, contains, find_instance, is_empty
-from accord.contracts.containment.budget import Budget
-from accord.contracts.containment.evaluate import Evaluator
-from accord.contracts.containment.nodes import Nodes
-from accord.contracts.containment.verdict import ABSENT
+from accord.contracts import contains
+from accord.contracts.containment import (
+    ABSENT,
+    Budget,
+    Evaluator,
+    SchemaNodes,
+    candidates,
+    find_instance,
+    is_empty,
+)
 from accord.kernel.schema import compile_schema
 
 NAMES = ["a", "b", "ab", "x1"]
@@ -176,7 +181,7 @@ def test_no_payload_refutes_any_of_many_verdicts(pair: tuple[Any, Any]) -> None:
 @settings(max_examples=200)
 @given(schemas)
 def test_the_formulas_mean_what_the_validator_says(schema: Any) -> None:
-    nodes = Nodes()
+    nodes = SchemaNodes()
     evaluator = Evaluator(nodes, Budget(10**9))
     claim = nodes.add(schema, "schema")
     is_valid = compile_schema(schema).is_valid

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from accord.contracts.containment import contains
+from accord.contracts import contains
 from accord.kernel.schema import compile_schema
 
 Schema: TypeAlias = dict[str, Any]

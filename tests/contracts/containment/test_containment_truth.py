@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from accord.contracts.containment import ABSENT, contains, find_instance, is_empty
-from accord.contracts.errors import ContractError
+from accord.contracts import ContractError, contains
+from accord.contracts.containment import ABSENT, find_instance, is_empty
 from accord.kernel.schema import compile_schema
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.contracts.containment import contains, sender_language
+from accord.contracts import contains
+from accord.contracts.containment import sender_language
 from accord.kernel.schema import compile_schema
 
 

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from tests.fakes.strategies import manifests
 
 from accord.contracts import ContractError, validate, with_baseline
-from accord.contracts.baseline import baseline
-from accord.testing.contracts import manifests
+from accord.contracts.uses import baseline
 
 HEARTBEAT = {"contract": "trellis.health@v1", "events": {"publish": ["Health.Heartbeat"]}}
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from accord.contracts.manifest.shape import usual
+from accord.contracts.manifest import usual_schema
 from accord.kernel import schema
 
 DATA = resources.files("accord.contracts") / "data"
@@ -66,7 +66,7 @@ def test_a_usual_pattern_needs_no_closer_look_because_it_compiles() -> None:
             "kind": "app",
             "schemas": {"A": {"pattern": pattern}},
         }
-        return usual().is_valid(manifest)
+        return usual_schema().is_valid(manifest)
 
     atoms = ["a", "[a-z]", "[^0-9-]", r"\d", r"[\w.]", ".", "-", "/", " "]
     times = ["", "*", "+", "?", "{0}", "{999}", "{0,1}", "{1,999}"]

@@ -4,8 +4,9 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fakes.strategies import manifests
 
-from accord.contracts.subjects import (
+from accord.contracts.surfaces import (
     EffectiveSubject,
     effective_subjects,
     escape_token,
@@ -14,7 +15,6 @@ from accord.contracts.subjects import (
     template_pointers,
     wildcard,
 )
-from accord.testing.contracts import manifests
 
 TEMPLATE = "events.v1.Partner.Changed.{/partner/id/origin}.{/partner/id.x}"
 

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fakes.strategies import manifests
 
-from accord.contracts import ContractError, digest, validate
+from accord.contracts import ContractError, Finding, digest, validate
 from accord.contracts.manifest import RULES
 from accord.kernel import canonical, schema
-from accord.kernel.finding import Finding
-from accord.testing.contracts import manifests
 
 ORDER = [rule.id for rule in RULES]
 SIMPLE: dict[str, Any] = {

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from tests.fakes.strategies import manifests
 
 from accord.contracts import digest, normalize, project, validate
 from accord.kernel import canonical, schema
 from accord.kernel.digest import sha256
-from accord.testing.contracts import manifests
 
 Manifest = dict[str, Any]
 Edit = Callable[[Manifest], None]

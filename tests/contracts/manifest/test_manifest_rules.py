@@ -219,6 +219,10 @@ INVALID: dict[str, tuple[str, str, Any]] = {
     "a template that reaches into it": ("subject.reserved", "/events/E/subject", manifest(
         schemas={"P": OBJECT}, events={"E": {**EVENT, "event": {"schema": "P"},
         "subject": "trellis.{/id}.billing", "params": ["/id"]}})),
+    "an event that no stream takes": ("subject.events", "/events/E/subject", manifest(
+        events={"E": {**EVENT, "subject": "billing.v1.Paid"}})),
+    "an event that only begins like one": ("subject.events", "/events/E/subject", manifest(
+        events={"E": {**EVENT, "subject": "events"}})),
     "a subject twice": ("subject.duplicate", "/rpc/Y/subject", manifest(rpc={"X": RPC, "Y": RPC})),
     "a subject that is a control subject": ("subject.duplicate", "/feeds/F/subject", manifest(
         operations={"O": OPERATION}, feeds={"F": {**FEED, "subject": "operations.v1.O.control"}})),

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.fakes.strategies import manifests
 
-from accord.contracts import validate
-from accord.contracts.sdk_export import render_sdk
-from accord.testing.contracts import manifests
+from accord.contracts import render_sdk, validate
 
 ODD = (
     *("class", "None", "import", "match", "type", "self", "payload", "list", "str", "Any", "types"),

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from tests.fakes.strategies import manifests
 
-from accord.contracts import ContractError, digest
-from accord.contracts.sdk_export import package_name, render_sdk, runtime_api
-from accord.testing.contracts import manifests
+from accord.contracts import ContractError, digest, render_sdk
+from accord.contracts.export import package_name, runtime_api
 
 CONTRACT: dict[str, Any] = {
     "format": "trellis.contract.v1",

@@ -6,8 +6,7 @@
     graph.to_json()  # the same bytes every time
 
 Payload types are pydantic models, dataclasses or TypedDicts. Capabilities are written by their
-local names, and the uses that every participant of the kind has are added. Nothing is connected
-or run: the handlers of a service are its own business.
+local names. The uses that every participant needs are added.
 """
 
 from accord.contracts.authoring.contract import Contract

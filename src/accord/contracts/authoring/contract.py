@@ -1,21 +1,12 @@
-"""The builder: one method for each kind of thing that a contract declares.
+"""The contract builder: one method for each kind of declaration.
 
-It owns the conventions of authoring: subjects from names and versions, schemas from types, local
-capability names to global keys, and baseline uses. What is valid is not decided here: `manifest`
-asks `validate`, and refuses with its findings.
+It derives subjects from names and versions, schemas from types, global capability keys from local
+names, and adds baseline uses. `validate` decides what is valid.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Unpack
 
-from accord.contracts.authoring.conventions import (
-    Names,
-    error_types,
-    in_order,
-    lists,
-    surface,
-    with_global_capabilities,
-)
 from accord.contracts.authoring.schemas import schema_of
 from accord.contracts.authoring.settings import (
     ConsumerSettings,
@@ -27,11 +18,68 @@ from accord.contracts.authoring.settings import (
     Transfer,
     members,
 )
-from accord.contracts.baseline import with_baseline
 from accord.contracts.errors import ContractError
 from accord.contracts.manifest import normalize, validate
-from accord.contracts.subjects import template_pointers
+from accord.contracts.surfaces import SECTIONS, template_pointers
+from accord.contracts.uses import with_baseline
 from accord.kernel import canonical
+
+NameList = Iterable[str] | None
+"""An unordered list of names; None leaves it out."""
+
+
+def in_order(names: NameList) -> list[str] | None:
+    """Names sorted and unique, so that a set may be given, too."""
+    return None if names is None else sorted(set(names))
+
+
+def capability_lists(**actions: NameList) -> dict[str, Any] | None:
+    """The capability lists that are given; None if there are none."""
+    return members({action: in_order(names) for action, names in actions.items()}) or None
+
+
+def error_types(kinds: NameList) -> list[dict[str, str]] | None:
+    """The error declarations of a surface."""
+    return None if kinds is None else [{"type": kind} for kind in in_order(kinds) or ()]
+
+
+def surface_members(section: str, name: str, settings: SurfaceSettings) -> dict[str, Any]:
+    """The members of every surface: version, subject and docs."""
+    version = settings.get("version", "v1")
+    return {
+        "version": version,
+        "subject": settings.get("subject", f"{section}.{version}.{name}"),
+        "docs": settings.get("docs"),
+    }
+
+
+def with_global_capabilities(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """The manifest with local capability names replaced by global keys (section 6.3).
+
+    Names that the contract does not declare are left as they are.
+    """
+    result = dict(manifest)
+    declared = manifest.get("capabilities", {})
+    keys = {local: namespace + local.removeprefix(namespace) for local in declared}
+    if declared:
+        result["capabilities"] = {keys[local]: texts for local, texts in declared.items()}
+    for section in SECTIONS:
+        if section in manifest:
+            result[section] = {
+                name: _projected(entry, keys) for name, entry in manifest[section].items()
+            }
+    return result
+
+
+def _projected(entry: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
+    if "capabilities" not in entry:
+        return dict(entry)
+    gates = {
+        action: in_order(keys.get(name, name) for name in names)
+        for action, names in entry["capabilities"].items()
+    }
+    return {**entry, "capabilities": gates}
+
 
 Payload = Any
 """A type that pydantic understands, or the name of a schema declared with `schema`."""
@@ -40,8 +88,8 @@ Payload = Any
 class Contract:
     """A contract being written.
 
-    A payload is given as a class, which goes by its own name, or as the name of a schema that
-    `schema` declared. Every capability list is all-of; None leaves it out.
+    A payload is a class, which is named after itself, or the name of a schema declared by `schema`.
+    All capabilities of a list are required; None leaves the list out.
     """
 
     def __init__(
@@ -91,7 +139,7 @@ class Contract:
             self._exports.add(name)
 
     def error(self, kind: str, payload: Payload = None) -> None:
-        """Declare an error type, with the schema of what it carries if it carries something."""
+        """Declare an error type, with the schema of its members if it has any."""
         schema = None if payload is None else self._reference(payload)
         self._declare("errors", kind, members({"type": kind, "schema": schema}))
 
@@ -100,14 +148,14 @@ class Contract:
         alias: str,
         contract: str,
         *,
-        rpc: Names = None,
-        operations: Names = None,
-        publish: Names = None,
-        subscribe: Names = None,
-        feeds: Names = None,
+        rpc: NameList = None,
+        operations: NameList = None,
+        publish: NameList = None,
+        subscribe: NameList = None,
+        feeds: NameList = None,
         optional: bool = False,
     ) -> None:
-        """Declare what is used of another contract: names of its surfaces."""
+        """Declare the surfaces of another contract that this one uses, by name."""
         groups = {
             "rpc": members({"call": in_order(rpc)}),
             "operations": members({"call": in_order(operations)}),
@@ -119,7 +167,7 @@ class Contract:
         self._declare("uses", alias, {"contract": contract, **chosen}, group)
 
     def serves_callers(self) -> None:
-        """Declare what a service uses that answers anybody: who calls, and who no longer may."""
+        """Declare the uses that a service needs to resolve callers and hear of revocations."""
         self.uses(
             "auth",
             "trellis.auth@v1",
@@ -133,17 +181,17 @@ class Contract:
         request: Payload,
         reply: Payload,
         *,
-        call: Names = None,
-        errors: Names = None,
+        call: NameList = None,
+        errors: NameList = None,
         receives: bool = False,
         **settings: Unpack[SurfaceSettings],
     ) -> None:
         """Declare a request and its reply; `receives` when the caller then downloads a file."""
         declared = {
-            **surface("rpc", name, settings),
+            **surface_members("rpc", name, settings),
             "input": self._reference(request),
             "output": self._reference(reply),
-            "capabilities": lists(call=call),
+            "capabilities": capability_lists(call=call),
             "errors": error_types(errors),
             "transfer": {"direction": "receive"} if receives else None,
         }
@@ -157,25 +205,27 @@ class Contract:
         *,
         progress: Payload = None,
         signals: Mapping[str, Payload] | None = None,
-        call: Names = None,
-        observe: Names = None,
-        cancel: Names = None,
-        control: Names = None,
-        errors: Names = None,
+        call: NameList = None,
+        observe: NameList = None,
+        cancel: NameList = None,
+        control: NameList = None,
+        errors: NameList = None,
         transfer: Transfer | None = None,
         **settings: Unpack[SurfaceSettings],
     ) -> None:
-        """Declare a workflow that outlives its call.
+        """Declare a long-running operation.
 
-        `cancel` says who may cancel it: None that it cannot be cancelled, an empty list that any
-        caller may. `observe` is `call` unless it is given.
+        `cancel` lists who may cancel it: None nobody, an empty list any caller. `observe` defaults
+        to `call`.
         """
         declared = {
-            **surface("operations", name, settings),
+            **surface_members("operations", name, settings),
             "input": self._reference(request),
             "progress": None if progress is None else self._reference(progress),
             "output": self._reference(result),
-            "capabilities": lists(call=call, observe=observe, cancel=cancel, control=control),
+            "capabilities": capability_lists(
+                call=call, observe=observe, cancel=cancel, control=control
+            ),
             "cancel": None if cancel is None else True,
             "errors": error_types(errors),
             "transfer": {"direction": "send", **transfer} if transfer else None,
@@ -193,17 +243,17 @@ class Contract:
         payload: Payload,
         *,
         params: Iterable[str] = (),
-        publish: Names = None,
-        subscribe: Names = None,
+        publish: NameList = None,
+        subscribe: NameList = None,
         **settings: Unpack[SurfaceSettings],
     ) -> None:
-        """Declare an event; `params` are JSON Pointers whose values end its subject."""
-        declared = surface("events", name, settings)
+        """Declare an event; `params` are JSON Pointers whose values are appended to its subject."""
+        declared = surface_members("events", name, settings)
         declared["subject"] += "".join(f".{{{pointer}}}" for pointer in params)
         declared |= {
             "params": template_pointers(declared["subject"]) or None,
             "event": self._reference(payload),
-            "capabilities": lists(publish=publish, subscribe=subscribe),
+            "capabilities": capability_lists(publish=publish, subscribe=subscribe),
         }
         self._declare("events", name, members(declared))
 
@@ -213,15 +263,15 @@ class Contract:
         request: Payload,
         payload: Payload,
         *,
-        subscribe: Names = None,
+        subscribe: NameList = None,
         **settings: Unpack[SurfaceSettings],
     ) -> None:
         """Declare a stream of payloads that a request opens."""
         declared = {
-            **surface("feeds", name, settings),
+            **surface_members("feeds", name, settings),
             "input": self._reference(request),
             "event": self._reference(payload),
-            "capabilities": lists(subscribe=subscribe),
+            "capabilities": capability_lists(subscribe=subscribe),
         }
         self._declare("feeds", name, members(declared))
 
@@ -248,11 +298,11 @@ class Contract:
         name: str,
         *,
         uses: Mapping[str, Iterable[str]] | None = None,
-        own: Names = None,
+        own: NameList = None,
         docs: Docs | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
-        """Declare a durable group that consumes events, of uses (by alias) or its own."""
+        """Declare a durable consumer group for events of uses (by alias) or of this contract."""
         group = members({"self": in_order(own), "docs": docs, **settings})
         if uses:
             group["uses"] = {alias: in_order(names) for alias, names in uses.items()}
@@ -268,7 +318,7 @@ class Contract:
         accepts: Mapping[str, Payload] | None = None,
         docs: Docs | None = None,
     ) -> None:
-        """Declare a state store; `accepts` are the schemas of older versions, by version."""
+        """Declare a state store; `accepts` are the schemas of older versions."""
         store = members({"kind": kind, "schema": self._reference(value), "docs": docs})
         if version is not None:
             store["stateVersion"] = version
@@ -305,15 +355,11 @@ class Contract:
         )
 
     def manifest(self) -> dict[str, Any]:
-        """The normalised manifest, with global capability keys and baseline uses.
-
-        Raises:
-            ContractError: The contract is not valid; it carries the findings.
-        """
+        """The normalised manifest with baseline uses; raises ContractError with findings."""
         written = with_global_capabilities({**self._head, **self._sections}, self._namespace)
         if self._exports:
             written["exports"] = {"schemas": sorted(self._exports)}
-        # What was written is judged first, because a baseline use is merged into valid ones only.
+        # Validated first, because baseline uses can only be merged into valid ones.
         findings = validate(written) or validate(with_baseline(written))
         if findings:
             more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
@@ -325,11 +371,7 @@ class Contract:
         return normalize(with_baseline(written))
 
     def to_json(self) -> bytes:
-        """The manifest as canonical JSON: the same bytes every time.
-
-        Raises:
-            ContractError: The contract is not valid; it carries the findings.
-        """
+        """The manifest as canonical JSON; raises like `manifest`."""
         return canonical.encode(self.manifest())
 
     def _declare(self, section: str, name: str, entry: Any, group: str | None = None) -> None:

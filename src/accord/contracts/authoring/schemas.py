@@ -1,16 +1,15 @@
-"""Python types as JSON Schema, draft 2019-09, without references.
+"""JSON Schemas of Python types, draft 2019-09, without references.
 
-pydantic says what a type accepts; this owns the way from there to what a manifest may hold. A type
-has one schema, that of what it reads, whichever side sends it. Names of classes and fields, and
-docstrings, stay out of it: renaming a class or mending its docstring is no new digest. What the
-author puts into the schema on purpose (`Field(description=...)`) stays.
+A type has one schema, that of what it reads, whichever side sends it. Class names, field titles and
+docstrings are left out, so that renaming them does not change the digest; what the author sets on
+purpose (`Field(description=...)`) stays.
 """
 
 import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from accord.contracts import keywords
+from accord.contracts import schemas
 from accord.contracts.errors import ContractError
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def schema_of(annotation: Any) -> Any:
     """The JSON Schema of a type that pydantic understands.
 
     Raises:
-        ContractError: The type contains itself, is too large written out, or cannot be described.
+        ContractError: The type is recursive, its schema too large, or it cannot be described.
     """
     from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 
@@ -44,7 +43,7 @@ def schema_of(annotation: Any) -> Any:
 
 
 class _Inliner:
-    """Writes out definitions where they are referred to, in the words of draft 2019-09."""
+    """Replaces references by their definitions, in the keywords of draft 2019-09."""
 
     def __init__(self, name: str, definitions: Mapping[str, Any]) -> None:
         self._name = name
@@ -62,11 +61,11 @@ class _Inliner:
             return schema
         result = self._definition(schema["$ref"], inside) if "$ref" in schema else {}
         for keyword, value in schema.items():
-            if keyword in keywords.ONE:
+            if keyword in schemas.SCHEMA_KEYWORDS:
                 result[keyword] = self.inlined(value, inside)
-            elif keyword in keywords.MAPS:
+            elif keyword in schemas.SCHEMA_MAP_KEYWORDS:
                 result[keyword] = {name: self.inlined(part, inside) for name, part in value.items()}
-            elif keyword in keywords.LISTS:
+            elif keyword in schemas.SCHEMA_LIST_KEYWORDS:
                 result[keyword] = [self.inlined(part, inside) for part in value]
             elif keyword == "prefixItems":
                 result["items"] = [self.inlined(part, inside) for part in value]
@@ -90,7 +89,7 @@ class _Inliner:
 
 
 def _generator() -> "type[GenerateJsonSchema]":
-    """pydantic's generator without the titles and descriptions that it makes up."""
+    """pydantic's generator without generated titles and descriptions."""
     from pydantic.json_schema import GenerateJsonSchema
 
     class Plain(GenerateJsonSchema):

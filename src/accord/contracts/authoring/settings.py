@@ -1,7 +1,7 @@
-"""The optional members of a manifest's entries, as keyword arguments of the builder.
+"""The optional members of manifest entries, as keyword arguments of the builder.
 
-Each name is the manifest's own in Python's spelling, so that writing is one rule for all of them:
-`max_deliver` becomes `maxDeliver`. What is left out stays out; no defaults are filled in.
+Names are converted from Python's spelling: `max_deliver` becomes `maxDeliver`. No defaults are
+filled in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ class Docs:
 
 
 class SurfaceSettings(TypedDict, total=False):
-    """What every surface may say: its version and its subject, instead of those by convention."""
+    """Version and subject of a surface, instead of those by convention."""
 
     version: str
     subject: str
@@ -26,7 +26,7 @@ class SurfaceSettings(TypedDict, total=False):
 
 
 class Transfer(TypedDict, total=False):
-    """Where an operation's caller sends a file: pointers into the input, and limits."""
+    """The file that an operation's caller uploads: pointers into the input, and limits."""
 
     store: str
     key: str
@@ -47,14 +47,14 @@ class KeyConcurrency(TypedDict, total=False):
 
 
 class Queue(TypedDict, total=False):
-    """How many jobs of one key wait."""
+    """How many jobs of one key may wait."""
 
     max_queued_per_key: int
     when_full: Literal["reject", "coalesce", "replace-oldest"]
 
 
 class JobSettings(TypedDict, total=False):
-    """How a job queue delivers."""
+    """Delivery settings of a job queue."""
 
     max_deliver: int
     backoff_ms: Sequence[int]
@@ -69,7 +69,7 @@ class JobSettings(TypedDict, total=False):
 
 
 class ConsumerSettings(TypedDict, total=False):
-    """How a group of event consumers is delivered to."""
+    """Delivery settings of a consumer group."""
 
     replay: Literal["new", "all"]
     ordering: Literal["strict"]
@@ -80,7 +80,7 @@ class ConsumerSettings(TypedDict, total=False):
 
 
 class KvSettings(TypedDict, total=False):
-    """What is asked of a key-value bucket."""
+    """Settings of a key-value bucket."""
 
     required: bool
     history: int
@@ -89,7 +89,7 @@ class KvSettings(TypedDict, total=False):
 
 
 class StoreSettings(TypedDict, total=False):
-    """What is asked of an object store."""
+    """Settings of an object store."""
 
     required: bool
     ttl_ms: int
@@ -98,7 +98,7 @@ class StoreSettings(TypedDict, total=False):
 
 
 def members(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as members of a manifest; those that are None stay out."""
+    """Settings as manifest members, without those that are None."""
     return {_camel(name): _plain(value) for name, value in settings.items() if value is not None}
 
 

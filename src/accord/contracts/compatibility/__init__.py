@@ -1,29 +1,58 @@
-"""Whether one contract may follow another, or stand beside it, and why not.
+"""Whether one contract may replace another or run beside it, and why not.
 
-`compare` puts two manifests of one lineage side by side and asks every rule in `RULES`. Payloads
-are judged by proof: a change is compatible when it is proved that whoever reads accepts all that
-may be written, breaking when there is a witness, and unproven otherwise.
+`compare` applies every rule of `RULES` to two manifests of one lineage. A changed payload is
+compatible if it is proved that readers accept everything that may be written, breaking if there is
+a witness against it, and unproven otherwise.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-from accord.contracts.compatibility.comparison import Comparison, read_comparison
-from accord.contracts.compatibility.report import Category, Change, Relation, Report
-from accord.contracts.compatibility.rule import Rule
+from accord.contracts.compatibility.comparison import (
+    MAX_CHANGED,
+    Comparison,
+    CompatibilityRule,
+    read_comparison,
+)
+from accord.contracts.compatibility.differences import strip_annotations
+from accord.contracts.compatibility.proofs import (
+    clear_proof_cache,
+    declare_members,
+    is_obviously_read,
+)
+from accord.contracts.compatibility.report import (
+    Category,
+    CompatibilityReport,
+    ContractChange,
+    Relation,
+)
 from accord.contracts.compatibility.rules import RULES
+from accord.contracts.compatibility.side import Side, read_side
 from accord.contracts.containment import ABSENT
 from accord.kernel.finding import pointer
 
-__all__ = ["RULES", "Category", "Change", "Relation", "Report", "Rule", "compare"]
+__all__ = [
+    "MAX_CHANGED",
+    "RULES",
+    "Category",
+    "CompatibilityReport",
+    "CompatibilityRule",
+    "ContractChange",
+    "Relation",
+    "Side",
+    "clear_proof_cache",
+    "compare",
+    "declare_members",
+    "is_obviously_read",
+    "read_side",
+    "strip_annotations",
+]
 
 
-def compare(old: Any, new: Any, relation: Relation = "replacement") -> Report:
-    """What a new contract means for those who rely on an old one.
+def compare(old: Any, new: Any, relation: Relation = "replacement") -> CompatibilityReport:
+    """Compare two manifests of one lineage.
 
     Args:
-        old: The manifest that was there before.
-        new: The manifest that comes.
         relation: `replacement` if the old contract goes, `coexistence` if both answer at once.
 
     Raises:
@@ -32,16 +61,16 @@ def compare(old: Any, new: Any, relation: Relation = "replacement") -> Report:
     """
     comparison = read_comparison(old, new, relation)
     changes = [change for rule in RULES for change in _changes(rule, comparison)]
-    return Report(
+    return CompatibilityReport(
         relation=relation,
         findings=tuple(change for change in changes if change.category != "update"),
         updates=tuple(change for change in changes if change.category == "update"),
     )
 
 
-def _changes(rule: Rule, comparison: Comparison) -> Iterator[Change]:
+def _changes(rule: CompatibilityRule, comparison: Comparison) -> Iterator[ContractChange]:
     for path, message, witness in rule.handler(comparison):
-        yield Change(
+        yield ContractChange(
             rule=rule.id,
             category=rule.category,
             pointer=pointer(*path),

@@ -1,21 +1,25 @@
-"""Two contracts side by side: what every rule looks at.
+"""Two contracts side by side: the facts that rules look at, and the type of a rule.
 
-It finds the payloads whose schemas changed, and knows in which directions each of them must stay
-readable (specification, section 6.2). It judges nothing.
+Finds the payloads whose schemas changed, and the directions in which each of them must stay
+readable (specification, section 6.2).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
-from accord.contracts.compatibility.annotations import bare
-from accord.contracts.compatibility.differences import Difference, Kind, differences
+from accord.contracts.compatibility.differences import (
+    Difference,
+    DifferenceKind,
+    differences,
+    strip_annotations,
+)
 from accord.contracts.compatibility.proofs import Prover
-from accord.contracts.compatibility.report import Relation
-from accord.contracts.compatibility.settings import Path
-from accord.contracts.compatibility.side import Side, read_side, state_version
+from accord.contracts.compatibility.report import Category, Relation
+from accord.contracts.compatibility.side import Path, Side, read_side, state_version
+from accord.contracts.containment import ABSENT
 from accord.contracts.errors import ContractError
 from accord.kernel import canonical
 
@@ -26,16 +30,11 @@ Role = Literal["sent by callers", "sent by services", "stored"]
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
-    """What a payload at some place of a contract is.
+class PayloadPosition:
+    """The role of a payload in a contract."""
 
-    Attributes:
-        role: Who writes it.
-        durable: Whether it is kept, so that what old contracts wrote is read under new ones.
-    """
-
-    role: Role
-    durable: bool
+    role: Role  # who writes it
+    durable: bool  # whether it is stored, so that old payloads are read under new contracts
 
     @property
     def forward(self) -> bool:
@@ -44,71 +43,54 @@ class Position:
 
     @property
     def backward(self) -> bool:
-        """Whether readers of the old contract meet what a replacement writes."""
+        """Whether readers of the old contract receive what a replacement writes."""
         return self.role == "sent by services"
 
 
 _POSITIONS: Final = {
-    ("rpc", "input"): Position("sent by callers", durable=False),
-    ("rpc", "output"): Position("sent by services", durable=False),
-    ("operations", "input"): Position("sent by callers", durable=True),
-    ("operations", "signals"): Position("sent by callers", durable=True),
-    ("operations", "progress"): Position("sent by services", durable=True),
-    ("operations", "output"): Position("sent by services", durable=True),
-    ("events", "event"): Position("sent by services", durable=True),
-    ("feeds", "input"): Position("sent by callers", durable=False),
-    ("feeds", "event"): Position("sent by services", durable=False),
-    ("jobs", "payload"): Position("sent by callers", durable=True),
-    ("jobs", "result"): Position("sent by services", durable=True),
+    ("rpc", "input"): PayloadPosition("sent by callers", durable=False),
+    ("rpc", "output"): PayloadPosition("sent by services", durable=False),
+    ("operations", "input"): PayloadPosition("sent by callers", durable=True),
+    ("operations", "signals"): PayloadPosition("sent by callers", durable=True),
+    ("operations", "progress"): PayloadPosition("sent by services", durable=True),
+    ("operations", "output"): PayloadPosition("sent by services", durable=True),
+    ("events", "event"): PayloadPosition("sent by services", durable=True),
+    ("feeds", "input"): PayloadPosition("sent by callers", durable=False),
+    ("feeds", "event"): PayloadPosition("sent by services", durable=False),
+    ("jobs", "payload"): PayloadPosition("sent by callers", durable=True),
+    ("jobs", "result"): PayloadPosition("sent by services", durable=True),
 }
-_ERROR: Final = Position("sent by services", durable=False)
-_STORED: Final = Position("stored", durable=True)
+_ERROR: Final = PayloadPosition("sent by services", durable=False)
+_STORED: Final = PayloadPosition("stored", durable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Payload:
-    """A payload whose schema changed.
+class ChangedPayload:
+    """A payload whose schema changed."""
 
-    Attributes:
-        path: Its place in the new contract.
-        position: What it is.
-        old: The old schema as canonical JSON, without annotations.
-        new: The new schema, likewise.
-        forward: Whether the new schema must accept what the old one describes.
-        backward: Whether the old schema must accept what the new one describes.
-    """
-
-    path: Path
-    position: Position
-    old: bytes
+    path: Path  # its place in the new contract
+    position: PayloadPosition
+    old: bytes  # the old schema as canonical JSON, without annotations; `new` likewise
     new: bytes
-    forward: bool
-    backward: bool
+    forward: bool  # whether the new schema must accept everything of the old one
+    backward: bool  # whether the old schema must accept everything of the new one
 
     @property
     def is_resource(self) -> bool:
-        """Whether it lies in a resource, of which a narrower schema is a migration."""
+        """Whether it is stored in a resource, where a narrower schema is a migration."""
         return self.path[0] == "resources"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two contracts, and the relation that is asked for.
-
-    Attributes:
-        old: The contract that was there before.
-        new: The contract that comes.
-        relation: Whether the new one replaces the old one, or both answer at once.
-        payloads: The payloads whose schemas changed, up to MAX_CHANGED.
-        is_cut: Whether there are more.
-        prover: Answers what the schemas of these payloads mean for each other.
-    """
+    """Two contracts, and the relation that is asked for."""
 
     old: Side
     new: Side
     relation: Relation
-    payloads: tuple[Payload, ...]
-    is_cut: bool = False
+    payloads: tuple[ChangedPayload, ...]  # the payloads whose schemas changed, at most MAX_CHANGED
+    is_cut: bool = False  # whether there are more
+    # Decides whether one schema's payloads are valid under another.
     prover: Prover = field(default_factory=Prover)
     _differences: dict[tuple[bytes, bytes], tuple[Difference, ...]] = field(default_factory=dict)
 
@@ -117,26 +99,26 @@ class Comparison:
         """Whether both contracts answer at once."""
         return self.relation == "coexistence"
 
-    def differences(self, payload: Payload) -> tuple[Difference, ...]:
-        """What differs between the schemas of a payload."""
+    def differences(self, payload: ChangedPayload) -> tuple[Difference, ...]:
+        """The differences between a payload's schemas."""
         key = (payload.old, payload.new)
         if key not in self._differences:
             self._differences[key] = differences(*key)
         return self._differences[key]
 
     @cached_property
-    def _by_kind(self) -> dict[Kind, list[Payload]]:
-        found: dict[Kind, list[Payload]] = {}
+    def _by_kind(self) -> dict[DifferenceKind, list[ChangedPayload]]:
+        found: dict[DifferenceKind, list[ChangedPayload]] = {}
         for payload in self.payloads:
             for kind in dict.fromkeys(difference.kind for difference in self.differences(payload)):
                 found.setdefault(kind, []).append(payload)
         return found
 
-    def payloads_with(self, kind: Kind) -> list[Payload]:
-        """The payloads whose schemas differ in a certain way."""
+    def payloads_with(self, kind: DifferenceKind) -> list[ChangedPayload]:
+        """The payloads with a certain kind of difference."""
         return self._by_kind.get(kind, [])
 
-    def kept(self, *path: str) -> Iterator[tuple[str, Any, Any]]:
+    def common(self, *path: str) -> Iterator[tuple[str, Any, Any]]:
         """The entries of a map that both contracts have: name, old and new."""
         new = self.new.section(*path)
         for name, entry in self.old.section(*path).items():
@@ -145,11 +127,7 @@ class Comparison:
 
 
 def read_comparison(old: Any, new: Any, relation: Relation) -> Comparison:
-    """Put two manifests side by side.
-
-    Raises:
-        ContractError: A manifest is not valid, or there is no such relation.
-    """
+    """Read two manifests; raises ContractError if one is not valid or the relation is unknown."""
     if relation not in ("replacement", "coexistence"):
         raise ContractError(
             f"there is no relation {relation!r}", mend="ask for replacement or coexistence"
@@ -161,29 +139,29 @@ def read_comparison(old: Any, new: Any, relation: Relation) -> Comparison:
     return Comparison(before, after, relation, changed[:MAX_CHANGED], is_cut)
 
 
-def _changed(old: Side, new: Side, both: bool) -> Iterator[Payload]:
+def _changed(old: Side, new: Side, both: bool) -> Iterator[ChangedPayload]:
     known: dict[bytes, bytes] = {}
     for path, position, before, after in _aligned(old, new):
         if (pair := _pair(before, after, known)) is not None:
-            yield Payload(
+            yield ChangedPayload(
                 path, position, *pair, position.forward or both, position.backward or both
             )
     for path, before, after, is_written in _state(old, new):
         if (pair := _pair(before, after, known)) is not None:
-            yield Payload(path, _STORED, *pair, forward=True, backward=both and is_written)
+            yield ChangedPayload(path, _STORED, *pair, forward=True, backward=both and is_written)
 
 
 def _pair(old: bytes, new: bytes, known: dict[bytes, bytes]) -> tuple[bytes, bytes] | None:
-    """Both schemas without annotations; None if they say the same."""
+    """Both schemas without annotations; None if they are equal then."""
     if old == new:
         return None
     for schema in (old, new):
         if schema not in known:
-            known[schema] = canonical.encode(bare(canonical.decode(schema)))
+            known[schema] = canonical.encode(strip_annotations(canonical.decode(schema)))
     return None if known[old] == known[new] else (known[old], known[new])
 
 
-def _aligned(old: Side, new: Side) -> Iterator[tuple[Path, Position, bytes, bytes]]:
+def _aligned(old: Side, new: Side) -> Iterator[tuple[Path, PayloadPosition, bytes, bytes]]:
     # Of several declarations of one type the first counts.
     declared = reversed(list(new.section("errors").items()))
     errors = {error["type"]: name for name, error in declared}
@@ -200,9 +178,30 @@ def _aligned(old: Side, new: Side) -> Iterator[tuple[Path, Position, bytes, byte
 
 
 def _state(old: Side, new: Side) -> Iterator[tuple[Path, bytes, bytes, bool]]:
-    """The versions of state that both contracts read, and whether the new one writes them."""
+    """The state versions that both contracts read, and whether the new one writes them."""
     for name, versions in old.state.items():
         for version, (path, after) in new.state.get(name, {}).items():
             if version in versions:
                 is_written = version == state_version(new.section("state")[name])
                 yield path, versions[version][1], after, is_written
+
+
+class Occurrence(NamedTuple):
+    """One place to which a rule applies."""
+
+    path: Path
+    message: str
+    witness: Any = ABSENT
+
+
+RuleHandler = Callable[[Comparison], Iterator[Occurrence]]
+
+
+@dataclass(frozen=True, slots=True)
+class CompatibilityRule:
+    """One kind of change, and what it means."""
+
+    id: str  # stable; named by changes
+    category: Category
+    purpose: str  # one sentence for people
+    handler: RuleHandler  # yields the places with such a change

@@ -1,27 +1,154 @@
-"""Where two schemas of one payload differ in a way that the specification names (section 6.2).
+"""Differences between two schemas of one payload, as the specification names them (section 6.2).
 
-It walks both schemas side by side and says what it sees; it proves nothing. A difference carries
-the claim by which a proof can be asked for: something that the one schema says of every payload
-and that payloads of the other may break.
+Walks both schemas in parallel, without annotations and with `allOf` merged. Nothing is proved here;
+a difference carries the claim that can be proved.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from accord.contracts.compatibility.members import (
-    Conjuncts,
-    Object,
-    conjuncts,
-    joined,
-    listed_values,
-    read_object,
-)
+from accord.contracts import schemas
 from accord.kernel import canonical
 from accord.kernel.finding import pointer
 
-Kind = Literal[
-    "required", "values", "format-narrowed", "format-widened", "closed", "grown", "removed"
+ANNOTATIONS: Final = frozenset(
+    {"title", "description", "examples", "default", "$comment", "deprecated", "readOnly"}
+    | {"writeOnly"}
+)
+
+
+def strip_annotations(schema: Any) -> Any:
+    """The schema without annotations; properties that are named like one stay."""
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        keyword: _strip_part(keyword, value)
+        for keyword, value in schema.items()
+        if keyword not in ANNOTATIONS
+    }
+
+
+def _strip_part(keyword: str, value: Any) -> Any:
+    if isinstance(value, list):
+        holds_schemas = (
+            keyword in schemas.SCHEMA_LIST_KEYWORDS or keyword == schemas.SCHEMA_OR_LIST_KEYWORD
+        )
+        return [strip_annotations(item) for item in value] if holds_schemas else value
+    if not isinstance(value, dict):
+        return value
+    if keyword in schemas.SCHEMA_MAP_KEYWORDS:
+        return {name: strip_annotations(item) for name, item in value.items()}
+    return (
+        strip_annotations(value)
+        if keyword in schemas.SCHEMA_KEYWORDS or keyword == schemas.SCHEMA_OR_LIST_KEYWORD
+        else value
+    )
+
+
+_RESTS: Final = ("additionalProperties", "unevaluatedProperties")
+_OBJECT: Final = ("properties", "patternProperties", "required", *_RESTS)
+_FEW: Final[dict[str, tuple[Any, ...]]] = {"null": (None,), "boolean": (False, True)}
+
+Conjuncts = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMembers:
+    """The members of an object."""
+
+    properties: dict[str, Any]  # schemas by name
+    patterns: dict[str, Any]  # schemas by name pattern
+    required: frozenset[str]
+    rest: Any  # the schema of all other members; True for anything, False for none
+
+
+def conjuncts(schema: Any) -> Conjuncts:
+    """The schema and everything in its `allOf`."""
+    found = []
+    pending = [schema]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            found.append(part)
+            pending.extend(reversed(part.get("allOf", ())))
+    return found
+
+
+def joined(schemas: list[Any]) -> Any:
+    """The conjunction of schemas."""
+    return schemas[0] if len(schemas) == 1 else {"allOf": schemas}
+
+
+def read_object(parts: Conjuncts) -> ObjectMembers | None:
+    """The object members that the parts describe; None if they do not describe an object."""
+    if not any("object" in _types(part) or any(k in part for k in _OBJECT) for part in parts):
+        return None
+    rests = [part[key] for part in parts for key in _RESTS if part.get(key, True) not in (True, {})]
+    return ObjectMembers(
+        properties=_merged(part.get("properties", {}) for part in parts),
+        patterns=_merged(part.get("patternProperties", {}) for part in parts),
+        required=frozenset(name for part in parts for name in part.get("required", ())),
+        rest=False if False in rests else joined(rests) if rests else True,
+    )
+
+
+def listed_values(parts: Conjuncts) -> dict[bytes, Any] | None:
+    """The values listed by `enum` or `const`, by canonical text; None if there is no list.
+
+    Alternatives count if each of them lists its values; null and booleans count beside others.
+    """
+    for part in parts:
+        values = _listed(part)
+        if values is not None:
+            return {canonical.encode(value): value for value in values}
+    return None
+
+
+def _listed(part: dict[str, Any]) -> list[Any] | None:
+    if "const" in part:
+        return [part["const"]]
+    if "enum" in part:
+        return list(part["enum"])
+    for keyword in ("anyOf", "oneOf"):
+        if keyword in part:
+            lists = [listed_values(conjuncts(branch)) for branch in part[keyword]]
+            few = [_few(branch) for branch in part[keyword]]
+            if any(lists) and all(x is not None or y for x, y in zip(lists, few, strict=True)):
+                named = [value for values in lists if values for value in values.values()]
+                return named + [value for values in few for value in values]
+    return None
+
+
+def _few(schema: Any) -> tuple[Any, ...]:
+    """The values of a schema that is only the type null or boolean."""
+    if isinstance(schema, dict) and len(schema) == 1 and isinstance(schema.get("type"), str):
+        return _FEW.get(schema["type"], ())
+    return ()
+
+
+def _types(part: dict[str, Any]) -> list[str]:
+    declared = part.get("type", [])
+    return [declared] if isinstance(declared, str) else declared
+
+
+def _merged(maps: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    members: dict[str, list[Any]] = {}
+    for part in maps:
+        for name, schema in part.items():
+            members.setdefault(name, []).append(schema)
+    return {name: joined(schemas) for name, schemas in members.items()}
+
+
+DifferenceKind = Literal[
+    "required",
+    "values",
+    "format-narrowed",
+    "format-widened",
+    "closed",
+    "grown",
+    "removed",
+    "required-removed",
 ]
 Step = tuple[str, ...]
 Steps = tuple[Step, ...] | None
@@ -40,23 +167,16 @@ _WIDER: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that differs.
+    """One difference."""
 
-    Attributes:
-        kind: What it is.
-        place: Where in a payload, as a JSON Pointer with `*` for every item.
-        what: The end of a sentence that begins with the place.
-        claim: A schema that all payloads of one side keep, if such a claim can be made.
-    """
-
-    kind: Kind
-    place: str
-    what: str
-    claim: Any = None
+    kind: DifferenceKind
+    place: str  # JSON Pointer into a payload, with `*` for every item
+    what: str  # the end of a sentence that begins with the place
+    claim: Any = None  # a schema that all payloads of one side keep, if there is one
 
 
 def differences(old: bytes, new: bytes) -> tuple[Difference, ...]:
-    """What differs between two schemas, given as canonical JSON."""
+    """The differences between two schemas, given as canonical JSON."""
     return tuple(_walk(canonical.decode(old), canonical.decode(new), (), ()))
 
 
@@ -66,13 +186,13 @@ def _walk(old: Any, new: Any, place: tuple[str, ...], steps: Steps) -> Iterator[
         return
     before, after = conjuncts(old), conjuncts(new)
     yield from _formats(before, after, place)
-    narrowed = _values(before, after, place, steps)
+    narrowed = _lost_values(before, after, place, steps)
     if narrowed is not None:
         yield from narrowed
         return
     one, other = read_object(before), read_object(after)
     if one is not None and other is not None:
-        yield from _members(one, other, place, steps)
+        yield from _member_differences(one, other, place, steps)
     yield from _items(before, after, place, steps)
     yield from _alternatives(before, after, place)
 
@@ -91,10 +211,10 @@ def _formats(old: Conjuncts, new: Conjuncts, place: tuple[str, ...]) -> Iterator
                 yield Difference("format-widened", pointer(*place), what)
 
 
-def _values(
+def _lost_values(
     old: Conjuncts, new: Conjuncts, place: tuple[str, ...], steps: Steps
 ) -> Iterator[Difference] | None:
-    """Values that a list no longer has; None if there is no list to look at."""
+    """Values that were removed from a list; None if there is no list."""
     after = listed_values(new)
     if after is None:
         return None
@@ -108,16 +228,19 @@ def _values(
     return iter((Difference("values", pointer(*place), what, claim),))
 
 
-def _members(
-    old: Object, new: Object, place: tuple[str, ...], steps: Steps
+def _member_differences(
+    old: ObjectMembers, new: ObjectMembers, place: tuple[str, ...], steps: Steps
 ) -> Iterator[Difference]:
     for name in sorted((old.properties.keys() & new.required) - old.required):
         what = "is required now, and was optional"
         claim = _claim({"required": [name]}, steps)
         yield Difference("required", pointer(*place, name), what, claim)
     for name in sorted(old.properties.keys() - new.properties.keys() - new.required):
-        kind = "required" if name in old.required else "optional"
-        yield Difference("removed", pointer(*place, name), f"is gone; it was {kind}")
+        if name in old.required:
+            what = "is gone; it was required"
+            yield Difference("required-removed", pointer(*place, name), what)
+        else:
+            yield Difference("removed", pointer(*place, name), "is gone; it was optional")
     if old.rest is not True:
         for name in sorted(new.properties.keys() - old.properties.keys()):
             what = "is new, in an object that was closed to unknown members"
@@ -166,7 +289,7 @@ def _alternatives(old: Conjuncts, new: Conjuncts, place: tuple[str, ...]) -> Ite
 
 
 def _pairs(old: list[Any], new: list[Any]) -> Iterator[tuple[Any, Any]]:
-    """Alternatives that correspond: those that did not stay as they are, in their order."""
+    """Changed alternatives of both sides, paired by position."""
     before = {canonical.encode(schema): schema for schema in old}
     after = {canonical.encode(schema): schema for schema in new}
     return zip(

@@ -1,4 +1,4 @@
-"""The outcome of a comparison, for programs and for people. It decides nothing."""
+"""The report of a comparison, for programs and for people."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,27 +20,18 @@ _HEADINGS: Final[dict[Category, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One thing that differs between two contracts, and what a rule makes of it.
+class ContractChange:
+    """One change between two contracts."""
 
-    Attributes:
-        rule: The stable id of the rule.
-        category: What the change means; see `Report`.
-        pointer: A JSON Pointer into the new manifest, or into the old one for what is gone.
-        message: A sentence for a person.
-        witness: A payload of one side that the other refuses, where there is one, else None.
-        has_witness: Tells a witness that is null from none.
-    """
-
-    rule: str
+    rule: str  # the stable id of the rule
     category: Category
-    pointer: str
+    pointer: str  # a JSON Pointer into the new manifest, or the old one for removed parts
     message: str
-    witness: Any = None
-    has_witness: bool = False
+    witness: Any = None  # a payload of one side that the other refuses, or None
+    has_witness: bool = False  # distinguishes a witness of null from none
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; the member `witness` is there only if there is one."""
+        """As JSON; `witness` is present only if there is one."""
         plain = {
             "rule": self.rule,
             "category": self.category,
@@ -58,28 +49,22 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a comparison of two contracts found.
-
-    Attributes:
-        relation: Which relation was asked for.
-        findings: What speaks against the change, or is worth a look: `breaking`, `unproven`,
-            `migration` and `note`, in this order.
-        updates: What is new or has grown, and harms nobody.
-    """
+class CompatibilityReport:
+    """The result of a comparison."""
 
     relation: Relation
-    findings: tuple[Change, ...]
-    updates: tuple[Change, ...] = ()
+    # `breaking`, `unproven`, `migration` and `note`, in this order.
+    findings: tuple[ContractChange, ...]
+    updates: tuple[ContractChange, ...] = ()  # harmless additions
 
     @property
     def compatible(self) -> bool:
-        """Whether nothing is breaking and nothing is unproven."""
+        """Whether nothing is breaking or unproven."""
         return not any(change.category in ("breaking", "unproven") for change in self.findings)
 
     @property
     def classification(self) -> Classification:
-        """What authority has to do: nothing, accept an update, or decide on a migration."""
+        """What the authority has to do: nothing, accept an update, or decide on a migration."""
         if any(change.category != "note" for change in self.findings):
             return "migration"
         return "update" if self.findings or self.updates else "none"
@@ -95,7 +80,7 @@ class Report:
         }
 
     def text(self) -> str:
-        """For a reviewer: the verdict, then every change under its category."""
+        """For reviewers: the verdict, then every change by category."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:

@@ -1,20 +1,163 @@
-"""One side of a comparison: what a contract means, in flat maps that can be held side by side.
+"""One side of a comparison: a contract as flat maps with defaults filled in.
 
-Lists that are sets are sets here, what is left out has its meaning, and schemas are found by the
-place that uses them, so that a schema under another name makes no difference.
+Set-like lists are sets, and schemas are indexed by the place that uses them. Settings of jobs,
+consumer groups, resources and transfers know which changes may lose, reject, skip or repeat work.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final
 
-from accord.contracts.compatibility.settings import Path, Value, settings
 from accord.contracts.errors import ContractError
 from accord.contracts.manifest import validate
-from accord.contracts.manifest.projecting import projected
-from accord.contracts.manifest.references import is_reference, schema_references
-from accord.contracts.surface import SECTIONS, surfaces
+from accord.contracts.manifest.projection import is_reference, projected, schema_references
+from accord.contracts.surfaces import SECTIONS, surfaces
 from accord.kernel import canonical
+
+Path = tuple[str, ...]
+Risky = Callable[[Any, Any], bool]
+
+
+def _shrinks(old: Any, new: Any) -> bool:
+    # None is a default that the runtime chooses, so nothing is known of its size.
+    return old is None or new is None or new < old
+
+
+def _grows(old: Any, new: Any) -> bool:
+    return old is None or new is None or new > old
+
+
+def _hastens(old: list[int] | None, new: list[int] | None) -> bool:
+    """Whether some redelivery comes earlier; the last delay of a list is repeated."""
+    if old is None or new is None:
+        return True
+    last_old, last_new = (old or [0])[-1], (new or [0])[-1]
+    pairs = zip_longest(old or [0], new or [0])
+    return any(
+        (last_new if after is None else after) < (last_old if before is None else before)
+        for before, after in pairs
+    )
+
+
+def _always(_old: Any, _new: Any) -> bool:
+    return True
+
+
+def _never(_old: Any, _new: Any) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting."""
+
+    risky: Risky  # whether a change from one value to another may do harm
+    default: Any = None  # the value if it is left out; None if the runtime chooses
+    zero_is_unlimited: bool = False  # whether 0 means no limit
+
+    def effective(self, value: Any) -> Any:
+        """The effective value, also of a missing one."""
+        if value is None:
+            return self.default
+        return math.inf if self.zero_is_unlimited and value == 0 else value
+
+
+_BACKOFF: Final = [5000, 30000, 120000, 600000, 1800000]
+
+_KV: Final = {
+    "purpose": Setting(_never),
+    "required": Setting(_never, True),
+    "history": Setting(_shrinks, 1),
+    "ttlMs": Setting(_shrinks, math.inf, zero_is_unlimited=True),
+    "maxValueBytes": Setting(_shrinks, math.inf),
+}
+_STORE: Final = {
+    "purpose": Setting(_never),
+    "required": Setting(_never, True),
+    "ttlMs": Setting(_shrinks, math.inf, zero_is_unlimited=True),
+    "maxTotalBytes": Setting(_shrinks, math.inf),
+    "maxObjectBytes": Setting(_shrinks, math.inf),
+}
+_JOB: Final = {
+    "maxDeliver": Setting(_shrinks, 5),
+    "backoffMs": Setting(_hastens, _BACKOFF),
+    "ackWaitMs": Setting(_shrinks, 300000),
+    "defaultDeadlineMs": Setting(_shrinks, math.inf),
+    "progress": Setting(_never, True),
+    "logs": Setting(_never, True),
+    "dlq": Setting(_shrinks, True),
+    "concurrency": Setting(_never, 1),
+}
+_KEYED: Final = {
+    "key": Setting(_always),
+    "maxActive": Setting(_shrinks, 1),
+    "heartbeatIntervalMs": Setting(_grows),
+    "heartbeatTtlMs": Setting(_shrinks),
+    "stalePolicy": Setting(_always, "fail-stale"),
+}
+_QUEUE: Final = {
+    "maxQueuedPerKey": Setting(_shrinks, 0),
+    "whenFull": Setting(_always, "reject"),
+}
+_CONSUMER: Final = {
+    "replay": Setting(_always),
+    "ordering": Setting(_always),
+    "concurrency": Setting(_always),
+    "ackWaitMs": Setting(_shrinks),
+    "maxDeliver": Setting(_shrinks),
+    "backoffMs": Setting(_hastens),
+}
+_TRANSFER: Final = {
+    "maxBytes": Setting(_shrinks, math.inf),
+    "expiresInMs": Setting(_shrinks),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SettingValue:
+    """The value of a setting in one contract."""
+
+    setting: Setting
+    value: Any
+
+    def spelled(self) -> str:
+        """The value for a sentence."""
+        if self.value is None:
+            return "the default"
+        return "unlimited" if self.value == math.inf else str(self.value)
+
+
+def read_settings(contract: Mapping[str, Any]) -> dict[Path, SettingValue]:
+    """Every setting of a projected contract, by place."""
+    return dict(_read_settings(contract))
+
+
+def _read_settings(contract: Mapping[str, Any]) -> Iterator[tuple[Path, SettingValue]]:
+    resources = contract.get("resources", {})
+    for alias, bucket in resources.get("kv", {}).items():
+        yield from _values(("resources", "kv", alias), bucket, _KV)
+    for alias, store in resources.get("store", {}).items():
+        yield from _values(("resources", "store", alias), store, _STORE)
+    for name, job in contract.get("jobs", {}).items():
+        yield from _values(("jobs", name), job, _JOB)
+        if "keyConcurrency" in job:  # the queue's policy is about keys
+            yield from _values(("jobs", name, "keyConcurrency"), job["keyConcurrency"], _KEYED)
+            yield from _values(("jobs", name, "queue"), job.get("queue", {}), _QUEUE)
+    for name, group in contract.get("eventConsumers", {}).items():
+        yield from _values(("eventConsumers", name), group, _CONSUMER)
+    for name, operation in contract.get("operations", {}).items():
+        if "transfer" in operation:
+            yield from _values(("operations", name, "transfer"), operation["transfer"], _TRANSFER)
+
+
+def _values(
+    path: Path, entry: Mapping[str, Any], table: Mapping[str, Setting]
+) -> Iterator[tuple[Path, SettingValue]]:
+    for member, setting in table.items():
+        yield (*path, member), SettingValue(setting, setting.effective(entry.get(member)))
+
 
 SURFACES: Final = (*SECTIONS, "jobs")
 DEFAULT_STATE_VERSION: Final = "v1"
@@ -25,23 +168,16 @@ Gate = frozenset[str] | None
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one contract means.
+    """The facts of one contract."""
 
-    Attributes:
-        contract: The projection of the manifest.
-        owned: The places of what others meet: surfaces, signals, progress, results, cancelling.
-        gates: What the actions on surfaces need.
-        payloads: The schemas of payloads by place, as canonical JSON.
-        state: For each state store the readable versions, with place and schema.
-        settings: Every setting by place.
-    """
-
-    contract: Mapping[str, Any]
+    contract: Mapping[str, Any]  # the projected manifest
+    # Places of what others use: surfaces, signals, progress, results, cancelling.
     owned: dict[Path, None]
-    gates: dict[Path, Gate]
-    payloads: dict[Path, bytes]
+    gates: dict[Path, Gate]  # capabilities needed by the actions on surfaces
+    payloads: dict[Path, bytes]  # payload schemas by place, as canonical JSON
+    # For each state store the readable versions, with place and schema.
     state: dict[str, dict[str, tuple[Path, bytes]]]
-    settings: dict[Path, Value]
+    settings: dict[Path, SettingValue]
 
     def section(self, *path: str) -> Mapping[str, Any]:
         """A map of the contract; empty if there is none."""
@@ -52,11 +188,7 @@ class Side:
 
 
 def read_side(manifest: Any, name: str) -> Side:
-    """Read a manifest as one side of a comparison.
-
-    Raises:
-        ContractError: The manifest is not valid; it carries the findings.
-    """
+    """Read a manifest; raises ContractError with the findings if it is not valid."""
     if findings := validate(manifest):
         more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
         raise ContractError(
@@ -70,7 +202,7 @@ def read_side(manifest: Any, name: str) -> Side:
         gates=dict(_gates(contract)),
         payloads=dict(_payloads(contract, schemas)),
         state={n: _versions(n, store, schemas) for n, store in contract.get("state", {}).items()},
-        settings=settings(contract),
+        settings=read_settings(contract),
     )
 
 

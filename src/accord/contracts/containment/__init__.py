@@ -1,22 +1,41 @@
 """Containment of JSON Schemas: is every value of one schema valid under another?
 
-`contains` answers with a proof, with a witness that the validator has checked, or with the
-construct that stopped it. `sender_language` is the sender's reading of a schema, with undeclared
-members absent; `candidates` makes payloads at and around every bound. A walk through the method is
-in `docs/concepts/containment.md`.
+`contains` answers with a proof, a witness that the validator has checked, or the construct that
+stopped it. `sender_language` is a schema without undeclared members; `candidates` generates
+payloads around every bound. The method is explained in `docs/concepts/containment.md`.
 """
 
 from accord.contracts.containment.boundaries import candidates
-from accord.contracts.containment.budget import MAX_STEPS
-from accord.contracts.containment.decide import contains, find_instance, is_empty
+from accord.contracts.containment.budget import MAX_STEPS, Budget, ExhaustedError
+from accord.contracts.containment.decision import (
+    ABSENT,
+    ContainmentVerdict,
+    contains,
+    find_instance,
+    is_empty,
+)
+from accord.contracts.containment.formulas import Literal, Matches, Size
+from accord.contracts.containment.nodes import SchemaNodes
+from accord.contracts.containment.patterns import UnsupportedError, automaton
 from accord.contracts.containment.sender import sender_language
-from accord.contracts.containment.verdict import ABSENT, Verdict
+from accord.contracts.containment.solver import Evaluator
+from accord.contracts.containment.strings import clear_string_cache
 
 __all__ = [
     "ABSENT",
     "MAX_STEPS",
-    "Verdict",
+    "Budget",
+    "ContainmentVerdict",
+    "Evaluator",
+    "ExhaustedError",
+    "Literal",
+    "Matches",
+    "SchemaNodes",
+    "Size",
+    "UnsupportedError",
+    "automaton",
     "candidates",
+    "clear_string_cache",
     "contains",
     "find_instance",
     "is_empty",

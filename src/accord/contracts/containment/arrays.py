@@ -1,21 +1,113 @@
 """Solves conjunctions about an array: items by position, counted items, length, uniqueness.
 
-Items are told apart by which of the counted claims they keep. A search over lengths and counts
-then finds the shortest array, exactly: beyond the last position that a claim names, all positions
-are alike. Where uniqueness matters, items are chosen one by one.
+Items are classified by the counted claims they keep. A search over lengths and counts finds the
+shortest array, exactly: positions after the last one that a claim names are all alike. If items
+must be unique, or several arrays are wanted, items are chosen one by one.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from accord.contracts.containment.budget import MAX_LENGTH
-from accord.contracts.containment.formula import Claim, Count, Each, Literal, Size, Some, Unique
-from accord.contracts.containment.picks import MAX_PICKED, Pick
-from accord.contracts.containment.supply import EMPTY, UNKNOWN, Supply
+from accord.contracts.containment.budget import EMPTY, MAX_LENGTH, UNKNOWN, Supply
+from accord.contracts.containment.formulas import (
+    Claim,
+    Count,
+    EveryItem,
+    Literal,
+    Size,
+    SomeItem,
+    Unique,
+)
 from accord.kernel import canonical
 
 if TYPE_CHECKING:
     from accord.contracts.containment.solver import Solver
+
+
+MAX_PICKED: Final = 2000
+"""Items of an array, and ways to choose them, when they are chosen one by one."""
+
+_Option: TypeAlias = "tuple[Any, bytes, Sort]"
+
+
+class ArrayPicker:
+    """Builds arrays of one length item by item; if `exact`, no array was left out."""
+
+    def __init__(self, arrays: "Arrays", length: int, want: int) -> None:
+        self._arrays = arrays
+        self._length = length
+        self._unique = arrays.shape.unique is True
+        self._alone = want == 1
+        self._ask = max(length, want)
+        self.exact = True
+        self._options: list[list[_Option]] = []
+
+    def arrays(self) -> Iterator[list[Any]]:
+        """Every array that can be built."""
+        arrays, length = self._arrays, self._length
+        if length > MAX_PICKED:
+            self.exact = False
+            return
+        self._options = [self._supplied(p) for p in range(min(length, arrays.knee + 1))]
+        items: list[Any] = []
+        keys: list[bytes] = []
+        counts = [(0,) * len(arrays.shape.counters)]
+        nexts = [0]
+        steps = 0
+        while nexts:
+            position = len(items)
+            if position == length:
+                if arrays.is_enough(counts[-1]):
+                    yield list(items)
+            elif (chosen := self._advance(position, nexts, keys, counts)) is not None:
+                value, key, after = chosen
+                items.append(value)
+                keys.append(key)
+                counts.append(after)
+                follows = self._unique and self._alone and position >= arrays.knee
+                nexts.append(nexts[-1] if follows else 0)
+                continue
+            steps += 1
+            if steps > MAX_PICKED:
+                arrays.solver.budget.doubt("too many ways to choose the items of an array")
+                self.exact = False
+                return
+            nexts.pop()
+            counts.pop()
+            if items:
+                items.pop()
+                keys.pop()
+
+    def _advance(
+        self, position: int, nexts: list[int], keys: list[bytes], counts: "list[Counts]"
+    ) -> "tuple[Any, bytes, Counts] | None":
+        """The next item to try at this position, if there is one."""
+        options = self._options[min(position, self._arrays.knee)]
+        missing = self._length - position
+        alike = self._unique and self._alone and position >= self._arrays.knee
+        while nexts[-1] < len(options):
+            if alike and len(options) - nexts[-1] < missing:
+                return None  # positions that are alike are filled in the order of the options
+            value, key, choice = options[nexts[-1]]
+            nexts[-1] += 1
+            self._arrays.solver.budget.spend(1, "items")
+            if self._unique and key in keys:
+                continue
+            after = self._arrays.count(counts[-1], position, choice)
+            if after is not None:
+                return value, key, after
+        return None
+
+    def _supplied(self, position: int) -> list[_Option]:
+        options = []
+        for choice in self._arrays.sorts(position):
+            found = self._arrays.solver.supply(choice.claims, self._ask)
+            plenty = self._unique and self._alone and len(found.values) >= self._length
+            self.exact = self.exact and (found.complete or plenty)
+            options += [(value, canonical.encode(value), choice) for value in found.values]
+        return options
+
 
 MAX_COUNTED: Final = 6
 """How many counted claims are told apart at once."""
@@ -35,7 +127,7 @@ class Counter:
     high: int | None
 
     def add(self, count: int, position: int, *, kept: bool) -> int | None:
-        """The count after an item, no greater than matters; None when it is too high."""
+        """The count after an item, capped where more does not matter; None if it is too high."""
         if not kept or position < self.start:
             return count
         if self.high is None:
@@ -44,8 +136,8 @@ class Counter:
 
 
 @dataclass(slots=True)
-class Shape:
-    """What the literals say together."""
+class ArrayShape:
+    """The literals of a branch, combined."""
 
     low: int = 0
     high: int | None = None
@@ -56,27 +148,27 @@ class Shape:
 
     @property
     def knee(self) -> int:
-        """From this position on, all positions are alike."""
+        """The position from which on all positions are alike."""
         starts = [start for start, _ in self.since] + [c.start for c in self.counters]
         return max([0, *starts, *(position + 1 for position in self.at)])
 
     def claims(self, position: int) -> Claims:
-        """What an item at this position must keep."""
+        """The claims on the item at a position."""
         tail = (claim for start, claim in self.since if start <= position)
         return frozenset((*self.at.get(position, ()), *tail))
 
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """A sort of item: what it keeps, and which counted claims are among that."""
+    """A class of items: the claims they keep, and which of those are counted."""
 
     claims: Claims
     kept: tuple[bool, ...]
 
 
-def read(literals: tuple[Literal, ...]) -> Shape:
-    """Gather the literals."""
-    shape = Shape()
+def read_shape(literals: tuple[Literal, ...]) -> ArrayShape:
+    """Combine the literals."""
+    shape = ArrayShape()
     counters: dict[tuple[Claim, int], Counter] = {}
 
     def count(claim: Claim, start: int, low: int, high: int | None) -> None:
@@ -92,13 +184,13 @@ def read(literals: tuple[Literal, ...]) -> Shape:
                 shape.low = max(shape.low, low)
                 if high is not None:
                     shape.high = high if shape.high is None else min(high, shape.high)
-            case Each(claim, start, None):
+            case EveryItem(claim, start, None):
                 shape.since.append((start, claim))
-            case Each(claim, start, _):
+            case EveryItem(claim, start, _):
                 shape.at.setdefault(start, set()).add(claim)
-            case Some(claim, start, None):
+            case SomeItem(claim, start, None):
                 count(claim, start, 1, None)
-            case Some(claim, start, _):
+            case SomeItem(claim, start, _):
                 shape.at.setdefault(start, set()).add(claim)
                 shape.low = max(shape.low, start + 1)
             case Count(claim, low, high):
@@ -111,7 +203,7 @@ def read(literals: tuple[Literal, ...]) -> Shape:
 
 def supply(solver: "Solver", literals: tuple[Literal, ...], want: int) -> Supply:
     """Arrays that keep every literal."""
-    shape = read(literals)
+    shape = read_shape(literals)
     if shape.high is not None and shape.high < shape.low:
         return EMPTY
     if any(c.high is not None and c.high < c.low for c in shape.counters):
@@ -139,14 +231,14 @@ def _are_distinct(arrays: tuple[Any, ...]) -> bool:
 class Arrays:
     """The arrays of one shape."""
 
-    def __init__(self, solver: "Solver", shape: Shape) -> None:
+    def __init__(self, solver: "Solver", shape: ArrayShape) -> None:
         self.solver = solver
         self.shape = shape
         self.knee = shape.knee
         self._choices: dict[Claims, list[Sort]] = {}
 
     def lacks(self, counter: Counter) -> bool:
-        """Whether there are fewer different items than must be counted."""
+        """Whether there are fewer different items than the counter requires."""
         found = self.solver.supply(frozenset((counter.claim,)), min(counter.low, MAX_PICKED))
         return found.complete and len(found.values) < counter.low
 
@@ -200,7 +292,7 @@ class Arrays:
         return UNKNOWN if unknown else EMPTY
 
     def chosen(self, want: int) -> Supply:
-        """Several arrays, or one of unique items, with every item chosen in turn."""
+        """Several arrays, or one with unique items, item by item."""
         shape = self.shape
         last = max(shape.low, self.knee + sum(counter.low for counter in shape.counters))
         # A longer array of unique items stays one when an item that no count needs is left out,
@@ -213,7 +305,7 @@ class Arrays:
         found: dict[bytes, Any] = {}
         exact = capped or alone
         for length in range(shape.low, last + 1):
-            pick = Pick(self, length, want)
+            pick = ArrayPicker(self, length, want)
             for array in pick.arrays():
                 found.setdefault(canonical.encode(array), array)
                 if len(found) >= want:
@@ -222,7 +314,7 @@ class Arrays:
         return Supply(tuple(found.values()), complete=exact)
 
     def sorts(self, position: int) -> list[Sort]:
-        """The sorts of item that may stand at a position."""
+        """The classes of items that are possible at a position."""
         return self._sorts(self.shape.claims(min(position, self.knee)))
 
     def _sorts(self, base: Claims) -> list[Sort]:
@@ -242,7 +334,7 @@ class Arrays:
         return self._choices[base]
 
     def count(self, counts: Counts, position: int, choice: Sort) -> Counts | None:
-        """The counts after an item of this sort; None when one is too high."""
+        """The counts after an item of this class; None if one is too high."""
         after = []
         for counter, count, kept in zip(self.shape.counters, counts, choice.kept, strict=True):
             added = counter.add(count, position, kept=kept)

@@ -1,8 +1,8 @@
-"""Payloads at and around every bound of a schema.
+"""Generates payloads at and around every bound of a schema.
 
-A generator for tests, comparisons and as a last resort of the decision. It reads the schema by
-itself, apart from the solver, so that each can find the other's mistakes. All subschemas that
-speak of one place are read together. Whether a payload is valid is for the validator to say.
+Used by tests, by comparisons, and as the last resort of the decision. It is independent of the
+solver, so that each can reveal the other's mistakes. The validator decides which payloads are
+valid.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from typing import Any, Final
 
-from accord.contracts.containment.budget import Budget, ExhaustedError
-from accord.contracts.containment.formula import Matches
+from accord.contracts.containment.budget import MAX_VALUES, Budget, ExhaustedError, compile_usable
+from accord.contracts.containment.formulas import Matches
 from accord.contracts.containment.strings import supply as texts
-from accord.contracts.containment.usable import MAX_VALUES, compiled
 from accord.contracts.errors import ContractError
 from accord.kernel import canonical
 
@@ -32,24 +31,20 @@ _MAX_DEPTH: Final = 6
 
 
 def candidates(schema: Any, limit: int) -> Iterator[Any]:
-    """Up to `limit` different payloads at and around what the schema bounds, valid or not.
-
-    Raises:
-        ContractError: It is no schema that can be used, or too large a one.
-    """
-    if compiled(schema, "the schema") is None:
+    """At most `limit` payloads around the schema's bounds, valid or not; raises ContractError."""
+    if compile_usable(schema, "the schema") is None:
         raise ContractError(f"the schema holds more than {MAX_VALUES} values")
-    return around([schema], limit)
+    return boundary_values([schema], limit)
 
 
-def around(schemas: Iterable[Any], limit: int) -> Iterator[Any]:
-    """Up to `limit` different payloads around all bounds of several usable schemas together."""
+def boundary_values(schemas: Iterable[Any], limit: int) -> Iterator[Any]:
+    """At most `limit` different payloads around the bounds of several valid schemas."""
     return islice(_different(_payloads(schemas, 0)), limit)
 
 
 @dataclass(slots=True)
 class _Facts:
-    """What the subschemas of one place mention, asserted or negated alike."""
+    """What the subschemas of one place mention, asserted or negated."""
 
     constants: list[Any] = field(default_factory=list)
     numbers: list[float] = field(default_factory=list)
@@ -66,7 +61,7 @@ class _Facts:
     names: list[Any] = field(default_factory=list)
 
     def read(self, schema: dict[str, Any]) -> list[Any]:
-        """Take in one subschema; the subschemas that speak of the same place."""
+        """Add a subschema, and return the further subschemas of the same place."""
         self.constants += schema.get("enum", [])
         if "const" in schema:
             self.constants.append(schema["const"])
@@ -233,7 +228,7 @@ def _objects(facts: _Facts, depth: int) -> Iterator[dict[str, Any]]:
 
 
 def _inside(schemas: list[Any], few: int, depth: int) -> Iterator[Any]:
-    """Payloads for a place further inside."""
+    """Payloads for a nested place."""
     telling = list(filter(_is_telling, schemas))
     if not telling:
         return iter(_ANYTHING)

@@ -1,10 +1,15 @@
-"""How much work one question may cost.
+"""The budget of one question, the limits on schemas, and the results of a search.
 
-Containment of schemas is far from polynomial, so every loop that an input can drive spends from
-one budget. When it is used up the question ends as unproven; nothing here measures time.
+Containment is far from polynomial, so every loop that an input can drive spends from one budget; a
+question that exhausts it is unproven. A complete `Supply` without values proves that there are
+none; a value is only a candidate until the validator accepts it.
 """
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
+
+from accord.contracts.errors import ContractError
+from accord.kernel.schema import Schema, SchemaError, compile_schema
 
 MAX_STEPS: Final = 40_000
 """Steps of one question, some ten microseconds each."""
@@ -24,12 +29,7 @@ class ExhaustedError(Exception):
 
 
 class Budget:
-    """Counts steps down and gathers the reasons why an answer may stay open.
-
-    Attributes:
-        left: The steps that are not spent.
-        doubts: The reasons.
-    """
+    """Steps that are left, and the reasons (`doubts`) why an answer may stay open."""
 
     __slots__ = ("_steps", "doubts", "left")
 
@@ -38,16 +38,58 @@ class Budget:
         self.doubts: list[str] = []
 
     def spend(self, steps: int, what: str) -> None:
-        """Take steps from the budget.
-
-        Raises:
-            ExhaustedError: There are not that many left.
-        """
+        """Spend steps; raises ExhaustedError if there are not enough."""
         self.left -= steps
         if self.left < 0:
             raise ExhaustedError(f"{what} exceed the budget of {self._steps} steps")
 
     def doubt(self, reason: str) -> None:
-        """Note that something was not followed to its end."""
+        """Record that something was not searched to its end."""
         if reason not in self.doubts[:16]:
             self.doubts.append(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """Candidate values of a conjunction, simple ones first; if `complete`, there are no others."""
+
+    values: tuple[Any, ...]
+    complete: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is proved that there is no value."""
+        return self.complete and not self.values
+
+
+EMPTY: Final = Supply((), complete=True)
+UNKNOWN: Final = Supply((), complete=False)
+
+
+MAX_VALUES: Final = 100_000
+"""JSON values that a schema may be made of."""
+
+
+def compile_usable(schema: Any, name: str) -> Schema | None:
+    """The compiled schema, None if it is too large to analyse; raises ContractError if invalid."""
+    if _is_large(schema):
+        return None
+    try:
+        return compile_schema(schema)
+    except SchemaError as error:
+        raise ContractError(
+            f"{name} cannot be used: {error.what}", where=error.where, mend=error.mend
+        ) from None
+
+
+def _is_large(schema: Any) -> bool:
+    seen = 0
+    todo: list[Any] = [schema]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, dict | list):
+            seen += len(value)
+            if seen > MAX_VALUES:
+                return True
+            todo.extend(value.values() if isinstance(value, dict) else value)
+    return False

@@ -1,8 +1,7 @@
-"""Schemas as numbered nodes: what asserts nothing is gone, and equal schemas are one node.
+"""Schemas as numbered nodes, without annotations; equal schemas are one node.
 
-Interning makes claims comparable by number, so that a claim beside its opposite is seen at once,
-whatever it says. Annotations (`format` and content keywords among them) and unknown keywords are
-dropped here, as the validator ignores them.
+Interning makes claims comparable by number, so that a contradiction is found at once. Annotations
+(including `format` and content keywords) and unknown keywords are dropped, as in the validator.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -11,19 +10,19 @@ from fractions import Fraction
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from accord.contracts.containment.budget import MAX_NODES, ExhaustedError
-from accord.contracts.containment.formula import TRUE, Claim
+from accord.contracts.containment.formulas import TRUE, Claim
 from accord.kernel import canonical
 from accord.kernel.finding import pointer
 
-Kind: TypeAlias = Literal["null", "boolean", "number", "string", "array", "object"]
-KINDS: Final[tuple[Kind, ...]] = ("null", "boolean", "number", "string", "array", "object")
+JsonType: TypeAlias = Literal["null", "boolean", "number", "string", "array", "object"]
+JSON_TYPES: Final[tuple[JsonType, ...]] = ("null", "boolean", "number", "string", "array", "object")
 REFERENCES: Final = ("$ref", "$recursiveRef", "$dynamicRef", "$schema")
 """What makes a schema mean something that its own text does not say."""
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """One schema: its asserting keywords, with subschemas as claims, and where it was met first."""
+class SchemaNode:
+    """A schema: its asserting keywords, with subschemas as claims, and where it was first found."""
 
     keywords: Mapping[str, Any]
     origin: str = ""
@@ -31,11 +30,11 @@ class Node:
 
     @property
     def place(self) -> str:
-        """Where it was met, for a person."""
+        """Where it was found, for people."""
         return f"{self.origin}#{pointer(*self.path)}"
 
 
-def kind_of(value: Any) -> Kind:
+def json_type_of(value: Any) -> JsonType:
     """The JSON type of a value; integers are numbers."""
     if value is None:
         return "null"
@@ -49,28 +48,31 @@ def kind_of(value: Any) -> Kind:
 
 
 def rational(value: float) -> Fraction:
-    """The number that the JSON text of a value spells."""
+    """The exact number of a value's JSON text."""
     return Fraction(value) if isinstance(value, int) else Fraction(canonical.spell(value))
 
 
-class Nodes:
+class SchemaNodes:
     """The nodes and constants of one question."""
 
     def __init__(self) -> None:
-        self._nodes: list[Node] = [Node({}), Node({})]  # number 1 is `true`; 0 is unused
+        self._nodes: list[SchemaNode] = [
+            SchemaNode({}),
+            SchemaNode({}),
+        ]  # number 1 is `true`; 0 is unused
         self._numbers: dict[Hashable, Claim] = {(): TRUE}
         self._constants: dict[bytes, int] = {}
         self.values: list[Any] = []
 
-    def __getitem__(self, claim: Claim) -> Node:
+    def __getitem__(self, claim: Claim) -> SchemaNode:
         return self._nodes[abs(claim)]
 
     def add(self, schema: Any, origin: str) -> Claim:
-        """The claim that a value keeps the schema, which must be a valid one."""
+        """The claim that a value keeps a valid schema."""
         return self._add(schema, origin, ())
 
     def constant(self, value: Any) -> int:
-        """The number of a constant; equal values, such as 1 and 1.0, have one."""
+        """The number of a constant; equal values, such as 1 and 1.0, share it."""
         key = canonical.encode(value)
         number = self._constants.setdefault(key, len(self.values))
         if number == len(self.values):
@@ -84,14 +86,14 @@ class Nodes:
     def intern(
         self, keywords: Mapping[str, Any], origin: str = "", path: tuple[str | int, ...] = ()
     ) -> Claim:
-        """The claim of a node with these keywords, whose subschemas are claims already."""
+        """The claim of a node with these keywords, whose subschemas are already claims."""
         key = tuple(sorted(keywords.items(), key=lambda item: item[0]))
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._nodes)
             if number > MAX_NODES:
                 raise ExhaustedError(f"the schemas hold more than {MAX_NODES} different subschemas")
-            self._nodes.append(Node(keywords, origin, path))
+            self._nodes.append(SchemaNode(keywords, origin, path))
         return number
 
     def equal_to(self, value: Any) -> Claim:
@@ -125,7 +127,7 @@ class Nodes:
         return self.intern(keywords, origin, path)
 
     def _join_constants(self, keywords: dict[str, Any], name: str) -> None:
-        """Write alternatives that are constants, as enumerations with titles are, as `enum`."""
+        """Rewrite alternatives that are constants (an enumeration with titles) as `enum`."""
         alternatives = [
             self[claim].keywords if claim > TRUE else {} for claim in keywords.get(name, ())
         ]
@@ -138,28 +140,28 @@ class Nodes:
 
 
 _Path: TypeAlias = tuple[str | int, ...]
-_Reader: TypeAlias = Callable[[Nodes, Any, str, _Path], Any]
+_Reader: TypeAlias = Callable[[SchemaNodes, Any, str, _Path], Any]
 
 
-def _schema(nodes: Nodes, value: Any, origin: str, path: _Path) -> Claim:
+def _schema(nodes: SchemaNodes, value: Any, origin: str, path: _Path) -> Claim:
     return nodes._add(value, origin, path)  # noqa: SLF001  the readers are the rest of Nodes
 
 
-def _schemas(nodes: Nodes, value: Any, origin: str, path: _Path) -> tuple[Claim, ...]:
+def _schemas(nodes: SchemaNodes, value: Any, origin: str, path: _Path) -> tuple[Claim, ...]:
     return tuple(_schema(nodes, item, origin, (*path, i)) for i, item in enumerate(value))
 
 
-def _items(nodes: Nodes, value: Any, origin: str, path: _Path) -> Any:
+def _items(nodes: SchemaNodes, value: Any, origin: str, path: _Path) -> Any:
     read = _schemas if isinstance(value, list) else _schema
     return read(nodes, value, origin, path)
 
 
-def _map(nodes: Nodes, value: Any, origin: str, path: _Path) -> Any:
+def _map(nodes: SchemaNodes, value: Any, origin: str, path: _Path) -> Any:
     claims = ((name, _schema(nodes, value[name], origin, (*path, name))) for name in sorted(value))
     return tuple(claims) or None
 
 
-def _dependencies(nodes: Nodes, value: Any, origin: str, path: _Path) -> Any:
+def _dependencies(nodes: SchemaNodes, value: Any, origin: str, path: _Path) -> Any:
     def read(name: str) -> Claim:
         needs = value[name]
         if isinstance(needs, list):
@@ -169,35 +171,35 @@ def _dependencies(nodes: Nodes, value: Any, origin: str, path: _Path) -> Any:
     return tuple((name, read(name)) for name in sorted(value)) or None
 
 
-def _strings(_nodes: Nodes, value: Any, _origin: str, _path: _Path) -> Any:
+def _strings(_nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
     return frozenset(value) or None
 
 
-def _types(_nodes: Nodes, value: Any, _origin: str, _path: _Path) -> Any:
+def _types(_nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
     return frozenset([value] if isinstance(value, str) else value)
 
 
-def _constants(nodes: Nodes, value: Any, _origin: str, _path: _Path) -> Any:
+def _constants(nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
     return frozenset(nodes.constant(member) for member in value)
 
 
-def _constant(nodes: Nodes, value: Any, _origin: str, _path: _Path) -> Any:
+def _constant(nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
     return frozenset((nodes.constant(value),))
 
 
-def _rational(_nodes: Nodes, value: Any, _origin: str, _path: _Path) -> Any:
+def _rational(_nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
     return rational(value)
 
 
-def _integer(_nodes: Nodes, value: Any, _origin: str, _path: _Path) -> Any:
+def _integer(_nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
     return int(value)
 
 
-def _low(_nodes: Nodes, value: Any, _origin: str, _path: _Path) -> Any:
+def _low(_nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
     return int(value) or None
 
 
-def _flag(_nodes: Nodes, value: Any, _origin: str, _path: _Path) -> Any:
+def _flag(_nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
     return value or None
 
 

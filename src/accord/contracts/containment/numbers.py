@@ -1,6 +1,6 @@
 """Solves conjunctions about a number, in exact rational arithmetic.
 
-Candidates are numbers that a double holds; a set with other numbers only is never called empty.
+Candidates are doubles; a set that contains only other numbers is not called empty.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,9 +9,9 @@ from fractions import Fraction
 from math import ceil, floor, gcd, lcm
 from typing import Final
 
-from accord.contracts.containment.formula import Bound, Literal, Multiple
+from accord.contracts.containment.budget import EMPTY, UNKNOWN, Supply
+from accord.contracts.containment.formulas import Bound, Literal, Multiple
 from accord.contracts.containment.nodes import rational
-from accord.contracts.containment.supply import EMPTY, UNKNOWN, Supply
 from accord.kernel.canonical import MAX_INTEGER
 
 MAX_SCAN: Final = 2000
@@ -52,7 +52,7 @@ class _Interval:
 
 
 def supply(literals: Iterable[Literal], excluded: frozenset[Fraction], want: int) -> Supply:
-    """Numbers that keep every literal and are none of the excluded ones."""
+    """Numbers that keep every literal and are not excluded."""
     interval = _Interval()
     unit: Fraction | None = None
     avoided: list[Fraction] = []
@@ -99,7 +99,7 @@ def _divides(one: Fraction, number: Fraction | None) -> bool:
 
 
 def _spelled(number: Fraction) -> int | float | None:
-    """The number as a JSON value, if a double spells exactly that."""
+    """The number as a JSON value, if a double represents it exactly."""
     if number.denominator == 1 and abs(number.numerator) <= MAX_INTEGER:
         return number.numerator
     try:
@@ -116,7 +116,7 @@ def _multiples_within(interval: _Interval, unit: Fraction) -> int | None:
 
 
 def _multiples(interval: _Interval, unit: Fraction) -> Iterator[Fraction]:
-    """The multiples of the unit inside the interval, from its end or from zero outwards."""
+    """Multiples of the unit in the interval, from its end or from zero outwards."""
     if interval.low is not None:
         factor = ceil(interval.low / unit)
         step = 1
@@ -136,7 +136,7 @@ def _multiples(interval: _Interval, unit: Fraction) -> Iterator[Fraction]:
 
 
 def _dense(interval: _Interval) -> Iterator[Fraction]:
-    """Simple numbers in and around the interval: its ends, integers, then ever finer fractions."""
+    """Simple numbers in and around the interval: ends, integers, then finer fractions."""
     ends = [end for end in (interval.low, interval.high) if end is not None]
     yield from ends
     yield from (Fraction(n) for n in (0, 1, -1))

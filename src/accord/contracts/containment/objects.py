@@ -1,8 +1,8 @@
-"""Solves conjunctions about an object: members by name and by kind of name, and how many.
+"""Solves conjunctions about an object: members by name and by kind of name, and their number.
 
-Names that are mentioned are looked at one by one; all others fall into classes by which selectors
-select them. A member that must exist under some selector is put at every name and in every class
-in turn. The search is exhaustive, so that finding no object means that there is none.
+Mentioned names are handled one by one; all others form classes by the selectors that select them. A
+member that must exist is tried at every name and in every class. The search is exhaustive: if no
+object is found, there is none.
 """
 
 from collections.abc import Iterator
@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from accord.contracts.containment.formula import (
+from accord.contracts.containment.budget import EMPTY, UNKNOWN, Supply
+from accord.contracts.containment.formulas import (
     Claim,
+    EveryMember,
     Literal,
-    Member,
-    Members,
     Named,
     Others,
     Selector,
     Size,
+    SomeMember,
 )
-from accord.contracts.containment.supply import EMPTY, UNKNOWN, Supply
 from accord.kernel import canonical
 
 if TYPE_CHECKING:
@@ -38,63 +38,56 @@ _Held: TypeAlias = dict[str, Claims]
 
 @dataclass(frozen=True, slots=True)
 class NameClass:
-    """Names that nothing mentions and that the same selectors select.
-
-    Attributes:
-        selected: The selectors that do.
-        names: Some of the names.
-        complete: These are all names of the class.
-        claims: What a member of such a name keeps.
-    """
+    """Unmentioned names that the same selectors select."""
 
     selected: frozenset[Selector]
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # some of them, or all if `complete`
     complete: bool
-    claims: Claims
+    claims: Claims  # the claims on a member of such a name
 
 
 @dataclass(slots=True)
-class Shape:
-    """What the literals say together."""
+class ObjectShape:
+    """The literals of a branch, combined."""
 
     low: int = 0
     high: int | None = None
     named: dict[str, set[Claim]] = field(default_factory=dict)
     required: dict[str, set[Claim]] = field(default_factory=dict)
-    every: list[Members] = field(default_factory=list)
-    some: list[Member] = field(default_factory=list)
+    every: list[EveryMember] = field(default_factory=list)
+    some: list[SomeMember] = field(default_factory=list)
     mentioned: dict[str, None] = field(default_factory=dict)
 
 
-def read(literals: tuple[Literal, ...]) -> Shape:
-    """Gather the literals."""
-    shape = Shape()
+def read_shape(literals: tuple[Literal, ...]) -> ObjectShape:
+    """Combine the literals."""
+    shape = ObjectShape()
     for literal in literals:
         match literal:
             case Size(low, high):
                 shape.low = max(shape.low, low)
                 if high is not None:
                     shape.high = high if shape.high is None else min(high, shape.high)
-            case Members(Named(name), claim):
+            case EveryMember(Named(name), claim):
                 shape.named.setdefault(name, set()).add(claim)
                 shape.mentioned[name] = None
-            case Member(Named(name), claim):
+            case SomeMember(Named(name), claim):
                 shape.required.setdefault(name, set()).add(claim)
                 shape.mentioned[name] = None
-            case Members():
+            case EveryMember():
                 shape.every.append(literal)
-            case Member():
+            case SomeMember():
                 shape.some.append(literal)
             case _:
                 continue
-        if isinstance(literal, Members | Member) and isinstance(literal.names, Others):
+        if isinstance(literal, EveryMember | SomeMember) and isinstance(literal.names, Others):
             shape.mentioned.update(dict.fromkeys(sorted(literal.names.names)))
     return shape
 
 
 def supply(solver: "Solver", literals: tuple[Literal, ...], want: int) -> Supply:
     """Objects that keep every literal."""
-    shape = read(literals)
+    shape = read_shape(literals)
     least = max(shape.low, len(shape.required))
     if shape.high is not None and shape.high < least:
         return EMPTY
@@ -105,7 +98,7 @@ def supply(solver: "Solver", literals: tuple[Literal, ...], want: int) -> Supply
 
 
 class _Objects:
-    def __init__(self, solver: "Solver", shape: Shape) -> None:
+    def __init__(self, solver: "Solver", shape: ObjectShape) -> None:
         self._solver = solver
         self._shape = shape
         self._exact = True
@@ -113,7 +106,7 @@ class _Objects:
         self._bases: dict[str, Claims] = {}
 
     def supply(self, want: int) -> Supply:
-        """Objects, by every way to place the members that must exist."""
+        """Objects, for every placement of the members that must exist."""
         held: _Held = {}
         # What was assumed last is the likeliest to fail.
         for name, claims in reversed(self._shape.required.items()):
@@ -135,7 +128,7 @@ class _Objects:
         return Supply((), complete=self._exact)
 
     def _base(self, name: str) -> Claims:
-        """What a member of this name keeps where it exists."""
+        """The claims on a member of this name, if it exists."""
         if name not in self._bases:
             claims = set(self._shape.named.get(name, ()))
             for members in self._shape.every:
@@ -149,7 +142,7 @@ class _Objects:
         return self._bases[name]
 
     def _place(self, held: _Held, index: int) -> Iterator[_Held]:
-        """Every way to let the members exist that some selector asks for."""
+        """Every placement of the members that some selector requires."""
         if index == len(self._shape.some):
             yield held
             return
@@ -160,7 +153,7 @@ class _Objects:
             if not self._solver.refutes(host):
                 yield from self._place({**held, name: host}, index + 1)
 
-    def _hosts(self, wanted: Member, held: _Held) -> Iterator[tuple[str, Claims]]:
+    def _hosts(self, wanted: SomeMember, held: _Held) -> Iterator[tuple[str, Claims]]:
         selects = self._solver.selects
         for name, claims in held.items():
             if selects(wanted.names, name) is not False:
@@ -179,7 +172,7 @@ class _Objects:
                     self._unknown()
 
     def _fill(self, held: _Held) -> _Held | None:
-        """Further members, as many as are missing; None when there are not enough."""
+        """Add as many members as are missing; None if there are not enough."""
         missing = self._shape.low - len(held)
         extra: _Held = {}
         for name, claims in islice(self._optional(held), max(missing, 0)):
@@ -205,7 +198,7 @@ class _Objects:
         return not self._solver.refutes(names.claims)
 
     def _variants(self, placed: _Held, filled: _Held, want: int) -> Iterator[dict[str, Any]]:
-        """The object, then others like it: another value somewhere, or a member more."""
+        """The object, then variants with another value or one more member."""
         options: dict[str, tuple[Any, ...]] = {}
         for name, claims in {**placed, **filled}.items():
             options[name] = self._solver.supply(claims, 1).values
@@ -234,7 +227,7 @@ class _Objects:
 
     def _tell_apart(self) -> Iterator[NameClass]:
         solver, shape = self._solver, self._shape
-        parts: list[Members | Member] = [*shape.every, *shape.some]
+        parts: list[EveryMember | SomeMember] = [*shape.every, *shape.some]
         selectors = list(dict.fromkeys(part.names for part in parts))
         ask = shape.low + len(shape.some) + 4
         constants = frozenset(solver.nodes.constant(name) for name in shape.mentioned)

@@ -1,25 +1,23 @@
-"""The sender's reading of a schema: undeclared members are absent.
+"""The language of a sender: a schema whose undeclared members are absent.
 
-A sender that keeps an open object schema is taken to send the members that the schema declares,
-and no others. `sender_language` writes that as a schema: objects that declare `properties` are
-closed. Where closing could take away what is declared, an object stays open: a reading that is too
-wide makes a comparison stricter, one that is too narrow would hide a witness.
+`sender_language` closes the objects that declare `properties`. Where closing could remove something
+that is declared, an object stays open: too wide a reading only makes a comparison stricter, too
+narrow a one would hide a witness.
 
-- Declared are the members named by `properties`, `patternProperties`, `required`, the dependent
-  keywords and `if`, and all members that `additionalProperties` gives a schema of their own.
-- Subschemas that speak of the same object (`allOf`, `anyOf`, `oneOf`, `then`, `else`,
-  `dependentSchemas`) are closed once, around all of them, by `unevaluatedProperties`: each
-  alternative declares for itself.
-- Further inside, a member or the items that several of them speak of stay open.
-- `not`, `if` and `contains` are tests and stay as they are. So does an object that references,
-  constants, `dependencies`, `unevaluatedProperties` or too great a `minProperties` rule.
+- Declared are members of `properties`, `patternProperties`, `required`, the dependent keywords and
+  `if`, and all members if `additionalProperties` has a schema.
+- Subschemas for the same object (`allOf`, `anyOf`, `oneOf`, `then`, `else`, `dependentSchemas`)
+  are closed once around all of them by `unevaluatedProperties`. Nested members and items that
+  several of them describe stay open.
+- `not`, `if` and `contains` are tests and stay as they are. So does an object with references,
+  constants, `dependencies`, `unevaluatedProperties` or too large a `minProperties`.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
+from accord.contracts.containment.budget import MAX_VALUES, compile_usable
 from accord.contracts.containment.nodes import REFERENCES
-from accord.contracts.containment.usable import MAX_VALUES, compiled
 from accord.contracts.errors import ContractError
 
 _Path: TypeAlias = tuple[Any, ...]
@@ -38,12 +36,8 @@ _STAYS: Final = (*REFERENCES, "dependencies", "enum", "const")
 
 
 def sender_language(schema: Any) -> Any:
-    """The schema of what a sender that keeps `schema` sends; every such value keeps `schema` too.
-
-    Raises:
-        ContractError: It is no schema that can be used, or too large a one.
-    """
-    if compiled(schema, "the schema") is None:
+    """What a sender sends, as a schema narrower than `schema`; raises ContractError."""
+    if compile_usable(schema, "the schema") is None:
         raise ContractError(f"the schema holds more than {MAX_VALUES} values")
     closed = _Closing().close(schema)
     # Closing one alternative of `oneOf` may leave another as the only one that holds.
@@ -51,7 +45,7 @@ def sender_language(schema: Any) -> Any:
 
 
 def _groups(schema: dict[str, Any]) -> list[list[_Path]]:
-    """Subschemas of the same place; in a group are those that are alternatives to each other."""
+    """Subschemas of the same place, grouped by alternatives."""
     groups: list[list[_Path]] = [[("allOf", i)] for i in range(len(schema.get("allOf", ())))]
     groups += [[(k, i) for i in range(len(schema[k]))] for k in ("anyOf", "oneOf") if k in schema]
     if "if" in schema:
@@ -67,7 +61,7 @@ def _at(schema: Any, path: _Path) -> Any:
 
 
 def _changed(schema: dict[str, Any], changes: Iterable[tuple[_Path, Any]]) -> dict[str, Any]:
-    """The schema with other subschemas at some paths."""
+    """The schema with subschemas replaced at some paths."""
     changed = dict(schema)
     copied: set[str] = set()
     for (keyword, *rest), value in changes:
@@ -83,7 +77,7 @@ def _changed(schema: dict[str, Any], changes: Iterable[tuple[_Path, Any]]) -> di
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
-    """A schema and all that speak of the same place with it."""
+    """A schema and all its subschemas for the same place."""
     todo = [schema]
     while todo:
         part = todo.pop()
@@ -108,7 +102,7 @@ def _can_be_closed(schema: dict[str, Any]) -> bool:
 
 
 def _declaring(schema: Any) -> Any:
-    """The schema with its declarations spelled out, so that closing around it spares them."""
+    """The schema with its declarations made explicit, so that closing keeps them."""
     if not isinstance(schema, dict):
         return schema
     spelled = {k: v for k, v in schema.items() if k not in _REST or not _is_open(v)}
@@ -122,7 +116,7 @@ def _declaring(schema: Any) -> Any:
 
 
 def _named(schema: dict[str, Any]) -> set[str]:
-    """The members that a schema names by itself, or tests."""
+    """The members that a schema itself names or tests."""
     names = {*schema.get("properties", ()), *schema.get("required", ())}
     names |= {*schema.get("dependentRequired", ()), *schema.get("dependentSchemas", ())}
     names = names.union(*schema.get("dependentRequired", {}).values())
@@ -132,13 +126,11 @@ def _named(schema: dict[str, Any]) -> set[str]:
 
 
 class _Closing:
-    """Closes the objects of one schema."""
-
     def __init__(self) -> None:
         self._spoken: dict[int, _Spoken] = {}  # by the identity of subschemas, which all live on
 
     def close(self, schema: Any) -> Any:
-        """Close the object at this place, and those further inside."""
+        """Close the object at this place, and nested ones."""
         if not isinstance(schema, dict):
             return schema
         inside = self._inside(schema, frozenset())
@@ -150,7 +142,7 @@ class _Closing:
         return closed
 
     def _inside(self, schema: Any, elsewhere: _Spoken) -> Any:
-        """Close what lies further inside, unless something elsewhere speaks of it too."""
+        """Close nested objects, unless `elsewhere` describes them, too."""
         if not isinstance(schema, dict):
             return schema
         groups = _groups(schema)
@@ -166,7 +158,7 @@ class _Closing:
         return _changed(schema, changes)
 
     def _speaks(self, schema: Any) -> _Spoken:
-        """What a schema, with all that speak of the same place, has subschemas for."""
+        """The members and items that a schema and its subschemas for the same place describe."""
         if not isinstance(schema, dict):
             return frozenset()
         if id(schema) not in self._spoken:
@@ -188,7 +180,7 @@ class _Closing:
 
 
 def _closable(schema: dict[str, Any], elsewhere: _Spoken) -> Iterator[_Path]:
-    """The subschemas for members and items that nothing else speaks of."""
+    """The subschemas for members and items that nothing else describes."""
     if _EVERYTHING in elsewhere:
         return
     patterns = schema.get("patternProperties", {})

@@ -1,9 +1,8 @@
-"""Solves conjunctions about a string: lengths, patterns, and texts that are excluded.
+"""Solves conjunctions about a string: lengths, patterns and excluded texts.
 
-The patterns run side by side as one deterministic automaton over the classes of characters that
-they tell apart; the shortest texts it accepts are the candidates. Schemas share their patterns, so
-what was found is kept for a while; to be told it costs as many steps as to find it, so that no
-answer depends on what was asked before.
+The patterns run in parallel as one deterministic automaton over character classes; the shortest
+accepted texts are the candidates. Results are cached, but a cached result costs as many steps as
+computing it, so that no answer depends on earlier questions.
 """
 
 from collections import deque
@@ -12,11 +11,15 @@ from dataclasses import dataclass
 from itertools import count, islice, pairwise, product
 from typing import Final, TypeAlias
 
-from accord.contracts.containment.automaton import States, automaton
-from accord.contracts.containment.budget import MAX_LENGTH, Budget
-from accord.contracts.containment.formula import Literal, Matches, Size
-from accord.contracts.containment.supply import EMPTY, UNKNOWN, Supply
-from accord.contracts.containment.syntax import ANY_CHAR, Ranges, UnsupportedError
+from accord.contracts.containment.budget import EMPTY, MAX_LENGTH, UNKNOWN, Budget, Supply
+from accord.contracts.containment.formulas import Literal, Matches, Size
+from accord.contracts.containment.patterns import (
+    ANY_CHAR,
+    Ranges,
+    States,
+    UnsupportedError,
+    automaton,
+)
 
 MAX_EXPLORED: Final = 3000
 """States of the common automaton that are visited."""
@@ -32,7 +35,7 @@ _Node: TypeAlias = tuple[tuple[States, ...], int]
 
 @dataclass(frozen=True, slots=True)
 class _Letters:
-    """Characters that no pattern at hand tells apart: the sets they lie in, and some of them."""
+    """A class of characters: the sets that contain them, and some examples."""
 
     sets: frozenset[Ranges]
     examples: tuple[str, ...]
@@ -41,7 +44,7 @@ class _Letters:
 def supply(
     literals: Iterable[Literal], excluded: frozenset[str], want: int, budget: Budget
 ) -> Supply:
-    """Strings that keep every literal and are none of the excluded ones."""
+    """Strings that keep every literal and are not excluded."""
     low, high = 0, None
     patterns: list[tuple[str, bool]] = []
     exact = True
@@ -85,8 +88,8 @@ class _Language:
 _known: dict[tuple[_Language, int], tuple[Supply, int]] = {}
 
 
-def forget() -> None:
-    """Forget what was found; the answers stay the same, but have to be found again."""
+def clear_string_cache() -> None:
+    """Empty the cache; answers do not change."""
     _known.clear()
 
 
@@ -100,7 +103,7 @@ def _accepted(language: _Language, excluded: frozenset[str], want: int, budget: 
     found = _Product(language, budget).words(want, excluded)
     if not excluded and found is not UNKNOWN:  # that leaves a doubt as well
         if len(_known) >= MAX_KNOWN:
-            forget()
+            clear_string_cache()
         _known[language, want] = found, before - budget.left
     return found
 
@@ -119,7 +122,7 @@ def _words(low: int, high: int | None) -> Iterator[str]:
 
 
 class _Product:
-    """Several automata side by side, each to accept or to refuse, with the length so far."""
+    """The product of automata, each to accept or to reject, with the length so far."""
 
     def __init__(self, language: _Language, budget: Budget) -> None:
         self._machines = [(automaton(pattern), holds) for pattern, holds in language.patterns]
@@ -131,7 +134,7 @@ class _Product:
         self._edges: dict[_Node, list[tuple[_Letters, _Node]]] = {}
 
     def words(self, want: int, excluded: frozenset[str]) -> Supply:
-        """Texts that are accepted, shortest first."""
+        """Accepted texts, shortest first."""
         start: _Node = (tuple(machine.initial for machine, _ in self._machines), 0)
         if not self._explore(start):
             self._budget.doubt(f"patterns that need more than {MAX_EXPLORED} states together")
@@ -165,7 +168,7 @@ class _Product:
         return Supply(tuple(found), complete=not cut)
 
     def _explore(self, start: _Node) -> bool:
-        """Find every state that a text leads to; False when there are too many."""
+        """Find all reachable states; False if there are too many."""
         layer = {start}
         # Beyond the longest length nothing counts; the length is part of a state below `low` only.
         for length in count():
@@ -197,12 +200,12 @@ class _Product:
         )
 
     def _finishes(self, distance: dict[_Node, int], node: _Node, length: int) -> bool:
-        """Whether a text that leads here can be continued to an accepted one."""
+        """Whether a text that leads here can be completed to an accepted one."""
         rest = distance.get(node)
         return rest is not None and (self._high is None or length + rest <= self._high)
 
     def _distances(self) -> dict[_Node, int]:
-        """How many characters are missing at least until a text is accepted."""
+        """The least number of characters until a text is accepted, by state."""
         sources: dict[_Node, list[_Node]] = {}
         for node, edges in self._edges.items():
             for _, target in edges:
@@ -219,7 +222,7 @@ class _Product:
 
 
 def _tell_apart(alphabets: list[frozenset[Ranges]]) -> list[_Letters]:
-    """The characters in classes by the sets that they lie in, plain ones as examples."""
+    """The character classes that the sets distinguish, with readable examples."""
     sets = frozenset().union(*alphabets, (ANY_CHAR,))
     cuts = sorted({end for ranges in sets for low, high in ranges for end in (low, high + 1)})
     pieces: dict[frozenset[Ranges], list[tuple[int, int]]] = {}

@@ -1,27 +1,36 @@
-"""The manifest of a contract: its normal form, its validity, its digest.
+"""The manifest of a contract (`trellis.contract.v1`): normal form, validity, digest.
 
-A manifest is a JSON value of the format `trellis.contract.v1`. `validate` says everything that is
-wrong with one, whatever value it is given; the other functions take a valid one and share with
-their result what they do not change, so treat both as immutable.
+`validate` accepts any value; the other functions take a valid manifest. Results share unchanged
+parts with the argument, so treat both as immutable.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from accord.contracts.errors import ContractError
-from accord.contracts.manifest.projecting import normalized, projected
-from accord.contracts.manifest.rules import RULES, Rule
-from accord.contracts.manifest.view import view
+from accord.contracts.manifest.projection import normalized, projected, schema_references
+from accord.contracts.manifest.rules import RULES, ManifestRule
+from accord.contracts.manifest.view import read_view, usual_schema
 from accord.kernel import canonical
 from accord.kernel.digest import sha256
 from accord.kernel.finding import Finding, pointer
 
-__all__ = ["RULES", "Rule", "digest", "normalize", "project", "validate"]
+__all__ = [
+    "RULES",
+    "ManifestRule",
+    "digest",
+    "normalize",
+    "project",
+    "schema_references",
+    "text_digest",
+    "usual_schema",
+    "validate",
+]
 
 
 def validate(manifest: Any) -> list[Finding]:
-    """Everything that is wrong with a manifest, in the order of the rules; empty if it is valid."""
-    seen = view(manifest)
+    """Everything that is wrong with a manifest, in rule order; empty if it is valid."""
+    seen = read_view(manifest)
     return [
         Finding(rule.id, pointer(*path), message)
         for rule in RULES
@@ -31,37 +40,30 @@ def validate(manifest: Any) -> list[Finding]:
 
 
 def normalize(manifest: Any) -> dict[str, Any]:
-    """The supported form of a manifest: unknown members dropped, consumers with their defaults.
-
-    Raises:
-        ContractError: The manifest does not have the right shape.
-    """
+    """The manifest without unknown members, with consumer defaults; raises ContractError."""
     return _shaped(normalized, manifest)
 
 
 def project(manifest: Any) -> dict[str, Any]:
-    """What of a manifest its digest names (specification, section 6.1).
-
-    Raises:
-        ContractError: The manifest does not have the right shape.
-    """
+    """The parts that the digest covers (specification, section 6.1); raises ContractError."""
     return _shaped(projected, manifest)
 
 
 def digest(manifest: Any) -> str:
-    """The digest by which a contract is known.
-
-    Raises:
-        ContractError: The manifest is not valid; it carries the findings.
-    """
+    """The digest that identifies a contract; raises ContractError with findings."""
     findings = validate(manifest)
     if findings:
         raise _refusal(findings)
     return str(sha256(canonical.encode(projected(manifest))))
 
 
+def text_digest(manifest: Any) -> str:
+    """The digest of a manifest including display texts and docs; raises like `normalize`."""
+    return str(sha256(canonical.encode(normalize(manifest))))
+
+
 def _shaped(form: Callable[[Any], dict[str, Any]], manifest: Any) -> dict[str, Any]:
-    seen = view(manifest)
+    seen = read_view(manifest)
     if seen.refusal is not None or seen.faults:
         raise _refusal(validate(manifest))
     return form(manifest)

@@ -1,0 +1,277 @@
+"""The effective contract of a lineage: the union of its active digests, without collisions.
+
+`union` requires coexistence: callers built against either digest may be answered by either
+(specification, sections 6.2 and 13). `collisions` counts overlapping subjects, not only equal ones:
+a subscription to `a.*` receives what is sent to `a.b` (section 15).
+"""
+
+import dataclasses
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from accord.contracts.compatibility import CompatibilityReport, compare
+from accord.contracts.manifest import digest
+from accord.contracts.surfaces import (
+    SECTIONS,
+    Section,
+    Surface,
+    effective_subjects,
+    overlap,
+    surfaces,
+)
+from accord.kernel.finding import Finding, pointer
+
+MAX_COLLISIONS: Final = 100
+"""How many collisions are listed at most."""
+
+# Limit of compared tokens: a constant, and some for each token.
+_EFFORT: Final = 500_000
+_EFFORT_PER_TOKEN: Final = 20
+_SECTION: Final = {"operation": "operations", "control": "operations", "event": "events"}
+
+
+class _Owner(NamedTuple):
+    contract: str
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"the {self.kind} {self.name!r} of {self.contract}"
+
+    @property
+    def pointer(self) -> str:
+        section = "feeds" if self.kind == "feed" else _SECTION.get(self.kind, self.kind)
+        return pointer(self.contract, section, self.name, "subject")
+
+
+def collisions(contracts: Iterable[Any]) -> list[Finding]:
+    """Every two surfaces that collide, at most MAX_COLLISIONS; the order does not matter.
+
+    A finding's pointer begins with a contract id.
+
+    Raises:
+        ContractError: A contract is not valid; it carries the findings.
+    """
+    owners: defaultdict[str, set[_Owner]] = defaultdict(set)
+    for contract in contracts:
+        digest(contract)
+        for owned in effective_subjects(contract):
+            owners[owned.subject].add(_Owner(contract["id"], owned.kind, owned.name))
+    found: list[Finding] = []
+    for finding in _collisions({subject: sorted(owners[subject]) for subject in sorted(owners)}):
+        if len(found) == MAX_COLLISIONS:
+            break
+        found.append(finding)
+    return found
+
+
+def _collisions(owners: dict[str, list[_Owner]]) -> Iterator[Finding]:
+    for subject, (first, *others) in owners.items():
+        for other in others:
+            yield Finding(
+                "collision.same-subject", other.pointer, f"{subject!r}, of {other}, is {first}"
+            )
+    for pair in _overlaps(owners):
+        if pair is None:
+            yield Finding(
+                "collision.unproven",
+                "",
+                "there are too many subjects with templates at the same places to tell whether"
+                " they overlap; put the names before the templates",
+            )
+            return
+        subject, wildcard = pair
+        for other in owners[subject]:
+            for first in owners[wildcard]:
+                if other != first:
+                    yield Finding(
+                        "collision.overlapping-subjects",
+                        other.pointer,
+                        f"{subject!r}, of {other}, overlaps {wildcard!r}, of {first}",
+                    )
+
+
+def _overlaps(subjects: Iterable[str]) -> Iterator[tuple[str, str] | None]:
+    """Pairs of different subjects that overlap, the second with a wildcard; None to give up.
+
+    Overlapping subjects have, at each position, the same token or a wildcard. Subjects are indexed
+    by length and token, and only the position with the fewest candidates is searched.
+    """
+    index: defaultdict[tuple[int, int, str], list[str]] = defaultdict(list)
+    tokens = {subject: subject.split(".") for subject in subjects}
+    lengths = {len(parts) for parts in tokens.values() if "*" in parts}
+    for subject, parts in tokens.items():
+        if len(parts) in lengths:
+            for place, part in enumerate(parts):
+                index[len(parts), place, part].append(subject)
+    effort = _EFFORT + _EFFORT_PER_TOKEN * sum(map(len, tokens.values()))
+    for subject, parts in tokens.items():
+        if "*" not in parts:
+            continue
+        places = [
+            (index[len(parts), place, part], index.get((len(parts), place, "*"), []))
+            for place, part in enumerate(parts)
+            if part != "*"
+        ]
+        for candidates in min(places, key=lambda lists: len(lists[0]) + len(lists[1])):
+            for candidate in candidates:
+                effort -= len(parts)
+                if effort < 0:
+                    yield None
+                    return
+                # Two subjects with wildcards meet twice but are reported once.
+                if ("*" not in tokens[candidate] or candidate > subject) and overlap(
+                    candidate, subject
+                ):
+                    yield candidate, subject
+
+
+Surfaces = Mapping[Section, Mapping[str, Surface]]
+
+_PLATFORM: Final = "trellis."
+_BLOCKING: Final = ("breaking", "unproven")
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveContract:
+    """What the active digests of one lineage offer together."""
+
+    id: str  # empty if the contracts do not share one
+    digests: tuple[str, ...] = ()  # sorted
+    # By section and name; empty unless `ok`.
+    surfaces: Surfaces = field(default_factory=lambda: _arranged(()))
+    findings: tuple[Finding, ...] = ()  # why the digests may not be active together
+
+    @property
+    def ok(self) -> bool:
+        """Whether the digests may be active together."""
+        return not self.findings
+
+
+Lineage = Mapping[str, Mapping[str, Any]]
+"""Valid contracts by digest, in the order of the digests."""
+
+
+def union(contracts: Sequence[Any]) -> EffectiveContract:
+    """Merge the contracts of a lineage, in any order, or say why not; may raise ContractError."""
+    presented = {digest(contract): contract for contract in contracts}
+    lineage = {key: presented[key] for key in sorted(presented)}
+    ids = {contract["id"] for contract in lineage.values()}
+    identity = ids.pop() if len(ids) == 1 else ""
+    findings = next(filter(None, (tuple(rule.check(lineage)) for rule in RULES)), ())
+    merged = () if findings else _merged(lineage).values()
+    return EffectiveContract(identity, tuple(lineage), _arranged(merged), findings)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveRule:
+    """A requirement on contracts that are active together."""
+
+    id: str  # stable; named by findings, except those passed on from the comparison
+    category: str
+    purpose: str  # one sentence for people
+    # Yields the findings; it may rely on earlier rules.
+    check: Callable[[Lineage], Iterator[Finding]]
+
+
+def _some(lineage: Lineage) -> Iterator[Finding]:
+    """There is at least one contract."""
+    if not lineage:
+        yield Finding("effective.no-contract", "", "there is no contract to put together")
+
+
+def _one_id(lineage: Lineage) -> Iterator[Finding]:
+    """They are of one lineage."""
+    ids = sorted({contract["id"] for contract in lineage.values()})
+    if len(ids) > 1:
+        yield Finding(
+            "effective.different-ids",
+            "/id",
+            f"contracts of different lineages have no union: {', '.join(ids[:10])}",
+        )
+
+
+def _one_platform_digest(lineage: Lineage) -> Iterator[Finding]:
+    """The platform's own contracts are active in one digest only (section 6.1)."""
+    identity = next(iter(lineage.values()))["id"]
+    if identity.startswith(_PLATFORM) and len(lineage) > 1:
+        yield Finding(
+            "effective.several-platform-digests",
+            "/id",
+            f"{identity} is the platform's own, and only one digest of it may be active",
+        )
+
+
+def _coexisting(lineage: Lineage) -> Iterator[Finding]:
+    """Each two may answer at once (section 6.2)."""
+    for (one, ours), (other, theirs) in itertools.combinations(lineage.items(), 2):
+        # Which of them is the older one is not known here: either may be what the other adds to.
+        forth = compare(ours, theirs, "coexistence")
+        if not forth.compatible:
+            back = compare(theirs, ours, "coexistence")
+            yield from _passed_on(min(forth, back, key=_hindrances), f"{one} and {other}")
+
+
+def _hindrances(report: CompatibilityReport) -> int:
+    return sum(finding.category in _BLOCKING for finding in report.findings)
+
+
+def _passed_on(report: CompatibilityReport, pair: str) -> Iterator[Finding]:
+    for finding in report.findings:
+        if finding.category in _BLOCKING:
+            yield Finding(finding.rule, finding.pointer, f"between {pair}: {finding.message}")
+
+
+def _mergeable(lineage: Lineage) -> Iterator[Finding]:
+    """What they declare of the same surface is one and the same authority."""
+    for (section, name), surface in _merged(lineage).items():
+        if surface is None:
+            yield Finding(
+                "effective.divergent-surface",
+                pointer(section, name),
+                f"the contracts differ in subject, capabilities or transfer of {name!r}",
+            )
+
+
+RULES: Final = tuple(
+    EffectiveRule(identity, "effective", (check.__doc__ or "").strip(), check)
+    for identity, check in (
+        ("effective.no-contract", _some),
+        ("effective.different-ids", _one_id),
+        ("effective.several-platform-digests", _one_platform_digest),
+        ("effective.not-coexisting", _coexisting),
+        ("effective.divergent-surface", _mergeable),
+    )
+)
+"""Every rule in order; the first one with findings is the last."""
+
+
+def _merged(lineage: Lineage) -> dict[tuple[Section, str], Surface | None]:
+    """Every surface of any contract; None where they diverge."""
+    merged: dict[tuple[Section, str], Surface | None] = {}
+    for key, contract in lineage.items():
+        for surface in surfaces(contract, (key,)):
+            place = surface.section, surface.name
+            merged[place] = _together(merged[place], surface) if place in merged else surface
+    return merged
+
+
+def _together(one: Surface | None, other: Surface) -> Surface | None:
+    if one is None or (one.subject, one.transfer) != (other.subject, other.transfer):
+        return None
+    # An action that only one of them has was added: the other refuses it by itself.
+    if any(one.gates[action] != other.gates[action] for action in one.gates.keys() & other.gates):
+        return None
+    gates = {**one.gates, **other.gates}
+    return dataclasses.replace(one, gates=gates, digests=(*one.digests, *other.digests))
+
+
+def _arranged(merged: Iterable[Surface | None]) -> Surfaces:
+    arranged: dict[Section, dict[str, Surface]] = {section: {} for section in SECTIONS}
+    for surface in merged:
+        if surface is not None:
+            arranged[surface.section][surface.name] = surface
+    return arranged

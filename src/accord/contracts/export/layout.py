@@ -1,0 +1,154 @@
+"""Layout of generated code, stable under `ruff format`: lines, methods and their names.
+
+Lists that could grow too long for one line are written one item per line with a final comma, so no
+other line needs breaking.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from accord.contracts.export.names import UniqueNames, snake_name
+
+WIDTH: Final = 88
+
+_LONGEST_DOC: Final = 68
+_SOFT: Final = str.maketrans({'"': "'", "\\": "/"})
+
+_WORD: Final = re.compile(r"(?<![.\w])[A-Za-z_]\w*", re.ASCII)
+_STRING: Final = re.compile(r"""(?:"(?:[^"\\\n]|\\.)*+"|'(?:[^'\\\n]|\\.)*+')""")
+
+
+def fits(line: str) -> bool:
+    """Whether a line is short enough."""
+    if line.isascii():
+        return len(line) <= WIDTH
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in line)
+    return len(line) + wide <= WIDTH
+
+
+def text(value: str) -> str:
+    """A string literal, in the quotes that need fewer escapes."""
+    if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
+        return f'"{value}"'
+    quote = "'" if value.count('"') > value.count("'") else '"'
+    return quote + "".join(_character(letter, quote) for letter in value) + quote
+
+
+def _character(letter: str, quote: str) -> str:
+    if letter in (quote, "\\"):
+        return f"\\{letter}"
+    if letter.isprintable() and not unicodedata.combining(letter):
+        return letter
+    number = ord(letter)
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def used(names: Iterable[str], code: str) -> list[str]:
+    """Which of the names occur in code, outside strings."""
+    words = set(_WORD.findall(_STRING.sub("", code)))
+    return [name for name in names if name in words]
+
+
+def docstring(value: str, indent: str = "    ") -> str:
+    """A one-line docstring."""
+    if not value.isprintable():
+        value = "".join(letter if letter.isprintable() else " " for letter in value)
+    line = " ".join(value.translate(_SOFT).split())
+    if len(line) > _LONGEST_DOC:
+        line = f"{line[:_LONGEST_DOC].rstrip()} ..."
+    return f'{indent}"""{line}"""\n'
+
+
+def listing(start: str, items: Iterable[str], end: str, indent: str = "") -> str:
+    """Items in brackets, one per line."""
+    lines = "".join(f"{indent}    {item},\n" for item in items)
+    return f"{indent}{start}\n{lines}{indent}{end}\n" if lines else f"{indent}{start}{end}\n"
+
+
+def tuple_of(start: str, items: Sequence[str]) -> str:
+    """`start (items)`, one per line unless there is only one."""
+    if len(items) == 1 and fits(f"{start}({items[0]},)"):
+        return f"{start}({items[0]},)\n"
+    return listing(f"{start}(", items, ")")
+
+
+def subscript(start: str, head: str, arguments: Sequence[str], end: str = "") -> str:
+    """`start head[arguments] end` on one line if that fits, else with the arguments below."""
+    indent = start[: len(start) - len(start.lstrip())]
+    line = f"{start}{head}[{', '.join(arguments)}]{end}"
+    if fits(line):
+        return f"{line}\n"
+    if len(arguments) == 1:  # a comma would make a tuple of it
+        return f"{start}{head}[\n{indent}    {arguments[0]}\n{indent}]{end}\n"
+    return listing(start.lstrip() + head + "[", arguments, f"]{end}", indent)
+
+
+def union(start: str, parts: Sequence[str]) -> str:
+    """`start a | b` on one line if that fits, else in brackets."""
+    joined = " | ".join(parts)
+    if fits(start + joined):
+        return f"{start}{joined}\n"
+    if fits(f"    {joined}"):
+        return f"{start}(\n    {joined}\n)\n"
+    rest = "".join(f"    | {part}\n" for part in parts[1:])
+    return f"{start}(\n    {parts[0]}\n{rest})\n"
+
+
+INDENT: Final = " " * 8
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A contract as code generation sees it."""
+
+    contract: Mapping[str, Any]  # the normalised manifest
+    types: Mapping[str, str]  # type names by schema
+    methods: Mapping[str, Mapping[str, str]]  # the suffixes of method names, by section and surface
+
+    def entries(self, section: str) -> list[tuple[str, str, Mapping[str, Any]]]:
+        """The entries of a section in order: name, method suffix, entry."""
+        entries = self.contract.get(section, {})
+        return [(name, self.methods[section][name], entries[name]) for name in sorted(entries)]
+
+    def type_of(self, reference: Mapping[str, str] | None) -> str:
+        """The type of a schema reference."""
+        return "None" if reference is None else f"types.{self.types[reference['schema']]}"
+
+
+def method_names(contract: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """A suffix for each entry, unique within its section."""
+    sections = ("rpc", "operations", "events", "feeds", "jobs", "eventConsumers")
+    return {
+        section: UniqueNames().all((name, snake_name(name)) for name in contract.get(section, {}))
+        for section in sections
+    }
+
+
+def signal_names(operation: Mapping[str, Any]) -> dict[str, str]:
+    """A name for each signal of an operation, unique within it."""
+    return UniqueNames().all(
+        (signal, snake_name(signal)) for signal in operation.get("signals", {})
+    )
+
+
+def method(
+    head: str, parameters: Iterable[str], returns: Iterable[str], doc: str, body: str = ""
+) -> str:
+    """A method with one parameter per line.
+
+    Args:
+        head: Everything up to the name, such as `async def call_user_find`.
+        parameters: Those after `self`.
+        returns: The return type; if it has more parts, the first one with the others in brackets.
+    """
+    lines = "".join(f"{INDENT}{parameter},\n" for parameter in ("self", *parameters))
+    kind, *arguments = returns
+    if len(arguments) > 1:
+        inner = "".join(f"{INDENT}{argument},\n" for argument in arguments)
+        kind += f"[\n{inner}    ]"
+    elif arguments:
+        kind += f"[{arguments[0]}]"
+    return f"\n    {head}(\n{lines}    ) -> {kind}:\n{docstring(doc, INDENT)}{body}"
