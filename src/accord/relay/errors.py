@@ -1,7 +1,4 @@
-"""The one error type of the relay, with the codes that its routes answer.
-
-Owns the codes and their HTTP statuses. Pure: it is raised by readers and by servers alike.
-"""
+"""The error type of the relay, with its codes and their HTTP statuses."""
 
 from enum import Enum
 
@@ -12,25 +9,25 @@ class Code(Enum):
     """Why the relay refuses something."""
 
     BAD_REQUEST = "bad_request"
-    """It is not well formed, or says something impossible."""
+    """It is malformed, or asks for something impossible."""
     UNAUTHORIZED = "unauthorized"
     """The token is missing, wrong or expired."""
     FORBIDDEN = "forbidden"
-    """The caller is known and may not do this, or was switched off."""
+    """The caller is known and may not do this, or was revoked or suspended."""
     NOT_FOUND = "not_found"
-    """There is no such thing, or it is another tenant's."""
+    """It does not exist, or belongs to another tenant."""
     CONFLICT = "conflict"
-    """Somebody else holds it, or it is there already."""
+    """Somebody else holds it, or it exists already."""
     EXPIRED = "expired"
-    """The token or the code has run out."""
+    """The token or the code has expired."""
     TOO_LARGE = "too_large"
-    """The body is longer than it may be."""
+    """The body is too long."""
     RATE_LIMITED = "rate_limited"
-    """It was asked too often; `Retry-After` says when to ask again."""
+    """Too many requests; `Retry-After` says when to try again."""
     INTERNAL_ERROR = "internal_error"
-    """The connector failed; its log says how."""
+    """The connector failed; its log says why."""
     UNAVAILABLE = "unavailable"
-    """The other side cannot do it now: it is away, or its store is."""
+    """It cannot be done now: the service or its store does not answer."""
 
     @property
     def status(self) -> int:
@@ -53,14 +50,7 @@ _STATUS = {
 
 
 class RelayError(AccordError):
-    """Something that the relay refuses.
-
-    Args:
-        code: What kind of refusal it is.
-        what: A clause without a final full stop.
-        where: The member, route or setting concerned.
-        mend: What to do about it.
-    """
+    """A refusal by the relay; the other arguments are as for `AccordError`."""
 
     def __init__(
         self, code: Code, what: str, *, where: str | None = None, mend: str | None = None

@@ -12,19 +12,18 @@ import psycopg
 import pytest
 
 from accord.kernel import tokens
-from accord.relay.connector import RELAY
-from accord.relay.connector.control import (
+from accord.relay.connector import (
+    RELAY,
     Control,
     ControlSettings,
-    Credentials,
+    Directory,
+    InboundEvent,
+    IssuedCredentials,
     Keyring,
     ManagedTokens,
     Principal,
-    StoreDirectory,
 )
-from accord.relay.connector.platform import Inbound
-from accord.relay.wire.event import MessageEvent
-from accord.relay.wire.source import SessionSource
+from accord.relay.rules import MessageEvent, SessionSource
 from accord.storage import Store, journal, open_store
 from accord.testing import VirtualClock
 from accord.testing.servers import Server
@@ -58,12 +57,14 @@ class Half:
     store: Store
     clock: VirtualClock
     keyring: Keyring
-    directory: StoreDirectory
+    directory: Directory
     control: Control
     chat: Permissions
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    async def enrol(self, instance: str = "a1", tenant: str = "t1", **given: Any) -> Credentials:
+    async def enrol(
+        self, instance: str = "a1", tenant: str = "t1", **given: Any
+    ) -> IssuedCredentials:
         token = await self.control.mint_token(tenant, instance, name=given.pop("name", None))
         return await self.control.enrol(token.token, f"gw-{instance}", **given)
 
@@ -71,7 +72,7 @@ class Half:
         await self.enrol(instance, tenant)
         return await self.control.principal(instance)
 
-    def bearer(self, credentials: Credentials, ttl: int = 300) -> str:
+    def bearer(self, credentials: IssuedCredentials, ttl: int = 300) -> str:
         return tokens.make(credentials.gateway_id, credentials.secret, int(self.clock.now()), ttl)
 
     async def journal(self) -> list[str]:
@@ -98,7 +99,7 @@ def message(
     scope: str | None = None,
     parent: str | None = None,
     **given: Any,
-) -> Inbound:
+) -> InboundEvent:
     source = SessionSource(
         platform="chat",
         chat_id=chat,
@@ -107,7 +108,9 @@ def message(
         scope_id=scope,
         parent_chat_id=parent,
     )
-    return Inbound("chat", "bot", given.pop("event_id", "e1"), MessageEvent(text, source), **given)
+    return InboundEvent(
+        "chat", "bot", given.pop("event_id", "e1"), MessageEvent(text, source), **given
+    )
 
 
 @pytest.fixture
@@ -177,7 +180,7 @@ async def half(
     keyring = Keyring.load(tmp_path / "relay.key")
     chat = Permissions()
     async with open_store(where, RELAY) as store:
-        directory = StoreDirectory(
+        directory = Directory(
             store, keyring, virtual_clock, settings, managed=managed, platforms={"chat": chat}
         )
         yield Half(
@@ -187,5 +190,5 @@ async def half(
 
 
 @pytest.fixture
-def inbound() -> Callable[..., Inbound]:
+def inbound() -> Callable[..., InboundEvent]:
     return message

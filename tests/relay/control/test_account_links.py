@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from accord.relay.connector.control import Control, StoreDirectory, tables
+from accord.relay.connector import Control, Directory, tables
 from accord.relay.errors import RelayError
-from accord.relay.gate.facts import Account, Home, User
+from accord.relay.rules import DmDefault, PlatformAccount, TenantAccount
 
 BOTH = pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 
@@ -37,8 +37,8 @@ async def test_a_code_and_a_confirmation_bind_the_account(
     assert "linked" in await half.say("Yes")
     assert await bound(half) == {("t1", "u1", "a1")}
     facts = await half.directory.facts(inbound())
-    assert facts.bindings == {User("t1", "chat", "u1"): ("a1",)}
-    assert facts.dm_defaults == {Account("chat", "u1"): Home("t1", "a1")}
+    assert facts.bindings == {TenantAccount("t1", "chat", "u1"): ("a1",)}
+    assert facts.dm_defaults == {PlatformAccount("chat", "u1"): DmDefault("t1", "a1")}
     assert await half.say("yes") is None
 
 
@@ -174,7 +174,7 @@ async def test_no_code_is_readable_in_the_store(half: Any) -> None:
 async def test_another_process_that_looks_sees_the_code_and_the_link(
     half: Any, inbound: Callable[..., Any]
 ) -> None:
-    other = StoreDirectory(half.store, half.keyring, half.clock, half.directory.settings)
+    other = Directory(half.store, half.keyring, half.clock, half.directory.settings)
     assert (await other.facts(inbound())).bindings == {}
     code = await offered(half)
     other.hint()
@@ -185,7 +185,7 @@ async def test_another_process_that_looks_sees_the_code_and_the_link(
     assert "linked" in await half.say("yes")
     assert (await other.facts(inbound())).bindings == {}  # it has not looked yet
     half.clock.advance(1)
-    assert (await other.facts(inbound())).bindings == {User("t1", "chat", "u1"): ("a1",)}
+    assert (await other.facts(inbound())).bindings == {TenantAccount("t1", "chat", "u1"): ("a1",)}
     await other.close()
 
 
@@ -210,7 +210,7 @@ async def test_an_event_that_is_delivered_again_is_answered_again_and_done_once(
     assert len(set(answers)) == 1
     assert "linked" in answers[0]
     # Also by a process that has just started, when nothing waits any more.
-    other = StoreDirectory(half.store, half.keyring, half.clock, half.directory.settings)
+    other = Directory(half.store, half.keyring, half.clock, half.directory.settings)
     half.directory = other
     assert await half.say("yes", event_id="e2") == answers[0]
     assert await half.say("yes", event_id="e3") is None

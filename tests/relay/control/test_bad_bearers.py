@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import structlog
+from tests.fakes.platform import MemoryChat, MemoryPlatform
+from tests.fakes.sockets import MemorySocket
 
 from accord.kernel import tokens
 from accord.kernel.base64url import encode
 from accord.kernel.clock import SystemClock
-from accord.relay.connector.assembly import open_connector
-from accord.relay.connector.control import Keyring
-from accord.testing.platforms import MemoryChat, MemoryPlatform
-from accord.testing.sockets import MemorySocket
+from accord.relay.connector import Keyring, open_connector
 
 CLOCK = SystemClock()
 

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from starlette.applications import Starlette
 
 from accord.kernel import tokens
-from accord.relay.connector.control import ControlRoutes, ManagedTokens, tables
-from accord.relay.connector.control.managed import PublicKey
+from accord.relay.connector import ControlRoutes, ManagedTokens, PublicKey, tables
+from accord.relay.rules import RelevancePolicy
 from accord.storage import StoreError
 
 KEY = rsa.generate_private_key(65537, 2048)
@@ -119,6 +119,11 @@ async def test_a_gateway_enrols_declares_its_policy_rotates_and_leaves(site: Sit
     answer = await site.post("/relay/policy", policy)
     assert answer.status_code == 200
     assert answer.json() == {**policy, "freeResponseScopes": ["c1", "c2"]}
+    strict, mine = RelevancePolicy(True), await site.half.control.principal("a1")
+    await site.half.control.set_relevance(mine, "chat", strict, by_operator=True)
+    answer = await site.post("/relay/policy", policy)
+    assert answer.status_code == 200
+    assert answer.json() == {"platform": "chat", **strict.to_dict(), "setBy": "operator"}
     link = (await site.post("/manage/link")).json()
     assert set(link) == {"code", "expiresAt"}
     assert "Answer yes" in await site.half.say(f"/link {link['code']}")

@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.connector.control.limits import Limiter
+from accord.relay.connector import RateLimiter
 from accord.testing import VirtualClock
 
 
 @given(st.lists(st.floats(0, 30), max_size=60))
 def test_no_more_turns_are_given_than_burst_and_time_allow(pauses: list[float]) -> None:
     clock = VirtualClock()
-    limiter = Limiter(clock, per_minute=60, burst=5)
+    limiter = RateLimiter(clock, per_minute=60, burst=5)
     given_out = 0
     for pause in pauses:
         clock.advance(pause)
@@ -20,7 +20,7 @@ def test_no_more_turns_are_given_than_burst_and_time_allow(pauses: list[float]) 
 
 def test_waiting_as_long_as_it_says_gives_a_turn() -> None:
     clock = VirtualClock()
-    limiter = Limiter(clock, per_minute=10, burst=2)
+    limiter = RateLimiter(clock, per_minute=10, burst=2)
     assert [limiter.wait("k"), limiter.wait("k")] == [0, 0]
     wait = limiter.wait("k")
     assert wait > 0
@@ -30,7 +30,7 @@ def test_waiting_as_long_as_it_says_gives_a_turn() -> None:
 
 
 def test_the_table_does_not_grow_without_end() -> None:
-    limiter = Limiter(VirtualClock(), per_minute=10, burst=2)
+    limiter = RateLimiter(VirtualClock(), per_minute=10, burst=2)
     for number in range(20_000):
         limiter.wait(str(number))
     assert len(limiter._left) <= 10_000

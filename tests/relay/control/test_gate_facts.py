@@ -6,17 +6,22 @@ from typing import Any
 
 import pytest
 
-from accord.relay.connector.control import ControlSettings, StoreDirectory, tables
-from accord.relay.connector.control.visibility import Bots, Visibility
-from accord.relay.connector.platform import Inbound
-from accord.relay.gate import Event, Facts, PrincipalPolicy, Sight, View, decide
+from accord.relay.connector import (
+    BotPermissions,
+    ControlSettings,
+    Directory,
+    InboundEvent,
+    VisibilityCache,
+    tables,
+)
+from accord.relay.rules import Facts, GateEvent, PrincipalPolicy, Visibility, VisibilityKey, decide
 from accord.testing import VirtualClock, run_virtual
 
 GROUP = {"chat": "c1", "kind": "group", "scope": "g1"}
 
 
-def deliveries(inbound: Inbound, facts: Facts) -> tuple[str, ...]:
-    event = Event.of(
+def deliveries(inbound: InboundEvent, facts: Facts) -> tuple[str, ...]:
+    event = GateEvent.of(
         inbound.event.source,
         event_id=inbound.event_id,
         bot_id=inbound.bot_id,
@@ -27,7 +32,7 @@ def deliveries(inbound: Inbound, facts: Facts) -> tuple[str, ...]:
     return decide(event, facts).deliveries
 
 
-async def receives(half: Any, inbound: Inbound) -> tuple[str, ...]:
+async def receives(half: Any, inbound: InboundEvent) -> tuple[str, ...]:
     return deliveries(inbound, await half.directory.facts(inbound))
 
 
@@ -152,7 +157,7 @@ async def test_every_change_here_is_seen_at_once(half: Any, inbound: Callable[..
 async def test_changes_elsewhere_are_seen_within_a_second_or_at_a_hint(
     half: Any, inbound: Callable[..., Any]
 ) -> None:
-    other = StoreDirectory(
+    other = Directory(
         half.store, half.keyring, half.clock, ControlSettings(), platforms={"chat": half.chat}
     )
     await town(half)
@@ -175,7 +180,7 @@ async def test_whoever_has_missed_too_much_forgets_everything(
     half: Any, inbound: Callable[..., Any]
 ) -> None:
     told: list[str] = []
-    other = StoreDirectory(
+    other = Directory(
         half.store, half.keyring, half.clock, ControlSettings(), platforms={"chat": half.chat}
     )
 
@@ -216,7 +221,7 @@ async def test_what_was_read_while_it_changed_is_not_kept(
 async def test_a_hint_that_comes_while_it_looks_is_not_lost(
     half: Any, inbound: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = StoreDirectory(
+    other = Directory(
         half.store, half.keyring, half.clock, ControlSettings(), platforms={"chat": half.chat}
     )
     await town(half)
@@ -306,13 +311,13 @@ def test_a_platform_that_hangs_is_unknown_and_asked_once_for_all_who_wait() -> N
 
     async def main() -> None:
         platform = Hanging()
-        visibility = Visibility({"chat": platform}, clock, seconds=30, timeout=3)
-        view = View("chat", "g", "c", "u")
-        waiting = [asyncio.create_task(visibility.sight(view)) for _ in range(20)]
+        visibility = VisibilityCache({"chat": platform}, clock, seconds=30, timeout=3)
+        view = VisibilityKey("chat", "g", "c", "u")
+        waiting = [asyncio.create_task(visibility.get(view)) for _ in range(20)]
         await asyncio.sleep(1)
         waiting[0].cancel()
         answers = await asyncio.gather(*waiting[1:])
-        assert {sight for sight, _ in answers} == {Sight.UNKNOWN}
+        assert {sight for sight, _ in answers} == {Visibility.UNKNOWN}
         assert platform.asked == 1
         assert clock.monotonic() == pytest.approx(3)
         assert not await visibility.can_manage("u", "chat", "g", "c")
@@ -336,14 +341,14 @@ def test_an_answer_that_was_on_its_way_during_a_flush_is_not_believed_later() ->
 
     async def main() -> None:
         platform = Slow()
-        visibility = Visibility({"chat": platform}, clock)
-        view = View("chat", "g", "c", "u")
-        first = asyncio.create_task(visibility.sight(view))
+        visibility = VisibilityCache({"chat": platform}, clock)
+        view = VisibilityKey("chat", "g", "c", "u")
+        first = asyncio.create_task(visibility.get(view))
         await asyncio.sleep(0.5)
         platform.answer = False
         visibility.flush("chat")
         await first
-        assert (await visibility.sight(view))[0] is Sight.HIDDEN
+        assert (await visibility.get(view))[0] is Visibility.HIDDEN
 
     run_virtual(main(), clock=clock)
 
@@ -376,6 +381,6 @@ class _Saying:
 async def test_of_several_bots_of_a_platform_one_that_surely_knows_is_enough(
     answers: tuple[bool | Exception | None, ...], together: bool | None
 ) -> None:
-    bots = Bots([_Saying(each) for each in answers])
+    bots = BotPermissions([_Saying(each) for each in answers])
     assert await bots.can_view("u", None, "c") is together
     assert await bots.can_manage("u", None, "c") is together

@@ -3,12 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.connector.control.linking import MOST_LINKS, Effect, Known, step
-from accord.relay.gate.linking import LinkCommand
+from accord.relay.rules import MOST_LINKS, LinkCommand, LinkEffect, LinkFacts, decide_link
 
 names = st.text("abc", min_size=1, max_size=3)
 known = st.builds(
-    Known,
+    LinkFacts,
     has_code=st.booleans(),
     offered=st.none() | names,
     offered_is_bound=st.booleans(),
@@ -20,17 +19,17 @@ known = st.builds(
 
 @given(st.sampled_from(LinkCommand), known)
 def test_every_request_has_an_answer_a_rule_and_an_effect(
-    command: LinkCommand, what: Known
+    command: LinkCommand, what: LinkFacts
 ) -> None:
-    taken = step(command, what, 5)
+    taken = decide_link(command, what, 5)
     assert taken.text
     assert taken.rule.startswith("link.")
 
 
 @given(known)
-def test_a_link_is_asked_for_only_by_a_code_that_is_out(what: Known) -> None:
-    taken = step(LinkCommand.LINK, what, 5)
-    if taken.effect is Effect.ASK:
+def test_a_link_is_asked_for_only_by_a_code_that_is_out(what: LinkFacts) -> None:
+    taken = decide_link(LinkCommand.LINK, what, 5)
+    if taken.effect is LinkEffect.ASK:
         assert what.has_code
         assert what.offered is not None
         assert what.tries < 5
@@ -39,20 +38,22 @@ def test_a_link_is_asked_for_only_by_a_code_that_is_out(what: Known) -> None:
 
 
 @given(st.sampled_from(LinkCommand), known)
-def test_only_a_confirmation_of_something_waiting_binds(command: LinkCommand, what: Known) -> None:
-    if step(command, what, 5).effect is Effect.BIND:
+def test_only_a_confirmation_of_something_waiting_binds(
+    command: LinkCommand, what: LinkFacts
+) -> None:
+    if decide_link(command, what, 5).effect is LinkEffect.BIND:
         assert command is LinkCommand.CONFIRM
         assert what.waiting is not None
 
 
 @given(known)
-def test_whoever_has_guessed_too_often_learns_nothing_about_a_code(what: Known) -> None:
+def test_whoever_has_guessed_too_often_learns_nothing_about_a_code(what: LinkFacts) -> None:
     if what.tries >= 5 and what.has_code:
-        assert step(LinkCommand.LINK, what, 5) == step(
-            LinkCommand.LINK, Known(has_code=True, tries=5), 5
+        assert decide_link(LinkCommand.LINK, what, 5) == decide_link(
+            LinkCommand.LINK, LinkFacts(has_code=True, tries=5), 5
         )
 
 
 def test_a_wrong_code_is_counted_and_a_malformed_one_explained() -> None:
-    assert step(LinkCommand.LINK, Known(has_code=True), 5).effect is Effect.COUNT_TRY
-    assert step(LinkCommand.LINK, Known(), 5).effect is Effect.NOTHING
+    assert decide_link(LinkCommand.LINK, LinkFacts(has_code=True), 5).effect is LinkEffect.COUNT_TRY
+    assert decide_link(LinkCommand.LINK, LinkFacts(), 5).effect is LinkEffect.NOTHING

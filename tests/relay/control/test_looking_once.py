@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from accord.relay.connector.control import changes
+from accord.relay.connector import store
 from accord.storage import StoreError
 
 
@@ -13,13 +13,13 @@ from accord.storage import StoreError
 def looks(half: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number that each look began from."""
     seen: list[int] = []
-    read_since = changes.read_since
+    read_since = store.read_since
 
     def noted(connection: Any, since: int) -> Any:
         seen.append(since)
         return read_since(connection, since)
 
-    monkeypatch.setattr("accord.relay.connector.control.cache.read_since", noted)
+    monkeypatch.setattr("accord.relay.connector.gate_facts.read_since", noted)
     return seen
 
 
@@ -60,7 +60,7 @@ async def test_a_look_that_fails_is_told_to_all_and_tried_again(
         raise StoreError("the disk is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr("accord.relay.connector.control.cache.read_since", failing)
+        broken.setattr("accord.relay.connector.gate_facts.read_since", failing)
         asked = [cache.refresh() for _ in range(3)]
         told = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(each) for each in told] == [StoreError] * 3

@@ -13,8 +13,13 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from accord.kernel import base64url
-from accord.relay.connector.control import ManagedTokens, Provisioning, load_keys
-from accord.relay.connector.control.managed import Claims, PublicKey
+from accord.relay.connector import (
+    ManagedClaims,
+    ManagedTokens,
+    ProvisionRequest,
+    PublicKey,
+    load_managed_keys,
+)
 from accord.relay.errors import Code, RelayError
 
 NOW = 1_767_225_600
@@ -44,12 +49,12 @@ def sign(key: Any, headers: dict[str, Any] | None = None, **given: Any) -> str:
     return jwt.encode(claims(**given), key, "RS256", headers=headers or {"kid": "k1"})
 
 
-def asked(**given: Any) -> Provisioning:
-    return Provisioning(**{"gateway_id": "gw", "platform": "chat", "bot_id": "bot", **given})
+def asked(**given: Any) -> ProvisionRequest:
+    return ProvisionRequest(**{"gateway_id": "gw", "platform": "chat", "bot_id": "bot", **given})
 
 
 def test_a_good_token_proves_tenant_and_instance(key: RSAPrivateKey, managed: Any) -> None:
-    assert managed.verify(sign(key), NOW) == Claims("t1", "a1", NOW)
+    assert managed.verify(sign(key), NOW) == ManagedClaims("t1", "a1", NOW)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +161,7 @@ def test_keys_are_read_from_the_operators_file(
             )
             * 2
         )
-    tokens = ManagedTokens(load_keys(path))
+    tokens = ManagedTokens(load_managed_keys(path))
     assert tokens.verify(sign(key), NOW).instance == "a1"
 
 
@@ -180,14 +185,14 @@ def test_a_file_without_usable_keys_is_refused(tmp_path: Path, content: bytes) -
     path = tmp_path / "keys"
     path.write_bytes(content)
     with pytest.raises(RelayError) as refused:
-        load_keys(path)
+        load_managed_keys(path)
     assert str(path) in str(refused.value)
 
 
 def test_a_short_key_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     with pytest.raises(RelayError):
-        load_keys(path)
+        load_managed_keys(path)
     short = rsa.generate_private_key(65537, 1024).public_key()
     path.write_bytes(
         short.public_bytes(
@@ -195,12 +200,12 @@ def test_a_short_key_and_a_missing_file_are_refused(tmp_path: Path) -> None:
         )
     )
     with pytest.raises(RelayError, match="2048"):
-        load_keys(path)
+        load_managed_keys(path)
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 async def test_a_repeated_call_returns_the_same_live_secret(half: Any) -> None:
-    mine = Claims("t1", "a1", NOW)
+    mine = ManagedClaims("t1", "a1", NOW)
     first = await half.control.provision(mine, asked(route_keys=("g1",)))
     second = await half.control.provision(mine, asked(platform="other", route_keys=("g2",)))
     assert first.secret == second.secret
@@ -213,16 +218,16 @@ async def test_a_repeated_call_returns_the_same_live_secret(half: Any) -> None:
 @pytest.mark.parametrize(
     ("who", "what"),
     [
-        (Claims("t2", "a1", NOW), {}),
-        (Claims("t1", "a2", NOW), {}),
-        (Claims("t2", "a2", NOW), {}),
-        (Claims("t1", "a1", NOW), {"gateway_id": "gw2"}),
+        (ManagedClaims("t2", "a1", NOW), {}),
+        (ManagedClaims("t1", "a2", NOW), {}),
+        (ManagedClaims("t2", "a2", NOW), {}),
+        (ManagedClaims("t1", "a1", NOW), {"gateway_id": "gw2"}),
     ],
 )
 async def test_a_call_that_does_not_fit_the_stored_record_conflicts(
-    half: Any, who: Claims, what: dict[str, Any]
+    half: Any, who: ManagedClaims, what: dict[str, Any]
 ) -> None:
-    first = await half.control.provision(Claims("t1", "a1", NOW), asked())
+    first = await half.control.provision(ManagedClaims("t1", "a1", NOW), asked())
     with pytest.raises(RelayError) as refused:
         await half.control.provision(who, asked(**what))
     assert refused.value.code is Code.CONFLICT
@@ -231,20 +236,20 @@ async def test_a_call_that_does_not_fit_the_stored_record_conflicts(
 
 
 async def test_route_keys_never_belong_to_two_tenants(half: Any) -> None:
-    await half.control.provision(Claims("t1", "a1", NOW), asked(route_keys=("g1", "g2")))
+    await half.control.provision(ManagedClaims("t1", "a1", NOW), asked(route_keys=("g1", "g2")))
     same = await half.control.provision(
-        Claims("t1", "a2", NOW), asked(gateway_id="gw2", route_keys=("g1",))
+        ManagedClaims("t1", "a2", NOW), asked(gateway_id="gw2", route_keys=("g1",))
     )
     assert same.route_keys == ("g1",)
     with pytest.raises(RelayError) as refused:
         await half.control.provision(
-            Claims("t2", "a3", NOW), asked(gateway_id="gw3", route_keys=("g9", "g2"))
+            ManagedClaims("t2", "a3", NOW), asked(gateway_id="gw3", route_keys=("g9", "g2"))
         )
     assert refused.value.code is Code.CONFLICT
     assert len(await half.control.instances()) == 2
     # The same key on another platform is another key.
     await half.control.provision(
-        Claims("t2", "a3", NOW), asked(gateway_id="gw3", platform="else", route_keys=("g2",))
+        ManagedClaims("t2", "a3", NOW), asked(gateway_id="gw3", platform="else", route_keys=("g2",))
     )
 
 
@@ -253,7 +258,7 @@ async def test_of_two_tenants_that_ask_at_once_one_gets_the_route(half: Any) -> 
     outcomes = await asyncio.gather(
         *(
             half.control.provision(
-                Claims(f"t{n}", f"a{n}", NOW), asked(gateway_id=f"gw{n}", route_keys=("g1",))
+                ManagedClaims(f"t{n}", f"a{n}", NOW), asked(gateway_id=f"gw{n}", route_keys=("g1",))
             )
             for n in range(6)
         ),
@@ -264,26 +269,28 @@ async def test_of_two_tenants_that_ask_at_once_one_gets_the_route(half: Any) -> 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 async def test_route_keys_are_replaced_and_released(half: Any, inbound: Callable[..., Any]) -> None:
-    mine = Claims("t1", "a1", NOW)
+    mine = ManagedClaims("t1", "a1", NOW)
     await half.control.provision(mine, asked(route_keys=("g1", "g2")))
     await half.control.provision(mine, asked(route_keys=("g2", "g3")))
     for scope, tenant in (("g1", None), ("g2", "t1"), ("g3", "t1")):
         facts = await half.directory.facts(inbound(kind="group", chat="c", scope=scope))
         assert next(iter(facts.routes.values()), None) == tenant
     other = await half.control.provision(
-        Claims("t2", "a2", NOW), asked(gateway_id="gw2", route_keys=("g1",))
+        ManagedClaims("t2", "a2", NOW), asked(gateway_id="gw2", route_keys=("g1",))
     )
     assert other.tenant == "t2"
 
 
 async def test_a_deprovisioned_instance_comes_back_only_by_a_newer_token(half: Any) -> None:
-    first = await half.control.provision(Claims("t1", "a1", NOW), asked())
+    first = await half.control.provision(ManagedClaims("t1", "a1", NOW), asked())
     half.clock.advance(10)
     await half.control.deprovision(await half.control.principal("a1"))
     with pytest.raises(RelayError) as refused:
-        await half.control.provision(Claims("t1", "a1", NOW + 10), asked())
+        await half.control.provision(ManagedClaims("t1", "a1", NOW + 10), asked())
     assert refused.value.code is Code.UNAUTHORIZED
-    again = await half.control.provision(Claims("t1", "a1", NOW + 11), asked(gateway_id="gw-new"))
+    again = await half.control.provision(
+        ManagedClaims("t1", "a1", NOW + 11), asked(gateway_id="gw-new")
+    )
     assert again.secret != first.secret
     with pytest.raises(RelayError):
         await half.directory.authenticate(half.bearer(first))
@@ -291,10 +298,10 @@ async def test_a_deprovisioned_instance_comes_back_only_by_a_newer_token(half: A
 
 
 async def test_an_instance_that_the_operator_revoked_stays_away_until_pardoned(half: Any) -> None:
-    await half.control.provision(Claims("t1", "a1", NOW), asked())
+    await half.control.provision(ManagedClaims("t1", "a1", NOW), asked())
     await half.control.revoke("a1")
     with pytest.raises(RelayError) as refused:
-        await half.control.provision(Claims("t1", "a1", NOW + 99), asked())
+        await half.control.provision(ManagedClaims("t1", "a1", NOW + 99), asked())
     assert refused.value.code is Code.FORBIDDEN
     await half.control.pardon("a1")
-    assert await half.control.provision(Claims("t1", "a1", NOW + 99), asked())
+    assert await half.control.provision(ManagedClaims("t1", "a1", NOW + 99), asked())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.connector.control.keyring import Box, Keyring
+from accord.relay.connector import Box, Keyring
 from accord.relay.errors import RelayError
 
 RING = Keyring([b"k" * 32, b"o" * 32])

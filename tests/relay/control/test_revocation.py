@@ -8,15 +8,9 @@ import pytest
 from pydantic import SecretStr
 
 from accord.kernel import canonical
-from accord.relay.connector.control import (
-    Capability,
-    ControlSettings,
-    Housekeeping,
-    StoreDirectory,
-    tables,
-)
+from accord.relay.connector import Capability, ControlSettings, Directory, Housekeeping, tables
 from accord.relay.errors import Code, RelayError
-from accord.relay.wire.policy import RelevancePolicy
+from accord.relay.rules import RelevancePolicy
 
 pytestmark = pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 
@@ -125,7 +119,7 @@ async def test_a_tenant_is_switched_off_as_a_whole_and_on_again(half: Any) -> No
 async def test_another_process_hears_of_a_revocation_when_it_looks(
     half: Any, inbound: Callable[..., Any]
 ) -> None:
-    other = StoreDirectory(half.store, half.keyring, half.clock, ControlSettings())
+    other = Directory(half.store, half.keyring, half.clock, ControlSettings())
     told: list[str] = []
 
     async def hear(instance: str) -> None:
@@ -144,7 +138,7 @@ async def test_another_process_hears_of_a_revocation_when_it_looks(
 
 
 async def test_an_idle_process_hears_of_a_revocation_at_a_hint(half: Any) -> None:
-    other = StoreDirectory(half.store, half.keyring, half.clock, ControlSettings())
+    other = Directory(half.store, half.keyring, half.clock, ControlSettings())
     heard: asyncio.Queue[str] = asyncio.Queue()
     other.on_revoked(heard.put)
     await other.look()
@@ -160,7 +154,7 @@ async def test_a_process_that_starts_tells_again_who_was_revoked_before(half: An
     await half.enrol("a1")
     await half.enrol("a2")
     await half.control.revoke("a1")
-    other = StoreDirectory(half.store, half.keyring, half.clock, ControlSettings())
+    other = Directory(half.store, half.keyring, half.clock, ControlSettings())
     heard: asyncio.Queue[str] = asyncio.Queue()
     other.on_revoked(heard.put)
     await other.look()
@@ -171,7 +165,7 @@ async def test_a_process_that_starts_tells_again_who_was_revoked_before(half: An
 
 async def test_a_process_looks_around_without_being_asked(half: Any) -> None:
     quick = ControlSettings(freshness_seconds=0.01)
-    other = StoreDirectory(half.store, half.keyring, half.clock, quick)
+    other = Directory(half.store, half.keyring, half.clock, quick)
     heard: asyncio.Queue[str] = asyncio.Queue()
     other.on_revoked(heard.put)
     await other.look()

@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from accord.relay.connector.control import tables
+from accord.relay.connector import tables
 from accord.relay.errors import Code, RelayError
-from accord.relay.gate.facts import Account, Home, PrincipalPolicy, Seat
-from accord.relay.wire.policy import RelevancePolicy
+from accord.relay.rules import (
+    DmDefault,
+    PlatformAccount,
+    PolicyKey,
+    PrincipalPolicy,
+    RelevancePolicy,
+)
 
 pytestmark = pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 
@@ -114,15 +119,15 @@ async def test_direct_messages_go_where_the_bound_user_says(
     await owned(half, "a1", "t1")
     other = await owned(half, "b1", "t2")
     stranger = await half.principal("a9")
-    home = {Account("chat", "u1"): Home("t1", "a1")}
+    home = {PlatformAccount("chat", "u1"): DmDefault("t1", "a1")}
     assert (await half.directory.facts(inbound())).dm_defaults == home
     await half.control.set_dm_default(other, "chat", "u1")
-    home = {Account("chat", "u1"): Home("t2", "b1")}
+    home = {PlatformAccount("chat", "u1"): DmDefault("t2", "b1")}
     assert (await half.directory.facts(inbound())).dm_defaults == home
     assert await refusal(half.control.set_dm_default(stranger, "chat", "u1")) is Code.NOT_FOUND
     assert await refusal(half.control.set_dm_default(other, "chat", "u2")) is Code.NOT_FOUND
     await half.control.unbind("chat", "u1", "b1")
-    home = {Account("chat", "u1"): Home("t1", "a1")}
+    home = {PlatformAccount("chat", "u1"): DmDefault("t1", "a1")}
     assert (await half.directory.facts(inbound())).dm_defaults == home
 
 
@@ -132,7 +137,7 @@ async def test_a_policy_replaces_the_one_before_and_repeating_it_leaves_no_trace
     mine = await owned(half)
     await half.control.route("t1", "chat", "g1")
     event = inbound(chat="c1", kind="group", scope="g1")
-    seat = Seat("t1", "a1", "chat")
+    seat = PolicyKey("t1", "a1", "chat")
     strict = RelevancePolicy(True, frozenset({"c7", "c8"}), True)
     await half.control.set_relevance(mine, "chat", strict)
     await half.control.set_principal(mine, "chat", PrincipalPolicy.ALLOW_LIST, ["u2", "u3", "u2"])
@@ -150,6 +155,29 @@ async def test_a_policy_replaces_the_one_before_and_repeating_it_leaves_no_trace
     assert facts.principals[seat].policy is PrincipalPolicy.ANY
     await half.control.set_relevance(mine, "else", strict)
     assert (await half.directory.facts(event)).relevance == {seat: RelevancePolicy()}
+
+
+async def test_a_gateway_does_not_replace_a_policy_that_the_operator_set(
+    half: Any, inbound: Callable[..., Any]
+) -> None:
+    mine = await owned(half)
+    await half.control.route("t1", "chat", "g1")
+    event = inbound(chat="c1", kind="group", scope="g1")
+    seat = PolicyKey("t1", "a1", "chat")
+    strict, loose = RelevancePolicy(True, frozenset({"c7"})), RelevancePolicy()
+    assert await half.control.set_relevance(mine, "chat", loose) is None
+    await half.control.set_relevance(mine, "chat", strict, by_operator=True)
+    changes = await half.rows(tables.changes)
+    assert await half.control.set_relevance(mine, "chat", loose) == strict
+    assert await half.rows(tables.changes) == changes
+    assert (await half.directory.facts(event)).relevance == {seat: strict}
+    (told,) = (await half.control.status(mine))["relevance"]
+    assert told["setBy"] == "operator"
+    assert await half.control.unpin_relevance(mine, "chat")
+    assert not await half.control.unpin_relevance(mine, "chat")
+    assert (await half.directory.facts(event)).relevance == {seat: strict}
+    assert await half.control.set_relevance(mine, "chat", loose) is None
+    assert (await half.directory.facts(event)).relevance == {seat: loose}
 
 
 async def test_status_tells_an_instance_about_itself_and_nobody_else(half: Any) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from accord.relay.connector.control import ControlRoutes
-from accord.relay.connector.proxies import TrustedProxies, client_of
+from accord.relay.connector import ControlRoutes
+from accord.web.proxies import TrustedProxies, client_of
 
 INSIDE = (ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("fd00::/8"))
 

@@ -7,17 +7,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.fakes.platform import MemoryChat, MemoryPlatform
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import RELAY
-from accord.relay.connector.assembly import Connector, open_connector
-from accord.relay.connector.control import Keyring
-from accord.relay.connector.delivery import Limits
-from accord.relay.wire.actions import Send
-from accord.relay.wire.frames import Outbound
-from accord.relay.wire.policy import RelevancePolicy
+from accord.relay.connector import RELAY, Connector, DeliveryLimits, Keyring, open_connector
+from accord.relay.rules import Outbound, RelevancePolicy, Send
 from accord.storage import open_store
-from accord.testing.platforms import MemoryChat, MemoryPlatform
 
 CLOCK = SystemClock()
 PEOPLE = 6
@@ -48,7 +43,7 @@ async def work(connector: Connector, chat: MemoryChat, name: str) -> None:
             policy = RelevancePolicy(require_address=bool(turn % 2))
             doing.append(control.set_relevance(caller, "memory", policy))
             action = Outbound(f"{name}-{turn}", Send(f"c{number}", "hi"))
-            doing.append(delivery._desk.act(caller, action))
+            doing.append(delivery._outbox.act(caller, action))
             if turn % 5 == number:
                 doing.append(delivery.dead_letter(caller.instance, "a test"))
         await asyncio.gather(*doing)
@@ -73,7 +68,7 @@ async def test_changes_and_deliveries_of_two_processes_never_wait_in_a_circle(
                         CLOCK,
                         name=name,
                         platforms=[MemoryPlatform(chat)],
-                        limits=Limits(renew_seconds=0.05, sweep_seconds=0.2),
+                        limits=DeliveryLimits(renew_seconds=0.05, sweep_seconds=0.2),
                     )
                 )
             )

@@ -8,12 +8,26 @@ from typing import Any
 
 import pytest
 
-from accord.relay.connector.control import ControlSettings
-from accord.relay.connector.control.wake import Waker
-from accord.relay.outgoing import OutgoingPolicy
-from accord.relay.outgoing.policy import Address
+from accord.relay.connector import ControlSettings, Waker, tables
+from accord.web.outgoing import Address, OutgoingPolicy
 
 BOTH = pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+# Something that waits for a1.
+ROW = {
+    "instance": "a1",
+    "seq": 1,
+    "tenant": "t1",
+    "platform": "chat",
+    "scope_id": "",
+    "session_key": "k",
+    "event": "e",
+    "kind": "inbound",
+    "body": "{}",
+    "state": "pending",
+    "deliveries": 0,
+    "epoch": 0,
+    "created_at": 0,
+}
 
 
 class Machine:
@@ -24,7 +38,6 @@ class Machine:
         self.slept: list[float] = []
         self.answer = b"HTTP/1.1 204 No Content\r\n\r\n"
         self.hangs = False
-        self.waiting = True
         self.naps: asyncio.Queue[asyncio.Event] = asyncio.Queue()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,9 +51,6 @@ class Machine:
             pass
         finally:
             writer.close()
-
-    async def is_empty(self, _instance: str) -> bool:
-        return not self.waiting
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -62,7 +72,7 @@ async def resolve(_host: str, _port: int) -> Sequence[Address]:
 
 
 async def poking(half: Any, machine: Machine, port: int, *, inner: bool = True) -> Waker:
-    """Enrol a1 with a wake URL at the machine, and make a waker for it."""
+    """Enrol a1 with a wake URL at the machine and a row that waits, and make a waker for it."""
     outgoing = OutgoingPolicy(
         http=True,
         ports=frozenset({port}),
@@ -73,14 +83,8 @@ async def poking(half: Any, machine: Machine, port: int, *, inner: bool = True) 
     )
     half.control._settings = settings
     await half.enrol("a1", wake_url=f"http://wake.example:{port}/up?k=s3cr3t")
-    return Waker(
-        half.store,
-        settings,
-        half.clock,
-        machine.is_empty,
-        resolver=resolve,
-        sleep=machine.sleep,
-    )
+    await half.store.write(lambda c: c.execute(tables.buffer.insert(), ROW))
+    return Waker(half.store, settings, half.clock, resolver=resolve, sleep=machine.sleep)
 
 
 @BOTH
@@ -108,7 +112,7 @@ async def test_one_bare_get_per_cooldown_while_something_waits(
     nap.set()
     nap = await box.naps.get()
     assert len(box.requests) == 2
-    box.waiting = False
+    await half.store.write(lambda c: c.execute(tables.buffer.delete()))
     half.clock.advance(60)
     nap.set()
     await asyncio.gather(*waker._waking.values())
@@ -121,14 +125,7 @@ async def test_one_bare_get_per_cooldown_while_something_waits(
 async def test_two_processes_share_one_cooldown(half: Any, machine: tuple[Machine, int]) -> None:
     box, port = machine
     one = await poking(half, box, port)
-    two = Waker(
-        half.store,
-        half.directory.settings,
-        half.clock,
-        box.is_empty,
-        resolver=resolve,
-        sleep=box.sleep,
-    )
+    two = Waker(half.store, half.directory.settings, half.clock, resolver=resolve, sleep=box.sleep)
     one.wake("a1")
     two.wake("a1")
     await box.naps.get()

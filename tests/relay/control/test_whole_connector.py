@@ -6,16 +6,20 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from tests.fakes.platform import MemoryChat, MemoryPlatform
+from tests.fakes.sockets import MemorySocket
 
 from accord.kernel import tokens
 from accord.kernel.clock import SystemClock
-from accord.relay.connector.control import Control, ControlSettings, Directory, StoreDirectory
-from accord.relay.connector.delivery import Delivery, LocalBus
-from accord.relay.connector.platform import Found
-from accord.relay.wire.session import session_key
-from accord.relay.wire.source import SessionSource
-from accord.testing.platforms import MemoryChat, MemoryPlatform
-from accord.testing.sockets import MemorySocket
+from accord.relay.connector import (
+    Control,
+    ControlSettings,
+    Delivery,
+    Directory,
+    FoundCapability,
+    LocalBus,
+)
+from accord.relay.rules import SessionSource, session_key
 
 CLOCK = SystemClock()
 TOKEN = "capability-t0ken"
@@ -55,16 +59,14 @@ async def test_a_person_links_talks_and_the_agent_is_taken_away(half: Any) -> No
     chat.channel("c1", scope_id="g1")
     chat.channel("dm", "dm")
     platform = MemoryPlatform(chat)
-    real = StoreDirectory(
+    directory = Directory(
         half.store, half.keyring, CLOCK, ControlSettings(), platforms={"memory": platform}
     )
-    directory: Directory = real
-    control = Control(real, CLOCK)
+    control = Control(directory, CLOCK)
     credentials = await control.enrol((await control.mint_token("t1", "a1")).token, "gw")
     await control.route("t1", "memory", "g1")
     mine = await control.principal("a1")
     delivery = Delivery(half.store, directory, [platform], LocalBus(), CLOCK, name="one")
-    real.attach(delivery)
 
     async def answered(count: int) -> str:
         async with asyncio.timeout(20):
@@ -88,7 +90,9 @@ async def test_a_person_links_talks_and_the_agent_is_taken_away(half: Any) -> No
             "ann",
             "c1",
             "hello",
-            found=[Found("memory.token", SecretStr(TOKEN), int(CLOCK.now() * 1000) + 60_000)],
+            found=[
+                FoundCapability("memory.token", SecretStr(TOKEN), int(CLOCK.now() * 1000) + 60_000)
+            ],
         )
         frame = await gateway.hear() or {}
         assert frame["event"]["text"] == "hello"
@@ -110,4 +114,4 @@ async def test_a_person_links_talks_and_the_agent_is_taken_away(half: Any) -> No
         assert await late.hear() is None
         assert late.socket.closed == (4401, "revoked")
         await asyncio.gather(gateway.serving, late.serving)
-    await real.close()
+    await directory.close()

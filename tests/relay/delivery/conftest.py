@@ -11,18 +11,15 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.fakes.directory import MemoryDirectory
+from tests.fakes.platform import MemoryChat, MemoryPlatform
+from tests.fakes.sockets import MemorySocket
 
-import accord.relay.connector.control.tables  # noqa: F401 - its tables are emptied too
 from accord.kernel.clock import Clock, SystemClock
-from accord.relay.connector import METADATA, RELAY
-from accord.relay.connector.delivery import Delivery, Limits, LocalBus
-from accord.relay.connector.delivery.bus import RelayBus
-from accord.relay.gate import Route, Sight, User, View
+from accord.relay.connector import METADATA, RELAY, Delivery, DeliveryLimits, LocalBus, RelayBus
+from accord.relay.rules import RouteKey, TenantAccount, Visibility, VisibilityKey
 from accord.storage import Store, open_store
-from accord.testing.directory import MemoryDirectory
-from accord.testing.platforms import MemoryChat, MemoryPlatform
 from accord.testing.servers import Server
-from accord.testing.sockets import MemorySocket
 
 
 @pytest.fixture(scope="session")
@@ -146,13 +143,13 @@ class World:
             self.directory.admit(instance, tenant)
         known = self.directory.known
         views = {
-            View("memory", each.scope_id, each.id, user): Sight.VISIBLE
+            VisibilityKey("memory", each.scope_id, each.id, user): Visibility.VISIBLE
             for each in self.chat.channels.values()
         }
         self.directory.known = replace(
             known,
-            routes={**known.routes, Route("memory", scope): tenant},
-            bindings={**known.bindings, User(tenant, "memory", user): instances},
+            routes={**known.routes, RouteKey("memory", scope): tenant},
+            bindings={**known.bindings, TenantAccount(tenant, "memory", user): instances},
             visibility={**known.visibility, **views},
         )
 
@@ -197,7 +194,7 @@ def open_world(where: str) -> Open:
         *,
         chat: MemoryChat | None = None,
         directory: MemoryDirectory | None = None,
-        limits: Limits | None = None,
+        limits: DeliveryLimits | None = None,
         bus: RelayBus | None = None,
         name: str = "connector-1",
         clock: Clock | None = None,
@@ -213,7 +210,7 @@ def open_world(where: str) -> Open:
                 bus or LocalBus(),
                 clock or SystemClock(),
                 name=name,
-                limits=limits or Limits(renew_seconds=0.2, sweep_seconds=0.1),
+                limits=limits or DeliveryLimits(renew_seconds=0.2, sweep_seconds=0.1),
             )
             async with delivery.running():
                 world = World(store, delivery, chat, directory)

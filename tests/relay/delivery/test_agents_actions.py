@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from tests.fakes.platform import MemoryChat
 
-from accord.relay.connector.delivery import Limits, requests
-from accord.relay.connector.platform import Found
-from accord.relay.wire.actions import Send
-from accord.testing.platforms import MemoryChat
+from accord.relay.connector import DeliveryLimits, FoundCapability, outbox
+from accord.relay.rules import Send
 
 SEND: dict[str, Any] = {
     "op": "send",
@@ -118,9 +117,9 @@ async def test_the_same_request_under_way_is_made_once(talking: Any) -> None:
 
 async def begun(world: Any) -> None:
     """A request was written down and then the process died."""
-    digest = requests.digest_of(Send("c1", "hi"))
-    asked = requests.Asked("alpha", "r1", digest, int(world.delivery._clock.now() * 1000))
-    await world.store.write(lambda c: requests.begin(c, asked, 0))
+    digest = outbox.action_digest(Send("c1", "hi"))
+    asked = outbox.OutboundRequest("alpha", "r1", digest, world.delivery.context.now())
+    await world.store.write(lambda c: outbox.begin_request(c, asked, 0))
 
 
 async def test_after_a_crash_between_send_and_record_the_outcome_is_unknown(talking: Any) -> None:
@@ -144,7 +143,7 @@ async def test_where_the_platform_knows_the_key_it_is_made_again(open_world: Any
 
 
 async def test_a_platform_that_hangs_leaves_the_outcome_unknown(open_world: Any) -> None:
-    async with open_world(limits=Limits(outbound_seconds=0.05, renew_seconds=0.2)) as world:
+    async with open_world(limits=DeliveryLimits(outbound_seconds=0.05, renew_seconds=0.2)) as world:
         world.link("ann", "alpha")
         gateway = await world.connect("alpha")
         world.chat.write("ann", "c1", "hello")
@@ -194,7 +193,7 @@ async def test_actions_in_one_chat_are_done_in_the_order_they_were_asked_for(tal
 
 
 async def test_too_many_actions_at_once_are_refused(open_world: Any) -> None:
-    async with open_world(limits=Limits(pending_outbound=2, renew_seconds=0.2)) as world:
+    async with open_world(limits=DeliveryLimits(pending_outbound=2, renew_seconds=0.2)) as world:
         world.link("ann", "alpha")
         gateway = await world.connect("alpha")
         world.chat.write("ann", "c1", "hello")
@@ -224,11 +223,11 @@ async def test_a_bad_action_is_answered(talking: Any, action: Any) -> None:
 async def test_a_follow_up_acts_by_what_the_vault_keeps_for_this_session(world: Any) -> None:
     world.link("bob", "beta")
     alpha, beta = await world.connect("alpha"), await world.connect("beta")
-    found = [Found("memory.reply", SecretStr("the-capability"), 2**53)]
+    found = [FoundCapability("memory.reply", SecretStr("the-capability"), 2**53)]
     world.chat.write("ann", "c1", "click", found=found)
     frame = await alpha.hear("inbound")
     assert "the-capability" not in str(frame)
-    key = "agent:main:memory:group:c1:ann"
+    key = "agent:main:relay:group:c1:ann"
     action = {"op": "follow_up", "session_key": key, "kind": "memory.reply", "content": "done"}
     assert (await alpha.ask(action))["success"]
     assert world.chat.followed == [("the-capability", "done")]

@@ -6,16 +6,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.fakes.platform import MemoryChat, MemoryPlatform
+from tests.fakes.sockets import MemorySocket
 
 from accord.kernel import tokens
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import RELAY
-from accord.relay.connector.control import Control, ControlSettings, Keyring, StoreDirectory
-from accord.relay.connector.delivery import Delivery, Limits, LocalBus
-from accord.relay.wire.closing import UNAUTHORIZED
+from accord.relay.connector import (
+    RELAY,
+    Control,
+    ControlSettings,
+    Delivery,
+    DeliveryLimits,
+    Directory,
+    Keyring,
+    LocalBus,
+)
+from accord.relay.rules import UNAUTHORIZED
 from accord.storage import open_store
-from accord.testing.platforms import MemoryChat, MemoryPlatform
-from accord.testing.sockets import MemorySocket
 
 
 @dataclass
@@ -33,14 +40,13 @@ async def connector(where: str, tmp_path: Any) -> AsyncIterator[Connector]:
     platform = MemoryPlatform(chat)
     async with open_store(where, RELAY) as store:
         keyring = Keyring.load(tmp_path / "relay.key")
-        directory = StoreDirectory(
+        directory = Directory(
             store, keyring, clock, ControlSettings(), platforms={"memory": platform}
         )
-        limits = Limits(renew_seconds=0.2, sweep_seconds=0.1)
+        limits = DeliveryLimits(renew_seconds=0.2, sweep_seconds=0.1)
         delivery = Delivery(
             store, directory, [platform], LocalBus(), clock, name="p1", limits=limits
         )
-        directory.attach(delivery)
         async with delivery.running():
             yield Connector(delivery, Control(directory, clock), chat)
         await directory.close()

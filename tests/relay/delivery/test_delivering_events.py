@@ -6,11 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from accord.relay.connector.delivery import Limits
-from accord.relay.connector.delivery.tables import receipts
-from accord.relay.connector.platform import InboundKind
-from accord.relay.wire.closing import REPLACED
-from accord.relay.wire.passthrough import PassthroughForward
+from accord.relay.connector import DeliveryLimits, InboundKind, tables
+from accord.relay.rules import REPLACED, PassthroughForward
 
 FORWARD = PassthroughForward("memory", "bot", "POST", "/hook", (("a", "b"),), b"\xff\x00body")
 
@@ -62,7 +59,7 @@ async def test_only_the_unacknowledged_tail_comes_again(world: Any) -> None:
 
 
 async def test_no_more_is_sent_than_the_window_allows(open_world: Any) -> None:
-    async with open_world(limits=Limits(window=2, renew_seconds=0.2)) as world:
+    async with open_world(limits=DeliveryLimits(window=2, renew_seconds=0.2)) as world:
         world.link("ann", "alpha")
         for number in range(5):
             world.chat.write("ann", "c1", str(number), event_id=f"w{number}")
@@ -105,7 +102,7 @@ async def test_the_newest_socket_wins_and_the_loser_cannot_acknowledge(world: An
     again = await second.hear("inbound")
     assert again["bufferId"] == frame["bufferId"]
     claim = ("alpha", world.delivery.hub.find("alpha").session.epoch - 1)
-    world.delivery._ledger.acked(claim, [1])
+    world.delivery._writer.acked(claim, [1])
     world.chat.write("ann", "c1", "two")
     assert await second.events(1) == ["two"]
     assert not await world.delivery.is_empty("alpha")
@@ -185,7 +182,7 @@ async def test_a_gateway_may_acknowledge_a_buffered_forward(world: Any) -> None:
 
 
 async def test_a_socket_that_is_not_read_is_closed_and_its_rows_stay(open_world: Any) -> None:
-    async with open_world(limits=Limits(send_seconds=0.05, message_bytes=100)) as world:
+    async with open_world(limits=DeliveryLimits(send_seconds=0.05, message_bytes=100)) as world:
         world.link("ann", "alpha")
         gateway = await world.connect("alpha", buffered=2)
         for number in range(5):
@@ -199,7 +196,7 @@ async def test_a_socket_that_is_not_read_is_closed_and_its_rows_stay(open_world:
 
 
 async def test_a_gateway_that_acknowledges_nothing_is_sent_away(open_world: Any) -> None:
-    limits = Limits(window=1, ack_seconds=0.05, sweep_seconds=0.02)
+    limits = DeliveryLimits(window=1, ack_seconds=0.05, sweep_seconds=0.02)
     async with open_world(limits=limits) as world:
         world.link("ann", "alpha")
         gateway = await world.connect("alpha")
@@ -210,27 +207,27 @@ async def test_a_gateway_that_acknowledges_nothing_is_sent_away(open_world: Any)
 
 
 async def test_a_row_too_old_or_one_too_many_is_buried(open_world: Any) -> None:
-    async with open_world(limits=Limits(buffer_rows=3)) as world:
+    async with open_world(limits=DeliveryLimits(buffer_rows=3)) as world:
         world.link("ann", "alpha")
         for number in range(5):
             world.chat.write("ann", "c1", str(number), event_id=f"r{number}")
         await world.received("r4")
-        await world.delivery._janitor.visit(0)
+        await world.delivery._retention.apply(0)
         assert [each.reason for each in await world.delivery.dead_letters()] == [
             "too many were waiting"
         ] * 2
-    async with open_world(limits=Limits(buffer_seconds=-1, dead_seconds=1e6)) as world:
-        await world.delivery._janitor.visit(0)
+    async with open_world(limits=DeliveryLimits(buffer_seconds=-1, dead_seconds=1e6)) as world:
+        await world.delivery._retention.apply(0)
         assert await world.delivery.is_empty("alpha")
         assert len(await world.delivery.dead_letters()) == 5
 
 
 async def test_what_is_long_done_with_is_forgotten(open_world: Any) -> None:
-    async with open_world(limits=Limits(receipt_seconds=-1)) as world:
+    async with open_world(limits=DeliveryLimits(receipt_seconds=-1)) as world:
         world.chat.write("ann", "c1", "x", event_id="x")
         await world.received("x")
-        await world.delivery._janitor.visit(0)
-        count = select(func.count()).select_from(receipts)
+        await world.delivery._retention.apply(0)
+        count = select(func.count()).select_from(tables.receipts)
         assert await world.store.read(lambda c: c.execute(count).scalar()) == 0
 
 

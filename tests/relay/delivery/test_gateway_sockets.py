@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from accord.relay.connector.delivery import Limits
-from accord.relay.wire.closing import UNAUTHORIZED
+from accord.relay.connector import DeliveryLimits
+from accord.relay.rules import UNAUTHORIZED
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def test_a_bad_line_is_dropped_and_the_socket_serves_on(world: Any, line: 
 
 
 async def test_an_endless_line_is_dropped_without_being_kept(open_world: Any) -> None:
-    async with open_world(limits=Limits(line_bytes=1000)) as world:
+    async with open_world(limits=DeliveryLimits(line_bytes=1000)) as world:
         world.link("ann", "alpha")
         gateway = await world.connect("alpha")
         for _ in range(100):
@@ -96,7 +96,7 @@ async def test_frames_may_come_in_pieces_and_in_heaps(world: Any) -> None:
 
 
 async def test_a_flood_of_frames_ends_the_socket(open_world: Any) -> None:
-    async with open_world(limits=Limits(frames_per_second=10)) as world:
+    async with open_world(limits=DeliveryLimits(frames_per_second=10)) as world:
         world.link("ann", "alpha")
         gateway = await world.connect("alpha")
         gateway.socket.put('{"type":"nonsense"}\n' * 1000)
@@ -104,7 +104,7 @@ async def test_a_flood_of_frames_ends_the_socket(open_world: Any) -> None:
 
 
 async def test_acknowledgements_of_what_was_sent_are_not_counted(open_world: Any) -> None:
-    async with open_world(limits=Limits(frames_per_second=1)) as world:
+    async with open_world(limits=DeliveryLimits(frames_per_second=1)) as world:
         world.link("ann", "alpha")
         for number in range(100):
             world.chat.write("ann", "c1", str(number), event_id=f"n{number}")
@@ -115,7 +115,7 @@ async def test_acknowledgements_of_what_was_sent_are_not_counted(open_world: Any
 
 
 async def test_whoever_says_no_hello_is_sent_away(open_world: Any) -> None:
-    async with open_world(limits=Limits(hello_seconds=0.02)) as world:
+    async with open_world(limits=DeliveryLimits(hello_seconds=0.02)) as world:
         world.link("ann", "alpha")
         assert await world.dial("alpha").closed() == (1008, "no hello")
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from accord.relay.connector.platform import InboundKind
+from accord.relay.connector import InboundKind
 
-KEY = "agent:main:memory:group:c1:ann"
+KEY = "agent:main:relay:group:c1:ann"
 
 
 @pytest.fixture

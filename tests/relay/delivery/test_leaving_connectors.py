@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from accord.testing.directory import MemoryDirectory
-from accord.testing.platforms import MemoryChat
+from tests.fakes.directory import MemoryDirectory
+from tests.fakes.platform import MemoryChat
 
 SEND: dict[str, Any] = {
     "op": "send",
@@ -27,18 +27,18 @@ async def test_what_was_begun_is_recorded_and_answered_for_by_the_next_one(
         await gateway.events(1)
         chat.hang = asyncio.Event()
         gateway.say({"type": "outbound", "requestId": "r1", "action": SEND})
-        desk = world.delivery._desk
-        await world.until(lambda: bool(desk._under_way))
+        outbox = world.delivery._outbox
+        await world.until(lambda: bool(outbox._under_way))
         close_all = world.delivery.hub.close_all
 
         async def closing(code: int, reason: str) -> None:
-            assert not desk._under_way, "sockets are closed before actions are done"
+            assert not outbox._under_way, "sockets are closed before actions are done"
             await close_all(code, reason)
 
         world.delivery.hub.close_all = closing
 
         async def let_go() -> None:
-            await world.until(lambda: desk._closed)
+            await world.until(lambda: outbox._closed)
             assert chat.hang is not None
             chat.hang.set()
 
@@ -53,7 +53,7 @@ async def test_what_was_begun_is_recorded_and_answered_for_by_the_next_one(
 
 async def test_what_comes_too_late_is_left_for_the_next_connection(world: Any) -> None:
     gateway = await world.connect("alpha")
-    await world.delivery._desk.close()
+    await world.delivery._outbox.close()
     gateway.say({"type": "outbound", "requestId": "r1", "action": SEND})
     # A refusal would be the end of it, so there is no answer before that of the hello.
     await gateway.hello()

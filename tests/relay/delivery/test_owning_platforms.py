@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from accord.relay.connector.delivery import Limits, leases
-from accord.relay.connector.platform import Fence, PlatformState
+from accord.relay.connector import DeliveryLimits, Fence, PlatformState, leases
 from accord.relay.errors import Code, RelayError
 
 
@@ -72,22 +71,23 @@ async def test_the_next_owner_recalls_what_the_last_one_remembered(world: Any) -
 
 
 async def test_when_one_process_stops_the_other_listens(open_world: Any) -> None:
-    limits = Limits(renew_seconds=0.05)
+    limits = DeliveryLimits(renew_seconds=0.05)
     async with open_world(limits=limits) as first:
         first.link("ann", "alpha")
-        await first.until(lambda: first.delivery.owned[0].fence is not None)
+        await first.until(lambda: first.delivery.leases[0].fence is not None)
         async with open_world(
             limits=limits, chat=first.chat, directory=first.directory, name="connector-2"
         ) as second:
-            assert second.delivery.owned[0].fence is None
-            first.delivery.owned[0]._holder = "somebody else"
+            assert second.delivery.leases[0].fence is None
+            first.delivery.leases[0]._holder = "somebody else"
             async with asyncio.timeout(20):
                 await first.store.write(
-                    partial(leases.release, fence=first.delivery.owned[0].fence)
+                    partial(leases.release, fence=first.delivery.leases[0].fence)
                 )
                 await second.until(
                     lambda: (
-                        bool(second.delivery.owned[0].fence) or bool(first.delivery.owned[0].fence)
+                        bool(second.delivery.leases[0].fence)
+                        or bool(first.delivery.leases[0].fence)
                     )
                 )
             first.chat.write("ann", "c1", "x", event_id="x")
@@ -95,16 +95,16 @@ async def test_when_one_process_stops_the_other_listens(open_world: Any) -> None
 
 
 async def test_a_platform_that_fails_is_started_again(world: Any) -> None:
-    platform = world.delivery.owned[0]._platform
+    platform = world.delivery.leases[0].platform
     failed = asyncio.Event()
 
     async def fail(_context: Any) -> None:
         failed.set()
         raise RuntimeError("a library's mistake")
 
-    await world.until(lambda: world.delivery.owned[0].fence is not None)
+    await world.until(lambda: world.delivery.leases[0].fence is not None)
     run, platform.run = platform.run, fail
-    await world.delivery.owned[0]._change(world.delivery.owned[0].fence)
+    await world.delivery.leases[0]._change(world.delivery.leases[0].fence)
     await failed.wait()
     platform.run = run
     world.chat.write("ann", "c1", "x", event_id="x")
@@ -112,29 +112,29 @@ async def test_a_platform_that_fails_is_started_again(world: Any) -> None:
 
 
 async def test_how_a_bot_stands_is_what_became_of_listening(world: Any) -> None:
-    owned = world.delivery.owned[0]
-    await world.until(lambda: owned.standing.state is PlatformState.READY)
-    platform, run = owned._platform, owned._platform.run
+    owned = world.delivery.leases[0]
+    await world.until(lambda: owned.status.state is PlatformState.READY)
+    platform, run = owned.platform, owned.platform.run
 
     async def refused(_context: Any) -> None:
         raise RelayError(Code.UNAUTHORIZED, "the token was revoked", mend="make a new one")
 
     platform.run = refused
     await owned._change(owned.fence)
-    await world.until(lambda: owned.standing.state is PlatformState.TROUBLED)
-    assert "make a new one" in owned.standing.reason
+    await world.until(lambda: owned.status.state is PlatformState.TROUBLED)
+    assert "make a new one" in owned.status.reason
     platform.run = run
     await owned._change(owned.fence)
-    await world.until(lambda: owned.standing.state is PlatformState.READY)
-    assert world.delivery.standings == [owned.standing]
-    assert owned.standing.reason == ""
+    await world.until(lambda: owned.status.state is PlatformState.READY)
+    assert world.delivery.statuses == [owned.status]
+    assert owned.status.reason == ""
 
 
 async def test_trouble_that_a_platform_mends_itself_is_told_until_it_has_passed(world: Any) -> None:
-    owned = world.delivery.owned[0]
-    await world.until(lambda: owned.standing.state is PlatformState.READY)
-    context = owned._context(owned._platform, owned.fence)
+    owned = world.delivery.leases[0]
+    await world.until(lambda: owned.status.state is PlatformState.READY)
+    context = owned.platform_context(owned.fence)
     context.troubled(RelayError(Code.UNAVAILABLE, "the service answers 500"))
-    assert owned.standing.reason.startswith("the service answers 500")
+    assert owned.status.reason.startswith("the service answers 500")
     context.ready()
-    assert owned.standing.state is PlatformState.READY
+    assert owned.status.state is PlatformState.READY

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from accord.relay.wire.closing import UNAUTHORIZED
+from accord.relay.rules import UNAUTHORIZED
 from accord.station import listener
 
 

@@ -7,13 +7,20 @@ from typing import Any
 import pytest
 import redis.asyncio as redis_client
 
-from accord.relay.connector.delivery import Limits, LocalBus, RedisBus
-from accord.relay.connector.delivery import bus as bus_module
-from accord.relay.connector.delivery.bus import Hint, Topic, read_hint, write_hint
-from accord.relay.connector.platform import InboundKind
-from accord.relay.wire.closing import REPLACED
+from accord.relay.connector import (
+    BusHint,
+    DeliveryLimits,
+    InboundKind,
+    LocalBus,
+    RedisBus,
+    Topic,
+    read_hint,
+    write_hint,
+)
+from accord.relay.connector import bus as bus_module
+from accord.relay.rules import REPLACED
 
-HINT = Hint(Topic.INTERRUPT, "tenant é", "alpha", 7, "agent:main", "c1")
+HINT = BusHint(Topic.INTERRUPT, "tenant é", "alpha", 7, "agent:main", "c1")
 
 
 def test_a_hint_survives_its_journey() -> None:
@@ -29,7 +36,7 @@ def test_anything_else_is_no_hint(data: Any) -> None:
 
 async def test_every_listener_hears_while_it_listens() -> None:
     bus = LocalBus()
-    heard: list[Hint] = []
+    heard: list[BusHint] = []
     async with bus.listen(heard.append):
         bus.publish(HINT)
         await asyncio.sleep(0)
@@ -39,7 +46,7 @@ async def test_every_listener_hears_while_it_listens() -> None:
     assert heard == [HINT]
 
 
-async def heard_one(heard: list[Hint]) -> Hint:
+async def heard_one(heard: list[BusHint]) -> BusHint:
     async with asyncio.timeout(20):
         while not heard:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -48,7 +55,7 @@ async def heard_one(heard: list[Hint]) -> Hint:
 
 async def test_processes_hear_each_other_over_redis(redis: Any) -> None:
     first, second = RedisBus(redis.url), RedisBus(redis.url)
-    heard: list[Hint] = []
+    heard: list[BusHint] = []
     async with first.listen(lambda _: None), second.listen(heard.append):
         first.publish(HINT)
         assert await heard_one(heard) == HINT
@@ -56,7 +63,7 @@ async def test_processes_hear_each_other_over_redis(redis: Any) -> None:
 
 async def test_garbage_on_the_channel_is_dropped_and_counted(redis: Any) -> None:
     bus = RedisBus(redis.url)
-    heard: list[Hint] = []
+    heard: list[BusHint] = []
     client = redis_client.Redis.from_url(redis.url)
     try:
         async with bus.listen(heard.append):
@@ -111,7 +118,7 @@ async def test_an_event_taken_here_is_delivered_by_the_process_that_holds_the_so
     open_world: Any, redis: Any
 ) -> None:
     # So long between sweeps that only a hint can explain it.
-    limits = Limits(sweep_seconds=600, renew_seconds=0.2)
+    limits = DeliveryLimits(sweep_seconds=600, renew_seconds=0.2)
     async with (
         open_world(limits=limits, bus=RedisBus(redis.url)) as first,
         open_world(
@@ -123,7 +130,7 @@ async def test_an_event_taken_here_is_delivered_by_the_process_that_holds_the_so
         ) as second,
     ):
         first.link("ann", "alpha")
-        holder = second if first.delivery.owned[0].fence else first
+        holder = second if first.delivery.leases[0].fence else first
         other = first if holder is second else second
         gateway = await holder.connect("alpha")
         first.chat.write("ann", "c1", "over the bus")
@@ -138,7 +145,7 @@ async def test_an_event_taken_here_is_delivered_by_the_process_that_holds_the_so
 
 
 async def test_without_any_hint_the_sweep_finds_everything(open_world: Any) -> None:
-    limits = Limits(sweep_seconds=0.05, renew_seconds=0.2)
+    limits = DeliveryLimits(sweep_seconds=0.05, renew_seconds=0.2)
     async with (
         open_world(limits=limits) as first,
         open_world(
@@ -147,9 +154,9 @@ async def test_without_any_hint_the_sweep_finds_everything(open_world: Any) -> N
     ):
         first.link("ann", "alpha")
         await first.until(
-            lambda: bool(first.delivery.owned[0].fence or second.delivery.owned[0].fence)
+            lambda: bool(first.delivery.leases[0].fence or second.delivery.leases[0].fence)
         )
-        holder, other = (second, first) if first.delivery.owned[0].fence else (first, second)
+        holder, other = (second, first) if first.delivery.leases[0].fence else (first, second)
         gateway = await holder.connect("alpha")
         first.chat.write("ann", "c1", "found")
         assert await gateway.events(1) == ["found"]

@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
+from tests.fakes.platform import MemoryChat, MemoryPlatform
+from tests.fakes.sockets import MemorySocket
 
 from accord.kernel import tokens
 from accord.kernel.clock import SystemClock
-from accord.metering.durations import BORDERS, Durations
-from accord.relay.connector import RELAY
-from accord.relay.connector.assembly import Connector, open_connector
-from accord.relay.connector.control import Keyring
-from accord.relay.connector.figures import figures
+from accord.relay.connector import RELAY, Connector, Keyring, collect_metrics, open_connector
 from accord.storage import open_store
-from accord.testing.platforms import MemoryChat, MemoryPlatform
-from accord.testing.sockets import MemorySocket
+from accord.telemetry.metrics import BORDERS, Durations
 
 CLOCK = SystemClock()
 
@@ -31,7 +28,7 @@ class Figures(Collector):
         self._connector = connector
 
     def collect(self) -> Any:
-        return figures(self._connector)
+        return collect_metrics(self._connector)
 
 
 class Around:
@@ -83,7 +80,7 @@ async def test_each_figure_moves_with_what_it_counts(around: Around) -> None:
     await delivery.take(said)
     assert around.value("events_total", outcome="duplicates") == 1
     assert around.value("ingest_seconds_count") == 3
-    await delivery._tidy()
+    await delivery._apply_retention()
     assert around.value("buffered") == 1
 
     stranger = MemorySocket()

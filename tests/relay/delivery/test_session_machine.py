@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.connector.delivery import Limits
-from accord.relay.connector.delivery.entries import (
+from accord.relay.connector import (
     INBOUND,
     PASSTHROUGH,
-    Queue,
-    Row,
+    BufferRow,
+    DeliveryLimits,
+    QueueState,
+    SocketSession,
+    SocketState,
     ranges,
     read_buffer_id,
 )
-from accord.relay.connector.delivery.session import Session, SocketState
 from accord.relay.errors import RelayError
 
 STEPS = st.lists(
@@ -30,14 +31,14 @@ STEPS = st.lists(
 def test_rows_go_out_in_order_and_each_once(
     before: int, window: int, steps: list[tuple[str, int]]
 ) -> None:
-    limits = Limits(window=window)
-    table = {seq: Row(seq, INBOUND, "{}") for seq in range(1, before + 1)}
-    session = Session("alpha", Queue("t", "s", before, 1, False), limits)
+    limits = DeliveryLimits(window=window)
+    table = {seq: BufferRow(seq, INBOUND, "{}") for seq in range(1, before + 1)}
+    session = SocketSession("alpha", QueueState("t", "s", before, 1, False), limits)
     session.move(SocketState.DRAINING)
     head, sent, reading = before, [], None
     for step, number in steps:
         if step in ("commit", "hint"):
-            rows = [Row(head + place, INBOUND, "{}") for place in range(1, number + 1)]
+            rows = [BufferRow(head + place, INBOUND, "{}") for place in range(1, number + 1)]
             table |= {row.seq: row for row in rows}
             head += number
             session.offer(rows if step == "commit" else [], head)
@@ -75,7 +76,7 @@ def test_rows_go_out_in_order_and_each_once(
 
 
 def test_a_step_that_no_socket_can_take_raises() -> None:
-    session = Session("alpha", Queue("t", "s", 0, 1, False), Limits())
+    session = SocketSession("alpha", QueueState("t", "s", 0, 1, False), DeliveryLimits())
     with pytest.raises(RelayError, match="from greeting to live"):
         session.move(SocketState.LIVE)
     session.move(SocketState.CLOSED)
@@ -84,26 +85,33 @@ def test_a_step_that_no_socket_can_take_raises() -> None:
 
 
 def test_nothing_is_sent_before_hello_or_after_going_idle() -> None:
-    session = Session("alpha", Queue("t", "s", 1, 1, False), Limits())
+    session = SocketSession("alpha", QueueState("t", "s", 1, 1, False), DeliveryLimits())
     assert session.wants() is None
     session.move(SocketState.DRAINING)
-    session.offer([Row(1, INBOUND, "{}"), Row(2, INBOUND, "{}")], 2)
+    session.offer([BufferRow(1, INBOUND, "{}"), BufferRow(2, INBOUND, "{}")], 2)
     session.move(SocketState.IDLE)
     assert session.take(10_000).lines == []
-    session.offer([Row(3, INBOUND, "{}")], 3)
+    session.offer([BufferRow(3, INBOUND, "{}")], 3)
     assert session.take(10_000).lines == []
     assert session.wants() is None
 
 
 def test_a_forward_waits_for_nobody_and_nobody_for_it() -> None:
-    session = Session("alpha", Queue("t", "s", 0, 1, False), Limits(window=3))
+    session = SocketSession("alpha", QueueState("t", "s", 0, 1, False), DeliveryLimits(window=3))
     session.move(SocketState.DRAINING)
-    session.offer([Row(1, PASSTHROUGH, "{}"), Row(2, INBOUND, "{}"), Row(3, PASSTHROUGH, "{}")], 3)
+    session.offer(
+        [
+            BufferRow(1, PASSTHROUGH, "{}"),
+            BufferRow(2, INBOUND, "{}"),
+            BufferRow(3, PASSTHROUGH, "{}"),
+        ],
+        3,
+    )
     first = session.take(10_000)
     assert (first.sent, first.done) == ([1, 2, 3], [])
     assert session.ack(2) is not None
     session.move(SocketState.LIVE)
-    session.offer([Row(4, PASSTHROUGH, '{"a":1}')], 4)
+    session.offer([BufferRow(4, PASSTHROUGH, '{"a":1}')], 4)
     live = session.take(10_000)
     assert (live.sent, live.done) == ([], [4])
     assert live.lines == ['{"type":"passthrough_forward","forward":{"a":1}}\n']
@@ -113,7 +121,7 @@ def test_a_forward_waits_for_nobody_and_nobody_for_it() -> None:
 def test_any_text_is_a_buffer_id_or_none(text: str, series: str) -> None:
     found = read_buffer_id(text, series)
     assert found is None or text == f"{series}-{text.rpartition('-')[2]}"
-    assert read_buffer_id(Row(17, INBOUND, "").line("s")[:0] + f"{series}-17", series) == 17
+    assert read_buffer_id(BufferRow(17, INBOUND, "").line("s")[:0] + f"{series}-17", series) == 17
 
 
 @given(st.sets(st.integers(0, 60)))

@@ -3,9 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from accord.relay.gate import Seat
-from accord.relay.gate.facts import Channel, Grant, Principal, PrincipalPolicy
-from accord.relay.wire.policy import RelevancePolicy
+from accord.relay.rules import (
+    ChannelGrant,
+    PolicyKey,
+    PrincipalPolicy,
+    PrincipalRule,
+    RelevancePolicy,
+    TenantChannel,
+)
 
 
 async def asleep(world: Any, instance: str) -> None:
@@ -74,11 +79,11 @@ async def test_whoever_only_lost_its_socket_is_not_woken(world: Any) -> None:
 
 async def test_what_is_not_relevant_never_wakes(world: Any) -> None:
     world.link("sam", "sleeper")
-    seat = Seat("t1", "sleeper", "memory")
+    seat = PolicyKey("t1", "sleeper", "memory")
     world.directory.known = replace(
         world.directory.known,
-        grants={Channel("t1", "memory", "g1", "c1"): Grant("sleeper", "sam")},
-        principals={seat: Principal(PrincipalPolicy.ANY)},
+        grants={TenantChannel("t1", "memory", "g1", "c1"): ChannelGrant("sleeper", "sam")},
+        principals={seat: PrincipalRule(PrincipalPolicy.ANY)},
         relevance={seat: RelevancePolicy(require_address=True)},
     )
     await asleep(world, "sleeper")
@@ -94,8 +99,8 @@ async def test_a_sleeper_with_rows_is_found_by_the_janitor(world: Any) -> None:
     await asleep(world, "alpha")
     world.chat.write("ann", "c1", "x", event_id="x")
     await world.received("x")
-    tidied = await world.delivery._janitor.visit(0)
-    assert tidied.sleepers == ("alpha",)
+    tidied = await world.delivery._retention.apply(0)
+    assert tidied.asleep == ("alpha",)
 
 
 async def test_going_idle_before_hello_is_ignored(world: Any) -> None:

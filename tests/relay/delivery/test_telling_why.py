@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from accord.relay.connector.control.directory import LinkReply
-from accord.relay.connector.delivery import Limits
-from accord.relay.connector.platform import Found, InboundKind
+from accord.relay.connector import DeliveryLimits, FoundCapability, InboundKind, LinkReply
 from accord.relay.errors import Code, RelayError
-from accord.relay.gate import decide
+from accord.relay.rules import decide
 from accord.storage import journal
 
 
@@ -26,15 +24,15 @@ async def test_a_delivered_and_a_dropped_event_explain_themselves(world: Any) ->
     world.chat.write("eve", "c1", "hello", event_id="no")
     await world.received("yes", "no")
     explained = await world.delivery.why("yes")
-    assert [each.instance for each in explained.standings] == ["alpha"]
+    assert [each.instance for each in explained.statuses] == ["alpha"]
     assert explained.recorded.decision.deliveries == ("alpha",)
     assert (await world.delivery.why(explained.event)) == explained
     dropped = await world.delivery.why("no")
-    assert dropped.standings == ()
+    assert dropped.statuses == ()
     assert dropped.recorded.decision.verdicts[-1].rule == "candidates.unlinked"
     await gateway.events(1)
     await world.empty("alpha")
-    assert (await world.delivery.why("yes")).standings[0].state == "acked"
+    assert (await world.delivery.why("yes")).statuses[0].state == "acked"
     assert await world.delivery.why("never heard of") is None
 
 
@@ -60,7 +58,7 @@ async def test_facts_that_changed_are_decided_by_anew(world: Any) -> None:
 
 async def test_the_journal_holds_no_words_and_no_secrets(world: Any) -> None:
     gateway = await world.connect("alpha")
-    found = [Found("memory.reply", SecretStr("the-capability"), 2**53)]
+    found = [FoundCapability("memory.reply", SecretStr("the-capability"), 2**53)]
     world.chat.write("ann", "c1", "private words", found=found)
     await gateway.events(1)
     action = {"op": "send", "chat_id": "c1", "content": "an answer"}
@@ -108,7 +106,7 @@ async def test_a_link_message_is_consumed_answered_and_never_routed(world: Any) 
         {"event_id": "\0"},
         {"event_id": "\ud800"},
         {"kind": InboundKind.PASSTHROUGH},
-        {"found": (Found("other.reply", SecretStr("x"), 2**53),)},
+        {"found": (FoundCapability("other.reply", SecretStr("x"), 2**53),)},
     ],
 )
 async def test_what_cannot_be_kept_is_refused(world: Any, changes: dict[str, Any]) -> None:
@@ -122,7 +120,7 @@ async def test_what_cannot_be_kept_is_refused(world: Any, changes: dict[str, Any
 
 @pytest.mark.parametrize("text", ["\ud800", "x" * 2000])
 async def test_a_text_that_no_frame_could_carry_is_refused(open_world: Any, text: str) -> None:
-    async with open_world(limits=Limits(line_bytes=1000)) as world:
+    async with open_world(limits=DeliveryLimits(line_bytes=1000)) as world:
         world.link("ann", "alpha")
         inbound = world.chat.write("ann", "c1", text)
         world.chat._waiting.clear()

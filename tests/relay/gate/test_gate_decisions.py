@@ -7,48 +7,49 @@ from typing import Any
 
 import pytest
 
-from accord.relay.gate import (
-    RULES,
-    Account,
-    Channel,
-    Event,
+from accord.relay.rules import (
+    GATE_RULES,
+    ChannelGrant,
+    DmDefault,
     Facts,
-    Grant,
-    Home,
+    GateEvent,
     LinkCommand,
-    Principal,
+    PlatformAccount,
+    PolicyKey,
     PrincipalPolicy,
-    Route,
-    Seat,
-    Sight,
-    User,
-    View,
+    PrincipalRule,
+    RelevancePolicy,
+    RouteKey,
+    SessionSource,
+    TenantAccount,
+    TenantChannel,
+    Visibility,
+    VisibilityKey,
     decide,
 )
-from accord.relay.wire import RelevancePolicy, SessionSource
 
-ANNS = Seat("t1", "i-ann", "discord")
-BOBS_MESSAGE = Event("e1", "discord", "bot", "c1", False, "bob", "s1", addressed=True)
+ANNS = PolicyKey("t1", "i-ann", "discord")
+BOBS_MESSAGE = GateEvent("e1", "discord", "bot", "c1", False, "bob", "s1", addressed=True)
 # Ann and Bob are linked; Ann's instance holds the channel in which Bob speaks.
 KNOWN = Facts(
-    {Route("discord", "s1"): "t1"},
+    {RouteKey("discord", "s1"): "t1"},
     {
-        User("t1", "discord", "ann"): ("i-ann",),
-        User("t1", "discord", "bob"): ("i-bob",),
-        User("t2", "discord", "bob"): ("i-else",),
+        TenantAccount("t1", "discord", "ann"): ("i-ann",),
+        TenantAccount("t1", "discord", "bob"): ("i-bob",),
+        TenantAccount("t2", "discord", "bob"): ("i-else",),
     },
-    {Account("discord", "ann"): Home("t1", "i-ann")},
-    {Channel("t1", "discord", "s1", "c1"): Grant("i-ann", "ann")},
-    {ANNS: Principal(PrincipalPolicy.ANY)},
+    {PlatformAccount("discord", "ann"): DmDefault("t1", "i-ann")},
+    {TenantChannel("t1", "discord", "s1", "c1"): ChannelGrant("i-ann", "ann")},
+    {ANNS: PrincipalRule(PrincipalPolicy.ANY)},
     {
-        View("discord", "s1", "c1", "ann"): Sight.VISIBLE,
-        View("discord", "s1", "c1", "bob"): Sight.VISIBLE,
+        VisibilityKey("discord", "s1", "c1", "ann"): Visibility.VISIBLE,
+        VisibilityKey("discord", "s1", "c1", "bob"): Visibility.VISIBLE,
     },
     {ANNS: RelevancePolicy(require_address=True)},
 )
 
 
-def told(event: Event, facts: Facts, instance: str = "i-ann") -> list[str]:
+def told(event: GateEvent, facts: Facts, instance: str = "i-ann") -> list[str]:
     """The rules that spoke about an instance; those about the event where it is no candidate."""
     decision = decide(event, facts)
     for candidate in decision.candidates:
@@ -57,7 +58,7 @@ def told(event: Event, facts: Facts, instance: str = "i-ann") -> list[str]:
     return [verdict.rule for verdict in decision.verdicts]
 
 
-def message(**changes: Any) -> Event:
+def message(**changes: Any) -> GateEvent:
     return dataclasses.replace(BOBS_MESSAGE, **changes)
 
 
@@ -92,7 +93,7 @@ def test_a_place_of_no_tenant_reaches_nobody() -> None:
 
 
 def test_a_chat_is_a_discriminator_only_where_there_is_no_scope() -> None:
-    facts = knowing(routes={Route("discord", "c1"): "t1"})
+    facts = knowing(routes={RouteKey("discord", "c1"): "t1"})
     assert decide(BOBS_MESSAGE, facts).tenant is None
     assert decide(message(scope_id=None), facts).tenant == "t1"
 
@@ -111,21 +112,23 @@ def test_a_default_that_is_no_longer_bound_receives_nothing() -> None:
 
 
 def test_a_direct_message_in_another_tenants_place_reaches_nobody() -> None:
-    facts = knowing(dm_defaults={Account("discord", "bob"): Home("t2", "i-else")})
+    facts = knowing(dm_defaults={PlatformAccount("discord", "bob"): DmDefault("t2", "i-else")})
     assert told(message(is_dm=True), facts)[2] == "tenant.ambiguous"
 
 
 @pytest.mark.parametrize(
     ("principal", "rule"),
     [
-        (Principal(PrincipalPolicy.ANY), "authority.any"),
-        (Principal(PrincipalPolicy.ALLOW_LIST, frozenset({"bob"})), "authority.listed"),
-        (Principal(PrincipalPolicy.ALLOW_LIST, frozenset({"ann"})), "authority.not-listed"),
-        (Principal(PrincipalPolicy.OWNER_ONLY, frozenset({"bob"})), "authority.owner-only"),
+        (PrincipalRule(PrincipalPolicy.ANY), "authority.any"),
+        (PrincipalRule(PrincipalPolicy.ALLOW_LIST, frozenset({"bob"})), "authority.listed"),
+        (PrincipalRule(PrincipalPolicy.ALLOW_LIST, frozenset({"ann"})), "authority.not-listed"),
+        (PrincipalRule(PrincipalPolicy.OWNER_ONLY, frozenset({"bob"})), "authority.owner-only"),
         (None, "authority.owner-only"),
     ],
 )
-def test_the_principal_policy_decides_over_others(principal: Principal | None, rule: str) -> None:
+def test_the_principal_policy_decides_over_others(
+    principal: PrincipalRule | None, rule: str
+) -> None:
     facts = knowing(principals={} if principal is None else {ANNS: principal})
     assert told(BOBS_MESSAGE, facts)[0] == rule
 
@@ -133,27 +136,31 @@ def test_the_principal_policy_decides_over_others(principal: Principal | None, r
 @pytest.mark.parametrize(
     ("sight", "rule"),
     [
-        (Sight.VISIBLE, "visibility.visible"),
-        (Sight.HIDDEN, "visibility.hidden"),
-        (Sight.UNKNOWN, "visibility.unknown"),
+        (Visibility.VISIBLE, "visibility.visible"),
+        (Visibility.HIDDEN, "visibility.hidden"),
+        (Visibility.UNKNOWN, "visibility.unknown"),
         (None, "visibility.unknown"),
     ],
 )
-def test_the_owner_must_see_the_channel(sight: Sight | None, rule: str) -> None:
-    view = View("discord", "s1", "c1", "ann")
+def test_the_owner_must_see_the_channel(sight: Visibility | None, rule: str) -> None:
+    view = VisibilityKey("discord", "s1", "c1", "ann")
     facts = knowing(visibility={} if sight is None else {view: sight})
     assert told(BOBS_MESSAGE, facts)[1] == rule
 
 
 def test_a_grant_ends_with_the_link_of_whoever_claimed_it() -> None:
-    facts = knowing(bindings={User("t1", "discord", "bob"): ("i-bob",)})
+    facts = knowing(bindings={TenantAccount("t1", "discord", "bob"): ("i-bob",)})
     assert told(BOBS_MESSAGE, facts)[1] == "visibility.owner-gone"
-    facts = knowing(grants={Channel("t1", "discord", "s1", "c1"): Grant("i-ann", None)})
+    facts = knowing(
+        grants={TenantChannel("t1", "discord", "s1", "c1"): ChannelGrant("i-ann", None)}
+    )
     assert told(BOBS_MESSAGE, facts)[1] == "visibility.owner-gone"
 
 
 def test_a_thread_belongs_to_whoever_holds_its_channel() -> None:
-    facts = knowing(visibility={View("discord", "s1", "thread", "ann"): Sight.VISIBLE})
+    facts = knowing(
+        visibility={VisibilityKey("discord", "s1", "thread", "ann"): Visibility.VISIBLE}
+    )
     event = message(chat_id="thread", parent_chat_id="c1")
     assert decide(event, facts).deliveries == ("i-ann",)
 
@@ -183,7 +190,7 @@ def test_other_bots_are_heard_only_where_they_are_admitted() -> None:
 
 def test_a_bot_that_nobody_linked_reaches_nobody_however_welcome_bots_are() -> None:
     facts = knowing(relevance={ANNS: RelevancePolicy(allow_other_bots=True)})
-    for voices in ({}, {Account("discord", "crow"): frozenset({"i-else"})}):
+    for voices in ({}, {PlatformAccount("discord", "crow"): frozenset({"i-else"})}):
         known = dataclasses.replace(facts, voices=voices)
         event = message(author="crow", author_is_bot=True)
         assert told(event, known)[-1] == "candidates.unlinked"
@@ -193,7 +200,9 @@ def test_a_bot_never_triggers_itself() -> None:
     facts = knowing(relevance={ANNS: RelevancePolicy(allow_other_bots=True)})
     assert told(message(author="bot"), facts)[1] == "origin.self"
     # Nor does an instance that speaks through one bot and is seen by another.
-    facts = dataclasses.replace(facts, voices={Account("discord", "bob"): frozenset({"i-ann"})})
+    facts = dataclasses.replace(
+        facts, voices={PlatformAccount("discord", "bob"): frozenset({"i-ann"})}
+    )
     assert told(message(), facts)[0] == "authority.own-voice"
 
 
@@ -219,12 +228,12 @@ def test_a_layer_that_fails_says_no_and_why() -> None:
 
 def test_an_event_is_made_from_a_source() -> None:
     source = SessionSource("discord", "c1", "group", user_id="bob", scope_id="s1")
-    made = Event.of(source, event_id="e1", bot_id="bot", addressed=True)
+    made = GateEvent.of(source, event_id="e1", bot_id="bot", addressed=True)
     assert made == BOBS_MESSAGE
 
 
 def test_every_rule_has_an_id_of_its_layer_and_a_sentence() -> None:
-    for rule, verdict in RULES.items():
+    for rule, verdict in GATE_RULES.items():
         assert rule == verdict.rule
         assert rule.startswith(verdict.layer.value + ".")
         assert verdict.sentence
@@ -232,7 +241,7 @@ def test_every_rule_has_an_id_of_its_layer_and_a_sentence() -> None:
 
 def test_wire_and_gate_import_no_crypto_and_no_io() -> None:
     script = (
-        "import sys, accord.relay.gate, accord.relay.wire\n"
+        "import sys, accord.relay.rules\n"
         "print(*(name for name in sys.modules if name.partition('.')[0] in"
         " {'nacl', 'cryptography', 'jwt', 'asyncio', 'socket', 'random', 'sqlalchemy'}"
         " or name in {'accord.kernel.signing', 'accord.kernel.tokens', 'hmac'}))\n"

@@ -6,19 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.gate import (
+from accord.relay.rules import (
     RECENT_SECONDS,
-    Capability,
-    Chat,
+    Action,
+    Edit,
+    EgressCapability,
+    EgressChat,
     EgressFacts,
-    declined,
+    FollowUp,
+    GetChatInfo,
+    Send,
+    Typing,
+    declined_result,
     may_send,
-    neutralise,
+    neutralise_mentions,
 )
-from accord.relay.wire import Action, Edit, FollowUp, GetChatInfo, Send, Typing
 
 NOW = 1_750_000_000.0
-CHAT = Chat("t1", "s1", delivered_at=NOW - 60)
+CHAT = EgressChat("t1", "s1", delivered_at=NOW - 60, linked_at=NOW - 60)
+DIRECT = EgressChat("t1", user_id="u", delivered_at=NOW, linked_at=NOW)
 ACTIONS: list[Action] = [
     Send("c1", "hi"),
     Edit("c1", "m1", "hi"),
@@ -27,7 +33,7 @@ ACTIONS: list[Action] = [
 ]
 
 
-def facts(chat: Chat | None = CHAT, **others: Any) -> EgressFacts:
+def facts(chat: EgressChat | None = CHAT, **others: Any) -> EgressFacts:
     return EgressFacts("t1", "i1", NOW, chat, **{"sent_by": "i1", **others})
 
 
@@ -36,17 +42,21 @@ def facts(chat: Chat | None = CHAT, **others: Any) -> EgressFacts:
     ("chat", "rule"),
     [
         (None, "egress.unknown-chat"),
-        (Chat("t2", "s1", delivered_at=NOW), "egress.unknown-chat"),
-        (Chat("t2", "s1", holder="i1"), "egress.unknown-chat"),
-        (Chat("t1", "s1"), "egress.unknown-chat"),
-        (Chat("t1", "s1", holder="i2"), "egress.unknown-chat"),
-        (Chat("t1", "s1", delivered_at=NOW - RECENT_SECONDS), "egress.recent"),
-        (Chat("t1", "s1", delivered_at=NOW - RECENT_SECONDS - 1), "egress.stale"),
-        (Chat("t1", "s1", holder="i1"), "egress.granted"),
+        (EgressChat("t2", "s1", delivered_at=NOW), "egress.unknown-chat"),
+        (EgressChat("t2", "s1", holder="i1"), "egress.unknown-chat"),
+        (EgressChat("t1", "s1"), "egress.unknown-chat"),
+        (EgressChat("t1", "s1", holder="i2"), "egress.unknown-chat"),
+        (EgressChat("t1", "s1", delivered_at=NOW), "egress.unlinked-chat"),
+        (EgressChat("t1", "s1", delivered_at=NOW, linked_at=NOW - RECENT_SECONDS), "egress.recent"),
+        (
+            EgressChat("t1", "s1", delivered_at=NOW, linked_at=NOW - RECENT_SECONDS - 1),
+            "egress.stale",
+        ),
+        (EgressChat("t1", "s1", holder="i1"), "egress.granted"),
     ],
 )
 def test_every_action_needs_a_channel_or_a_recent_chat(
-    action: Action, chat: Chat | None, rule: str
+    action: Action, chat: EgressChat | None, rule: str
 ) -> None:
     verdict = may_send(action, facts(chat))
     assert verdict.rule == rule
@@ -60,12 +70,14 @@ def test_every_action_needs_a_channel_or_a_recent_chat(
         (CHAT, {"scope_id": "s2"}, "egress.scope-mismatch"),
         (CHAT, {"scope_id": ["s1"]}, "egress.scope-mismatch"),
         (CHAT, {"scope_id": None, "user_id": "anybody"}, "egress.recent"),
-        (Chat("t1", user_id="u", delivered_at=NOW), {"user_id": "u"}, "egress.recent"),
-        (Chat("t1", user_id="u", delivered_at=NOW), {"user_id": "v"}, "egress.user-mismatch"),
-        (Chat("t1", user_id="u", delivered_at=NOW), {"scope_id": "s"}, "egress.scope-mismatch"),
+        (DIRECT, {"user_id": "u"}, "egress.recent"),
+        (DIRECT, {"user_id": "v"}, "egress.user-mismatch"),
+        (DIRECT, {"scope_id": "s"}, "egress.scope-mismatch"),
     ],
 )
-def test_hints_that_do_not_match_decline(chat: Chat, metadata: dict[str, Any], rule: str) -> None:
+def test_hints_that_do_not_match_decline(
+    chat: EgressChat, metadata: dict[str, Any], rule: str
+) -> None:
     assert may_send(Send("c1", "x", metadata=metadata), facts(chat)).rule == rule
     assert may_send(Edit("c1", "m1", "x", metadata), facts(chat)).rule == rule
 
@@ -80,27 +92,28 @@ def test_an_instance_edits_only_its_own_messages(sent_by: str | None) -> None:
     ("capability", "passed"),
     [
         (None, False),
-        (Capability("t1", "i1", NOW + 1), True),
-        (Capability("t1", "i1", NOW), False),
-        (Capability("t2", "i1", NOW + 1), False),
-        (Capability("t1", "i2", NOW + 1), False),
+        (EgressCapability("t1", "i1", NOW + 1), True),
+        (EgressCapability("t1", "i1", NOW), False),
+        (EgressCapability("t2", "i1", NOW + 1), False),
+        (EgressCapability("t1", "i2", NOW + 1), False),
     ],
 )
 def test_a_follow_up_needs_a_living_capability_of_its_own(
-    capability: Capability | None, passed: bool
+    capability: EgressCapability | None, passed: bool
 ) -> None:
     action = FollowUp("key", "discord.interaction_token", "hi")
     assert may_send(action, facts(None, capability=capability)).passed == passed
 
 
 def test_whatever_fails_declines() -> None:
-    broken: Any = EgressFacts("t1", "i1", NOW, Chat("t1", delivered_at="yesterday"))  # type: ignore[arg-type]
+    chat = EgressChat("t1", delivered_at=NOW, linked_at="yesterday")  # type: ignore[arg-type]
+    broken: Any = EgressFacts("t1", "i1", NOW, chat)
     assert may_send(Typing("c1"), broken).rule == "gate.error"
 
 
 def test_a_refusal_says_why_and_nothing_of_other_tenants() -> None:
-    unknown = declined(may_send(Send("c1", "x"), facts(None)))
-    others = declined(may_send(Send("c1", "x"), facts(Chat("t2", delivered_at=NOW))))
+    unknown = declined_result(may_send(Send("c1", "x"), facts(None)))
+    others = declined_result(may_send(Send("c1", "x"), facts(EgressChat("t2", delivered_at=NOW))))
     assert unknown == others
     assert unknown.to_dict() == {
         "success": False,
@@ -126,7 +139,7 @@ def test_a_refusal_says_why_and_nothing_of_other_tenants() -> None:
     ],
 )
 def test_mass_mentions_are_taken_out(platform: str, alarm: str) -> None:
-    text = neutralise(f"hi {alarm} there", platform)
+    text = neutralise_mentions(f"hi {alarm} there", platform)
     assert alarm not in text
     assert text.replace("\u200b", "") == f"hi {alarm} there"
 
@@ -141,7 +154,7 @@ def test_mass_mentions_are_taken_out(platform: str, alarm: str) -> None:
     ],
 )
 def test_other_mentions_stay_as_they_are(platform: str, text: str) -> None:
-    assert neutralise(text, platform) == text
+    assert neutralise_mentions(text, platform) == text
 
 
 @given(
@@ -149,6 +162,6 @@ def test_other_mentions_stay_as_they_are(platform: str, text: str) -> None:
     st.sampled_from(["discord", "slack", "other"]),
 )
 def test_neutralising_twice_is_neutralising_once(parts: list[str], platform: str) -> None:
-    once = neutralise("".join(parts), platform)
-    assert neutralise(once, platform) == once
+    once = neutralise_mentions("".join(parts), platform)
+    assert neutralise_mentions(once, platform) == once
     assert once.replace("\u200b", "") == "".join(parts)

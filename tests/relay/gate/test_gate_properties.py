@@ -11,28 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.relay.errors import RelayError
-from accord.relay.gate import (
-    RULES,
-    Account,
-    Channel,
-    Event,
+from accord.relay.rules import (
+    GATE_RULES,
+    ChannelGrant,
+    DmDefault,
     Facts,
-    Grant,
-    Home,
+    GateEvent,
     LinkCommand,
-    Principal,
+    PlatformAccount,
+    PolicyKey,
     PrincipalPolicy,
-    Route,
-    Seat,
-    Sight,
-    User,
-    View,
-    about,
+    PrincipalRule,
+    RelevancePolicy,
+    RouteKey,
+    TenantAccount,
+    TenantChannel,
+    Visibility,
+    VisibilityKey,
     decide,
     from_record,
+    narrow_facts,
     to_record,
 )
-from accord.relay.wire import RelevancePolicy
 
 tenants = st.sampled_from(["t1", "t2"])
 platforms = st.sampled_from(["discord", "web"])
@@ -40,11 +40,11 @@ users = st.sampled_from(["ann", "bob", "bot"])
 instances = st.sampled_from(["i1", "i2"])
 scopes = st.sampled_from([None, "s1", "s2"])
 chats = st.sampled_from(["c1", "c2", "s1"])
-seats = st.builds(Seat, tenants, instances, platforms)
+seats = st.builds(PolicyKey, tenants, instances, platforms)
 some_instances = st.lists(instances, max_size=2, unique=True)
 
 events = st.builds(
-    Event,
+    GateEvent,
     event_id=st.just("e"),
     platform=platforms,
     bot_id=st.sampled_from(["bot", "other-bot"]),
@@ -61,36 +61,42 @@ events = st.builds(
 facts = st.builds(
     Facts,
     routes=st.dictionaries(
-        st.builds(Route, platforms, st.sampled_from(["s1", "s2", "c1", "c2", "/hook"])), tenants
+        st.builds(RouteKey, platforms, st.sampled_from(["s1", "s2", "c1", "c2", "/hook"])), tenants
     ),
-    bindings=st.dictionaries(st.builds(User, tenants, platforms, users), some_instances.map(tuple)),
+    bindings=st.dictionaries(
+        st.builds(TenantAccount, tenants, platforms, users), some_instances.map(tuple)
+    ),
     dm_defaults=st.dictionaries(
-        st.builds(Account, platforms, users), st.builds(Home, tenants, instances)
+        st.builds(PlatformAccount, platforms, users), st.builds(DmDefault, tenants, instances)
     ),
     grants=st.dictionaries(
-        st.builds(Channel, tenants, platforms, scopes, chats),
-        st.builds(Grant, instances, st.none() | users),
+        st.builds(TenantChannel, tenants, platforms, scopes, chats),
+        st.builds(ChannelGrant, instances, st.none() | users),
     ),
     principals=st.dictionaries(
-        seats, st.builds(Principal, st.sampled_from(PrincipalPolicy), st.frozensets(users))
+        seats, st.builds(PrincipalRule, st.sampled_from(PrincipalPolicy), st.frozensets(users))
     ),
     visibility=st.dictionaries(
-        st.builds(View, platforms, scopes, chats, users), st.sampled_from(Sight), min_size=4
+        st.builds(VisibilityKey, platforms, scopes, chats, users),
+        st.sampled_from(Visibility),
+        min_size=4,
     ),
     relevance=st.dictionaries(
         seats, st.builds(RelevancePolicy, st.booleans(), st.frozensets(chats), st.booleans())
     ),
-    voices=st.dictionaries(st.builds(Account, platforms, users), some_instances.map(frozenset)),
+    voices=st.dictionaries(
+        st.builds(PlatformAccount, platforms, users), some_instances.map(frozenset)
+    ),
 )
 
 
-def delivered(event: Event, known: Facts) -> set[tuple[str, str]]:
+def delivered(event: GateEvent, known: Facts) -> set[tuple[str, str]]:
     """The specification once more, as plainly as it can be said."""
     if event.link or event.author is None or event.author == event.bot_id:
         return set()
-    account = Account(event.platform, event.author)
+    account = PlatformAccount(event.platform, event.author)
     key = event.hook or event.scope_id or event.chat_id
-    tenant = known.routes.get(Route(event.platform, key))
+    tenant = known.routes.get(RouteKey(event.platform, key))
     home = known.dm_defaults.get(account)
     if event.is_dm:
         if home is None or (tenant is not None and tenant != home.tenant):
@@ -98,11 +104,11 @@ def delivered(event: Event, known: Facts) -> set[tuple[str, str]]:
         tenant = home.tenant
     if tenant is None:
         return set()
-    bound = set(known.bindings.get(User(tenant, event.platform, event.author), ()))
+    bound = set(known.bindings.get(TenantAccount(tenant, event.platform, event.author), ()))
     is_bot = event.author_is_bot or account in known.voices
     received = set()
     for instance in ("i1", "i2"):
-        seat = Seat(tenant, instance, event.platform)
+        seat = PolicyKey(tenant, instance, event.platform)
         is_owner = instance in bound
         grant = _grant(event, known, tenant)
         holds = grant is not None and grant.instance == instance and not event.is_dm
@@ -110,7 +116,7 @@ def delivered(event: Event, known: Facts) -> set[tuple[str, str]]:
             assert home is not None
             authorized = is_owner and home.instance == instance
         else:
-            principal = known.principals.get(seat, Principal())
+            principal = known.principals.get(seat, PrincipalRule())
             admits = principal.policy is PrincipalPolicy.ANY or (
                 principal.policy is PrincipalPolicy.ALLOW_LIST and event.author in principal.allow
             )
@@ -118,10 +124,10 @@ def delivered(event: Event, known: Facts) -> set[tuple[str, str]]:
         authorized = authorized and instance not in known.voices.get(account, ())
         viewer = event.author if is_owner else grant.owner if grant else None
         if viewer and not is_owner:
-            owned = known.bindings.get(User(tenant, event.platform, viewer), ())
+            owned = known.bindings.get(TenantAccount(tenant, event.platform, viewer), ())
             viewer = viewer if instance in owned else None
-        view = View(event.platform, event.scope_id, event.chat_id, viewer or "")
-        visible = event.is_dm or known.visibility.get(view) is Sight.VISIBLE
+        view = VisibilityKey(event.platform, event.scope_id, event.chat_id, viewer or "")
+        visible = event.is_dm or known.visibility.get(view) is Visibility.VISIBLE
         policy = known.relevance.get(seat, RelevancePolicy())
         is_free = bool({event.chat_id, event.parent_chat_id} & policy.free_response_scopes)
         is_addressed = not policy.require_address or event.addressed or is_free
@@ -131,9 +137,9 @@ def delivered(event: Event, known: Facts) -> set[tuple[str, str]]:
     return received
 
 
-def _grant(event: Event, known: Facts, tenant: str) -> Grant | None:
+def _grant(event: GateEvent, known: Facts, tenant: str) -> ChannelGrant | None:
     for channel in (event.chat_id, event.parent_chat_id or event.chat_id):
-        found = known.grants.get(Channel(tenant, event.platform, event.scope_id, channel))
+        found = known.grants.get(TenantChannel(tenant, event.platform, event.scope_id, channel))
         if found is not None:
             return found
     return None
@@ -141,7 +147,7 @@ def _grant(event: Event, known: Facts, tenant: str) -> Grant | None:
 
 @given(events, facts)
 def test_delivered_is_exactly_what_is_authorized_visible_and_relevant(
-    event: Event, known: Facts
+    event: GateEvent, known: Facts
 ) -> None:
     decision = decide(event, known)
     received = {(str(decision.tenant), instance) for instance in decision.deliveries}
@@ -162,18 +168,18 @@ def test_the_same_holds_in_many_dense_worlds() -> None:
             count[candidate.delivers] += 1
             spoken.update(verdict.rule for verdict in candidate.verdicts)
     assert min(count.values()) > 1000
-    speaking = {rule for rule in RULES if not rule.startswith("egress.")}
+    speaking = {rule for rule in GATE_RULES if not rule.startswith("egress.")}
     assert spoken == speaking
 
 
-def dense_world(chance: random.Random) -> tuple[Event, Facts]:
+def dense_world(chance: random.Random) -> tuple[GateEvent, Facts]:
     """A world in which most of what could be known is, so that deep layers are reached."""
     pick = chance.choice
 
     def maybe() -> bool:
         return chance.random() < 0.6
 
-    event = Event(
+    event = GateEvent(
         "e",
         "web",
         "bot",
@@ -190,45 +196,49 @@ def dense_world(chance: random.Random) -> tuple[Event, Facts]:
     people, places = ("ann", "bob", "crow"), (None, "s")
     homes = [(tenant, instance) for tenant in ("t1", "t2") for instance in ("i1", "i2")]
     known = Facts(
-        {Route("web", key): pick(["t1", "t1", "t2"]) for key in "scd" if maybe()},
+        {RouteKey("web", key): pick(["t1", "t1", "t2"]) for key in "scd" if maybe()},
         {
-            User(tenant, "web", who): tuple(each for each in ("i1", "i2") if maybe())
+            TenantAccount(tenant, "web", who): tuple(each for each in ("i1", "i2") if maybe())
             for tenant in ("t1", "t2")
             for who in people
             if maybe()
         },
-        {Account("web", who): Home(*pick(homes)) for who in people if maybe()},
+        {PlatformAccount("web", who): DmDefault(*pick(homes)) for who in people if maybe()},
         {
-            Channel(tenant, "web", scope, chat): Grant(pick(["i1", "i2"]), pick([*people, None]))
+            TenantChannel(tenant, "web", scope, chat): ChannelGrant(
+                pick(["i1", "i2"]), pick([*people, None])
+            )
             for tenant in ("t1", "t2")
             for scope in places
             for chat in "cd"
             if maybe()
         },
         {
-            Seat(*home, "web"): Principal(pick(list(PrincipalPolicy)), frozenset({pick(people)}))
+            PolicyKey(*home, "web"): PrincipalRule(
+                pick(list(PrincipalPolicy)), frozenset({pick(people)})
+            )
             for home in homes
             if maybe()
         },
         {
-            View("web", scope, chat, who): pick([Sight.VISIBLE, *Sight])
+            VisibilityKey("web", scope, chat, who): pick([Visibility.VISIBLE, *Visibility])
             for scope in places
             for chat in "cd"
             for who in people
             if maybe()
         },
         {
-            Seat(*home, "web"): RelevancePolicy(maybe(), frozenset({pick("cd")}), maybe())
+            PolicyKey(*home, "web"): RelevancePolicy(maybe(), frozenset({pick("cd")}), maybe())
             for home in homes
             if maybe()
         },
-        {Account("web", "crow"): frozenset({pick(["i1", "i2"])})} if maybe() else {},
+        {PlatformAccount("web", "crow"): frozenset({pick(["i1", "i2"])})} if maybe() else {},
     )
     return event, known
 
 
 @given(events, facts)
-def test_every_layer_has_its_say(event: Event, known: Facts) -> None:
+def test_every_layer_has_its_say(event: GateEvent, known: Facts) -> None:
     decision = decide(event, known)
     layers = [verdict.layer.value for verdict in decision.verdicts]
     assert layers == ["link", "origin", "tenant", "candidates"]
@@ -242,7 +252,7 @@ def test_every_layer_has_its_say(event: Event, known: Facts) -> None:
 
 @given(events, facts, facts)
 def test_nothing_of_another_tenant_changes_or_receives_anything(
-    event: Event, known: Facts, other: Facts
+    event: GateEvent, known: Facts, other: Facts
 ) -> None:
     tenant = decide(event, known).tenant
     mine = dataclasses.replace(
@@ -268,7 +278,7 @@ def _others(known: Mapping[Any, Any], tenant: str | None) -> dict[Any, Any]:
 
 @given(events, facts, st.sampled_from(["other", "bot", ""]))
 def test_the_bot_that_saw_it_does_not_choose_the_tenant(
-    event: Event, known: Facts, bot: str
+    event: GateEvent, known: Facts, bot: str
 ) -> None:
     seen_by_another = dataclasses.replace(event, bot_id=bot)
     if event.author not in (event.bot_id, bot):
@@ -292,7 +302,9 @@ NAMES = [field.name for field in dataclasses.fields(Facts)]
 
 
 @given(events, facts, st.sets(st.sampled_from(NAMES), min_size=1))
-def test_whatever_fails_never_delivers_more(event: Event, known: Facts, broken: set[str]) -> None:
+def test_whatever_fails_never_delivers_more(
+    event: GateEvent, known: Facts, broken: set[str]
+) -> None:
     failing = dataclasses.replace(known, **{name: Broken() for name in broken})
     decision = decide(event, failing)
     assert set(decision.deliveries) <= {each for _, each in delivered(event, known)}
@@ -302,11 +314,13 @@ def test_whatever_fails_never_delivers_more(event: Event, known: Facts, broken: 
 
 
 @given(events, facts)
-def test_a_record_carries_all_that_the_decision_was_made_from(event: Event, known: Facts) -> None:
+def test_a_record_carries_all_that_the_decision_was_made_from(
+    event: GateEvent, known: Facts
+) -> None:
     decision = decide(event, known)
     record = json.loads(json.dumps(to_record(event, known, decision)))
     read = from_record(record)
-    assert read == (event, about(event, known), decision)
+    assert read == (event, narrow_facts(event, known), decision)
     assert decide(read.event, read.facts) == decision
 
 
@@ -324,14 +338,14 @@ def test_a_record_stays_small_whatever_lists_there_are() -> None:
     event, known = dense_world(random.Random(1))
     event = dataclasses.replace(event, link=None, is_dm=False, author="ann")
     many = frozenset(str(number) for number in range(10_000))
-    seats = {Seat(tenant, each, "web") for tenant in ("t1", "t2") for each in ("i1", "i2")}
+    seats = {PolicyKey(tenant, each, "web") for tenant in ("t1", "t2") for each in ("i1", "i2")}
     known = dataclasses.replace(
         known,
-        routes={Route("web", key): "t1" for key in "scd"},
-        bindings={User("t1", "web", "ann"): ("i1", "i2")},
-        principals=dict.fromkeys(seats, Principal(PrincipalPolicy.ALLOW_LIST, many)),
+        routes={RouteKey("web", key): "t1" for key in "scd"},
+        bindings={TenantAccount("t1", "web", "ann"): ("i1", "i2")},
+        principals=dict.fromkeys(seats, PrincipalRule(PrincipalPolicy.ALLOW_LIST, many)),
         relevance=dict.fromkeys(seats, RelevancePolicy(True, many)),
-        voices={Account("web", who): many for who in ("ann", "bob", "crow")},
+        voices={PlatformAccount("web", who): many for who in ("ann", "bob", "crow")},
     )
     decision = decide(event, known)
     assert len(decision.candidates) == 2
@@ -339,7 +353,7 @@ def test_a_record_stays_small_whatever_lists_there_are() -> None:
 
 
 @given(events, facts, st.data())
-def test_a_damaged_record_is_refused_or_read(event: Event, known: Facts, data: Any) -> None:
+def test_a_damaged_record_is_refused_or_read(event: GateEvent, known: Facts, data: Any) -> None:
     record = to_record(event, known, decide(event, known))
     target: Any = record
     while True:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, Turn
-from accord.relay.wire import MessageEvent, SessionSource
+from accord.relay.gateway import GatewayLimits, GatewaySettings, RelayGateway, Turn
+from accord.relay.rules import MessageEvent, SessionSource
 from accord.testing import VirtualClock, run_virtual
 from accord.testing.connector import GATEWAY, SECRET, Connector
 
-QUICK = Limits(first_delay=0.01, longest_delay=0.05, edit=0.01, drain=1.0, idle_ack=2.0)
+QUICK = GatewayLimits(first_delay=0.01, longest_delay=0.05, edit=0.01, drain=1.0, idle_ack=2.0)
 
 Running = Callable[..., AbstractAsyncContextManager[RelayGateway]]
 
@@ -42,7 +42,7 @@ def running(connector: Connector) -> Running:
         settings = replace(
             given,
             inbox=given.inbox or "memory",
-            limits=QUICK if given.limits == Limits() else given.limits,
+            limits=QUICK if given.limits == GatewayLimits() else given.limits,
         )
         async with connector.listening() as url:
             gateway = RelayGateway(

@@ -15,23 +15,30 @@ import pytest
 from tests.relay.gateway.conftest import Running, message
 
 from accord.relay.errors import RelayError
-from accord.relay.gateway import Agent, State, Turn, command_agent, load_agent
-from accord.relay.gateway.agents import prepare, spoken
-from accord.relay.gateway.chats import Chats
-from accord.relay.gateway.inbox import Delivery
-from accord.relay.gateway.limits import Limits
-from accord.relay.gateway.outbound import Requests
+from accord.relay.gateway import (
+    Agent,
+    GatewayLimits,
+    GatewayState,
+    ReceivedEvent,
+    RecentChats,
+    Requests,
+    Turn,
+    command_agent,
+    load_agent,
+    prepare_agent,
+    run_agent,
+)
 from accord.testing.connector import DESCRIPTOR, Connector
 
 
 def turn(text: str = "hello") -> Turn:
-    requests = Requests(lambda: "r", Limits(), Counter())
-    delivery = Delivery("agent:main:web:dm:c=1", message(text))
-    return Turn(delivery, DESCRIPTOR, requests, Chats(9), Limits(), lambda _: True)
+    requests = Requests(lambda: "r", GatewayLimits(), Counter())
+    delivery = ReceivedEvent("agent:main:web:dm:c=1", message(text))
+    return Turn(delivery, DESCRIPTOR, requests, RecentChats(9), GatewayLimits(), lambda _: True)
 
 
 async def said(agent: Agent | type[Any], text: str = "hello") -> str:
-    return "".join([part async for part in spoken(prepare(agent), turn(text))])
+    return "".join([part async for part in run_agent(prepare_agent(agent), turn(text))])
 
 
 async def yielding(turn: Turn) -> AsyncIterator[str]:
@@ -86,7 +93,7 @@ async def test_an_agent_may_have_any_of_these_forms(agent: Any, answer: str) -> 
 
 
 async def test_a_class_is_made_into_one_agent_for_all_sessions() -> None:
-    agent = prepare(Remembering)
+    agent = prepare_agent(Remembering)
     answers = [await said(agent, text) for text in ("one", "two")]
     assert answers == ["I heard one", "I heard one, two"]
 
@@ -94,7 +101,7 @@ async def test_a_class_is_made_into_one_agent_for_all_sessions() -> None:
 @pytest.mark.parametrize("agent", [7, "text", None])
 def test_what_cannot_be_called_is_no_agent(agent: Any) -> None:
     with pytest.raises(RelayError, match="cannot be called"):
-        prepare(agent)
+        prepare_agent(agent)
 
 
 async def test_what_is_not_asynchronous_is_no_agent() -> None:
@@ -102,7 +109,7 @@ async def test_what_is_not_asynchronous_is_no_agent() -> None:
         yield "text"
 
     with pytest.raises(RelayError, match="not asynchronous"):
-        prepare(blocking)
+        prepare_agent(blocking)
     with pytest.raises(RelayError, match="str, not text"):
         await said(lambda _: "text")  # type: ignore[arg-type, return-value]
 
@@ -153,7 +160,7 @@ async def test_output_comes_while_the_command_runs_and_characters_stay_whole() -
         "import sys; w=sys.stdout.buffer; w.write(b'gr\\xc3'); w.flush(); "
         "sys.stdin.readline(); w.write(b'\\xbc\\xc3\\x9fe\\xff'); w.flush()"
     )
-    parts = [part async for part in spoken(command_agent(python(code)), turn())]
+    parts = [part async for part in run_agent(command_agent(python(code)), turn())]
     assert "".join(parts) == "grüße\ufffd"
     assert len(parts) >= 1
 
@@ -215,11 +222,11 @@ async def ended(pid: int) -> None:
 async def test_an_interrupt_ends_the_command_and_all_that_it_started(
     connector: Connector, running: Running, stubborn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("accord.relay.gateway.commands._GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("accord.relay.gateway.agent._GRACE_SECONDS", 0.2)
     ignore = "trap '' TERM; " if stubborn else ""
     script = f"{ignore}sleep 300 & echo $$ $!; wait; sleep 300"
     async with running(command_agent(["sh", "-c", script])) as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("go"), "b-1")
         await connector.until(lambda: bool(connector.texts))
         shell, child = map(int, connector.texts[0].split())
@@ -227,14 +234,14 @@ async def test_an_interrupt_ends_the_command_and_all_that_it_started(
         await connector.interrupt("agent:main:web:group:s=s1:c=c1:u=u1")
         await ended(shell)
         await ended(child)
-        assert gateway.health.state is State.RUNNING
+        assert gateway.health.state is GatewayState.RUNNING
     assert gateway.counts["turns interrupted"] == 1
 
 
 async def test_a_turn_that_nobody_reads_to_its_end_ends_the_command(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     script = f"echo $$ > {mark}; echo first; sleep 300"
-    async with aclosing(spoken(command_agent(["sh", "-c", script]), turn())) as parts:
+    async with aclosing(run_agent(command_agent(["sh", "-c", script]), turn())) as parts:
         async for part in parts:
             assert part == "first\n"
             break

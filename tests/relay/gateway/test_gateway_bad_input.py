@@ -9,10 +9,15 @@ from hypothesis import strategies as st
 from tests.relay.gateway.conftest import Running, echo, message, virtually
 
 from accord.relay.errors import RelayError
-from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, State
-from accord.relay.gateway.limits import MAX_INCOMING
-from accord.relay.gateway.sockets import web_socket
-from accord.relay.wire import Described, Inbound, write_frame
+from accord.relay.gateway import (
+    MAX_MESSAGE_BYTES,
+    GatewayLimits,
+    GatewaySettings,
+    GatewayState,
+    RelayGateway,
+    websocket_dialer,
+)
+from accord.relay.rules import Described, Inbound, write_frame
 from accord.testing import VirtualClock
 from accord.testing.connector import DESCRIPTOR, GATEWAY, SECRET, Connector
 
@@ -54,7 +59,7 @@ async def test_garbage_on_a_real_socket_changes_nothing(
     connector: Connector, running: Running
 ) -> None:
     async with running() as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         for line in GARBAGE:
             await connector.raw(line)
         await connector.raw(b"\xff\xfe\x00 not UTF-8\n")
@@ -94,7 +99,7 @@ async def test_garbage_on_a_real_socket_changes_nothing(
 )
 def test_no_message_whatever_ends_a_gateway(sent: list[str | bytes]) -> None:
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         for data in sent:
             await connector.raw(data)
         await connector.raw("\n")
@@ -111,7 +116,7 @@ async def test_frames_may_be_split_and_merged(
 ) -> None:
     connector.piece = piece
     async with running() as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         frames = [Inbound(message(f"grüße 🌍 {n}", f"m{n}", f"c{n}"), f"b-{n}") for n in range(5)]
         await connector.send(*frames)
         await connector.until(lambda: len(connector.acks) == 5 and len(connector.texts) == 5)
@@ -129,16 +134,16 @@ async def test_frames_in_one_message_with_the_descriptor_are_not_lost(
         await connector.send(early, Described(DESCRIPTOR), Inbound(message("late", "m2"), "b-2"))
         await connector.until(lambda: connector.acks == ["b-1", "b-2"])
         await connector.until(lambda: len(connector.texts) == 2)
-        assert gateway.health.state is State.RUNNING
+        assert gateway.health.state is GatewayState.RUNNING
     assert connector.texts == ["you said early", "you said late"]
 
 
 async def test_an_endless_line_takes_no_memory_and_ends_at_its_newline(
     connector: Connector, running: Running
 ) -> None:
-    limits = Limits(line_bytes=10_000, first_delay=0.01, edit=0.01)
+    limits = GatewayLimits(line_bytes=10_000, first_delay=0.01, edit=0.01)
     async with running(settings=GatewaySettings(limits=limits)) as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         for _ in range(20):
             await connector.raw("x" * 9_000)
         await connector.raw("\n")
@@ -152,10 +157,10 @@ async def test_a_huge_message_costs_the_connection_and_not_the_gateway(
     connector: Connector, running: Running
 ) -> None:
     async with running() as gateway:
-        await gateway.reached(State.RUNNING)
-        await connector.raw(b"x" * (MAX_INCOMING + 1))
+        await gateway.reached(GatewayState.RUNNING)
+        await connector.raw(b"x" * (MAX_MESSAGE_BYTES + 1))
         await connector.until(lambda: len(connector.dials) == 2)
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("after"), "b-1")
         await connector.until(lambda: bool(connector.texts))
 
@@ -164,7 +169,7 @@ async def test_a_dropped_connection_delivers_the_unacknowledged_again_and_runs_i
     connector: Connector, running: Running
 ) -> None:
     async with running() as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         for number in range(20):
             await connector.deliver(message(f"n{number}", f"m{number}"), f"b-{number}")
             if number % 4 == 0:
@@ -200,14 +205,14 @@ async def test_an_upgrade_that_is_refused_by_http_is_tried_again(connector: Conn
         gateway_id=GATEWAY,
         agent=echo,
         settings=GatewaySettings(
-            inbox="memory", limits=Limits(first_delay=0.01, longest_delay=0.02)
+            inbox="memory", limits=GatewayLimits(first_delay=0.01, longest_delay=0.02)
         ),
     )
     task = asyncio.create_task(gateway.run())
     async with asyncio.timeout(10):
         await enough.wait()
     gateway.stop()
-    assert await task is State.STOPPED
+    assert await task is GatewayState.STOPPED
     server.close()
     await server.wait_closed()
     assert gateway.counts["handshakes"] == 0
@@ -217,7 +222,7 @@ async def test_an_upgrade_that_is_refused_by_http_is_tried_again(connector: Conn
 @pytest.mark.parametrize("url", ["c.example", "", "ftp://c.example", "wss://", "ws://[::1"])
 async def test_an_address_that_is_none_is_a_sentence(url: str) -> None:
     with pytest.raises(RelayError, match="does not answer"):
-        async with web_socket(Limits(handshake=1.0))(url, "token"):
+        async with websocket_dialer(GatewayLimits(handshake=1.0))(url, "token"):
             pass
 
 
@@ -231,10 +236,10 @@ async def test_neither_secret_nor_token_is_logged_or_shown(
     connector.statuses.append(503)
     settings = GatewaySettings(identities=(("discord", "app-1"),))
     async with running(settings=settings) as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         connector.drop()
         await connector.until(lambda: len(connector.dials) == 2 and len(connector.posts) == 2)
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
     shown = caplog.text + capsys.readouterr().out + repr(gateway) + repr(settings)
     assert "not connected" in shown
     assert SECRET not in shown
@@ -250,7 +255,7 @@ def test_frames_before_the_descriptor_have_a_limit() -> None:
         line = write_frame(Inbound(message("x"))).decode()
         await connector.raw(line * 5000)
         connector.describes = True
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         assert len(connector.dials) == 2
 
     virtually(scene)

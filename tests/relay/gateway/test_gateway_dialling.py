@@ -7,14 +7,21 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.relay.gateway.conftest import echo, virtually
+from tests.relay.gateway.conftest import Running, echo, virtually
 
 from accord.kernel import canonical, tokens
 from accord.relay.errors import RelayError
-from accord.relay.gateway import GatewaySettings, Health, Limits, RelayGateway, State
-from accord.relay.gateway.redial import Ended, Redial
-from accord.relay.gateway.state import Life
-from accord.relay.wire import REPLACED, UNAUTHORIZED
+from accord.relay.gateway import (
+    ConnectionEnd,
+    GatewayHealth,
+    GatewayLimits,
+    GatewaySettings,
+    GatewayState,
+    Lifecycle,
+    Redial,
+    RelayGateway,
+)
+from accord.relay.rules import REPLACED, UNAUTHORIZED, Descriptor, Hello, HelloRefused
 from accord.testing import VirtualClock
 from accord.testing.connector import DESCRIPTOR, GATEWAY, SECRET, Connector
 
@@ -44,7 +51,8 @@ def test_pauses_double_to_the_longest_and_begin_anew_only_after_a_handshake() ->
 
 def test_half_of_a_pause_is_left_to_chance() -> None:
     pauses = [
-        Redial(Limits()).after(Ended(1006, ""), now=0.0, chance=chance) for chance in (0, 0.5, 1)
+        Redial(GatewayLimits()).after(ConnectionEnd(1006, ""), now=0.0, chance=chance)
+        for chance in (0, 0.5, 1)
     ]
     assert pauses == [0.5, 0.75, 1.0]
 
@@ -71,29 +79,33 @@ def test_a_refusal_before_any_handshake_is_tried_again() -> None:
         connector.refusals.extend(["unauthorized", "revoked", "unauthorized", "revoked"])
         await connector.until(lambda: connector.connected)
         assert len(connector.dials) == 5
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
 
     virtually(scene)
 
 
 @pytest.mark.parametrize("reason", ["revoked", "unauthorized", ""])
 def test_a_revocation_is_believed_after_one_immediate_retry(reason: str) -> None:
-    seen: list[Health] = []
+    seen: list[GatewayHealth] = []
 
     async def scene(connector: Connector, gateway: RelayGateway, clock: VirtualClock) -> None:
         await connector.until(lambda: connector.connected)
         at = clock.monotonic()
         connector.refusals.append(reason)
         await connector.close(UNAUTHORIZED, reason)
-        await gateway.reached(State.DISABLED)
+        await gateway.reached(GatewayState.DISABLED)
         assert clock.monotonic() - at < 0.1
-        assert gateway.health.state is State.DISABLED
+        assert gateway.health.state is GatewayState.DISABLED
         assert len(connector.dials) == 2
         await asyncio.sleep(3600)
         assert len(connector.dials) == 2
 
     virtually(scene, on_health=seen.append)
-    assert [each.state for each in seen] == [State.RUNNING, State.CONNECTING, State.DISABLED]
+    assert [each.state for each in seen] == [
+        GatewayState.RUNNING,
+        GatewayState.CONNECTING,
+        GatewayState.DISABLED,
+    ]
     assert "4401" in seen[-1].reason
 
 
@@ -104,7 +116,7 @@ def test_a_revocation_that_a_fresh_token_undoes_is_none() -> None:
         await connector.close(UNAUTHORIZED, "unauthorized")
         await connector.until(lambda: len(connector.dials) == 2)
         await connector.until(lambda: connector.connected)
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         assert clock.monotonic() == pytest.approx(at, abs=0.01)
 
     virtually(scene)
@@ -116,7 +128,7 @@ def test_an_expired_token_is_never_a_revocation() -> None:
         connector.refusals.extend(["expired"] * 4)
         await connector.close(UNAUTHORIZED, "expired")
         await connector.until(lambda: len(connector.dials) == 6)
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
 
     virtually(scene)
 
@@ -135,7 +147,7 @@ def test_two_gateways_under_one_id_do_not_throw_each_other_out_all_the_time() ->
 @given(
     st.lists(
         st.builds(
-            Ended,
+            ConnectionEnd,
             st.sampled_from([0, 1000, 1006, 1011, UNAUTHORIZED, REPLACED]),
             st.sampled_from(["", "revoked", "unauthorized", "expired"]),
             st.booleans(),
@@ -145,9 +157,9 @@ def test_two_gateways_under_one_id_do_not_throw_each_other_out_all_the_time() ->
     st.floats(0, 1),
 )
 def test_no_connector_makes_a_gateway_dial_in_a_tight_loop(
-    ends: list[Ended], chance: float
+    ends: list[ConnectionEnd], chance: float
 ) -> None:
-    redial, now, dials = Redial(Limits()), 0.0, 0
+    redial, now, dials = Redial(GatewayLimits()), 0.0, 0
     for end in ends:
         delay = redial.after(end, now=now, chance=chance)
         if delay is None:
@@ -165,7 +177,7 @@ def test_a_handshake_that_takes_too_long_is_broken_off_and_tried_again() -> None
         await connector.until(lambda: len(connector.hellos) == 1)
         at = clock.monotonic()
         connector.describes = True
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         assert clock.monotonic() - at == pytest.approx(31)
 
     virtually(scene)
@@ -174,7 +186,7 @@ def test_a_handshake_that_takes_too_long_is_broken_off_and_tried_again() -> None
 def test_a_newer_contract_is_accepted() -> None:
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
         connector.descriptor = replace(DESCRIPTOR, contract_version=7)
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         assert gateway.counts["newer contracts"] == 1
 
     virtually(scene)
@@ -192,7 +204,7 @@ def test_a_descriptor_without_a_required_member_fails_the_handshake_with_a_sente
         line = canonical.encode({"type": "descriptor", "descriptor": wanting}).decode()
         await connector.raw(line + "\n")
         connector.describes = True
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         assert len(connector.dials) == 2
 
     virtually(scene)
@@ -202,7 +214,7 @@ def test_a_descriptor_without_a_required_member_fails_the_handshake_with_a_sente
 
 def test_a_gateway_runs_once_and_needs_its_secret() -> None:
     async def scene(_: Connector, gateway: RelayGateway, __: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         with pytest.raises(RelayError, match="runs once"):
             await gateway.run()
 
@@ -217,10 +229,10 @@ def test_a_gateway_runs_once_and_needs_its_secret() -> None:
         RelayGateway("https://c", secret=SECRET, gateway_id="g", agent=echo, settings=nobody)
 
 
-@given(st.lists(st.sampled_from(State), max_size=8))
-def test_no_illegal_step_is_taken(steps: list[State]) -> None:
-    told: list[Health] = []
-    life = Life(told.append)
+@given(st.lists(st.sampled_from(GatewayState), max_size=8))
+def test_no_illegal_step_is_taken(steps: list[GatewayState]) -> None:
+    told: list[GatewayHealth] = []
+    life = Lifecycle(told.append)
     for step in steps:
         before = life.state
         try:
@@ -231,4 +243,30 @@ def test_no_illegal_step_is_taken(steps: list[State]) -> None:
         assert not before.is_final
         assert life.state is step
         assert told[-1].state is step
-    assert not life.state.is_final or life.state in (State.DISABLED, State.STOPPED)
+    assert not life.state.is_final or life.state in (GatewayState.DISABLED, GatewayState.STOPPED)
+
+
+def _only_web(hello: Hello) -> Descriptor | HelloRefused:
+    if hello.platform == "web":
+        return DESCRIPTOR
+    return HelloRefused(hello.platform, hello.bot_id, "no such platform")
+
+
+async def test_a_platform_that_the_connector_refuses_leaves_the_others_served(
+    connector: Connector, running: Running
+) -> None:
+    connector.descriptor = _only_web
+    settings = GatewaySettings(identities=(("discord", "d"), ("web", "w")))
+    async with running(settings=settings) as gateway:
+        await gateway.reached(GatewayState.RUNNING)
+        assert gateway.counts["hellos refused"] == 1
+        assert len(connector.dials) == 1
+
+
+async def test_a_connector_that_refuses_every_platform_is_dialled_again(
+    connector: Connector, running: Running
+) -> None:
+    connector.descriptor = _only_web
+    async with running(settings=GatewaySettings(identities=(("discord", "d"),))) as gateway:
+        await connector.until(lambda: len(connector.dials) == 2)
+        assert gateway.health.state is GatewayState.CONNECTING

@@ -12,11 +12,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from accord.relay.errors import Code, RelayError
-from accord.relay.gateway.enrolment import (
+from accord.relay.gateway import (
     credentials_file,
+    credentials_files,
     enrol,
     is_private,
-    known_files,
     load_credentials,
 )
 from accord.station import listener
@@ -76,7 +76,7 @@ async def test_what_a_connector_gives_is_kept_for_its_owner_only(
         {"enrollmentToken": "t0ken", "gatewayId": "gw/1", "wakeUrl": "https://wake.example/"}
     ]
     assert file.stat().st_mode & 0o777 == 0o600
-    assert known_files() == [file]
+    assert credentials_files() == [file]
     assert load_credentials(file) == made
     assert (made.secret, made.gateway_id, made.url) == ("s3cret", "gw", url)
     assert "s3cret" not in repr(made)

@@ -8,14 +8,8 @@ from typing import Any
 from tests.relay.gateway.conftest import Running, message, virtually
 
 from accord.kernel import canonical
-from accord.relay.gateway import GatewaySettings, RelayGateway, State, Turn
-from accord.relay.wire import (
-    MessageEvent,
-    PassthroughForward,
-    Result,
-    SessionSource,
-    frame_dict,
-)
+from accord.relay.gateway import GatewaySettings, GatewayState, RelayGateway, Turn
+from accord.relay.rules import MessageEvent, PassthroughForward, Result, SessionSource, frame_dict
 from accord.testing import VirtualClock
 from accord.testing.connector import Connector
 
@@ -45,7 +39,7 @@ async def test_interactions_reach_the_agent_as_existing_gateways_read_them(
     cases = vectors("relay/passthrough.json")["cases"]
     settings = GatewaySettings(session_keys="hermes")
     async with running(listening, settings=settings) as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         for case in cases:
             forward = PassthroughForward.from_dict(case["forward"])
             await connector.forward(forward, f"b-{case['id']}")
@@ -62,7 +56,7 @@ async def test_interactions_reach_the_agent_as_existing_gateways_read_them(
 
 def test_the_answer_uses_the_capability_by_name_and_never_a_token() -> None:
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.forward(interaction())
         await connector.until(lambda: bool(connector.texts))
         (frame,) = [frame_dict(each) for each in connector.actions if each.action.op != "typing"]
@@ -84,7 +78,7 @@ def test_an_expired_capability_is_made_up_for_by_a_message() -> None:
         connector.answers = lambda outbound: Result(
             outbound.action.op == "send", "x", "egress declined: expired"
         )
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.forward(interaction())
         await connector.until(lambda: bool(connector.ops("send")))
         (said,) = connector.ops("send")
@@ -96,7 +90,7 @@ def test_an_expired_capability_is_made_up_for_by_a_message() -> None:
 
 def test_a_forward_that_comes_twice_runs_once() -> None:
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.forward(interaction())
         await connector.forward(interaction(), "b-1")
         await connector.until(lambda: connector.acks == ["b-1"])
@@ -114,7 +108,7 @@ def test_other_requests_are_read_by_whoever_knows_them() -> None:
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
         connector.answers = lambda outbound: Result(outbound.action.op != "follow_up", "x")
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         body = base64.b64decode("aGk=")
         await connector.forward(PassthroughForward("twilio", "+1", "POST", "/sms", (), body), "b")
         await connector.until(lambda: bool(connector.ops("send")))
@@ -128,7 +122,7 @@ def test_a_reader_that_fails_costs_one_forward() -> None:
         raise ValueError(forward.path)
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.forward(interaction(), "b-1")
         await connector.deliver(message("still there?"), "b-2")
         await connector.until(lambda: connector.acks == ["b-1", "b-2"] and bool(connector.texts))

@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 from tests.relay.gateway.conftest import message, virtually
 
-from accord.relay.gateway import GatewaySettings, Health, IdlePolicy, RelayGateway, State, Turn
+from accord.relay.gateway import (
+    GatewayHealth,
+    GatewaySettings,
+    GatewayState,
+    IdlePolicy,
+    RelayGateway,
+    Turn,
+)
 from accord.relay.gateway.idle import obstacle
-from accord.relay.wire import GoingIdleAck
+from accord.relay.rules import GoingIdleAck
 from accord.testing import VirtualClock
 from accord.testing.connector import Connector
 
@@ -24,16 +31,16 @@ def policy(after: float = 600.0) -> GatewaySettings:
 
 
 def test_going_idle_waits_for_the_connectors_word_and_then_sleeps_until_woken() -> None:
-    seen: list[Health] = []
+    seen: list[GatewayHealth] = []
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         assert await gateway.go_idle()
-        await gateway.reached(State.SUSPENDED)
+        await gateway.reached(GatewayState.SUSPENDED)
         assert not connector.connected
         assert gateway.health.state.is_healthy
         await connector.deliver(message("while asleep"), "b-1")
-        await asyncio.sleep(3600)
+        await asyncio.sleep(30)
         assert connector.acks == []
         gateway.wake()
         await connector.until(lambda: connector.texts == ["you said while asleep"])
@@ -41,22 +48,34 @@ def test_going_idle_waits_for_the_connectors_word_and_then_sleeps_until_woken() 
 
     virtually(scene, on_health=seen.append)
     assert [each.state for each in seen][:5] == [
-        State.RUNNING,
-        State.DRAINING,
-        State.SUSPENDED,
-        State.CONNECTING,
-        State.RUNNING,
+        GatewayState.RUNNING,
+        GatewayState.DRAINING,
+        GatewayState.SUSPENDED,
+        GatewayState.CONNECTING,
+        GatewayState.RUNNING,
     ]
+
+
+def test_without_a_suspend_hook_it_dials_again_by_itself() -> None:
+    async def scene(connector: Connector, gateway: RelayGateway, clock: VirtualClock) -> None:
+        await gateway.reached(GatewayState.SUSPENDED)
+        at = clock.monotonic()
+        await connector.deliver(message("anybody there?"), "b-1")
+        await connector.until(lambda: connector.texts == ["you said anybody there?"])
+        assert clock.monotonic() - at == pytest.approx(60, abs=2)
+        await gateway.reached(GatewayState.SUSPENDED)  # and it sleeps again when nothing happens
+
+    virtually(scene, settings=policy())
 
 
 def test_without_a_word_within_ten_seconds_it_stays_up() -> None:
     async def scene(connector: Connector, gateway: RelayGateway, clock: VirtualClock) -> None:
         connector.confirms = False
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         at = clock.monotonic()
         assert not await gateway.go_idle()
         assert clock.monotonic() - at == pytest.approx(10)
-        assert gateway.health.state is State.RUNNING
+        assert gateway.health.state is GatewayState.RUNNING
         assert "did not confirm" in gateway.health.reason
         await connector.deliver(message("still there?"), "b-1")
         await connector.until(lambda: bool(connector.texts))
@@ -67,12 +86,12 @@ def test_without_a_word_within_ten_seconds_it_stays_up() -> None:
 def test_a_word_that_comes_too_late_makes_it_shake_hands_anew() -> None:
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
         connector.confirms = False
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         assert not await gateway.go_idle()
         connector.flipped = True  # it buffers now, and nothing would come any more
         await connector.send(GoingIdleAck())
         await connector.until(lambda: len(connector.dials) == 2)
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("hello"), "b-1")
         await connector.until(lambda: bool(connector.texts))
 
@@ -82,14 +101,14 @@ def test_a_word_that_comes_too_late_makes_it_shake_hands_anew() -> None:
 def test_a_connection_lost_while_draining_aborts_the_sleep() -> None:
     async def scene(connector: Connector, gateway: RelayGateway, clock: VirtualClock) -> None:
         connector.confirms = False
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         at = clock.monotonic()
         going = asyncio.create_task(gateway.go_idle())
         await connector.until(lambda: connector.idles == 1)
         connector.drop()
         assert not await going
         assert clock.monotonic() - at < 1
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
 
     virtually(scene)
 
@@ -101,14 +120,14 @@ def test_what_comes_in_before_the_word_is_answered_before_the_sleep() -> None:
 
     async def scene(connector: Connector, gateway: RelayGateway, clock: VirtualClock) -> None:
         connector.confirms = False
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         at = clock.monotonic()
         going = asyncio.create_task(gateway.go_idle())
         await connector.until(lambda: connector.idles == 1)
         await connector.deliver(message("just in time"), "b-1")
         await connector.send(GoingIdleAck())
         assert await going
-        await gateway.reached(State.SUSPENDED)
+        await gateway.reached(GatewayState.SUSPENDED)
         assert clock.monotonic() - at >= 20
         assert connector.texts == ["answered just in time"]
         assert connector.acks == ["b-1"]
@@ -120,14 +139,14 @@ def test_it_goes_to_sleep_by_itself_after_so_long_without_a_message() -> None:
     slept: list[float] = []
 
     async def scene(connector: Connector, gateway: RelayGateway, clock: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await asyncio.sleep(400)
         await connector.deliver(message("hello"), "b-1")
-        await gateway.reached(State.SUSPENDED)
+        await gateway.reached(GatewayState.SUSPENDED)
         slept.append(clock.monotonic())
         gateway.wake()
-        await gateway.reached(State.RUNNING)
-        await gateway.reached(State.SUSPENDED)
+        await gateway.reached(GatewayState.RUNNING)
+        await gateway.reached(GatewayState.SUSPENDED)
         slept.append(clock.monotonic())
 
     virtually(scene, settings=policy())
@@ -141,11 +160,11 @@ def test_a_turn_under_way_keeps_it_awake() -> None:
         return "at last"
 
     async def scene(connector: Connector, gateway: RelayGateway, clock: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("hard question"), "b-1")
         await connector.until(lambda: connector.acks == ["b-1"])
         assert not await gateway.go_idle()
-        await gateway.reached(State.SUSPENDED)
+        await gateway.reached(GatewayState.SUSPENDED)
         assert connector.texts == ["at last"]
         assert clock.monotonic() == pytest.approx(5600, abs=3)
 
@@ -154,9 +173,9 @@ def test_a_turn_under_way_keeps_it_awake() -> None:
 
 def test_an_obstacle_keeps_it_awake() -> None:
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await asyncio.sleep(10_000)
-        assert gateway.health.state is State.RUNNING
+        assert gateway.health.state is GatewayState.RUNNING
         assert connector.idles == 0
 
     virtually(scene, settings=GatewaySettings(idle=IdlePolicy(None, 600)))
@@ -173,11 +192,11 @@ def test_the_hook_is_called_after_the_drain_and_its_return_is_the_waking() -> No
 
     def run(fails: bool) -> None:
         async def scene(connector: Connector, gateway: RelayGateway, clock: VirtualClock) -> None:
-            await gateway.reached(State.RUNNING)
+            await gateway.reached(GatewayState.RUNNING)
             assert await gateway.go_idle()
-            await gateway.reached(State.SUSPENDED)
+            await gateway.reached(GatewayState.SUSPENDED)
             assert connector.flipped
-            await gateway.reached(State.RUNNING)
+            await gateway.reached(GatewayState.RUNNING)
             assert clock.monotonic() == pytest.approx(1000, abs=1)
 
         virtually(scene, suspend=lambda: play(fails))
@@ -188,38 +207,42 @@ def test_the_hook_is_called_after_the_drain_and_its_return_is_the_waking() -> No
 
 
 def test_stopping_drains_lets_turns_finish_and_says_so() -> None:
-    seen: list[Health] = []
+    seen: list[GatewayHealth] = []
 
     async def slow(_: Turn) -> str:
         await asyncio.sleep(5)
         return "done"
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("go"), "b-1")
         await connector.until(lambda: connector.acks == ["b-1"])
         gateway.stop()
-        await gateway.reached(State.STOPPED)
+        await gateway.reached(GatewayState.STOPPED)
         assert connector.texts == ["done"]
         assert connector.flipped
         assert not await gateway.go_idle()
 
     virtually(scene, slow, on_health=seen.append)
-    assert [each.state for each in seen] == [State.RUNNING, State.DRAINING, State.STOPPED]
+    assert [each.state for each in seen] == [
+        GatewayState.RUNNING,
+        GatewayState.DRAINING,
+        GatewayState.STOPPED,
+    ]
 
 
-@pytest.mark.parametrize("state", [State.CONNECTING, State.SUSPENDED])
-def test_it_can_be_stopped_whatever_it_is_doing(state: State) -> None:
+@pytest.mark.parametrize("state", [GatewayState.CONNECTING, GatewayState.SUSPENDED])
+def test_it_can_be_stopped_whatever_it_is_doing(state: GatewayState) -> None:
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        if state is State.CONNECTING:
+        if state is GatewayState.CONNECTING:
             connector.describes = False
             await connector.until(lambda: bool(connector.hellos))
         else:
-            await gateway.reached(State.RUNNING)
+            await gateway.reached(GatewayState.RUNNING)
             assert await gateway.go_idle()
-            await gateway.reached(State.SUSPENDED)
+            await gateway.reached(GatewayState.SUSPENDED)
         gateway.stop()
-        await gateway.reached(State.STOPPED)
+        await gateway.reached(GatewayState.STOPPED)
 
     virtually(scene)
 

@@ -12,27 +12,37 @@ from hypothesis import strategies as st
 from tests.relay.gateway.conftest import Running, message
 
 from accord.relay.errors import RelayError
-from accord.relay.gateway import Delivery, GatewaySettings, MemoryInbox, State, Taken, Turn
-from accord.relay.gateway.inbox import memory
-from accord.relay.gateway.stored import StoredInbox, stored
-from accord.relay.wire import MessageEvent, SessionSource
+from accord.relay.gateway import (
+    GatewaySettings,
+    GatewayState,
+    MemoryInbox,
+    OpenInbox,
+    ReceivedEvent,
+    StoredInbox,
+    Turn,
+    open_memory_inbox,
+    open_stored_inbox,
+)
+from accord.relay.rules import MessageEvent, SessionSource
 from accord.storage import StoreError
 from accord.testing import VirtualClock
 from accord.testing.connector import Connector
 
-Open = Callable[[], AbstractAsyncContextManager[Taken]]
+Open = Callable[[], AbstractAsyncContextManager[OpenInbox]]
 
 
-def delivery(text: str, buffer_id: str | None, number: str = "m1", chat: str = "c1") -> Delivery:
-    return Delivery("k1", message(text, number, chat), buffer_id=buffer_id)
+def delivery(
+    text: str, buffer_id: str | None, number: str = "m1", chat: str = "c1"
+) -> ReceivedEvent:
+    return ReceivedEvent("k1", message(text, number, chat), buffer_id=buffer_id)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def open_inbox(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     if request.param == "memory":
-        return memory
+        return open_memory_inbox
     where = str(tmp_path) if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    return lambda: stored(where, VirtualClock())
+    return lambda: open_stored_inbox(where, VirtualClock())
 
 
 async def test_an_event_is_taken_once_by_either_of_its_names(open_inbox: Open) -> None:
@@ -57,7 +67,7 @@ async def test_a_batch_may_hold_the_same_event_twice(open_inbox: Open) -> None:
 
 
 async def test_events_without_any_name_are_all_taken(open_inbox: Open) -> None:
-    nameless = Delivery("k", MessageEvent("x", SessionSource("web", "c")))
+    nameless = ReceivedEvent("k", MessageEvent("x", SessionSource("web", "c")))
     async with open_inbox() as inbox:
         assert None not in await inbox.take([nameless, nameless, nameless])
 
@@ -81,21 +91,21 @@ async def test_a_restart_keeps_order_names_and_attempts(
 ) -> None:
     where = str(tmp_path) if engine == "sqlite" else request.getfixturevalue("postgres_url")
     clock = VirtualClock()
-    async with stored(where, clock) as inbox:
+    async with open_stored_inbox(where, clock) as inbox:
         numbers = await inbox.take([delivery(str(n), f"b-{n}", f"m{n}") for n in range(5)])
         first, second = numbers[0], numbers[1]
         assert first is not None
         assert second is not None
         await inbox.finish(first)
         await inbox.begin(second)
-    async with stored(where, clock) as inbox:
+    async with open_stored_inbox(where, clock) as inbox:
         assert [number for number, _ in await inbox.unfinished()] == numbers[1:]
         assert await inbox.take([delivery("again", "b-0", "m0")]) == [None]
         begun = await inbox.begin(second)
         assert begun is not None
         assert begun.attempt == 2
         await inbox.put_back(second)
-    async with stored(where, clock) as inbox:
+    async with open_stored_inbox(where, clock) as inbox:
         begun = await inbox.begin(second)
         assert begun is not None
         assert begun.attempt == 2
@@ -103,7 +113,7 @@ async def test_a_restart_keeps_order_names_and_attempts(
 
 async def test_names_are_forgotten_when_no_connector_can_deliver_them_again(tmp_path: Path) -> None:
     clock = VirtualClock()
-    async with stored(tmp_path, clock) as inbox:
+    async with open_stored_inbox(tmp_path, clock) as inbox:
         assert isinstance(inbox, StoredInbox)
         done, waiting = await inbox.take([delivery("a", "b-1", "m1"), delivery("b", "b-2", "m2")])
         assert done is not None
@@ -117,18 +127,18 @@ async def test_names_are_forgotten_when_no_connector_can_deliver_them_again(tmp_
 
 
 async def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
-    async with stored(tmp_path, VirtualClock()):
+    async with open_stored_inbox(tmp_path, VirtualClock()):
         with pytest.raises(RelayError, match="another gateway uses this inbox"):
-            async with stored(tmp_path, VirtualClock()):
+            async with open_stored_inbox(tmp_path, VirtualClock()):
                 pass
-    async with stored(tmp_path, VirtualClock()):
+    async with open_stored_inbox(tmp_path, VirtualClock()):
         pass
 
 
 async def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RelayError, match="cannot be opened"):
-        async with stored(tmp_path / "file" / "inbox", VirtualClock()):
+        async with open_stored_inbox(tmp_path / "file" / "inbox", VirtualClock()):
             pass
 
 
@@ -141,7 +151,7 @@ def test_only_the_same_message_has_the_same_name(
     one: tuple[str, str, str, str], other: tuple[str, str, str, str]
 ) -> None:
     names = [
-        Delivery(
+        ReceivedEvent(
             "k", MessageEvent("", SessionSource(platform, chat, scope_id=scope), message_id=number)
         ).message
         for platform, chat, scope, number in (one, other)
@@ -174,7 +184,7 @@ async def test_an_unfinished_event_has_its_turn_after_a_restart_before_what_is_n
 
     settings = GatewaySettings(inbox=tmp_path)
     async with running(stuck, settings=settings) as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("one", "m1"), "b-1")
         await connector.deliver(message("two", "m2"), "b-2")
         await connector.until(lambda: connector.acks == ["b-1", "b-2"] and bool(begun))
@@ -191,36 +201,36 @@ async def test_an_unfinished_event_has_its_turn_after_a_restart_before_what_is_n
 async def test_an_event_that_the_process_never_survives_is_given_up(
     connector: Connector, running: Running, tmp_path: Path
 ) -> None:
-    async with stored(tmp_path, VirtualClock()) as inbox:
+    async with open_stored_inbox(tmp_path, VirtualClock()) as inbox:
         (number,) = await inbox.take([delivery("poison", "b-1")])
         assert number is not None
         for _ in range(3):
             await inbox.begin(number)
     async with running(settings=GatewaySettings(inbox=tmp_path)) as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("fine", "m2"), "b-2")
         await connector.until(lambda: bool(connector.texts))
     assert connector.texts == ["you said fine"]
     assert gateway.counts["turns given up"] == 1
-    async with stored(tmp_path, VirtualClock()) as inbox:
+    async with open_stored_inbox(tmp_path, VirtualClock()) as inbox:
         assert await inbox.unfinished() == []
 
 
 async def test_nothing_is_acknowledged_while_the_store_fails(
     connector: Connector, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("accord.relay.gateway.intake.backoff", lambda *_: 0.01)
+    monkeypatch.setattr("accord.relay.gateway.sessions.backoff", lambda *_: 0.01)
     acked: list[int] = []
 
     class Failing(MemoryInbox):
-        async def take(self, deliveries: Sequence[Delivery]) -> list[int | None]:
+        async def take(self, deliveries: Sequence[ReceivedEvent]) -> list[int | None]:
             acked.append(len(connector.acks))
             if len(acked) <= 3:
                 raise StoreError("the disk is full")
             return await super().take(deliveries)
 
     async with running(settings=GatewaySettings(inbox=nullcontext(Failing()))) as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("hello"), "b-1")
         await connector.until(lambda: bool(connector.texts) and connector.acks == ["b-1"])
     assert acked == [0, 0, 0, 0]

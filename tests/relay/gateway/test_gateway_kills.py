@@ -8,7 +8,9 @@ import pytest
 from tests.relay.gateway.conftest import message
 
 from accord.testing.connector import GATEWAY, SECRET, Connector
-from accord.testing.faults import python_child
+from accord.testing.processes import python_child
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = f"""
 import asyncio, sys

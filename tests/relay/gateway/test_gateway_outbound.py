@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.relay.gateway.conftest import Running, message, virtually
 
-from accord.relay.gateway import GatewaySettings, RelayGateway, State, Turn
-from accord.relay.wire import (
+from accord.relay.gateway import GatewaySettings, GatewayState, RelayGateway, Turn
+from accord.relay.rules import (
     MessageEvent,
     Outbound,
     OutboundResult,
@@ -33,7 +33,7 @@ async def test_actions_are_those_of_existing_gateways(
     cases = vectors("relay/outbound_actions.json")["cases"]
     for case in cases:
         async with running(say_nothing) as gateway:
-            await gateway.reached(State.RUNNING)
+            await gateway.reached(GatewayState.RUNNING)
             wanted = len(connector.acks) + len(case["inbound"])
             for number, event in enumerate(case["inbound"]):
                 await connector.deliver(MessageEvent.from_dict(event), f"{case['id']}-{number}")
@@ -65,7 +65,7 @@ def test_a_turn_can_do_everything_that_the_contract_has() -> None:
         results.append(await turn.send("over there", chat_id="c9"))
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(replace(message("go"), bot_id="bot-7"), "b-1")
         await asyncio.sleep(1)
         told = [frame_dict(each) for each in connector.actions]
@@ -95,7 +95,7 @@ def test_a_turn_can_do_everything_that_the_contract_has() -> None:
 
 def test_the_thread_of_a_message_goes_with_its_answer() -> None:
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         source = SessionSource("web", "c1", "forum", user_id="u1", thread_id="t5")
         await connector.deliver(MessageEvent("hi", source, message_id="m1"), "b-1")
         await connector.until(lambda: bool(connector.ops("send")))
@@ -110,7 +110,7 @@ def test_a_long_reply_is_cut_to_the_platforms_size() -> None:
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
         connector.descriptor = replace(DESCRIPTOR, max_message_length=100)
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("go"), "b-1")
         await connector.until(lambda: "".join(connector.texts).count("word") == 50)
         assert all(len(each) <= 100 for each in connector.texts)
@@ -122,7 +122,7 @@ def test_a_long_reply_is_cut_to_the_platforms_size() -> None:
 def test_an_action_without_an_answer_ends_in_time() -> None:
     async def scene(connector: Connector, gateway: RelayGateway, clock: VirtualClock) -> None:
         connector.answers = lambda _: None
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         at = clock.monotonic()
         result = await gateway.send("c1", "hello?")
         assert not result.success
@@ -137,7 +137,7 @@ def test_an_unanswered_action_is_asked_again_under_the_same_id_after_a_drop() ->
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
         working = connector.answers
         connector.answers = lambda _: None
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         asking = asyncio.create_task(gateway.send("c1", "once"))
         await connector.until(lambda: len(connector.actions) == 1)
         connector.answers = working
@@ -158,7 +158,7 @@ def test_an_action_waits_for_the_connection_but_typing_does_not() -> None:
         return "back"
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("go"), "b-1")
         await connector.until(lambda: connector.acks == ["b-1"])
         connector.refusals.extend(["unauthorized"])
@@ -176,7 +176,7 @@ def test_an_action_waits_for_the_connection_but_typing_does_not() -> None:
 @pytest.mark.parametrize("content", ["half a pair \ud800", "x" * 1_100_000])
 def test_what_cannot_be_sent_is_a_result_and_not_an_error(content: str) -> None:
     async def scene(_: Connector, gateway: RelayGateway, __: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         result = await gateway.send("c1", content)
         assert not result.success
         assert result.error
@@ -188,7 +188,7 @@ def test_what_cannot_be_sent_is_a_result_and_not_an_error(content: str) -> None:
 def test_answers_that_nobody_waits_for_are_counted() -> None:
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
         connector.answers = lambda outbound: Result(True, "twice")
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await gateway.send("c1", "a")
         await connector.send(OutboundResult("unknown", Result(True)))
         await connector.send(OutboundResult(connector.actions[0].request_id, Result(True)))
@@ -206,7 +206,7 @@ def test_a_platform_without_threads_is_not_asked_for_one() -> None:
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
         connector.descriptor = replace(DESCRIPTOR, supports_threads=False)
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("go", "m1"), "b-1")
         await connector.until(lambda: connector.acks == ["b-1"])
         await asyncio.sleep(1)
@@ -230,7 +230,7 @@ def test_a_description_tells_no_names_where_the_platform_asks_for_that() -> None
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
         connector.descriptor = replace(DESCRIPTOR, platform_hint="Use Markdown.")
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         source = SessionSource("web", "4915", "dm", "Ada's chat", "4915", "Ada", chat_topic="Trees")
         await connector.deliver(MessageEvent("hi", source, message_id="m1"), "b-1")
         await connector.until(lambda: connector.acks == ["b-1"])
@@ -259,7 +259,7 @@ def test_no_more_actions_are_under_way_than_the_connector_takes() -> None:
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
         nonlocal most
         connector.answers = lambda outbound: waiting.append(outbound)
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("go"), "b-1")
         answered = 0
         while answered < 101:

@@ -5,9 +5,8 @@ from typing import Any
 
 from tests.relay.gateway.conftest import Running
 
-from accord.relay.gateway import GatewaySettings, State
-from accord.relay.gateway.policy import policies
-from accord.relay.wire import identities
+from accord.relay.gateway import GatewaySettings, GatewayState, relevance_policies
+from accord.relay.rules import read_identities
 from accord.testing.connector import Connector
 
 
@@ -16,12 +15,12 @@ async def test_what_is_declared_is_what_existing_gateways_declare_and_defaults_t
 ) -> None:
     for case in vectors("relay/policy_projection.json")["cases"]:
         connector.policies.clear()
-        named = identities(case["env"])
+        named = read_identities(case["env"])
         settings = GatewaySettings(
             identities=named, relevance=case["config"], environment=case["env"]
         )
         async with running(settings=settings) as gateway:
-            await gateway.reached(State.RUNNING)
+            await gateway.reached(GatewayState.RUNNING)
             if named[0][0] == "relay":
                 assert connector.policies == []
                 continue
@@ -37,7 +36,7 @@ async def test_every_identity_is_greeted_and_declared(
 ) -> None:
     named = (("discord", "app-1"), ("telegram", "tg"))
     async with running(settings=GatewaySettings(identities=named)) as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.until(lambda: len(connector.policies) == 2)
     assert [(each.platform, each.bot_id) for each in connector.hellos] == list(named)
     assert {each.session_keys for each in connector.hellos} == {"scoped"}
@@ -49,7 +48,7 @@ async def test_a_refused_declaration_is_tried_again_and_holds_nothing_up(
 ) -> None:
     connector.statuses.extend([503, 401])
     async with running(settings=GatewaySettings(identities=(("discord", "app-1"),))) as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.until(lambda: bool(connector.policies))
     assert len(connector.posts) == 3
 
@@ -59,11 +58,11 @@ async def test_a_connector_without_the_route_is_asked_once(
 ) -> None:
     connector.statuses.append(404)
     async with running(settings=GatewaySettings(identities=(("discord", ""),))) as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.until(lambda: len(connector.posts) == 1)
         connector.drop()
         await connector.until(lambda: len(connector.dials) == 2)
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
     assert len(connector.posts) == 1
 
 
@@ -72,9 +71,9 @@ async def test_a_connector_that_cannot_be_reached_does_not_keep_a_gateway_from_s
 ) -> None:
     settings = GatewaySettings(identities=(("discord", ""),))
     async with running(url="http://127.0.0.1:1", settings=settings) as gateway:
-        assert gateway.health.state is State.CONNECTING
+        assert gateway.health.state is GatewayState.CONNECTING
     assert connector.dials == []
 
 
 def test_the_generic_platform_has_no_policy() -> None:
-    assert policies(["relay"], {"require_mention": True}, {}) == {}
+    assert relevance_policies(["relay"], {"require_mention": True}, {}) == {}

@@ -5,9 +5,8 @@ import itertools
 import pytest
 from tests.relay.gateway.conftest import virtually
 
-from accord.relay.gateway import Limits, RelayGateway
-from accord.relay.gateway.redial import Ended, Redial, is_near
-from accord.relay.wire import REPLACED, RESTARTING
+from accord.relay.gateway import ConnectionEnd, GatewayLimits, Redial, RelayGateway, is_nearby
+from accord.relay.rules import REPLACED, RESTARTING
 from accord.testing import VirtualClock
 from accord.testing.connector import Connector
 
@@ -15,13 +14,13 @@ from accord.testing.connector import Connector
 @pytest.mark.parametrize(
     ("end", "pauses"),
     [
-        (Ended(RESTARTING, "", handshaken=True), [0.0, 0.5]),
-        (Ended(RESTARTING, "", handshaken=False), [0.5, 1.0]),
-        (Ended(1006, "", handshaken=True), [0.5, 1.0]),
+        (ConnectionEnd(RESTARTING, "", handshaken=True), [0.0, 0.5]),
+        (ConnectionEnd(RESTARTING, "", handshaken=False), [0.5, 1.0]),
+        (ConnectionEnd(1006, "", handshaken=True), [0.5, 1.0]),
     ],
 )
-def test_only_who_was_served_dials_at_once(end: Ended, pauses: list[float]) -> None:
-    found = [Redial(Limits()).after(end, now=0.0, chance=chance) for chance in (0.0, 1.0)]
+def test_only_who_was_served_dials_at_once(end: ConnectionEnd, pauses: list[float]) -> None:
+    found = [Redial(GatewayLimits()).after(end, now=0.0, chance=chance) for chance in (0.0, 1.0)]
     assert found == pauses
 
 
@@ -38,7 +37,7 @@ def test_only_who_was_served_dials_at_once(end: Ended, pauses: list[float]) -> N
     ],
 )
 def test_a_connector_is_near_by_its_address(url: str, near: bool) -> None:
-    assert is_near(url) is near
+    assert is_nearby(url) is near
 
 
 def test_after_an_outage_a_near_connector_is_dialled_every_few_seconds() -> None:
@@ -58,9 +57,9 @@ def test_after_an_outage_a_near_connector_is_dialled_every_few_seconds() -> None
 
 
 def test_near_or_far_half_of_a_pause_is_chance_and_a_replaced_gateway_waits_longest() -> None:
-    redial = Redial(Limits(), near=True)
+    redial = Redial(GatewayLimits(), near=True)
     assert [redial.pause(9, chance) for chance in (0.0, 1.0)] == [2.5, 5.0]
-    assert redial.after(Ended(REPLACED, "", handshaken=True), now=0.0, chance=1.0) == 30.0
+    assert redial.after(ConnectionEnd(REPLACED, "", handshaken=True), now=0.0, chance=1.0) == 30.0
 
 
 def test_restarts_one_after_another_do_not_add_up() -> None:

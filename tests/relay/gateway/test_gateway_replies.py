@@ -10,11 +10,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.relay.gateway.conftest import message, virtually
 
-from accord.relay.gateway import GatewaySettings, RelayGateway, State, Turn
-from accord.relay.gateway.pacing import Pace, is_limited
-from accord.relay.gateway.replies import Reply
-from accord.relay.gateway.segments import LONG, SHORT, ready
-from accord.relay.wire import Descriptor, Result, measure
+from accord.relay.gateway import (
+    LONG_SEGMENT,
+    SHORT_SEGMENT,
+    GatewaySettings,
+    GatewayState,
+    Pace,
+    RelayGateway,
+    Reply,
+    Turn,
+    complete_length,
+    is_rate_limited,
+)
+from accord.relay.rules import Descriptor, Result, measure
 from accord.testing import VirtualClock, run_virtual
 from accord.testing.connector import DESCRIPTOR, Connector
 
@@ -167,33 +175,40 @@ def test_without_edits_every_segment_is_a_message_of_its_own() -> None:
 
 
 def test_short_paragraphs_are_gathered() -> None:
-    assert ready("One.\n\nTwo.\n\n") == 0
-    assert ready("x" * SHORT + "\n\nTwo.\n\nThree") == len("x" * SHORT + "\n\nTwo.\n\n")
+    assert complete_length("One.\n\nTwo.\n\n") == 0
+    assert complete_length("x" * SHORT_SEGMENT + "\n\nTwo.\n\nThree") == len(
+        "x" * SHORT_SEGMENT + "\n\nTwo.\n\n"
+    )
 
 
 def test_a_long_paragraph_is_cut_after_a_sentence() -> None:
-    text = "Some words in a sentence. " * (LONG // 26 + 2) + "and so"
-    assert text[: ready(text)].endswith("sentence. ")
-    assert ready(text) > LONG - 60
+    text = "Some words in a sentence. " * (LONG_SEGMENT // 26 + 2) + "and so"
+    assert text[: complete_length(text)].endswith("sentence. ")
+    assert complete_length(text) > LONG_SEGMENT - 60
 
 
 def test_a_segment_never_ends_inside_fenced_code() -> None:
-    text = "x" * SHORT + "\n\n```\ncode\n\nmore\n\n"
-    assert ready(text) == SHORT + 2
-    assert ready(text + "```\n\n") == len(text + "```\n\n")
+    text = "x" * SHORT_SEGMENT + "\n\n```\ncode\n\nmore\n\n"
+    assert complete_length(text) == SHORT_SEGMENT + 2
+    assert complete_length(text + "```\n\n") == len(text + "```\n\n")
 
 
 @given(st.text(st.sampled_from("ab.!? \n`~。"), max_size=2000))
 def test_a_segment_is_a_beginning_of_the_text(text: str) -> None:
-    assert 0 <= ready(text) <= len(text)
+    assert 0 <= complete_length(text) <= len(text)
 
 
-LIMITED = Result(False, error="rate limited, retry after 7 s")
-
-
-def test_a_platform_that_complains_is_left_alone_for_a_while() -> None:
+@pytest.mark.parametrize(
+    "limited",
+    [
+        Result(False, error="rate limited, retry after 7 s"),
+        Result(False, error="slow down", retry_after=7),
+        Result(False, error="retry after 2 s", retry_after=7),
+    ],
+)
+def test_a_platform_that_complains_is_left_alone_for_a_while(limited: Result) -> None:
     screen = Screen()
-    screen.refuse = [None, LIMITED]
+    screen.refuse = [None, limited]
     stream(screen, [f"word{n} " for n in range(150)])
     times = [at for at, _, _ in screen.changes]
     assert times[1] - times[0] >= 7.9
@@ -213,7 +228,17 @@ def test_a_platform_that_complains_is_left_alone_for_a_while() -> None:
     ],
 )
 def test_what_a_complaint_looks_like(error: str | None, limited: bool) -> None:
-    assert is_limited(Result(False, error=error)) is limited
+    assert is_rate_limited(Result(False, error=error)) is limited
+    assert is_rate_limited(Result(False, error=error, retry_after=0))
+    assert not is_rate_limited(Result(True, error=error, retry_after=3))
+
+
+def test_a_rate_limit_crosses_the_wire_as_a_number_or_not_at_all() -> None:
+    limited = Result(False, error="429", retry_after=2.5)
+    assert Result.from_dict(limited.to_dict()) == limited
+    assert "retry_after" not in Result(False, error="429").to_dict()
+    for odd in (None, "soon", True, -1, 1e300, [3], float("nan")):
+        assert Result.from_dict({"success": False, "retry_after": odd}).retry_after is None
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 100)), max_size=50))
@@ -221,10 +246,10 @@ def test_the_pause_stays_within_its_bounds(changes: list[tuple[bool, float]]) ->
     pace, now = Pace(1.0), 0.0
     for limited, later in changes:
         now += later
-        pace.told(Result(False, error="429 retry after 99999") if limited else Result(True), now)
+        pace.record(Result(False, error="429 retry after 99999") if limited else Result(True), now)
         assert 0.999 <= pace.wait(now) <= 60.001
     for _ in range(8):
-        pace.told(Result(True), now)
+        pace.record(Result(True), now)
     assert pace.wait(now) == pytest.approx(1.0)
 
 
@@ -265,7 +290,7 @@ def test_typing_is_shown_while_the_agent_thinks_and_not_while_it_speaks() -> Non
         yield "yes"
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("think"), "b-1")
         await connector.until(lambda: "well, yes" in connector.texts)
         assert len(connector.ops("typing")) == 3
@@ -281,7 +306,7 @@ def test_a_platform_without_typing_is_asked_once() -> None:
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
         connector.answers = lambda outbound: Result(outbound.action.op != "typing", "x")
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("think"), "b-1")
         await connector.until(lambda: connector.texts == ["yes"])
         assert len(connector.ops("typing")) == 1

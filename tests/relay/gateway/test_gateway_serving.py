@@ -10,10 +10,17 @@ import pytest
 from tests.relay.gateway.conftest import Running, echo, message
 
 from accord.kernel import canonical
-from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, Socket, State, Turn
-from accord.relay.wire import KNOWN_TO_EXISTING_GATEWAYS, Described, Inbound, identities
+from accord.relay.gateway import (
+    GatewayLimits,
+    GatewaySettings,
+    GatewayState,
+    RelayGateway,
+    Socket,
+    Turn,
+)
+from accord.relay.rules import KNOWN_TO_EXISTING_GATEWAYS, Described, Inbound, read_identities
 from accord.testing.connector import DESCRIPTOR, GATEWAY, SECRET, Connector
-from accord.testing.wires import MemoryWire
+from accord.testing.websocket import MemoryConnection
 
 
 async def test_an_agent_answers_and_the_event_is_acknowledged(
@@ -34,7 +41,7 @@ async def test_an_event_without_a_buffer_id_is_answered_and_not_acknowledged(
     connector: Connector, running: Running
 ) -> None:
     async with running() as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.send(Inbound(message("live")))
         await connector.until(lambda: bool(connector.texts))
     assert connector.acks == []
@@ -45,9 +52,9 @@ async def test_every_identity_of_an_environment_says_hello(
 ) -> None:
     for case in vectors("relay/identities.json")["cases"]:
         connector.hellos.clear()
-        named = identities(case["env"])
+        named = read_identities(case["env"])
         async with running(settings=GatewaySettings(identities=named)) as gateway:
-            await gateway.reached(State.RUNNING)
+            await gateway.reached(GatewayState.RUNNING)
         told = [[each.platform, each.bot_id] for each in connector.hellos]
         assert told == case["identities"], case["id"]
 
@@ -64,7 +71,7 @@ async def test_the_socket_is_dialled_where_existing_gateways_dial(
         ) -> AsyncIterator[Socket]:
             dialled.put_nowait(url)
             await asyncio.Event().wait()
-            yield MemoryWire().client
+            yield MemoryConnection().client
 
         gateway = RelayGateway(
             case["in"],
@@ -77,7 +84,7 @@ async def test_the_socket_is_dialled_where_existing_gateways_dial(
         task = asyncio.create_task(gateway.run())
         assert await dialled.get() == case["dial"]
         gateway.stop()
-        assert await task is State.STOPPED
+        assert await task is GatewayState.STOPPED
 
 
 async def test_an_agent_sees_events_as_existing_gateways_do(
@@ -90,7 +97,7 @@ async def test_an_agent_sees_events_as_existing_gateways_do(
 
     cases = vectors("relay/inbound_events.json")["cases"]
     async with running(listening, settings=GatewaySettings(session_keys="hermes")) as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         for number, case in enumerate(cases):
             line = {"type": "inbound", "event": case["event"], "bufferId": f"b-{number}"}
             await connector.raw(canonical.encode(line).decode() + "\n")
@@ -100,13 +107,11 @@ async def test_an_agent_sees_events_as_existing_gateways_do(
     for case in cases:
         out = case["out"]
         platform = case["event"].get("source", {}).get("platform", "relay")
-        key = out["session_key"]
         if platform not in KNOWN_TO_EXISTING_GATEWAYS:
             # Existing gateways know a fixed list of platforms and call every other one `relay`;
-            # this one keeps the name, as the connector does.
+            # this one keeps the name, as the connector does, but for the session's key.
             out["source"]["platform"] = platform
-            key = key.replace(":relay:", f":{platform}:")
-        turn = by_text[key]
+        turn = by_text[out["session_key"]]
         source = {name: value for name, value in out["source"].items() if name != "guild_id"}
         assert turn.source.to_dict() == source, case["id"]
         if case["event"].get("message_id"):
@@ -124,7 +129,7 @@ async def test_each_platform_has_its_own_descriptor(connector: Connector, runnin
     connector.descriptor = lambda hello: replace(DESCRIPTOR, platform=hello.platform)
     named = (("discord", "a"), ("telegram", "b"))
     async with running(listening, settings=GatewaySettings(identities=named)) as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         for number, platform in enumerate(("telegram", "discord", "matrix")):
             event = message("hi", f"m{number}", f"c{number}")
             event = replace(event, source=replace(event.source, platform=platform))
@@ -137,7 +142,7 @@ async def test_a_descriptor_that_comes_later_is_only_counted(
     connector: Connector, running: Running
 ) -> None:
     async with running() as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.send(Described(DESCRIPTOR))
         await connector.deliver(message("hello"), "b-1")
         await connector.until(lambda: bool(connector.texts))
@@ -148,7 +153,7 @@ async def test_a_stalled_connector_is_found_out_by_its_silence(
     connector: Connector, running: Running
 ) -> None:
     connector.describes = False
-    limits = Limits(handshake=0.1, first_delay=0.01, longest_delay=0.02)
+    limits = GatewayLimits(handshake=0.1, first_delay=0.01, longest_delay=0.02)
     async with running(settings=GatewaySettings(limits=limits)):
         await connector.until(lambda: len(connector.dials) >= 3)
 
@@ -161,7 +166,7 @@ async def test_cancelling_a_gateway_leaves_nothing_behind(connector: Connector) 
         )
         before = asyncio.all_tasks()
         task = asyncio.create_task(gateway.run())
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -179,7 +184,7 @@ async def test_a_thousand_events_are_taken_in_order_and_acknowledged_once(
         seen.append(turn.event.text)
 
     async with running(listening) as gateway:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         for start in range(0, 1000, 50):
             frames = [Inbound(message(str(n), f"m{n}"), f"b-{n}") for n in range(start, start + 50)]
             await connector.send(*frames)

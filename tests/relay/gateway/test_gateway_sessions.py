@@ -8,9 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.relay.gateway.conftest import message, virtually
 
-from accord.relay.gateway import GatewaySettings, RelayGateway, State, Turn
-from accord.relay.gateway.sessions import Ending, Sessions
-from accord.relay.wire import session_key
+from accord.relay.gateway import (
+    GatewaySettings,
+    GatewayState,
+    RelayGateway,
+    Sessions,
+    Turn,
+    TurnEnd,
+)
+from accord.relay.rules import session_key
 from accord.testing import VirtualClock, run_virtual
 from accord.testing.connector import Connector
 
@@ -41,8 +47,8 @@ def test_turns_of_a_session_never_overlap_or_change_places(
         await asyncio.sleep(offered[number][1])
         running.discard(session)
 
-    async def ended(_number: int, ending: Ending) -> None:
-        assert ending is Ending.DONE
+    async def ended(_number: int, ending: TurnEnd) -> None:
+        assert ending is TurnEnd.DONE
 
     async def play() -> None:
         sessions = Sessions(work, ended, turns)
@@ -71,7 +77,7 @@ def test_an_interrupt_cancels_exactly_one_session() -> None:
             ended.append(turn.source.chat_id)
 
     async def scene(connector: Connector, gateway: RelayGateway, clock: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         for chat in ("c1", "c2", "c3"):
             await connector.deliver(message("go", f"m-{chat}", chat), f"b-{chat}")
         await connector.until(lambda: len(connector.acks) == 3)
@@ -96,7 +102,7 @@ def test_what_waits_behind_an_interrupted_turn_has_its_own() -> None:
         return turn.event.text
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("one", "m1"), "b-1")
         await connector.deliver(message("two", "m2"), "b-2")
         await connector.until(lambda: len(connector.acks) == 2)
@@ -116,7 +122,7 @@ def test_a_user_stops_a_running_turn_by_a_word_that_the_agent_never_sees() -> No
         return "done"
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("go", "m1"), "b-1")
         await connector.deliver(message("go", "m2", user="u2"), "b-2")
         await asyncio.sleep(1)
@@ -144,7 +150,7 @@ def test_a_message_in_a_busy_session_waits_or_interrupts_as_it_was_chosen(
         return turn.event.text
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         for number, text in enumerate(("one", "two", "three")):
             await connector.deliver(message(text, f"m{number}"), f"b-{number}")
             await asyncio.sleep(1)
@@ -164,7 +170,7 @@ def test_an_agent_may_cancel_its_own_turn() -> None:
         yield "and no further"
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("go"), "b-1")
         await asyncio.sleep(60)
         assert connector.texts == ["so far"]
@@ -182,13 +188,13 @@ def test_an_agents_failure_ends_its_turn_and_nothing_else(mistake: Exception) ->
         yield " so"
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("bad", "m1"), "b-1")
         await connector.deliver(message("good", "m2"), "b-2")
         await asyncio.sleep(60)
         assert connector.texts == ["I think", "Sorry, something went wrong.", "I think so"]
         assert gateway.counts["agent failures"] == 1
-        assert gateway.health.state is State.RUNNING
+        assert gateway.health.state is GatewayState.RUNNING
 
     virtually(scene, failing)
 
@@ -198,7 +204,7 @@ def test_an_agent_that_gives_no_text_has_failed() -> None:
         yield 7
 
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("go"), "b-1")
         await asyncio.sleep(60)
         assert connector.texts == []
@@ -210,7 +216,7 @@ def test_an_agent_that_gives_no_text_has_failed() -> None:
 def test_a_gateway_stops_a_session_elsewhere_by_an_interrupt() -> None:
     async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
         assert not await gateway.interrupt("k")
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         assert await gateway.interrupt("agent:main:web:dm:c=1", "the user said so")
         await connector.until(lambda: bool(connector.interrupts))
         (told,) = connector.interrupts

@@ -11,23 +11,25 @@ import pytest
 import uvicorn
 from pydantic import SecretStr
 from starlette.applications import Starlette
+from tests.fakes.platform import MemoryChat, MemoryPlatform
 from tests.relay.gateway.conftest import QUICK
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import RELAY
-from accord.relay.connector.control import (
+from accord.relay.connector import (
+    RELAY,
     Control,
     ControlRoutes,
     ControlSettings,
-    Credentials,
+    Delivery,
+    Directory,
+    FoundCapability,
+    InboundKind,
+    IssuedCredentials,
     Keyring,
-    StoreDirectory,
+    LocalBus,
 )
-from accord.relay.connector.delivery import Delivery, LocalBus
-from accord.relay.connector.platform import Found, InboundKind
-from accord.relay.gateway import GatewaySettings, RelayGateway, State, Turn
+from accord.relay.gateway import GatewaySettings, GatewayState, RelayGateway, Turn
 from accord.storage import open_store
-from accord.testing.platforms import MemoryChat, MemoryPlatform
 
 CLOCK = SystemClock()
 
@@ -40,7 +42,7 @@ class World:
     chat: MemoryChat
     control: Control
     delivery: Delivery
-    credentials: Credentials
+    credentials: IssuedCredentials
 
     def shown(self) -> list[str]:
         return [each.texts[-1] for each in self.chat.said[2:]]  # after the bot's own two
@@ -80,7 +82,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     chat.channel("dm", "dm")
     platform = MemoryPlatform(chat)
     async with open_store(tmp_path / "connector", RELAY) as store:
-        directory = StoreDirectory(
+        directory = Directory(
             store,
             Keyring.load(tmp_path / "relay.key"),
             CLOCK,
@@ -92,7 +94,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         credentials = await control.enrol(token.token, "gw")
         await control.route("t1", "memory", "g1")
         delivery = Delivery(store, directory, [platform], LocalBus(), CLOCK, name="one")
-        directory.attach(delivery)
         app = Starlette(routes=[*delivery.routes, *ControlRoutes(control, CLOCK).routes])
         async with delivery.running(), listening(app) as url:
             made = World(url, chat, control, delivery, credentials)
@@ -116,7 +117,7 @@ async def served(world: World, agent: object, inbox: Path) -> AsyncIterator[Rela
     )
     task = asyncio.create_task(gateway.run())
     try:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         yield gateway
     finally:
         gateway.stop()
@@ -140,7 +141,7 @@ async def test_an_agent_talks_sleeps_wakes_and_is_taken_away(world: World, tmp_p
         async with asyncio.timeout(20):
             while not await gateway.go_idle():  # noqa: ASYNC110 - the turn is just ending
                 await asyncio.sleep(0.01)
-        await gateway.reached(State.SUSPENDED)
+        await gateway.reached(GatewayState.SUSPENDED)
         world.chat.write("ann", "c1", "good morning")
         await world.until(lambda: not world.chat.unreceived)
         assert len(world.shown()) == 1
@@ -148,7 +149,7 @@ async def test_an_agent_talks_sleeps_wakes_and_is_taken_away(world: World, tmp_p
         await world.until(lambda: world.shown()[1:] == ["you said good morning"])
 
         await world.control.revoke("a1")
-        await gateway.reached(State.DISABLED)
+        await gateway.reached(GatewayState.DISABLED)
 
 
 async def test_a_message_survives_both_ends_and_an_interrupt_reaches_its_turn(
@@ -188,7 +189,7 @@ async def test_a_capability_is_used_by_name(world: World, tmp_path: Path) -> Non
 
     async with served(world, following, tmp_path / "inbox"):
         expiry = int(CLOCK.now() * 1000) + 60_000
-        found = Found("memory.token", SecretStr("t0ken"), expiry)
+        found = FoundCapability("memory.token", SecretStr("t0ken"), expiry)
         world.chat.write("ann", "c1", "go", found=[found])
         await world.until(lambda: world.shown() == ["said"])
     assert world.chat.followed == [("t0ken", "psst")]

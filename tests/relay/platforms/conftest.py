@@ -3,10 +3,13 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.fakes.discord.channels import Channel
+from tests.fakes.discord.guilds import Guild
+from tests.fakes.discord.people import User
+from tests.fakes.discord.server import FakeDiscord
 from tests.relay.platforms.discord_bots import Bot, opened
 from tests.relay.platforms.matrix_people import Person, Town
 
-from accord.testing.discord import Channel, FakeDiscord, Guild, User
 from accord.testing.servers import Server
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from pydantic import SecretStr
 from starlette.applications import Starlette
+from tests.fakes.discord.opcodes import Op
+from tests.fakes.discord.server import FakeDiscord
+from tests.fakes.platform import KeptContext
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector.platform import PlatformState
+from accord.relay.connector import PlatformState
 from accord.relay.platforms.discord import DiscordPlatform, DiscordSettings, open_discord
 from accord.station import listener
-from accord.testing.contexts import KeptContext
-from accord.testing.discord import FakeDiscord, Op
 
 READY = (PlatformState.READY, "")
 

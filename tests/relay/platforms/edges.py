@@ -14,23 +14,24 @@ from typing import Any
 
 import httpx
 from pydantic import SecretStr
+from tests.fakes.discord.server import FakeDiscord
+from tests.fakes.webhooks.program import ProgramService
+from tests.fakes.webhooks.service import HookService
+from tests.fakes.webhooks.twilio import TwilioService
+from tests.fakes.webhooks.wecom import WecomService
 from tests.relay.platforms.matrix_people import Town
 from tests.relay.platforms.telegram_service import ANN, TelegramService
 
 from accord.kernel.clock import SystemClock
 from accord.kernel.section import Section
-from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, State, Turn
-from accord.relay.platforms.settings.discord import DiscordSettings
-from accord.relay.platforms.settings.telegram import TelegramSettings
-from accord.station.relay import operated
-from accord.station.settings import load
-from accord.testing.discord import FakeDiscord
-from accord.testing.faults import Child, python_child
-from accord.testing.hooks import HookService, ProgramService, TwilioService, WecomService
-from accord.testing.servers import Server
-from accord.testing.servers.process import reserved_port
+from accord.relay.gateway import GatewayLimits, GatewaySettings, GatewayState, RelayGateway, Turn
+from accord.relay.platforms.settings import DiscordSettings, TelegramSettings
+from accord.station import load
+from accord.station.relay import operate_relay
+from accord.testing.processes import Child, python_child
+from accord.testing.servers import Server, reserved_port
 
-QUICK = Limits(first_delay=0.1, longest_delay=0.5)
+QUICK = GatewayLimits(first_delay=0.1, longest_delay=0.5)
 SECONDS = 60.0
 TURN_SECONDS = 0.05
 TURNS = int(SECONDS / TURN_SECONDS)
@@ -267,7 +268,7 @@ async def staged(home: Path, synapse: Server, *names: str) -> AsyncIterator[Stag
         )
         running = asyncio.create_task(gateway.run())
         try:
-            await gateway.reached(State.RUNNING)
+            await gateway.reached(GatewayState.RUNNING)
             for name in names:
                 await process.until(name, "ready")
             yield Stage(edges, process, agent)
@@ -278,7 +279,7 @@ async def staged(home: Path, synapse: Server, *names: str) -> AsyncIterator[Stag
 
 async def _introduced(home: Path, edges: Sequence[Edge]) -> str:
     """Let the operator say who is whose; the agent's secret."""
-    async with operated(load(home), SystemClock(), "operator") as office:
+    async with operate_relay(load(home), SystemClock(), "operator") as office:
         token = await office.control.mint_token("t1", "one")
         made = await office.control.enrol(token.token, "gw-one")
         for edge in edges:

@@ -6,19 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from tests.fakes.platform import KeptContext
+from tests.fakes.webhooks.program import ProgramService
+from tests.fakes.webhooks.service import HookService, serving
+from tests.fakes.webhooks.twilio import TwilioService
+from tests.fakes.webhooks.wecom import WecomService
 
 from accord.kernel.clock import Clock, SystemClock
 from accord.relay.platforms.sms import SmsPlatform, open_sms
 from accord.relay.platforms.webhook import WebhookPlatform, open_webhook
 from accord.relay.platforms.wecom import WecomPlatform, open_wecom
-from accord.testing.contexts import KeptContext
-from accord.testing.hooks import (
-    HookService,
-    ProgramService,
-    TwilioService,
-    WecomService,
-    serving,
-)
 
 PUBLIC = "https://bots.example"
 ANN = "+15551230001"

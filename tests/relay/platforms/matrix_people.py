@@ -19,12 +19,11 @@ from urllib.parse import quote
 
 import httpx
 from pydantic import SecretStr
+from tests.fakes.platform import KeptContext
 
 from accord.kernel.clock import SystemClock
 from accord.relay.platforms.matrix import MatrixPlatform, MatrixSettings, open_matrix
-from accord.testing.contexts import KeptContext
-from accord.testing.servers import Server
-from accord.testing.servers.synapse import register
+from accord.testing.servers import Server, register_user
 
 CLIENT = "/_matrix/client/v3"
 _numbers = itertools.count()
@@ -119,12 +118,12 @@ class Town:
             yield cls(server, stack)
 
     async def person(self, name: str) -> Person:
-        made = await asyncio.to_thread(register, self.server, f"{name}-{self.suffix}")
+        made = await asyncio.to_thread(register_user, self.server, f"{name}-{self.suffix}")
         return await self._client(made.id, made.token)
 
     async def bot(self, name: str = "bot", **given: Any) -> tuple[MatrixSettings, Person]:
         """A bot's settings, and the bot as one who can use a client."""
-        made = await asyncio.to_thread(register, self.server, f"{name}-{self.suffix}")
+        made = await asyncio.to_thread(register_user, self.server, f"{name}-{self.suffix}")
         settings = MatrixSettings(
             homeserver=self.server.url,
             user_id=made.id,

@@ -2,13 +2,18 @@
 
 import pytest
 from pydantic import SecretStr
+from tests.fakes.discord.channels import Channel
+from tests.fakes.discord.guilds import Guild
+from tests.fakes.discord.people import User
+from tests.fakes.discord.rest.api import Rate, RateTerms
+from tests.fakes.discord.server import FakeDiscord
+from tests.fakes.discord.world import Permission
 from tests.relay.platforms.discord_bots import Bot, opened
 
-from accord.relay.connector.platform import Platform
-from accord.relay.gateway.pacing import is_limited
+from accord.relay.connector import Platform
+from accord.relay.gateway import is_rate_limited
 from accord.relay.platforms.discord import DESCRIPTOR
-from accord.relay.wire.actions import Action, Edit, FollowUp, GetChatInfo, Send, Typing
-from accord.testing.discord import Channel, FakeDiscord, Guild, Permission, Rate, RateTerms, User
+from accord.relay.rules import Action, Edit, FollowUp, GetChatInfo, Send, Typing
 
 
 async def test_it_is_a_platform_whose_id_is_known_without_asking(
@@ -155,7 +160,7 @@ async def test_a_service_that_cannot_be_reached_has_done_nothing(
 ) -> None:
     async with opened(fake, api_url="http://127.0.0.1:9/api/v10") as bot:
         result = await bot.platform.perform(Send(general.id, "hello"), "k")
-    assert result.error == "Discord does not answer (ConnectError)"
+    assert result.error == "Discord cannot be reached (ConnectError)"
 
 
 async def test_a_text_that_is_no_unicode_is_a_failure(
@@ -197,7 +202,8 @@ async def test_a_long_rate_limit_is_a_failure_at_once() -> None:
         refused = await bot.platform.perform(Send(general.id, "two"), "k2")
         assert not refused.success
         assert refused.error == "Discord is asked too often; retry after 60 seconds"
-        assert is_limited(refused), "a gateway would not wait and say it again"
+        assert is_rate_limited(refused), "a gateway would not wait and say it again"
+        assert refused.retry_after == pytest.approx(60, abs=1)
         assert (await bot.platform.perform(Send(other.id, "three"), "k3")).success
 
 

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
+from tests.fakes.discord.server import FakeDiscord
 from tests.relay.platforms.discord_bots import opened, settings
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector.platform import Commanded
+from accord.relay.connector import PlatformWithCommands
 from accord.relay.errors import RelayError
-from accord.relay.platforms.discord import DiscordSettings, commands, manifests, open_discord
-from accord.testing.discord import FakeDiscord
+from accord.relay.platforms.discord import DiscordSettings, open_discord, sender
+from accord.relay.platforms.discord.rules import commands
 
 ASK = {"name": "ask", "description": "Ask something"}
 WHAT = {"name": "what", "description": "What to ask", "type": 3}
@@ -22,8 +23,8 @@ WHAT = {"name": "what", "description": "What to ask", "type": 3}
 
 @pytest.fixture
 async def fake(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeDiscord]:
-    monkeypatch.setattr(commands, "_SETTLING_SECONDS", 0.0)
-    monkeypatch.setattr(commands, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(sender, "_SETTLING_SECONDS", 0.0)
+    monkeypatch.setattr(sender, "_FIRST_PAUSE", 0.01)
     made = FakeDiscord()
     async with made.serving():
         yield made
@@ -38,7 +39,7 @@ def puts(fake: FakeDiscord) -> int:
 
 
 def test_a_command_is_read_with_its_options() -> None:
-    [command] = manifests.read(
+    [command] = commands.read_commands(
         [{**ASK, "options": [WHAT, {**WHAT, "name": "now", "required": True}]}]
     )
     assert command["type"] == 1
@@ -49,16 +50,16 @@ def test_a_command_is_read_with_its_options() -> None:
 def test_sub_commands_have_options_and_groups_have_sub_commands() -> None:
     sub = {"name": "add", "description": "Add", "type": 1, "options": [WHAT]}
     group = {"name": "list", "description": "Lists", "type": 2, "options": [sub, WHAT]}
-    [command] = manifests.read([{**ASK, "options": [group]}])
+    [command] = commands.read_commands([{**ASK, "options": [group]}])
     assert command["options"] == [{**group, "options": [sub]}]
     # A group in a group is not known to Discord.
     deeper = {"name": "more", "description": "More", "type": 2, "options": [group]}
-    assert manifests.read([{**ASK, "options": [deeper]}]) == manifests.read([ASK])
+    assert commands.read_commands([{**ASK, "options": [deeper]}]) == commands.read_commands([ASK])
 
 
 def test_choices_have_the_type_of_their_option() -> None:
     choices = [{"name": "one", "value": "1"}, {"name": "two", "value": 2}, {"name": ""}, 3]
-    [command] = manifests.read([{**ASK, "options": [{**WHAT, "choices": choices}]}])
+    [command] = commands.read_commands([{**ASK, "options": [{**WHAT, "choices": choices}]}])
     assert command["options"][0]["choices"] == [{"name": "one", "value": "1"}]
 
 
@@ -77,20 +78,20 @@ def test_choices_have_the_type_of_their_option() -> None:
     ],
 )
 def test_a_command_that_discord_would_refuse_is_left_out(entry: Any) -> None:
-    assert [each["name"] for each in manifests.read([entry, ASK])] == ["ask"]
+    assert [each["name"] for each in commands.read_commands([entry, ASK])] == ["ask"]
 
 
 @pytest.mark.parametrize("manifest", [None, {}, "ask", 7, {"commands": [ASK]}])
 def test_what_is_no_list_is_no_command(manifest: Any) -> None:
-    assert manifests.read(manifest) == []
+    assert commands.read_commands(manifest) == []
 
 
 def test_of_two_instances_the_first_by_id_has_a_name() -> None:
     offers = {
-        "b": manifests.read([{**ASK, "description": "b"}, {"name": "only-b"}]),
-        "a": manifests.read([{**ASK, "description": "a"}]),
+        "b": commands.read_commands([{**ASK, "description": "b"}, {"name": "only-b"}]),
+        "a": commands.read_commands([{**ASK, "description": "a"}]),
     }
-    merged = manifests.merged(offers)
+    merged = commands.merge_commands(offers)
     assert [(each["name"], each["description"]) for each in merged] == [
         ("ask", "a"),
         ("only-b", "only-b"),
@@ -99,9 +100,13 @@ def test_of_two_instances_the_first_by_id_has_a_name() -> None:
 
 def test_there_are_at_most_a_hundred_commands() -> None:
     many = [{"name": f"c{number}"} for number in range(300)]
-    assert len(manifests.read(many)) == 100
+    assert len(commands.read_commands(many)) == 100
     assert (
-        len(manifests.merged({"a": manifests.read(many[:100]), "b": manifests.read(many[100:])}))
+        len(
+            commands.merge_commands(
+                {"a": commands.read_commands(many[:100]), "b": commands.read_commands(many[100:])}
+            )
+        )
         == 100
     )
 
@@ -124,7 +129,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.lists(values, max_size=4) | values)
 def test_a_manifest_of_any_kind_is_read_into_what_discord_takes(manifest: Any) -> None:
-    for command in manifests.merged({"a": manifests.read(manifest)}):
+    for command in commands.merge_commands({"a": commands.read_commands(manifest)}):
         assert 1 <= len(command["name"]) <= 32
         assert 1 <= len(command["description"]) <= 100
 
@@ -132,7 +137,7 @@ def test_a_manifest_of_any_kind_is_read_into_what_discord_takes(manifest: Any) -
 async def test_commands_are_published_and_again_only_when_they_change(fake: FakeDiscord) -> None:
     async with opened(fake) as bot:
         platform = bot.platform
-        assert isinstance(platform, Commanded)
+        assert isinstance(platform, PlatformWithCommands)
         platform.offer_commands("a", [ASK])
         platform.offer_commands("b", [{"name": "tell"}])
         await fake.until(lambda: shown(fake) == ["ask", "tell"])

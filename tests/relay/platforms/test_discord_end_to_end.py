@@ -8,28 +8,32 @@ from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
+from tests.fakes.discord.channels import Channel
+from tests.fakes.discord.guilds import Guild
+from tests.fakes.discord.interactions import CallbackType
+from tests.fakes.discord.people import User
+from tests.fakes.discord.server import FakeDiscord
+from tests.fakes.discord.world import Permission
 from tests.relay.platforms.discord_bots import settings
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import RELAY
-from accord.relay.connector.control import Control, ControlSettings, Keyring, StoreDirectory
-from accord.relay.connector.control.http import ControlRoutes
-from accord.relay.connector.delivery import Delivery, LocalBus
-from accord.relay.connector.platform import PlatformState
+from accord.relay.connector import (
+    RELAY,
+    Control,
+    ControlRoutes,
+    ControlSettings,
+    Delivery,
+    Directory,
+    Keyring,
+    LocalBus,
+    PlatformState,
+)
 from accord.relay.errors import RelayError
-from accord.relay.gate import PrincipalPolicy
-from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, State, Turn
-from accord.relay.platforms.discord import commands, open_discord
+from accord.relay.gateway import GatewayLimits, GatewaySettings, GatewayState, RelayGateway, Turn
+from accord.relay.platforms.discord import open_discord, sender
+from accord.relay.rules import PrincipalPolicy
 from accord.station import listener
 from accord.storage import open_store
-from accord.testing.discord import (
-    CallbackType,
-    Channel,
-    FakeDiscord,
-    Guild,
-    Permission,
-    User,
-)
 
 CLOCK = SystemClock()
 
@@ -68,7 +72,7 @@ async def connector(where: Path) -> AsyncIterator[Whole]:
         guild, ada = fake.guild("Harbour"), fake.user("ada")
         guild.join(ada)
         general = guild.channel("general")
-        directory = StoreDirectory(
+        directory = Directory(
             store,
             Keyring.load(where / "relay.key"),
             CLOCK,
@@ -77,7 +81,6 @@ async def connector(where: Path) -> AsyncIterator[Whole]:
         )
         control = Control(directory, CLOCK)
         delivery = Delivery(store, directory, [platform], LocalBus(), CLOCK, name="one")
-        directory.attach(delivery)
         token = (await control.mint_token("t1", "echo")).token
         credentials = await control.enrol(token, "gw")
         await control.route("t1", "discord", guild.id)
@@ -88,7 +91,7 @@ async def connector(where: Path) -> AsyncIterator[Whole]:
             await server.serving.wait()
             url = listener.address(listening)
             async with delivery.running(), agent(url, credentials.secret, fake.bot.id):
-                while not any(each.state is PlatformState.READY for each in delivery.standings):  # noqa: ASYNC110
+                while not any(each.state is PlatformState.READY for each in delivery.statuses):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
                 yield Whole(fake, url, control, delivery, guild, general, ada)
             server.should_exit = True
@@ -112,13 +115,13 @@ async def agent(url: str, secret: str, bot_id: str) -> AsyncIterator[None]:
         settings=GatewaySettings(
             identities=(("discord", bot_id),),
             inbox="memory",
-            limits=Limits(edit=0.05),
+            limits=GatewayLimits(edit=0.05),
             command_manifest=[{"name": "ask", "description": "Ask the agent"}],
         ),
     )
     running = asyncio.create_task(gateway.run())
     try:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         yield
     finally:
         gateway.stop()
@@ -127,7 +130,7 @@ async def agent(url: str, secret: str, bot_id: str) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Whole]:
-    monkeypatch.setattr(commands, "_SETTLING_SECONDS", 0.0)
+    monkeypatch.setattr(sender, "_SETTLING_SECONDS", 0.0)
     async with asyncio.timeout(60), connector(tmp_path) as made:
         yield made
 

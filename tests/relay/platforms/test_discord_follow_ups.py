@@ -6,13 +6,16 @@ from functools import partial
 
 import pytest
 from pydantic import SecretStr
+from tests.fakes.discord.channels import Channel
+from tests.fakes.discord.interactions import CallbackType
+from tests.fakes.discord.people import User
+from tests.fakes.discord.server import FakeDiscord
+from tests.fakes.platform import KeptContext
 from tests.relay.platforms.discord_bots import Bot, opened, served
 
-from accord.relay.connector.platform import InboundKind
-from accord.relay.wire.actions import FollowUp
+from accord.relay.connector import InboundKind
+from accord.relay.rules import FollowUp
 from accord.storage import StoreError
-from accord.testing.contexts import KeptContext
-from accord.testing.discord import CallbackType, Channel, FakeDiscord, User
 
 
 async def test_discord_accepts_the_endpoint_and_its_answers(

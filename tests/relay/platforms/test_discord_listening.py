@@ -1,29 +1,27 @@
 """A bot that listens to Discord: nothing is lost and nothing doubled, whatever the gateway does."""
 
 import pytest
+from tests.fakes.discord.channels import Channel
+from tests.fakes.discord.guilds import Guild
+from tests.fakes.discord.intents import Intent
+from tests.fakes.discord.messages import Attachment
+from tests.fakes.discord.opcodes import GatewayTerms, Op
+from tests.fakes.discord.people import User
+from tests.fakes.discord.server import FakeDiscord
+from tests.fakes.platform import KeptContext
 from tests.relay.platforms.discord_bots import Bot, identifies, opened, resumes
 
-from accord.relay.connector.platform import PlatformState
+from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.discord import listening, session
+from accord.relay.platforms.discord import listener
+from accord.relay.platforms.discord.rules import session
 from accord.storage import StoreError
-from accord.testing.contexts import KeptContext
-from accord.testing.discord import (
-    Attachment,
-    Channel,
-    FakeDiscord,
-    GatewayTerms,
-    Guild,
-    Intent,
-    Op,
-    User,
-)
 
 
 @pytest.fixture(autouse=True)
 def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time between two sessions."""
-    monkeypatch.setattr(listening, "_ANEW_SECONDS", 0.01)
+    monkeypatch.setattr(listener, "_ANEW_SECONDS", 0.01)
 
 
 async def test_what_people_write_is_taken(

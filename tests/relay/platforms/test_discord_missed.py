@@ -5,20 +5,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
+from tests.fakes.discord.channels import Channel
+from tests.fakes.discord.guilds import Guild
+from tests.fakes.discord.opcodes import Op
+from tests.fakes.discord.people import User
+from tests.fakes.discord.server import FakeDiscord
+from tests.fakes.discord.world import Permission
+from tests.fakes.platform import KeptContext
 from tests.relay.platforms.discord_bots import Bot, opened
 
 from accord.kernel.clock import SystemClock
-from accord.relay.platforms.discord import gateway, listening
-from accord.relay.platforms.discord.permissions import hidden
-from accord.testing.contexts import KeptContext
-from accord.testing.discord import Channel, FakeDiscord, Guild, Op, Permission, User
+from accord.relay.platforms.discord import gateway, hidden_channels, listener
 
 
 @pytest.fixture(autouse=True)
 def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time between two sessions, and every step remembered."""
-    monkeypatch.setattr(listening, "_ANEW_SECONDS", 0.01)
-    monkeypatch.setattr(listening, "_KEEPING_SECONDS", 0.0)
+    monkeypatch.setattr(listener, "_ANEW_SECONDS", 0.01)
+    monkeypatch.setattr(listener, "_KEEPING_SECONDS", 0.0)
 
 
 def lose(fake: FakeDiscord) -> None:
@@ -151,7 +155,7 @@ async def test_a_session_is_known_before_its_first_message(
 async def test_a_new_session_is_remembered_at_once(
     fake: FakeDiscord, bot: Bot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "_KEEPING_SECONDS", 3600.0)
+    monkeypatch.setattr(listener, "_KEEPING_SECONDS", 3600.0)
     async with bot.listening():
         await bot.context.until(lambda: bool(bot.context.remembered))
         first = bot.context.remembered["session"]
@@ -163,7 +167,7 @@ async def test_a_new_session_is_remembered_at_once(
 async def test_a_gateway_that_stays_silent_after_the_greeting_is_left(
     fake: FakeDiscord, bot: Bot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "_GREETING_SECONDS", 0.05)
+    monkeypatch.setattr(listener, "_GREETING_SECONDS", 0.05)
     monkeypatch.setattr(fake.gateway, "introduce", lambda session, sharded: None)
     async with bot.listening():
         await fake.until(
@@ -190,10 +194,10 @@ def test_of_a_guild_that_cannot_be_read_nothing_counts_as_hidden(
     secret = guild.channel("secret", private=True)
     described = guild.event_json()
     now = SystemClock().now()
-    assert hidden(described, fake.bot.id, now) == {secret.id}
+    assert hidden_channels(described, fake.bot.id, now) == {secret.id}
     for name in ("members", "channels", "roles", "owner_id"):
-        assert hidden({**described, name: None}, fake.bot.id, now) == frozenset()
-    assert hidden(described, "5", now) == frozenset()
-    assert hidden({**described, "members": [{"user": {"id": fake.bot.id}}]}, fake.bot.id, now) == (
-        frozenset()
-    )
+        assert hidden_channels({**described, name: None}, fake.bot.id, now) == frozenset()
+    assert hidden_channels(described, "5", now) == frozenset()
+    assert hidden_channels(
+        {**described, "members": [{"user": {"id": fake.bot.id}}]}, fake.bot.id, now
+    ) == (frozenset())

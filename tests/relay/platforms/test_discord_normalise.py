@@ -6,16 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.connector.platform import Inbound, InboundKind
-from accord.relay.platforms.discord.normalise import inbound
-from accord.relay.platforms.discord.places import Place, Places, read_place
-from accord.relay.wire.event import MessageType
-from accord.relay.wire.session import session_key
+from accord.relay.connector import InboundEvent, InboundKind
+from accord.relay.platforms.discord import ChatCache, DiscordChat, message_inbound, read_chat
+from accord.relay.rules import MessageType, session_key
 
 BOT, ADA, GUILD = "900", "2", "100"
-GENERAL = Place("300", 0, GUILD, None, "general", "Anything")
-THREAD = Place("400", 11, GUILD, "300", "plans")
-DIRECT = Place("500", 1)
+GENERAL = DiscordChat("300", 0, GUILD, None, "general", "Anything")
+THREAD = DiscordChat("400", 11, GUILD, "300", "plans")
+DIRECT = DiscordChat("500", 1)
 
 
 def message(**more: Any) -> dict[str, Any]:
@@ -23,8 +21,8 @@ def message(**more: Any) -> dict[str, Any]:
     return {"id": "7000", "type": 0, "content": "hello", "author": author, **more}
 
 
-def taken(place: Place = GENERAL, **more: Any) -> Inbound:
-    found = inbound(message(**more), place, BOT)
+def taken(place: DiscordChat = GENERAL, **more: Any) -> InboundEvent:
+    found = message_inbound(message(**more), place, BOT)
     assert found is not None
     return found
 
@@ -91,7 +89,7 @@ def test_other_bots_and_webhooks_are_known_as_such() -> None:
     ids=["own", "own follow-up", "notice", "empty", "none", "no author", "number", "no id"],
 )
 def test_what_is_not_handed_on(more: dict[str, Any]) -> None:
-    assert inbound(message(**more), GENERAL, BOT) is None
+    assert message_inbound(message(**more), GENERAL, BOT) is None
 
 
 @pytest.mark.parametrize(
@@ -126,21 +124,21 @@ def test_stop_interrupts() -> None:
 
 def test_places_are_read_from_what_the_api_says_of_channels() -> None:
     channel = {"id": "300", "type": 0, "name": "general", "last_message_id": "55"}
-    assert read_place(channel, GUILD) == Place("300", 0, GUILD, None, "general", None, 55)
+    assert read_chat(channel, GUILD) == DiscordChat("300", 0, GUILD, None, "general", None, 55)
     thread = {"id": "400", "type": 11, "guild_id": GUILD, "parent_id": "300", "name": "plans"}
-    assert read_place(thread) == THREAD
+    assert read_chat(thread) == THREAD
     under_category = {"id": "300", "type": 0, "guild_id": GUILD, "parent_id": "9"}
-    found = read_place(under_category)
+    found = read_chat(under_category)
     assert found is not None
     assert found.parent_id is None
-    assert read_place({"id": "300", "type": 0}) is None
-    assert read_place({"id": "400", "type": 11, "guild_id": GUILD}) is None
+    assert read_chat({"id": "300", "type": 0}) is None
+    assert read_chat({"id": "400", "type": 11, "guild_id": GUILD}) is None
 
 
 def test_of_very_many_places_those_used_last_are_known() -> None:
-    places = Places()
+    places = ChatCache()
     for number in range(20_001):
-        places.put(Place(str(number), 0, GUILD))
+        places.put(DiscordChat(str(number), 0, GUILD))
         places.get("0")
     assert places.get("0") is not None
     assert places.get("1") is None
@@ -160,6 +158,6 @@ members = st.sampled_from(
 def test_nonsense_never_fails(more: Any) -> None:
     whole = message(**more) if isinstance(more, dict) and all(map(str.isidentifier, more)) else more
     for place in (GENERAL, THREAD, DIRECT):
-        found = inbound(whole, place, BOT)
+        found = message_inbound(whole, place, BOT)
         assert found is None or found.event.source.chat_id == place.id
-    assert read_place(more) is None or isinstance(more, dict)
+    assert read_chat(more) is None or isinstance(more, dict)

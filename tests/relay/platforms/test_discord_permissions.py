@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.platforms.discord.permissions import (
+from accord.relay.platforms.discord import (
     ALL,
-    Channel,
     Guild,
-    Member,
+    GuildChannel,
+    GuildMember,
     Overwrite,
     Permission,
-    in_channel,
-    in_guild,
-    in_thread,
+    channel_permissions,
+    guild_permissions,
     read_channel,
     read_guild,
     read_member,
+    thread_permissions,
 )
 
 GUILD, OWNER, ADA = "100", "1", "2"
@@ -39,12 +39,12 @@ guilds = st.builds(
     st.fixed_dictionaries({GUILD: ordinary}, optional=dict.fromkeys(ROLES, bits)),
 )
 members = st.builds(
-    lambda who, roles: Member(who, tuple(roles)),
+    lambda who, roles: GuildMember(who, tuple(roles)),
     st.sampled_from([OWNER, ADA]),
     st.lists(st.sampled_from(ROLES), unique=True),
 )
 channels = st.builds(
-    lambda roles, people: Channel("300", 0, GUILD, None, roles, people),
+    lambda roles, people: GuildChannel("300", 0, GUILD, None, roles, people),
     st.dictionaries(st.sampled_from([GUILD, *ROLES]), overwrites),
     st.dictionaries(st.sampled_from([OWNER, ADA]), overwrites),
 )
@@ -55,7 +55,7 @@ class Documented:
     """The two functions of the documentation, line by line."""
 
     guild: Guild
-    member: Member
+    member: GuildMember
 
     def base(self) -> int:
         if self.member.user_id == self.guild.owner_id:
@@ -68,7 +68,7 @@ class Documented:
             return ALL
         return permissions
 
-    def overwritten(self, channel: Channel) -> int:
+    def overwritten(self, channel: GuildChannel) -> int:
         base = self.base()
         if base & ADMIN == ADMIN:
             return ALL
@@ -95,67 +95,69 @@ class Documented:
 
 @given(members, guilds, channels)
 def test_permissions_are_those_of_the_documented_algorithm(
-    member: Member, guild: Guild, channel: Channel
+    member: GuildMember, guild: Guild, channel: GuildChannel
 ) -> None:
     documented = Documented(guild, member)
     expected = documented.overwritten(channel)
-    assert in_guild(member, guild) == documented.base()
+    assert guild_permissions(member, guild) == documented.base()
     # Without the permission to see a channel there is none in it.
-    assert in_channel(member, guild, channel, 0.0) == (expected if expected & VIEW else 0)
+    assert channel_permissions(member, guild, channel, 0.0) == (expected if expected & VIEW else 0)
 
 
 @given(members, guilds, channels)
 def test_owners_and_administrators_can_do_everything_in_every_channel(
-    member: Member, guild: Guild, channel: Channel
+    member: GuildMember, guild: Guild, channel: GuildChannel
 ) -> None:
     granted = guild.roles[GUILD]
     for role in member.roles:
         granted |= guild.roles.get(role, 0)
     is_above = member.user_id == OWNER or bool(granted & ADMIN)
-    assert (in_channel(member, guild, channel, 0.0) == ALL) is is_above
+    assert (channel_permissions(member, guild, channel, 0.0) == ALL) is is_above
 
 
 @given(members, guilds, channels, st.booleans())
 def test_a_public_thread_is_like_its_parent_and_a_private_one_is_for_those_in_it(
-    member: Member, guild: Guild, parent: Channel, joined: bool
+    member: GuildMember, guild: Guild, parent: GuildChannel, joined: bool
 ) -> None:
-    inherited = in_channel(member, guild, parent, 0.0)
+    inherited = channel_permissions(member, guild, parent, 0.0)
     for kind in (10, 11):
-        thread = Channel("400", kind, GUILD, "300")
-        assert in_thread(member, guild, thread, parent, joined=joined, now=0.0) == inherited
-    private = Channel("400", 12, GUILD, "300")
+        thread = GuildChannel("400", kind, GUILD, "300")
+        assert (
+            thread_permissions(member, guild, thread, parent, joined=joined, now=0.0) == inherited
+        )
+    private = GuildChannel("400", 12, GUILD, "300")
     may = joined or bool(inherited & Permission.MANAGE_THREADS)
     expected = inherited if may else 0
-    assert in_thread(member, guild, private, parent, joined=joined, now=0.0) == expected
+    assert thread_permissions(member, guild, private, parent, joined=joined, now=0.0) == expected
 
 
 @given(members, guilds, channels)
 def test_whoever_is_timed_out_can_only_look_until_it_has_passed(
-    member: Member, guild: Guild, channel: Channel
+    member: GuildMember, guild: Guild, channel: GuildChannel
 ) -> None:
-    silenced = Member(member.user_id, member.roles, silenced_until=50.0)
-    before = in_channel(silenced, guild, channel, 49.0)
-    whole = in_channel(member, guild, channel, 49.0)
+    silenced = GuildMember(member.user_id, member.roles, silenced_until=50.0)
+    before = channel_permissions(silenced, guild, channel, 49.0)
+    whole = channel_permissions(member, guild, channel, 49.0)
     looking = VIEW | Permission.READ_MESSAGE_HISTORY
     assert before == (ALL if whole == ALL else whole & looking)
-    assert in_channel(silenced, guild, channel, 50.0) == whole
+    assert channel_permissions(silenced, guild, channel, 50.0) == whole
 
 
 def test_an_allowing_role_wins_over_a_denying_one_and_a_member_over_both() -> None:
     guild = Guild(GUILD, OWNER, {GUILD: int(VIEW), "201": 0, "202": 0})
-    ada = Member(ADA, ("201", "202"))
+    ada = GuildMember(ADA, ("201", "202"))
     roles = {"201": Overwrite(deny=int(VIEW)), "202": Overwrite(allow=int(VIEW))}
-    assert in_channel(ada, guild, Channel("3", 0, GUILD, None, roles), 0.0) & VIEW
+    assert channel_permissions(ada, guild, GuildChannel("3", 0, GUILD, None, roles), 0.0) & VIEW
     own = {ADA: Overwrite(deny=int(VIEW))}
-    assert not in_channel(ada, guild, Channel("3", 0, GUILD, None, roles, own), 0.0)
+    assert not channel_permissions(ada, guild, GuildChannel("3", 0, GUILD, None, roles, own), 0.0)
 
 
 def test_what_is_written_beside_a_voice_channel_is_for_those_who_may_connect() -> None:
     guild = Guild(GUILD, OWNER, {GUILD: int(VIEW | Permission.CONNECT)})
-    voice = Channel("3", 2, GUILD)
-    closed = Channel("3", 2, GUILD, None, {GUILD: Overwrite(deny=int(Permission.CONNECT))})
-    assert in_channel(Member(ADA), guild, voice, 0.0) & VIEW
-    assert not in_channel(Member(ADA), guild, closed, 0.0) & VIEW
+    voice = GuildChannel("3", 2, GUILD)
+    closed = GuildChannel("3", 2, GUILD, None, {GUILD: Overwrite(deny=int(Permission.CONNECT))})
+    assert channel_permissions(GuildMember(ADA), guild, voice, 0.0) & VIEW
+    assert not channel_permissions(GuildMember(ADA), guild, closed, 0.0) & VIEW
 
 
 def test_the_apis_descriptions_are_read() -> None:
@@ -166,7 +168,7 @@ def test_the_apis_descriptions_are_read() -> None:
     member = read_member(
         ADA, {"roles": ["201"], "communication_disabled_until": "1970-01-01T00:01:00+00:00"}
     )
-    assert member == Member(ADA, ("201",), 60.0)
+    assert member == GuildMember(ADA, ("201",), 60.0)
     overwrite = {"id": "201", "type": 0, "allow": "8", "deny": "16"}
     channel = read_channel(
         {
@@ -214,4 +216,4 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 @given(json_values)
 def test_nonsense_is_read_as_nothing_and_never_fails(value: Any) -> None:
     for found in (read_guild(value), read_member(ADA, value), read_channel(value)):
-        assert found is None or isinstance(found, Guild | Member | Channel)
+        assert found is None or isinstance(found, Guild | GuildMember | GuildChannel)

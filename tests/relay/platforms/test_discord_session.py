@@ -8,33 +8,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.discord import snowflakes
-from accord.relay.platforms.discord.actions import nonce
-from accord.relay.platforms.discord.buckets import Buckets, Route, retry_after
-from accord.relay.platforms.discord.memory import Memory
-from accord.relay.platforms.discord.session import (
-    Next,
-    Pulse,
-    Session,
+from accord.relay.platforms.discord import (
+    ApiRoute,
+    Checkpoint,
+    GatewaySession,
+    Heartbeat,
+    NextStep,
+    RateLimits,
     after_close,
-    identify,
-    resume,
+    identify_payload,
+    nonce,
+    resume_payload,
+    retry_after,
 )
+from accord.relay.platforms.discord.rules import permissions
 
 NOW = 1_767_225_600.0
-SAY = Route.of("POST", "/channels/{}/messages", "1")
-SAY_ELSEWHERE = Route.of("POST", "/channels/{}/messages", "2")
-READ = Route.of("GET", "/channels/{}/messages", "1")
+SAY = ApiRoute.of("POST", "/channels/{}/messages", "1")
+SAY_ELSEWHERE = ApiRoute.of("POST", "/channels/{}/messages", "2")
+READ = ApiRoute.of("GET", "/channels/{}/messages", "1")
 
 
 @pytest.mark.parametrize("code", [1000, 1001, 1006, 4000, 4001, 4002, 4005, 4008])
 def test_after_most_codes_the_session_goes_on(code: int) -> None:
-    assert after_close(code) is Next.RESUME
+    assert after_close(code) is NextStep.RESUME
 
 
 @pytest.mark.parametrize("code", [4003, 4007, 4009])
 def test_after_some_codes_a_new_session_begins(code: int) -> None:
-    assert after_close(code) is Next.IDENTIFY
+    assert after_close(code) is NextStep.IDENTIFY
 
 
 @pytest.mark.parametrize("code", [4004, 4010, 4011, 4012, 4013, 4014])
@@ -46,18 +48,18 @@ def test_after_others_somebody_must_mend_something(code: int) -> None:
 
 
 def test_a_session_begins_with_the_token_the_intents_and_the_shard() -> None:
-    told = identify("secret", 513, (1, 4))
+    told = identify_payload("secret", 513, (1, 4))
     assert told["op"] == 2
     assert told["d"]["shard"] == [1, 4]
     assert told["d"]["intents"] == 513
-    assert resume("secret", Session("s", "wss://x", 7)) == {
+    assert resume_payload("secret", GatewaySession("s", "wss://x", 7)) == {
         "op": 6,
         "d": {"token": "secret", "session_id": "s", "seq": 7},
     }
 
 
 def test_a_beat_that_was_not_answered_means_the_other_end_is_dead() -> None:
-    pulse = Pulse.of({"op": 10, "d": {"heartbeat_interval": 41250}})
+    pulse = Heartbeat.of({"op": 10, "d": {"heartbeat_interval": 41250}})
     assert pulse.interval == 41.25
     assert pulse.first(0.5) == 20.625
     assert pulse.beat()
@@ -71,12 +73,12 @@ def test_a_beat_that_was_not_answered_means_the_other_end_is_dead() -> None:
 )
 def test_what_is_no_hello_is_refused(hello: Any) -> None:
     with pytest.raises(RelayError):
-        Pulse.of(hello)
+        Heartbeat.of(hello)
 
 
 def test_an_interval_stays_within_reason() -> None:
-    assert Pulse.of({"op": 10, "d": {"heartbeat_interval": 0}}).interval == 1.0
-    assert Pulse.of({"op": 10, "d": {"heartbeat_interval": 10**12}}).interval == 600.0
+    assert Heartbeat.of({"op": 10, "d": {"heartbeat_interval": 0}}).interval == 1.0
+    assert Heartbeat.of({"op": 10, "d": {"heartbeat_interval": 10**12}}).interval == 600.0
 
 
 def heard(remaining: int, after: float, bucket: str = "b") -> dict[str, str]:
@@ -89,9 +91,9 @@ def heard(remaining: int, after: float, bucket: str = "b") -> dict[str, str]:
 
 
 def test_an_empty_bucket_is_waited_for_and_only_where_it_is_empty() -> None:
-    buckets = Buckets()
+    buckets = RateLimits()
     assert buckets.wait(SAY, 0.0) == 0.0
-    buckets.heard(SAY, heard(1, 4.0), 0.0)
+    buckets.note_headers(SAY, heard(1, 4.0), 0.0)
     assert buckets.wait(SAY, 1.0) == 0.0
     assert buckets.wait(SAY, 1.0) == 3.0
     assert buckets.wait(SAY_ELSEWHERE, 1.0) == 0.0
@@ -100,35 +102,35 @@ def test_an_empty_bucket_is_waited_for_and_only_where_it_is_empty() -> None:
 
 
 def test_routes_that_share_a_bucket_wait_together() -> None:
-    buckets = Buckets()
-    edit = Route.of("PATCH", "/channels/{}/messages/{}", "1", "9")
-    buckets.heard(edit, heard(5, 1.0, "shared"), 0.0)
-    buckets.heard(SAY, heard(0, 9.0, "shared"), 0.0)
+    buckets = RateLimits()
+    edit = ApiRoute.of("PATCH", "/channels/{}/messages/{}", "1", "9")
+    buckets.note_headers(edit, heard(5, 1.0, "shared"), 0.0)
+    buckets.note_headers(SAY, heard(0, 9.0, "shared"), 0.0)
     assert buckets.wait(edit, 0.0) == 9.0
 
 
 def test_a_late_answer_does_not_give_back_what_was_used_since() -> None:
-    buckets = Buckets()
-    buckets.heard(SAY, heard(2, 5.0), 0.0)
+    buckets = RateLimits()
+    buckets.note_headers(SAY, heard(2, 5.0), 0.0)
     assert buckets.wait(SAY, 0.0) == buckets.wait(SAY, 0.0) == 0.0
-    buckets.heard(SAY, heard(1, 5.0), 0.1)
+    buckets.note_headers(SAY, heard(1, 5.0), 0.1)
     assert buckets.wait(SAY, 0.2) > 0
 
 
 def test_those_who_waited_together_do_not_all_go_at_once() -> None:
-    buckets = Buckets()
-    buckets.heard(SAY, heard(0, 4.0), 0.0)
+    buckets = RateLimits()
+    buckets.note_headers(SAY, heard(0, 4.0), 0.0)
     assert [buckets.wait(SAY, 4.0) for _ in range(6)] == [0.0] * 5 + [1.0]
     # Until an answer tells better, the window is guessed.
-    buckets.heard(SAY, heard(4, 0.5), 4.1)
+    buckets.note_headers(SAY, heard(4, 0.5), 4.1)
     assert buckets.wait(SAY, 4.1) == pytest.approx(0.5)
 
 
 def test_a_refusal_holds_back_one_route_and_a_global_one_all() -> None:
-    buckets = Buckets()
-    buckets.refused(SAY, 2.0, 0.0, everyone=False)
+    buckets = RateLimits()
+    buckets.note_refusal(SAY, 2.0, 0.0, everyone=False)
     assert (buckets.wait(SAY, 0.0), buckets.wait(READ, 0.0)) == (2.0, 0.0)
-    buckets.refused(SAY, 3.0, 0.0, everyone=True)
+    buckets.note_refusal(SAY, 3.0, 0.0, everyone=True)
     assert buckets.wait(READ, 1.0) == 2.0
     assert buckets.wait(READ, 3.0) == 0.0
 
@@ -140,8 +142,8 @@ def test_a_refusal_that_names_no_time_is_a_second(value: Any) -> None:
 
 @given(st.dictionaries(st.sampled_from(list(heard(1, 1))), st.text(max_size=8)))
 def test_headers_of_any_kind_are_survived(headers: dict[str, str]) -> None:
-    buckets = Buckets()
-    buckets.heard(SAY, headers, 0.0)
+    buckets = RateLimits()
+    buckets.note_headers(SAY, headers, 0.0)
     assert 0 <= buckets.wait(SAY, 0.0) <= 86_400
 
 
@@ -149,10 +151,10 @@ def test_headers_of_any_kind_are_survived(headers: dict[str, str]) -> None:
 def test_within_a_window_no_more_is_sent_than_the_service_allows(
     answers: list[tuple[int, float, float]],
 ) -> None:
-    buckets, now = Buckets(), 0.0
+    buckets, now = RateLimits(), 0.0
     for remaining, after, pause in answers:
         now += pause
-        buckets.heard(SAY, heard(remaining, after), now)
+        buckets.note_headers(SAY, heard(remaining, after), now)
         sent = sum(buckets.wait(SAY, now) == 0.0 for _ in range(20))
         assert sent <= remaining
 
@@ -168,73 +170,75 @@ def test_a_nonce_fits_and_is_another_for_each_key() -> None:
 def test_ids_grow_with_time() -> None:
     # The example of the documentation.
     made = 175928847299117063
-    assert snowflakes.before(1_462_015_105.796) < made
-    assert snowflakes.before(1_462_015_105.797) > made
-    assert snowflakes.before(0) == 0
-    assert not snowflakes.is_snowflake("1/2")
-    assert not snowflakes.is_snowflake("٣")
-    assert not snowflakes.is_snowflake("9" * 21)
+    assert permissions.snowflake_before(1_462_015_105.796) < made
+    assert permissions.snowflake_before(1_462_015_105.797) > made
+    assert permissions.snowflake_before(0) == 0
+    assert not permissions.is_snowflake("1/2")
+    assert not permissions.is_snowflake("٣")
+    assert not permissions.is_snowflake("9" * 21)
 
 
-def lived() -> Memory:
+def lived() -> Checkpoint:
     """A bot that was here before and saw two channels."""
-    memory = Memory()
-    memory.began(Session("a", "wss://x", 1), {"100"}, NOW)
+    memory = Checkpoint()
+    memory.began(GatewaySession("a", "wss://x", 1), {"100"}, NOW)
     memory.caught_up("100")
-    memory.saw("300", str(snowflakes.before(NOW + 10)), "100")
-    memory.saw("500", str(snowflakes.before(NOW + 20)), None)
+    memory.saw("300", str(permissions.snowflake_before(NOW + 10)), "100")
+    memory.saw("500", str(permissions.snowflake_before(NOW + 20)), None)
     return memory
 
 
 def test_a_bot_that_was_never_here_has_missed_nothing() -> None:
-    memory = Memory()
-    memory.began(Session("a", "wss://x", 1), set(), NOW)
+    memory = Checkpoint()
+    memory.began(GatewaySession("a", "wss://x", 1), set(), NOW)
     assert memory.after("300", 0) is None
 
 
 def test_a_first_life_that_ends_at_once_is_a_life() -> None:
-    memory = Memory()
-    memory.began(Session("a", "wss://x", 1), {"100"}, NOW)
-    memory = Memory.read(memory.write())
-    memory.began(Session("b", "wss://x", 1), {"100"}, NOW + 100)
+    memory = Checkpoint()
+    memory.began(GatewaySession("a", "wss://x", 1), {"100"}, NOW)
+    memory = Checkpoint.read(memory.write())
+    memory.began(GatewaySession("b", "wss://x", 1), {"100"}, NOW + 100)
     after = memory.after("300", 0)
     assert after is not None
-    assert after < snowflakes.before(NOW)
+    assert after < permissions.snowflake_before(NOW)
 
 
 def test_after_a_lost_session_each_channel_is_read_from_its_last_message() -> None:
     memory = lived()
-    memory.began(Session("b", "wss://x", 1), {"100"}, NOW + 100)
-    assert memory.after("300", 0) == snowflakes.before(NOW + 10)
-    assert memory.after("500", 0) == snowflakes.before(NOW + 20)
+    memory.began(GatewaySession("b", "wss://x", 1), {"100"}, NOW + 100)
+    assert memory.after("300", 0) == permissions.snowflake_before(NOW + 10)
+    assert memory.after("500", 0) == permissions.snowflake_before(NOW + 20)
     # One that was not seen is read from a little before the newest message of all.
     after = memory.after("301", 0)
     assert after is not None
-    assert snowflakes.before(NOW + 9) < after < snowflakes.before(NOW + 20)
-    assert memory.after("301", snowflakes.before(NOW + 50)) == snowflakes.before(NOW + 50)
+    assert permissions.snowflake_before(NOW + 9) < after < permissions.snowflake_before(NOW + 20)
+    assert memory.after(
+        "301", permissions.snowflake_before(NOW + 50)
+    ) == permissions.snowflake_before(NOW + 50)
     assert (memory.seen_in(None), memory.seen_in("100")) == (["500"], ["300"])
 
 
-@pytest.mark.parametrize("restart", [lambda m: m, lambda m: Memory.read(m.write())])
+@pytest.mark.parametrize("restart", [lambda m: m, lambda m: Checkpoint.read(m.write())])
 def test_a_guild_that_was_not_caught_up_with_is_read_from_where_it_was(
-    restart: Callable[[Memory], Memory],
+    restart: Callable[[Checkpoint], Checkpoint],
 ) -> None:
     memory = lived()
-    memory.began(Session("b", "wss://x", 1), {"100", "101"}, NOW + 100)
+    memory.began(GatewaySession("b", "wss://x", 1), {"100", "101"}, NOW + 100)
     memory.caught_up("100")
-    memory.saw("300", str(snowflakes.before(NOW + 110)), "100")
+    memory.saw("300", str(permissions.snowflake_before(NOW + 110)), "100")
     memory = restart(memory)
-    memory.began(Session("c", "wss://x", 1), {"100", "101"}, NOW + 120)
+    memory.began(GatewaySession("c", "wss://x", 1), {"100", "101"}, NOW + 120)
     after = memory.after("777", 0)
     assert after is not None
-    assert after < snowflakes.before(NOW + 20)
+    assert after < permissions.snowflake_before(NOW + 20)
 
 
 def test_what_is_remembered_is_read_back() -> None:
     memory = lived()
-    again = Memory.read(memory.write())
+    again = Checkpoint.read(memory.write())
     assert again.write() == memory.write()
-    assert again.session == Session("a", "wss://x", 1)
+    assert again.session == GatewaySession("a", "wss://x", 1)
 
 
 @given(
@@ -246,7 +250,7 @@ def test_what_is_remembered_is_read_back() -> None:
     )
 )
 def test_what_was_remembered_wrongly_counts_as_nothing(state: dict[str, str]) -> None:
-    memory = Memory.read(state)
+    memory = Checkpoint.read(state)
     assert memory.session is None
     assert memory.after("300", 0) is None
 
@@ -254,5 +258,5 @@ def test_what_was_remembered_wrongly_counts_as_nothing(state: dict[str, str]) ->
 def test_very_many_channels_are_remembered_by_the_newest() -> None:
     memory = lived()
     for number in range(3_000):
-        memory.saw(str(1000 + number), str(snowflakes.before(NOW + 30)), "100")
+        memory.saw(str(1000 + number), str(permissions.snowflake_before(NOW + 30)), "100")
     assert len(memory.write()["seen"]) < 150_000

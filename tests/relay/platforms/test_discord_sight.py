@@ -3,16 +3,12 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.fakes.discord.channels import Channel, Overwrite
+from tests.fakes.discord.guilds import Guild
+from tests.fakes.discord.people import User
+from tests.fakes.discord.server import FakeDiscord
+from tests.fakes.discord.world import Permission
 from tests.relay.platforms.discord_bots import Bot
-
-from accord.testing.discord import (
-    Channel,
-    FakeDiscord,
-    Guild,
-    Overwrite,
-    Permission,
-    User,
-)
 
 
 @pytest.fixture

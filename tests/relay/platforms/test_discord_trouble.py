@@ -3,27 +3,25 @@
 import asyncio
 
 import pytest
+from tests.fakes.discord.channels import Channel
+from tests.fakes.discord.guilds import Guild
+from tests.fakes.discord.intents import Intent
+from tests.fakes.discord.opcodes import Op
+from tests.fakes.discord.people import User
+from tests.fakes.discord.server import FakeDiscord
+from tests.fakes.discord.world import Permission
+from tests.fakes.platform import KeptContext
 from tests.relay.platforms.discord_bots import Bot, identifies, opened, resumes
 
-from accord.relay.connector.platform import PlatformState
+from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.discord import listening
-from accord.testing.contexts import KeptContext
-from accord.testing.discord import (
-    Channel,
-    FakeDiscord,
-    Guild,
-    Intent,
-    Op,
-    Permission,
-    User,
-)
+from accord.relay.platforms.discord import listener
 
 
 @pytest.fixture(autouse=True)
 def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time between two sessions."""
-    monkeypatch.setattr(listening, "_ANEW_SECONDS", 0.01)
+    monkeypatch.setattr(listener, "_ANEW_SECONDS", 0.01)
 
 
 async def test_a_revoked_token_is_refused_with_a_remedy(fake: FakeDiscord, bot: Bot) -> None:

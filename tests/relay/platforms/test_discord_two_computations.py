@@ -4,11 +4,14 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fakes.discord.channels import Overwrite
+from tests.fakes.discord.guilds import Role
+from tests.fakes.discord.people import User
+from tests.fakes.discord.server import FakeDiscord
+from tests.fakes.discord.world import Permission, may_view
 
-from accord.relay.platforms.discord import permissions as ours
-from accord.testing.clock import VirtualClock
-from accord.testing.discord import FakeDiscord, Overwrite, Permission, Role, User
-from accord.testing.discord.permissions import may_view
+from accord.relay.platforms.discord.rules import permissions as ours
+from accord.testing import VirtualClock
 
 NAMED = [
     Permission.ADMINISTRATOR,
@@ -57,7 +60,7 @@ def test_two_computations_agree_about_who_sees_what(data: Any) -> None:
     assert around is not None
     assert inside is not None
     now = clock.now()
-    seen = ours.in_channel(member, described, around, now)
+    seen = ours.channel_permissions(member, described, around, now)
     assert bool(seen & ours.Permission.VIEW_CHANNEL) is may_view(channel, ada.id)
-    within = ours.in_thread(member, described, inside, around, joined=joined, now=now)
+    within = ours.thread_permissions(member, described, inside, around, joined=joined, now=now)
     assert bool(within & ours.Permission.VIEW_CHANNEL) is may_view(thread, ada.id)

@@ -13,26 +13,28 @@ import pytest
 from pydantic import SecretStr, ValidationError
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
+from tests.fakes.platform import KeptContext
 from tests.relay.platforms.matrix_people import Town
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector.platform import Inbound
+from accord.relay.connector import InboundEvent
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.matrix import MatrixSettings, open_matrix, write_registration
-from accord.relay.wire.actions import Send
+from accord.relay.rules import Send
 from accord.station import listener
-from accord.testing.contexts import KeptContext
-from accord.testing.servers.synapse import SERVER_NAME, synapse_server
+from accord.testing.servers import MATRIX_SERVER, synapse_server
+
+pytestmark = pytest.mark.slow
 
 HS_TOKEN = "hs-t0ken-of-the-server"
 AS_TOKEN = "as-t0ken-of-the-bot"
-PATH = f"/relay/platforms/matrix/agent:{SERVER_NAME}/_matrix/app/v1"
+PATH = f"/relay/platforms/matrix/agent:{MATRIX_SERVER}/_matrix/app/v1"
 
 
 def service(homeserver: str = "http://127.0.0.1:9", **given: Any) -> MatrixSettings:
     return MatrixSettings(
         homeserver=homeserver,
-        user_id=f"@agent:{SERVER_NAME}",
+        user_id=f"@agent:{MATRIX_SERVER}",
         mode="appservice",
         access_token=SecretStr(AS_TOKEN),
         hs_token=SecretStr(HS_TOKEN),
@@ -47,7 +49,7 @@ class Connector(KeptContext):
         super().__init__()
         self.turned_away = asyncio.Event()
 
-    async def ingest(self, inbound: Inbound) -> bool:
+    async def ingest(self, inbound: InboundEvent) -> bool:
         if self.refusing is not None:
             self.turned_away.set()
         return await super().ingest(inbound)

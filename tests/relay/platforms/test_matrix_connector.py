@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fakes.sockets import MemorySocket
 from tests.relay.platforms.matrix_people import Person, Town
 
 from accord.kernel import tokens
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import RELAY
-from accord.relay.connector.assembly import Connector, open_connector
-from accord.relay.connector.control import Keyring, Principal
-from accord.relay.gate import PrincipalPolicy
-from accord.relay.platforms.matrix import MatrixSettings, history, open_matrix, sync
+from accord.relay.connector import RELAY, Connector, Keyring, Principal, open_connector
+from accord.relay.platforms.matrix import MatrixSettings, open_matrix, sync
+from accord.relay.rules import PrincipalPolicy
 from accord.storage import open_store
-from accord.testing.sockets import MemorySocket
 
 CLOCK = SystemClock()
 
@@ -95,7 +93,7 @@ async def connected(settings: MatrixSettings, home: Path) -> AsyncIterator[Conne
         ) as connector,
     ):
         async with asyncio.timeout(30):
-            while connector.delivery.standings[0].state.value != "ready":  # noqa: ASYNC110
+            while connector.delivery.statuses[0].state.value != "ready":  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         yield connector
 
@@ -169,7 +167,7 @@ async def test_two_people_talk_to_an_agent_and_it_hears_only_what_its_owner_sees
 async def test_a_bot_that_restarts_in_the_middle_loses_and_doubles_nothing(
     town: Town, ann: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "_PAGE", 5)
+    monkeypatch.setattr(sync, "_PAGE", 5)
     monkeypatch.setattr(sync, "_SHOWN", 5)
     settings, bot = await town.bot()
     heard: list[dict[str, Any]] = []

@@ -6,13 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.connector.platform import InboundKind
-from accord.relay.platforms.matrix.intake import may_invite
-from accord.relay.platforms.matrix.messages import Message, inbound, read_message
-from accord.relay.platforms.matrix.places import Place, is_media, is_user
-from accord.relay.platforms.matrix.state import Room
-from accord.relay.platforms.settings.matrix import MatrixSettings
-from accord.relay.wire.event import MessageType
+from accord.relay.connector import InboundKind
+from accord.relay.platforms.matrix import (
+    MatrixChat,
+    Room,
+    RoomMessage,
+    is_media,
+    is_user,
+    may_invite,
+    message_inbound,
+    read_message,
+)
+from accord.relay.platforms.settings import MatrixSettings
+from accord.relay.rules import MessageType
 
 BOT = "@bot:x.org"
 ANN = "@ann:x.org"
@@ -27,7 +33,7 @@ def event(body: Any = "hello", kind: str = "m.room.message", **content: Any) -> 
     }
 
 
-def read(body: Any = "hello", **content: Any) -> Message:
+def read(body: Any = "hello", **content: Any) -> RoomMessage:
     message = read_message(event(body, **content), BOT)
     assert message is not None
     return message
@@ -124,8 +130,8 @@ def test_what_refers_to_no_file_of_a_homeserver_is_left_out(address: Any) -> Non
 
 
 def test_a_notice_comes_from_a_bot() -> None:
-    assert inbound(read(msgtype="m.notice"), room(), BOT, None).author_is_bot
-    assert not inbound(read(), room(), BOT, None).author_is_bot
+    assert message_inbound(read(msgtype="m.notice"), room(), BOT, None).author_is_bot
+    assert not message_inbound(read(), room(), BOT, None).author_is_bot
 
 
 @pytest.mark.parametrize(
@@ -148,13 +154,13 @@ def test_who_is_spoken_to_is_read_off_the_message(content: dict[str, Any], spoke
         state("m.room.name", {"name": "kitchen"}),
         state("m.room.member", {"membership": "join", "displayname": "Agent Smith"}, BOT),
     )
-    assert inbound(read(**content), named, BOT, None).addressed is spoken_to
-    assert inbound(read(**content), named, BOT, BOT).addressed
+    assert message_inbound(read(**content), named, BOT, None).addressed is spoken_to
+    assert message_inbound(read(**content), named, BOT, BOT).addressed
 
 
 @pytest.mark.parametrize("text", ["!stop", "/stop", " !STOP "])
 def test_a_bang_stands_for_the_slash_that_clients_keep(text: str) -> None:
-    assert inbound(read(text), room(), BOT, None).kind is InboundKind.INTERRUPT
+    assert message_inbound(read(text), room(), BOT, None).kind is InboundKind.INTERRUPT
 
 
 def test_only_the_relays_own_commands_are_read_so() -> None:
@@ -181,7 +187,7 @@ def test_a_direct_talk_is_between_two_behind_closed_doors() -> None:
 
 def test_a_thread_in_a_direct_talk_stays_direct() -> None:
     thread = {"m.relates_to": {"rel_type": "m.thread", "event_id": "$root"}}
-    source = inbound(read(**thread), room(CLOSED), BOT, None).event.source
+    source = message_inbound(read(**thread), room(CLOSED), BOT, None).event.source
     assert (source.chat_type, source.chat_id, source.scope_id) == ("dm", "!r/$root", None)
 
 
@@ -290,15 +296,15 @@ def test_no_event_whatever_it_is_does_harm(odd: dict[str, Any]) -> None:
     made.apply(odd)
     message = read_message(odd, BOT)
     if message is not None:
-        assert inbound(message, made, BOT, None).event_id == odd["event_id"]
+        assert message_inbound(message, made, BOT, None).event_id == odd["event_id"]
     made.may_manage(ANN)
     made.is_direct(BOT)
 
 
 @given(st.text(), st.none() | st.text(min_size=1).map(lambda text: "$" + text.replace("$", "")))
 def test_a_chat_id_names_one_place(opaque: str, thread: str | None) -> None:
-    place = Place("!" + opaque.replace("$", ""), thread)
-    assert Place.of(place.chat_id) == place
+    place = MatrixChat("!" + opaque.replace("$", ""), thread)
+    assert MatrixChat.of(place.chat_id) == place
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,17 @@
 import asyncio
 
 import pytest
+from tests.fakes.platform import KeptContext
 from tests.relay.platforms.matrix_people import Person, Town, running, texts_in
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector.platform import PlatformState
+from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.matrix import history, open_matrix, sync
-from accord.relay.wire.actions import Edit, GetChatInfo, Send, Typing
-from accord.testing.contexts import KeptContext
-from accord.testing.servers.synapse import synapse_server
+from accord.relay.platforms.matrix import open_matrix, sync
+from accord.relay.rules import Edit, GetChatInfo, Send, Typing
+from accord.testing.servers import synapse_server
+
+pytestmark = pytest.mark.slow
 
 
 async def test_an_invited_bot_joins_hears_and_answers(town: Town, ann: Person) -> None:
@@ -70,7 +72,7 @@ async def test_a_thread_is_a_chat_of_its_own_and_answers_stay_in_it(
 async def test_a_bot_that_was_away_misses_nothing_and_hears_nothing_twice(
     town: Town, ann: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "_PAGE", 5)
+    monkeypatch.setattr(sync, "_PAGE", 5)
     monkeypatch.setattr(sync, "_SHOWN", 5)
     settings, bot = await town.bot()
     async with running(settings) as (_, context):
@@ -99,7 +101,7 @@ async def test_a_bot_that_is_new_here_is_not_told_the_past(town: Town, ann: Pers
 async def test_an_invitation_from_before_the_first_start_is_followed_with_what_was_said_since(
     town: Town, ann: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "_PAGE", 5)
+    monkeypatch.setattr(sync, "_PAGE", 5)
     monkeypatch.setattr(sync, "_SHOWN", 5)
     settings, bot = await town.bot()
     room = await ann.room(name="kitchen")

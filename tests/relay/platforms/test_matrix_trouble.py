@@ -9,15 +9,14 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import SecretStr
+from tests.fakes.platform import KeptContext
 
-from accord.relay.connector.platform import PlatformState
+from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.matrix import MatrixPlatform, MatrixSettings
-from accord.relay.platforms.matrix import homeserver as homeserver_module
-from accord.relay.platforms.matrix.homeserver import Homeserver
-from accord.relay.wire.actions import Edit, FollowUp, GetChatInfo, Send, Typing
+from accord.relay.platforms.matrix import Homeserver, MatrixPlatform, MatrixSettings
+from accord.relay.platforms.matrix import api as homeserver_module
+from accord.relay.rules import Edit, FollowUp, GetChatInfo, Send, Typing
 from accord.testing import VirtualClock, run_virtual
-from accord.testing.contexts import KeptContext
 
 TOKEN = "syt_secret-of-the-bot"
 BOT = "@bot:x.org"
@@ -186,6 +185,8 @@ def test_sending_waits_a_little_and_fails_with_a_sentence(
         result = await world.platform.perform(Send("!r", "hello"), "key/1")
         assert result.success is success
         assert success or result.error
+        is_limited = "429" in (result.error or "")
+        assert (result.retry_after is not None) is is_limited
         assert TOKEN not in str(result)
         assert {request.url.raw_path for _, request in world.script.asked[1:]} == {
             b"/_matrix/client/v3/rooms/%21r/send/m.room.message/key%2F1"

@@ -3,10 +3,13 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from tests.relay.platforms.edges import EVERY, Stage, staged
 
 from accord.station.doctor import examine
 from accord.testing.servers import Server
+
+pytestmark = pytest.mark.slow
 
 
 async def answered(stage: Stage, name: str, text: str) -> None:

@@ -9,6 +9,8 @@ from tests.relay.platforms.edges import EVERY, staged
 
 from accord.testing.servers import Server
 
+pytestmark = pytest.mark.slow
+
 # From before the message was fetched to after it was acknowledged.
 LATEST = 0.08
 

@@ -8,8 +8,7 @@ from urllib.parse import urlencode
 
 from twilio.request_validator import RequestValidator  # type: ignore[import-untyped]
 
-from accord.relay.platforms.sms.incoming import read_form
-from accord.relay.platforms.sms.signature import Fields, is_signed, is_signed_json, sign
+from accord.relay.platforms.sms import Fields, is_signed, is_signed_json, read_form, sign
 
 REQUESTS = 1000
 LETTERS = "abzABZ019 &=+%/?#é€你👋\n"

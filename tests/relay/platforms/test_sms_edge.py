@@ -6,10 +6,10 @@ from urllib.parse import urlencode
 import httpx
 from tests.relay.platforms.hooked import ANN, Sms, send, sms
 
-from accord.relay.connector.platform import InboundKind
+from accord.relay.connector import InboundKind
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.sms.signature import sign
-from accord.relay.wire.event import MessageType
+from accord.relay.platforms.sms import sign
+from accord.relay.rules import MessageType
 from accord.storage import StoreError
 
 

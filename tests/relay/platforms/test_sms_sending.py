@@ -6,19 +6,19 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.fakes.platform import KeptContext
+from tests.fakes.webhooks.service import Trouble
+from tests.fakes.webhooks.twilio import TwilioService
 from tests.relay.platforms.hooked import ANN, PUBLIC, sms
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector.platform import PlatformState
+from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.gateway.pacing import is_limited
-from accord.relay.platforms.calling import call
-from accord.relay.platforms.edge import watch
+from accord.relay.gateway import is_rate_limited
+from accord.relay.platforms.base import HttpService, watch_service
 from accord.relay.platforms.sms import SmsSettings, open_sms
-from accord.relay.wire.actions import Edit, FollowUp, GetChatInfo, Send, Typing
+from accord.relay.rules import Edit, FollowUp, GetChatInfo, Send, Typing
 from accord.testing import VirtualClock, run_virtual
-from accord.testing.contexts import KeptContext
-from accord.testing.hooks import Trouble, TwilioService
 
 
 async def test_a_message_is_sent_as_plain_text_with_a_status_callback() -> None:
@@ -54,7 +54,8 @@ async def test_a_short_wait_is_waited_and_a_long_one_fails() -> None:
         world.service.troubles.append(Trouble(429, {"code": 20429}, {"retry-after": "60"}))
         result = await world.platform.perform(Send(ANN, "hi"), "k2")
         assert "try again later" in str(result.error)
-        assert is_limited(result), "a gateway would not wait and say it again"
+        assert is_rate_limited(result), "a gateway would not wait and say it again"
+        assert result.retry_after == 60
         assert len(world.service.said) == 1
 
 
@@ -90,7 +91,7 @@ async def test_a_service_that_is_away_has_done_nothing() -> None:
         settings = gone.settings
     async with open_sms(settings, SystemClock(), PUBLIC) as platform:
         result = await platform.perform(Send(ANN, "hi"), "k")
-        assert result.error == "Twilio cannot be reached"
+        assert result.error == "Twilio cannot be reached (ConnectError)"
 
 
 async def test_a_call_that_is_cut_off_or_cannot_be_read_has_an_unknown_outcome() -> None:
@@ -156,7 +157,7 @@ def test_trouble_of_a_service_is_told_until_it_passes() -> None:
     async def watched() -> KeptContext:
         context = KeptContext()
         with pytest.raises(RelayError, match="refuses"):
-            await watch(context, probe)
+            await watch_service(context, probe)
         return context
 
     context = run_virtual(watched(), clock=clock)
@@ -180,7 +181,7 @@ def test_a_service_may_ask_to_wait_for_a_moment_and_once() -> None:
             return httpx.Response(status, headers={"retry-after": wait} if wait else {})
 
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-            reply = await call(client, client.build_request("GET", "https://a.example"), "A")
+            reply = await HttpService("A", client).call("GET", "https://a.example")
         assert left == []
         return reply.status, round(clock.monotonic() - began)
 
@@ -205,7 +206,7 @@ def test_a_service_that_hangs_is_given_up() -> None:
     async def asked() -> None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(hang)) as client:
             with pytest.raises(TimeoutError, match="did not answer"):
-                await call(client, client.build_request("GET", "https://a.example/t0ken"), "A")
+                await HttpService("A", client).call("GET", "https://a.example/t0ken")
 
     run_virtual(asked(), clock=clock)
     assert clock.monotonic() == pytest.approx(10)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.platforms.plain import plain
+from accord.relay.platforms.rules import plain_text
 from accord.relay.platforms.sms import Segments, segments
 
 
@@ -55,16 +55,16 @@ def test_marks_are_left_out_and_code_is_kept() -> None:
         ("```", "```"),
         ("#5 is open", "#5 is open"),
     ):
-        assert plain(marked) == expected
+        assert plain_text(marked) == expected
 
 
 @given(st.text(alphabet="*`[]()# ~ab\n:/https", max_size=300))
 def test_plain_text_is_never_longer_nor_empty(text: str) -> None:
-    bare = plain(text)
+    bare = plain_text(text)
     assert len(bare) <= len(text)
     assert bool(bare.strip()) == bool(text.strip())
 
 
 def test_marks_without_an_end_take_no_more_than_linear_time() -> None:
     for mark in ("**a", "[a", "`a", "[a](https://a", "*"):
-        assert plain(mark * 20_000)
+        assert plain_text(mark * 20_000)

@@ -14,15 +14,15 @@ from typing import Any
 import httpx
 import pytest
 from filelock import FileLock
+from tests.fakes.platform import KeptContext
 from tests.relay.platforms.telegram_service import settings
 
 from accord.kernel.clock import SystemClock
 from accord.relay.platforms.telegram import TelegramPlatform, open_telegram
-from accord.relay.wire.actions import Edit, Send, Typing
-from accord.relay.wire.event import MessageType
-from accord.testing import npm
-from accord.testing.contexts import KeptContext
-from accord.testing.errors import HarnessError
+from accord.relay.rules import Edit, MessageType, Send, Typing
+from accord.testing import HarnessError, nodejs
+
+pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).parent / "telegram"
 TOKEN = "666:emulated-token"
@@ -37,23 +37,23 @@ def emulator(
     home = cache.mkdir("accord-telegram") if cache else tmp_path_factory.mktemp("telegram")
     try:
         with FileLock(home.with_suffix(".lock")):
-            npm.installed((FOLDER / "package.json").read_bytes(), home)
+            nodejs.install_packages((FOLDER / "package.json").read_bytes(), home)
     except HarnessError as error:
         pytest.skip(f"no emulation of Telegram: {error}")
     with subprocess.Popen(
-        ["node", str(FOLDER / "serve.mjs")],
+        [nodejs.node_program(), str(FOLDER / "serve.mjs")],
         cwd=home,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as node:
-        assert node.stdin is not None
-        assert node.stdout is not None
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
         try:
-            yield f"http://127.0.0.1:{int(node.stdout.readline())}"
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}"
         finally:
-            node.stdin.close()
-            node.wait(20)
+            server.stdin.close()
+            server.wait(20)
 
 
 class Person:

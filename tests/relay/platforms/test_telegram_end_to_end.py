@@ -10,12 +10,18 @@ from tests.relay.platforms.telegram_service import BOT, FORUM, GROUP, TelegramSe
 from tests.relay.webchat.conftest import serving
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import RELAY
-from accord.relay.connector.control import Control, ControlSettings, Keyring, StoreDirectory
-from accord.relay.connector.control.http import ControlRoutes
-from accord.relay.connector.delivery import Delivery, LocalBus
-from accord.relay.connector.platform import PlatformState
-from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, State, Turn
+from accord.relay.connector import (
+    RELAY,
+    Control,
+    ControlRoutes,
+    ControlSettings,
+    Delivery,
+    Directory,
+    Keyring,
+    LocalBus,
+    PlatformState,
+)
+from accord.relay.gateway import GatewayLimits, GatewaySettings, GatewayState, RelayGateway, Turn
 from accord.relay.platforms.telegram import open_telegram
 from accord.storage import open_store
 
@@ -40,7 +46,7 @@ async def connector(where: Path, service: TelegramService) -> AsyncIterator[Whol
         open_telegram(settings(api), CLOCK) as platform,
         open_store(str(where), RELAY) as store,
     ):
-        directory = StoreDirectory(
+        directory = Directory(
             store,
             Keyring.load(where / "relay.key"),
             CLOCK,
@@ -49,7 +55,6 @@ async def connector(where: Path, service: TelegramService) -> AsyncIterator[Whol
         )
         control = Control(directory, CLOCK)
         delivery = Delivery(store, directory, [platform], LocalBus(), CLOCK, name="one")
-        directory.attach(delivery)
         credentials = await control.enrol((await control.mint_token("t1", "echo")).token, "gw")
         for chat in (GROUP, FORUM):
             await control.route("t1", "telegram", str(chat["id"]))
@@ -75,13 +80,13 @@ async def echo_agent(whole: Whole) -> AsyncIterator[None]:
         settings=GatewaySettings(
             identities=(("telegram", str(BOT)),),
             inbox="memory",
-            limits=Limits(edit=0.05),
+            limits=GatewayLimits(edit=0.05),
             command_manifest=[{"name": "help", "description": "Says what it can do."}],
         ),
     )
     running = asyncio.create_task(gateway.run())
     try:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         yield
     finally:
         gateway.stop()
@@ -127,6 +132,6 @@ async def test_a_group_that_the_owner_cannot_see_is_dropped_with_the_reason(tmp_
         assert decision.deliveries == ()
         assert decision.refusal is not None
         assert "visib" in decision.refusal.rule
-        [owned] = whole.delivery.owned
-        assert owned.standing.state is PlatformState.READY
+        [owned] = whole.delivery.leases
+        assert owned.status.state is PlatformState.READY
     assert service.said == []

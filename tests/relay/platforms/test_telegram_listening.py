@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from starlette.responses import PlainTextResponse
+from tests.fakes.platform import KeptContext
 from tests.relay.platforms.telegram_service import (
     BOT,
     FORUM,
@@ -18,18 +19,21 @@ from tests.relay.platforms.telegram_service import (
 from tests.relay.platforms.telegram_updates import SUPERGROUP, membership, message
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector.platform import PlatformState
+from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.telegram import TelegramPlatform, open_telegram
-from accord.relay.platforms.telegram.api import Answer, BotApi
-from accord.relay.platforms.telegram.asking import Asking
-from accord.relay.platforms.telegram.entities import Me
-from accord.relay.platforms.telegram.normalise import HEARD
-from accord.relay.platforms.telegram.polling import Polling
-from accord.relay.platforms.telegram.receiving import Receiving
-from accord.relay.platforms.telegram.topics import Topics
-from accord.testing.clock import VirtualClock, run_virtual
-from accord.testing.contexts import KeptContext
+from accord.relay.platforms.telegram import (
+    UPDATE_KINDS,
+    BotApi,
+    BotUser,
+    Poller,
+    RecentTopics,
+    RetryingApi,
+    TelegramPlatform,
+    TelegramResponse,
+    UpdateHandler,
+    open_telegram,
+)
+from accord.testing import VirtualClock, run_virtual
 
 READY, TROUBLED = PlatformState.READY, PlatformState.TROUBLED
 
@@ -70,7 +74,7 @@ async def test_telegram_is_asked_only_for_what_is_heard() -> None:
     async with listening(service, context):
         await service.until(lambda: bool(service.asked("getUpdates")))
     question = service.asked("getUpdates")[0]
-    assert question["allowed_updates"] == list(HEARD)
+    assert question["allowed_updates"] == list(UPDATE_KINDS)
     assert "offset" not in question
 
 
@@ -196,20 +200,20 @@ async def test_a_revoked_token_ends_listening_with_a_remedy_and_without_the_toke
 class ScriptedApi(BotApi):
     """Answers from a script, on virtual time."""
 
-    def __init__(self, answer: Callable[[str, Mapping[str, Any]], Awaitable[Answer]]) -> None:
+    def __init__(
+        self, answer: Callable[[str, Mapping[str, Any]], Awaitable[TelegramResponse]]
+    ) -> None:
         self.answer = answer
 
     async def call(
         self, method: str, parameters: Mapping[str, Any] | None = None, *, patience: float = 0.0
-    ) -> Answer:
+    ) -> TelegramResponse:
         return await self.answer(method, parameters or {})
 
 
-def polling(
-    api: BotApi, context: KeptContext, clock: VirtualClock, *, seconds: int = 25
-) -> Polling:
-    receiving = Receiving(Me(BOT, "accord_bot"), Topics())
-    return Polling(Asking(api, context), receiving, context, clock, seconds)
+def polling(api: BotApi, context: KeptContext, clock: VirtualClock, *, seconds: int = 25) -> Poller:
+    receiving = UpdateHandler(BotUser(BOT, "accord_bot"), RecentTopics())
+    return Poller(RetryingApi(api, context), receiving, context, clock, seconds)
 
 
 async def for_a_while(work: Awaitable[None], seconds: float) -> None:
@@ -221,14 +225,14 @@ async def for_a_while(work: Awaitable[None], seconds: float) -> None:
 def test_a_minute_of_failures_is_waited_for_and_told() -> None:
     clock, context, asked = VirtualClock(), KeptContext(), list[float]()
 
-    async def answer(method: str, _: Mapping[str, Any]) -> Answer:
+    async def answer(method: str, _: Mapping[str, Any]) -> TelegramResponse:
         if method == "deleteWebhook":
-            return Answer(True, True)
+            return TelegramResponse(True, True)
         asked.append(clock.monotonic())
         if clock.monotonic() < 60:
-            return Answer(False, code=500)
+            return TelegramResponse(False, code=500)
         await asyncio.sleep(25)
-        return Answer(True, [])
+        return TelegramResponse(True, [])
 
     run_virtual(for_a_while(polling(ScriptedApi(answer), context, clock).run(), 120), clock=clock)
     assert [at for at in asked if at <= 60] == [0, 1, 3, 7, 15, 31]
@@ -239,14 +243,16 @@ def test_a_minute_of_failures_is_waited_for_and_told() -> None:
 def test_telegrams_own_wish_to_wait_is_honoured() -> None:
     clock, context, asked = VirtualClock(), KeptContext(), list[float]()
 
-    async def answer(method: str, _: Mapping[str, Any]) -> Answer:
+    async def answer(method: str, _: Mapping[str, Any]) -> TelegramResponse:
         if method == "deleteWebhook":
-            return Answer(True, True)
+            return TelegramResponse(True, True)
         asked.append(clock.monotonic())
         if len(asked) == 1:
-            return Answer(False, code=429, description="Too Many Requests", retry_after=47)
+            return TelegramResponse(
+                False, code=429, description="Too Many Requests", retry_after=47
+            )
         await asyncio.sleep(25)
-        return Answer(True, [])
+        return TelegramResponse(True, [])
 
     run_virtual(for_a_while(polling(ScriptedApi(answer), context, clock).run(), 60), clock=clock)
     assert asked[:2] == [0, 47]
@@ -255,10 +261,12 @@ def test_telegrams_own_wish_to_wait_is_honoured() -> None:
 def test_another_program_with_the_same_token_is_trouble_with_a_remedy() -> None:
     clock, context = VirtualClock(), KeptContext()
 
-    async def answer(method: str, _: Mapping[str, Any]) -> Answer:
+    async def answer(method: str, _: Mapping[str, Any]) -> TelegramResponse:
         if method == "deleteWebhook":
-            return Answer(True, True)
-        return Answer(False, code=409, description="Conflict: terminated by other getUpdates")
+            return TelegramResponse(True, True)
+        return TelegramResponse(
+            False, code=409, description="Conflict: terminated by other getUpdates"
+        )
 
     run_virtual(for_a_while(polling(ScriptedApi(answer), context, clock).run(), 10), clock=clock)
     assert "a token of its own" in context.standings[-1][1]
@@ -267,9 +275,9 @@ def test_another_program_with_the_same_token_is_trouble_with_a_remedy() -> None:
 def test_a_service_that_does_not_wait_for_news_is_not_asked_without_pause() -> None:
     clock, context, asked = VirtualClock(), KeptContext(), list[float]()
 
-    async def answer(method: str, _: Mapping[str, Any]) -> Answer:
+    async def answer(method: str, _: Mapping[str, Any]) -> TelegramResponse:
         asked.append(clock.monotonic())
-        return Answer(True, [] if method == "getUpdates" else True)
+        return TelegramResponse(True, [] if method == "getUpdates" else True)
 
     run_virtual(for_a_while(polling(ScriptedApi(answer), context, clock).run(), 10), clock=clock)
     assert len(asked) <= 22
@@ -279,12 +287,12 @@ def test_an_old_offset_is_not_used_because_numbers_begin_anew_after_a_week() -> 
     clock, context, asked = VirtualClock(), KeptContext(), list[Mapping[str, Any]]()
     context.remembered = {"offset": "500", "moved_at": str(int(clock.now() * 1000))}
 
-    async def answer(method: str, parameters: Mapping[str, Any]) -> Answer:
+    async def answer(method: str, parameters: Mapping[str, Any]) -> TelegramResponse:
         if method == "deleteWebhook":
-            return Answer(True, True)
+            return TelegramResponse(True, True)
         asked.append(parameters)
         await asyncio.sleep(86_400)
-        return Answer(True, [])
+        return TelegramResponse(True, [])
 
     run_virtual(
         for_a_while(polling(ScriptedApi(answer), context, clock).run(), 8 * 86_400), clock=clock
@@ -299,11 +307,11 @@ def test_a_memory_that_makes_no_sense_is_as_good_as_none(state: dict[str, str]) 
     clock, context, asked = VirtualClock(), KeptContext(), list[Mapping[str, Any]]()
     context.remembered = state
 
-    async def answer(method: str, parameters: Mapping[str, Any]) -> Answer:
+    async def answer(method: str, parameters: Mapping[str, Any]) -> TelegramResponse:
         if method == "getUpdates":
             asked.append(parameters)
             await asyncio.sleep(25)
-        return Answer(True, [] if method == "getUpdates" else True)
+        return TelegramResponse(True, [] if method == "getUpdates" else True)
 
     run_virtual(for_a_while(polling(ScriptedApi(answer), context, clock).run(), 30), clock=clock)
     assert "offset" not in asked[0]

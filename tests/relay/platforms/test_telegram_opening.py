@@ -9,7 +9,7 @@ from tests.relay.platforms.telegram_service import TOKEN, settings
 from accord.kernel.clock import SystemClock
 from accord.relay.errors import RelayError
 from accord.relay.platforms.telegram import DESCRIPTOR, TelegramSettings, open_telegram
-from accord.relay.wire.descriptor import Descriptor
+from accord.relay.rules import Descriptor
 
 
 async def test_a_bot_is_known_by_its_token_without_asking_telegram() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from starlette.responses import PlainTextResponse
+from tests.fakes.platform import KeptContext
 from tests.relay.platforms.telegram_service import (
     FORUM,
     GROUP,
@@ -18,19 +19,28 @@ from tests.relay.platforms.telegram_service import (
 )
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector.platform import Commanded
+from accord.relay.connector import PlatformWithCommands
 from accord.relay.platforms.telegram import (
     DESCRIPTOR,
+    LONGEST_ANSWER,
+    BotApi,
+    RecentTopics,
     TelegramPlatform,
+    TelegramResponse,
+    TelegramSender,
     open_telegram,
 )
-from accord.relay.platforms.telegram.api import LONGEST_ANSWER, Answer, BotApi
-from accord.relay.platforms.telegram.speaking import Speaking
-from accord.relay.platforms.telegram.topics import Topics
-from accord.relay.wire.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.wire.source import SessionSource
-from accord.testing.clock import VirtualClock, run_virtual
-from accord.testing.contexts import KeptContext
+from accord.relay.rules import (
+    Action,
+    Edit,
+    FollowUp,
+    GetChatInfo,
+    Result,
+    Send,
+    SessionSource,
+    Typing,
+)
+from accord.testing import VirtualClock, run_virtual
 
 
 @asynccontextmanager
@@ -116,12 +126,12 @@ async def test_an_answer_goes_to_the_topic_of_its_question(
 
 
 def test_topics_are_remembered_within_a_limit() -> None:
-    topics = Topics()
+    topics = RecentTopics()
     for number in range(20_000):
-        topics.hear(SessionSource("telegram", str(number), thread_id="3", message_id="1"))
+        topics.remember(SessionSource("telegram", str(number), thread_id="3", message_id="1"))
     assert len(topics._known) == 10_000
     assert topics.of_message("19999", "1") == topics.latest("19999") == "3"
-    topics.hear(SessionSource("telegram", "19999", message_id="2"))
+    topics.remember(SessionSource("telegram", "19999", message_id="2"))
     assert topics.latest("19999") is None
 
 
@@ -182,7 +192,7 @@ async def test_a_service_out_of_reach_is_a_failure_and_a_lost_answer_is_unknown(
         pass
     async with open_telegram(settings(url), SystemClock()) as platform:
         result = await do(platform, Send("41", "x"))
-        assert "out of reach" in (result.error or "")
+        assert "cannot be reached" in (result.error or "")
         assert await platform.can_view("41", None, "-1001") is None
 
     async def cut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -208,15 +218,17 @@ def limited(*waits: int | None) -> tuple[list[float], list[Result]]:
 
         async def call(
             self, method: str, parameters: Mapping[str, Any] | None = None, *, patience: float = 0.0
-        ) -> Answer:
+        ) -> TelegramResponse:
             asked.append(clock.monotonic())
             wait = answers.pop(0)
             if wait is None:
-                return Answer(True, {"message_id": 5})
-            return Answer(False, code=429, description="Too Many Requests", retry_after=wait)
+                return TelegramResponse(True, {"message_id": 5})
+            return TelegramResponse(
+                False, code=429, description="Too Many Requests", retry_after=wait
+            )
 
     async def send() -> list[Result]:
-        speaker = Speaking(Scripted(), Topics(), clock)
+        speaker = TelegramSender(Scripted(), RecentTopics(), clock)
         results = [await speaker.perform(Send("41", "x"))]
         if answers:
             results.append(await speaker.perform(Send("41", "y")))
@@ -239,6 +251,7 @@ def test_a_long_wait_is_told_and_until_then_telegram_is_left_alone() -> None:
     assert asked == [0, 0, 60]
     assert [each.success for each in results] == [False, False, True, True]
     assert "retry after 40 seconds" in (results[0].error or "")
+    assert results[0].retry_after == 40
     assert "retry after" in (results[1].error or "")
 
 
@@ -297,11 +310,11 @@ async def test_a_private_chat_is_seen_by_the_one_person_in_it() -> None:
 async def test_commands_of_all_agents_are_shown_and_can_be_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("accord.relay.platforms.telegram.commands._DELAYS", (0.0, 0.0))
+    monkeypatch.setattr("accord.relay.platforms.telegram.sender._DELAYS", (0.0, 0.0))
     service = TelegramService()
     service.fail("setMyCommands", 500)
     async with speaking(service) as platform:
-        assert isinstance(platform, Commanded)
+        assert isinstance(platform, PlatformWithCommands)
         platform.offer_commands("one", [{"name": "/Look-up", "description": "Looks something up."}])
         platform.offer_commands("two", {"commands": [{"name": "help"}, {"name": "look_up"}]})
         await service.until(lambda: len(service.commands) == 2)

@@ -9,19 +9,24 @@ from typing import Any
 import httpx
 import pytest
 from starlette.applications import Starlette
+from tests.fakes.platform import KeptContext
 from tests.relay.platforms.telegram_service import BOT, TOKEN, TelegramService, settings
 from tests.relay.platforms.telegram_updates import update
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector.platform import PlatformState
+from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.telegram import TelegramPlatform, open_telegram
-from accord.relay.platforms.telegram.api import Answer, BotApi
-from accord.relay.platforms.telegram.asking import Asking
-from accord.relay.platforms.telegram.webhook import MAX_BODY, Webhook
+from accord.relay.platforms.telegram import (
+    MAX_BODY,
+    BotApi,
+    RetryingApi,
+    TelegramPlatform,
+    TelegramResponse,
+    WebhookEdge,
+    open_telegram,
+)
 from accord.station import listener
-from accord.testing.clock import VirtualClock, run_virtual
-from accord.testing.contexts import KeptContext
+from accord.testing import VirtualClock, run_virtual
 
 PATH = f"/relay/platforms/telegram/{BOT}"
 HEADER = "x-telegram-bot-api-secret-token"
@@ -181,14 +186,14 @@ def test_a_webhook_that_telegram_cannot_reach_is_trouble_until_it_can() -> None:
 
         async def call(
             self, method: str, parameters: Mapping[str, Any] | None = None, *, patience: float = 0.0
-        ) -> Answer:
+        ) -> TelegramResponse:
             asked.append(method)
-            return Answer(True, infos.pop(0) if method == "getWebhookInfo" else True)
+            return TelegramResponse(True, infos.pop(0) if method == "getWebhookInfo" else True)
 
     async def watch() -> None:
-        webhook = Webhook("https://here.example", str(BOT), settings().token, _nothing)
+        webhook = WebhookEdge("https://here.example", str(BOT), settings().token, _nothing)
         async with asyncio.timeout(310):
-            await webhook.keep(Asking(Scripted(), context))
+            await webhook.run(RetryingApi(Scripted(), context))
 
     with pytest.raises(TimeoutError):
         run_virtual(watch(), clock=clock)

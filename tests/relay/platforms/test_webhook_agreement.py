@@ -10,12 +10,12 @@ import orjson
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from accord.kernel.signing import SigningKey, parse_id
-from accord.relay.platforms.webhook.keys import Keys, read_keys
+from accord.relay.platforms.webhook import WebhookKeys, read_keys
 
 REQUESTS = 1000
 
 
-def requests(seed: int) -> Iterator[tuple[random.Random, Keys, Webhook, str, int, bytes]]:
+def requests(seed: int) -> Iterator[tuple[random.Random, WebhookKeys, Webhook, str, int, bytes]]:
     chance = random.Random(seed)
     now = int(time.time())
     for number in range(REQUESTS):

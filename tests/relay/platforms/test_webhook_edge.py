@@ -10,10 +10,9 @@ from tests.relay.platforms.hooked import Hook, hook, send
 
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey, parse_id
-from accord.relay.connector.platform import InboundKind
+from accord.relay.connector import InboundKind
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.webhook import WebhookSettings, open_webhook
-from accord.relay.platforms.webhook.keys import read_keys
+from accord.relay.platforms.webhook import WebhookSettings, open_webhook, read_keys
 from accord.storage import StoreError
 from accord.testing import VirtualClock
 

@@ -10,7 +10,7 @@ import pytest
 from accord.kernel.schema import compile_schema
 from accord.kernel.section import Section
 from accord.relay.platforms import sms, webhook, wecom
-from accord.relay.wire.descriptor import Descriptor
+from accord.relay.rules import Descriptor
 
 GUIDES = Path(__file__).parents[3] / "docs" / "guides" / "platforms"
 EVERY = [

@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.relay.errors import RelayError
-from accord.relay.platforms.edge import json_object
-from accord.relay.platforms.sms import incoming as sms
-from accord.relay.platforms.webhook import incoming as webhook
-from accord.relay.platforms.webhook.keys import read_keys
-from accord.relay.platforms.wecom import incoming as wecom
-from accord.relay.platforms.wecom.crypt import read_crypt
-from accord.relay.platforms.wecom.xml import read_xml
+from accord.relay.platforms.base import json_object
+from accord.relay.platforms.sms import events as sms
+from accord.relay.platforms.webhook import events as webhook
+from accord.relay.platforms.webhook import read_keys
+from accord.relay.platforms.wecom import events as wecom
+from accord.relay.platforms.wecom import read_crypt, read_xml
 
 KEYS = read_keys("whsec_" + "A" * 43 + "=", "secret")
 CRYPT = read_crypt("token", "A" * 43, "ww1")
@@ -65,25 +64,25 @@ def test_any_text_is_read_or_refused(text: str, other: str) -> None:
     refused_or_read(read_crypt, "token", text, "ww1")
     assert not CRYPT.is_signed(text, other, other, text)
     assert not KEYS.is_signed(other, other, text.encode("utf-8", "surrogatepass"), "v1," + text)
-    refused_or_read(webhook.place_of, "desk", "desk/" + text)
-    assert wecom.user_of("ww1", text) is None
+    refused_or_read(webhook.read_chat_id, "desk", "desk/" + text)
+    assert wecom.user_of_chat("ww1", text) is None
 
 
 @given(st.dictionaries(st.sampled_from(SMS), st.lists(TEXTS, min_size=1, max_size=2)))
 def test_any_form_is_a_message_or_refused(form: dict[str, list[str]]) -> None:
-    refused_or_read(sms.normalise, form, "AC", "+1")
+    refused_or_read(sms.message_inbound, form, "AC", "+1")
     right = {"MessageSid": ["SM"], "From": ["+2"], "To": ["+1"], "AccountSid": ["AC"]}
-    refused_or_read(sms.normalise, form | right, "AC", "+1")
+    refused_or_read(sms.message_inbound, form | right, "AC", "+1")
 
 
 @given(st.dictionaries(st.sampled_from(WECOM), TEXTS | st.sampled_from(["text", "event", "click"])))
 def test_any_fields_are_a_message_or_refused(fields: dict[str, str]) -> None:
-    refused_or_read(wecom.normalise, fields, "ww1", 7)
+    refused_or_read(wecom.message_inbound, fields, "ww1", 7)
 
 
 @given(st.dictionaries(st.sampled_from(HOOK), JSON))
 def test_any_object_is_a_message_or_refused(body: dict[str, Any]) -> None:
-    refused_or_read(webhook.normalise, body, "desk", "e1")
+    refused_or_read(webhook.message_inbound, body, "desk", "e1")
     refused_or_read(
-        webhook.normalise, {"chat_id": "c", "user_id": "u", "text": ""} | body, "d", "e"
+        webhook.message_inbound, {"chat_id": "c", "user_id": "u", "text": ""} | body, "d", "e"
     )

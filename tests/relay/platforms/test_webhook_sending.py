@@ -3,15 +3,20 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fakes.webhooks.service import Trouble
 from tests.relay.platforms.hooked import hook
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector.platform import PlatformState
+from accord.relay.connector import PlatformState
 from accord.relay.errors import RelayError
-from accord.relay.platforms.webhook import WebhookSettings, open_webhook
-from accord.relay.platforms.webhook.incoming import Place, chat_of, place_of
-from accord.relay.wire.actions import Edit, FollowUp, GetChatInfo, Send, Typing
-from accord.testing.hooks import Trouble
+from accord.relay.platforms.webhook import (
+    WebhookChat,
+    WebhookSettings,
+    chat_id_of,
+    open_webhook,
+    read_chat_id,
+)
+from accord.relay.rules import Edit, FollowUp, GetChatInfo, Send, Typing
 
 ROOM = "desk/room%2F1/t1"
 
@@ -124,6 +129,6 @@ ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 
 @given(ids, st.none() | ids)
 def test_every_chat_of_a_program_comes_back_as_it_went(chat: str, thread: str | None) -> None:
-    place = Place(chat, thread)
-    assert place_of("desk", chat_of("desk", place)) == place
-    assert place_of("other", chat_of("desk", place)) is None
+    place = WebhookChat(chat, thread)
+    assert read_chat_id("desk", chat_id_of("desk", place)) == place
+    assert read_chat_id("other", chat_id_of("desk", place)) is None

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from accord.relay.errors import RelayError
-from accord.relay.platforms.wecom.crypt import Crypt, read_crypt
-from accord.relay.platforms.wecom.xml import read_xml
+from accord.relay.platforms.wecom import BizMsgCrypt, read_crypt, read_xml
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -22,7 +21,7 @@ REQUESTS = 1000
 LETTERS = "abz019<>&]\"' é你👋\n"
 
 
-def pairs(seed: int) -> Iterator[tuple[random.Random, Crypt, Any, str, str, str]]:
+def pairs(seed: int) -> Iterator[tuple[random.Random, BizMsgCrypt, Any, str, str, str]]:
     """For each request: both ends, a message, a timestamp and a nonce."""
     chance = random.Random(seed)
     for _ in range(REQUESTS):
@@ -42,7 +41,7 @@ def theirs(other: Any, sealed: str, signature: str, timestamp: str, nonce: str) 
     return str(opened)
 
 
-def ours(crypt: Crypt, sealed: str, signature: str, timestamp: str, nonce: str) -> str | None:
+def ours(crypt: BizMsgCrypt, sealed: str, signature: str, timestamp: str, nonce: str) -> str | None:
     """What we open; None where we refuse."""
     if not crypt.is_signed(signature, timestamp, nonce, sealed):
         return None
@@ -95,7 +94,7 @@ def test_what_we_seal_they_open() -> None:
 
 def test_what_is_sealed_for_somebody_else_both_refuse_although_it_is_signed() -> None:
     for chance, crypt, other, message, timestamp, nonce in pairs(3):
-        stranger = Crypt(crypt.token, crypt.key, crypt.receiver + "x")
+        stranger = BizMsgCrypt(crypt.token, crypt.key, crypt.receiver + "x")
         sealed = stranger.seal(message.encode(), chance.randbytes(16))
         request = (sealed, crypt.sign(timestamp, nonce, sealed), timestamp, nonce)
         assert ours(crypt, *request) is None

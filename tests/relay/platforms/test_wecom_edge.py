@@ -4,8 +4,8 @@ import httpx
 from tests.relay.platforms.hooked import Wecom, send, wecom
 
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.wecom.crypt import Crypt
-from accord.relay.wire.event import MessageType
+from accord.relay.platforms.wecom import BizMsgCrypt
+from accord.relay.rules import MessageType
 from accord.testing import VirtualClock
 
 CORP = "ww0123456789"
@@ -109,9 +109,9 @@ async def test_what_is_unsigned_or_tampered_with_is_refused() -> None:
 async def test_what_is_sealed_for_another_receiver_is_refused() -> None:
     async with wecom() as world:
         ours = world.service.crypt
-        world.service.crypt = Crypt(ours.token, ours.key, "ww-another")
+        world.service.crypt = BizMsgCrypt(ours.token, ours.key, "ww-another")
         assert (await world.service.write("li", "hi")).status_code == 401
-        world.service.crypt = Crypt(ours.token, bytes(32), ours.receiver)
+        world.service.crypt = BizMsgCrypt(ours.token, bytes(32), ours.receiver)
         assert (await world.service.write("li", "hi")).status_code == 400
         assert world.context.taken == []
 

@@ -1,18 +1,17 @@
 """What agents say in WeCom, and the access token behind it."""
 
 import pytest
+from tests.fakes.webhooks.service import Trouble
 from tests.relay.platforms.hooked import PUBLIC, wecom
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector.platform import PlatformState
+from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.gateway.pacing import is_limited
+from accord.relay.gateway import is_rate_limited
 from accord.relay.platforms.wecom import DESCRIPTOR, WecomSettings, open_wecom
-from accord.relay.wire.actions import Edit, FollowUp, GetChatInfo, Send, Typing
-from accord.relay.wire.splitting import split
+from accord.relay.rules import Edit, FollowUp, GetChatInfo, Send, Typing, split_text
 from accord.station.logs import scrub
 from accord.testing import VirtualClock
-from accord.testing.hooks import Trouble
 
 LI = "ww0123456789/li"
 
@@ -98,7 +97,8 @@ async def test_trouble_is_a_sentence() -> None:
             result = await world.platform.perform(Send(LI, "hi"), "k")
             assert not result.success
             assert sentence in str(result.error)
-            assert is_limited(result) is ("too many" in sentence)
+            assert is_rate_limited(result) is ("too many" in sentence)
+            assert (result.retry_after is not None) is ("too many" in sentence)
 
 
 async def test_an_answer_that_cannot_be_read_leaves_the_outcome_unknown() -> None:
@@ -127,7 +127,9 @@ async def test_the_longest_message_fits_into_wecoms_bytes() -> None:
     async with wecom() as world:
         world.service.users.add("li")
         for letter in "a", "é", "你", "👋":
-            for piece in split(letter * 2000, DESCRIPTOR.max_message_length, DESCRIPTOR.len_unit):
+            for piece in split_text(
+                letter * 2000, DESCRIPTOR.max_message_length, DESCRIPTOR.len_unit
+            ):
                 assert (await world.platform.perform(Send(LI, piece), "k")).success
 
 

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
+from tests.fakes.platform import KeptContext
 
 from accord.kernel.clock import Clock, SystemClock
 from accord.relay.platforms.webchat import (
@@ -26,7 +27,6 @@ from accord.relay.platforms.webchat import (
 )
 from accord.station import listener
 from accord.storage import open_store
-from accord.testing.contexts import KeptContext
 
 
 class Live:

@@ -2,17 +2,19 @@
 
 import itertools
 import re
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.relay.webchat.conftest import Open, World
 
 import accord.relay.platforms.webchat as package
 from accord.relay.errors import RelayError
-from accord.relay.platforms.webchat import WebChatSettings, words
+from accord.relay.platforms.webchat import Account, WebChatSettings, addressed_bot, rules
 from accord.testing import VirtualClock
 
 STATIC = Path(package.__file__).parent / "static"
@@ -38,11 +40,23 @@ async def test_an_invitation_lets_one_person_in_once(world: World) -> None:
 
 
 async def test_a_refused_name_does_not_spend_the_invitation(open_world: Open, where: str) -> None:
-    async with open_world(where, settings=WebChatSettings(entries_per_minute=6000)) as world:
+    async with open_world(where, settings=WebChatSettings(entries_per_minute=600_000)) as world:
         await world.join("ann")
         made = await world.chat.admin.invite(world.space.id)
         bob = await world.stranger()
-        names = ["Ann", "ann", "\uff41nn", "accord", "everyone", "", " ", "a b", "@x", "x" * 33, 7]
+        names: list[object] = [
+            "Ann",
+            "ann",
+            "\uff41nn",
+            "accord",
+            "everyone",
+            "",
+            " ",
+            "a\tb\0",
+            "@x",
+            "x" * 33,
+        ]
+        names += ["a\u202eb", ".x", "-", "a\u200db", "a\u200b", 7]
         for name in names:
             answer = await bob.http.post("join", json={"invite": secret(made.url), "name": name})
             assert answer.status_code in (400, 409), name
@@ -262,20 +276,54 @@ def test_the_page_has_no_inline_script_and_writes_no_html() -> None:
 @given(st.text())
 def test_any_text_is_a_message_or_refused(text: str) -> None:
     try:
-        said = words.message_text(text)
+        said = rules.message_text(text)
     except RelayError:
         return
     assert said == said.strip()
     assert said.encode()
     assert "\0" not in said
-    assert words.speakable(said) == said
+    assert rules.speakable(said) == said
 
 
 @given(st.text())
 def test_any_text_is_a_name_or_refused_and_names_can_be_mentioned(text: str) -> None:
     try:
-        name = words.account_name(text)
+        name = rules.account_name(text)
     except RelayError:
         return
-    assert words.account_name(name) == name
-    assert words.name_key(name) in set(words.mentions(f"so @{name}, what"))
+    assert rules.account_name(name) == name
+    assert rules.name_key(name) in set(rules.mentions(f"so @{name}, what"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Ann Lee",
+        "Мария Петрова",
+        "Δημήτρης",
+        "प्रिया शर्मा",
+        "நித்யா",
+        "สมชาย",
+        "محمد علي",
+        "علی\u200cرضا",  # noqa: RUF001 - it is meant
+        "דוד",
+        "山田 太郎",
+        "김민수",
+        "O'Brien",
+        "Jean-Luc",
+        "Núria·Coll",
+    ],
+)
+def test_names_have_spaces_and_letters_of_any_script(name: str) -> None:
+    assert rules.person_name(name) == unicodedata.normalize("NFKC", name)
+    assert rules.name_key(rules.person_name(name)) in set(rules.mentions(f"so @{name}, what"))
+
+
+def test_spaces_in_a_name_are_single_and_inside() -> None:
+    assert rules.account_name("  Ann \t Lee\n") == "Ann Lee"
+
+
+def test_of_two_names_that_begin_alike_the_longer_one_is_mentioned() -> None:
+    bots = [Account("1", "My"), Account("2", "My Bot")]
+    assert addressed_bot("hey @my bot, are you there?", None, bots) == ("2", True)
+    assert addressed_bot("hey @My boat", None, bots) == ("1", True)

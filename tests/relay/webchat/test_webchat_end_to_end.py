@@ -10,11 +10,17 @@ import pytest
 from tests.relay.webchat.conftest import Browser, Live, serving
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import RELAY
-from accord.relay.connector.control import Control, ControlSettings, Keyring, StoreDirectory
-from accord.relay.connector.control.http import ControlRoutes
-from accord.relay.connector.delivery import Delivery, LocalBus
-from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, State, Turn
+from accord.relay.connector import (
+    RELAY,
+    Control,
+    ControlRoutes,
+    ControlSettings,
+    Delivery,
+    Directory,
+    Keyring,
+    LocalBus,
+)
+from accord.relay.gateway import GatewayLimits, GatewaySettings, GatewayState, RelayGateway, Turn
 from accord.relay.platforms.webchat import Channel, Space, WebChat, open_admin, open_webchat
 from accord.storage import open_store
 
@@ -49,7 +55,7 @@ async def connector(where: str, key: Path) -> AsyncIterator[Whole]:
     async with open_webchat(where, CLOCK) as chat, open_store(where, RELAY) as store:
         space = await chat.admin.create_space("home")
         general = await chat.admin.create_channel(space.id, "general")
-        directory = StoreDirectory(
+        directory = Directory(
             store,
             Keyring.load(key),
             CLOCK,
@@ -58,7 +64,6 @@ async def connector(where: str, key: Path) -> AsyncIterator[Whole]:
         )
         control = Control(directory, CLOCK)
         delivery = Delivery(store, directory, chat.platforms, LocalBus(), CLOCK, name="one")
-        directory.attach(delivery)
         credentials = await control.enrol((await control.mint_token("t1", "echo")).token, "gw")
         await control.route("t1", "webchat", space.id)
         routes = [*delivery.routes, *ControlRoutes(control, CLOCK).routes]
@@ -83,12 +88,12 @@ async def echo_agent(whole: Whole) -> AsyncIterator[None]:
         gateway_id="gw",
         agent=echo,
         settings=GatewaySettings(
-            identities=(("webchat", whole.bot_id),), inbox="memory", limits=Limits(edit=0.05)
+            identities=(("webchat", whole.bot_id),), inbox="memory", limits=GatewayLimits(edit=0.05)
         ),
     )
     running = asyncio.create_task(gateway.run())
     try:
-        await gateway.reached(State.RUNNING)
+        await gateway.reached(GatewayState.RUNNING)
         yield
     finally:
         gateway.stop()
@@ -167,6 +172,6 @@ async def test_a_bot_that_another_process_makes_is_fronted_without_a_restart(
                 assert explained is not None
                 assert explained.recorded.event.bot_id == beta.id
                 assert explained.recorded.decision.deliveries == ("echo",)
-            while not any(each.fence for each in whole.delivery.owned[1:]):  # noqa: ASYNC110
+            while not any(each.fence for each in whole.delivery.leases[1:]):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        assert len(whole.delivery.owned) == 2
+        assert len(whole.delivery.leases) == 2

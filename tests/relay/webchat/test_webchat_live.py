@@ -7,8 +7,8 @@ import pytest
 from tests.relay.webchat.conftest import Open, World
 
 from accord.relay.platforms.webchat import WebChatSettings
-from accord.relay.platforms.webchat import changes as changes_module
-from accord.relay.wire.actions import Edit, Send, Typing
+from accord.relay.platforms.webchat import feed as changes_module
+from accord.relay.rules import Edit, Send, Typing
 
 
 async def test_a_page_hears_messages_edits_and_typing(world: World) -> None:
@@ -79,7 +79,7 @@ async def test_of_many_edits_that_were_missed_the_last_is_told(world: World) -> 
 async def test_whoever_missed_too_much_is_told_to_look_anew(
     world: World, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes_module, "KEPT", 3)
+    monkeypatch.setattr(changes_module, "KEPT_ENTRIES", 3)
     ann = await world.join("ann")
     for number in range(5):
         await ann.say(world.general.id, str(number))

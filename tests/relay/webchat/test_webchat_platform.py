@@ -6,19 +6,16 @@ from contextlib import suppress
 import pytest
 from tests.relay.webchat.conftest import Open, World
 
-from accord.relay.connector.platform import Inbound, Naming, Platform
+from accord.relay.connector import InboundEvent, Platform, PlatformWithNames
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.webchat import DESCRIPTOR, Account
-from accord.relay.platforms.webchat.messages import chats_waiting
-from accord.relay.platforms.webchat.normalise import spoken_to
-from accord.relay.wire.actions import Edit, FollowUp, GetChatInfo, Send, Typing
-from accord.relay.wire.descriptor import Descriptor
+from accord.relay.platforms.webchat import DESCRIPTOR, Account, addressed_bot, list_waiting_chats
+from accord.relay.rules import Descriptor, Edit, FollowUp, GetChatInfo, Send, Typing
 
 
 async def waiting(world: World) -> list[str]:
     """The chats in which something waits to be handed over."""
     bot_id = world.platform.bot_id
-    return await world.platform._changes.read(lambda c: chats_waiting(c, bot_id, 2**53))
+    return await world.platform._changes.read(lambda c: list_waiting_chats(c, bot_id, 2**53))
 
 
 def test_the_descriptor_says_what_the_chat_can_do() -> None:
@@ -155,7 +152,7 @@ async def test_what_was_taken_but_not_marked_is_handed_over_again_under_the_same
     handed: list[str] = []
     ingest = world.context.ingest
 
-    async def dies(inbound: Inbound) -> None:
+    async def dies(inbound: InboundEvent) -> None:
         handed.append(inbound.event_id)
         await ingest(inbound)
         if len(handed) == 1:
@@ -205,11 +202,11 @@ async def test_a_bot_is_made_once(world: World) -> None:
 
 def test_each_message_is_seen_by_one_bot() -> None:
     bots = [Account("1", "alpha"), Account("2", "beta")]
-    assert spoken_to("hi", None, bots) == ("1", False)
-    assert spoken_to("hi @beta and @alpha", "1", bots) == ("2", True)
-    assert spoken_to("hi", "2", bots) == ("2", True)
-    assert spoken_to("hi", "somebody", bots) == ("1", False)
-    assert spoken_to("hi", None, []) == (None, False)
+    assert addressed_bot("hi", None, bots) == ("1", False)
+    assert addressed_bot("hi @beta and @alpha", "1", bots) == ("2", True)
+    assert addressed_bot("hi", "2", bots) == ("2", True)
+    assert addressed_bot("hi", "somebody", bots) == ("1", False)
+    assert addressed_bot("hi", None, []) == (None, False)
 
 
 async def test_the_operator_is_told_what_people_bots_and_chats_are_called(world: World) -> None:
@@ -218,7 +215,7 @@ async def test_the_operator_is_told_what_people_bots_and_chats_are_called(world:
     said = await ann.say(world.general.id, "about this")
     thread = (await ann.ask("POST", f"messages/{said['id']}/thread"))["chat"]
     wanted = [ann.id, world.platform.bot_id, world.general.id, direct, thread, "unknown"]
-    assert isinstance(world.platform, Naming)
+    assert isinstance(world.platform, PlatformWithNames)
     assert await world.platform.names(wanted) == {
         ann.id: "ann",
         world.platform.bot_id: "accord",

@@ -6,10 +6,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from tests.relay.webchat.conftest import Open, World
 
-from accord.relay.connector.platform import InboundKind
+from accord.relay.connector import InboundKind
 from accord.relay.errors import Code
 from accord.relay.platforms.webchat import WEBCHAT
-from accord.relay.wire.actions import Send
+from accord.relay.rules import Send
 from accord.storage import open_store
 
 

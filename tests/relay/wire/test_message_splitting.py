@@ -7,9 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from accord.relay.errors import RelayError
-from accord.relay.wire import measure, pieces, split
-from accord.relay.wire.fences import blocks
-from accord.relay.wire.graphemes import is_border
+from accord.relay.rules import code_blocks, is_grapheme_border, measure, split_pieces, split_text
 
 units = st.sampled_from(["chars", "utf16", "graphemes"])
 awkward = st.text(st.sampled_from("ab `~\n\r🚀👩‍é̈🇦🇧가ᅡ\t"), max_size=400)
@@ -30,17 +28,17 @@ documents = closed | st.tuples(closed, code).map(lambda parts: f"{parts[0]}\n~~~
 def test_every_piece_is_within_the_limit_and_nothing_is_lost(
     text: str, limit: int, unit: str
 ) -> None:
-    found = pieces(text, limit, unit)
+    found = split_pieces(text, limit, unit)
     assert all(0 < measure(str(piece), unit) <= limit for piece in found)
     assert "".join(piece.body for piece in found) == text
-    assert [str(piece) for piece in found] == split(text, limit, unit)
+    assert [str(piece) for piece in found] == split_text(text, limit, unit)
 
 
 @given(documents, st.integers(40, 200), units)
 def test_fences_are_balanced_in_every_piece(text: str, limit: int, unit: str) -> None:
-    found = pieces(text, limit, unit)
+    found = split_pieces(text, limit, unit)
     for piece in found if len(found) > 1 else ():
-        assert all(block.end < block.after for block in blocks(str(piece))), piece
+        assert all(block.end < block.after for block in code_blocks(str(piece))), piece
     assert "".join(piece.body for piece in found) == text
     assert all(measure(str(piece), unit) <= limit for piece in found)
 
@@ -48,7 +46,7 @@ def test_fences_are_balanced_in_every_piece(text: str, limit: int, unit: str) ->
 @given(documents, st.integers(40, 200))
 def test_code_stays_code_and_prose_stays_prose(text: str, limit: int) -> None:
     offset = 0
-    for piece in pieces(text, limit, "chars"):
+    for piece in split_pieces(text, limit, "chars"):
         inside = _code_offsets(str(piece), -len(piece.opening) + offset)
         bodies = range(offset, offset + len(piece.body))
         assert inside & set(bodies) == _code_offsets(text, 0) & set(bodies)
@@ -58,31 +56,31 @@ def test_code_stays_code_and_prose_stays_prose(text: str, limit: int) -> None:
 def _code_offsets(text: str, shift: int) -> set[int]:
     return {
         index + shift
-        for block in blocks(text)
+        for block in code_blocks(text)
         for index in range(block.body, block.end)
         if text[index] != "\n"
     }
 
 
 def test_a_text_that_fits_is_one_message() -> None:
-    assert split("hello", 5, "chars") == ["hello"]
-    assert split("", 5, "chars") == []
-    assert split("```\nnever closed", 20, "chars") == ["```\nnever closed"]
+    assert split_text("hello", 5, "chars") == ["hello"]
+    assert split_text("", 5, "chars") == []
+    assert split_text("```\nnever closed", 20, "chars") == ["```\nnever closed"]
 
 
 def test_lines_are_preferred_to_words_and_words_to_characters() -> None:
-    assert split("one two\nthree four", 12, "chars") == ["one two\n", "three four"]
-    assert split("one two three", 9, "chars") == ["one two ", "three"]
-    assert split("onetwothree", 4, "chars") == ["onet", "woth", "ree"]
+    assert split_text("one two\nthree four", 12, "chars") == ["one two\n", "three four"]
+    assert split_text("one two three", 9, "chars") == ["one two ", "three"]
+    assert split_text("onetwothree", 4, "chars") == ["onet", "woth", "ree"]
 
 
 def test_an_early_border_does_not_make_a_stub() -> None:
-    assert split("a b" + "c" * 20, 12, "chars")[0] == "a bcccccccccc"[:12]
+    assert split_text("a b" + "c" * 20, 12, "chars")[0] == "a bcccccccccc"[:12]
 
 
 def test_code_is_closed_and_opened_again() -> None:
     text = "intro\n```py\n" + "\n".join(f"line{number}" for number in range(20)) + "\n```\nend"
-    found = split(text, 60, "chars")
+    found = split_text(text, 60, "chars")
     assert len(found) == 3
     assert found[0].startswith("intro\n```py\nline0\n")
     assert all(piece.endswith("\n```") for piece in found[:-1])
@@ -93,38 +91,38 @@ def test_code_is_closed_and_opened_again() -> None:
 def test_no_empty_block_is_left_before_or_after_a_cut() -> None:
     text = "x" * 50 + "\n```py\n" + "code\n" * 6 + "```"
     for limit in range(52, 90):
-        assert not any("```py\n```" in piece for piece in split(text, limit, "chars")), limit
+        assert not any("```py\n```" in piece for piece in split_text(text, limit, "chars")), limit
 
 
 def test_a_cut_makes_no_fence_out_of_backticks_in_a_line() -> None:
-    assert split("aaaa bbbbb ```cc dddd", 12, "chars") == ["aaaa ", "bbbbb ```cc ", "dddd"]
+    assert split_text("aaaa bbbbb ```cc dddd", 12, "chars") == ["aaaa ", "bbbbb ```cc ", "dddd"]
 
 
 @pytest.mark.parametrize("cluster", ["👩‍👩‍👧", "🇩🇪", "e\u0301", "👍🏽", "\r\n", "각"])
 def test_what_people_see_as_one_character_is_not_torn(cluster: str) -> None:
-    for piece in split(cluster * 30, 11, "chars"):
+    for piece in split_text(cluster * 30, 11, "chars"):
         assert piece.replace(cluster, "") == ""
 
 
 def test_utf16_counts_code_units() -> None:
-    assert split("🚀" * 6, 4, "utf16") == ["🚀🚀"] * 3
-    assert split("🚀" * 6, 5, "utf16") == ["🚀🚀"] * 3
-    assert split("🚀" * 4, 4, "chars") == ["🚀" * 4]
+    assert split_text("🚀" * 6, 4, "utf16") == ["🚀🚀"] * 3
+    assert split_text("🚀" * 6, 5, "utf16") == ["🚀🚀"] * 3
+    assert split_text("🚀" * 4, 4, "chars") == ["🚀" * 4]
 
 
 def test_a_limit_without_room_is_refused() -> None:
     with pytest.raises(RelayError, match="room"):
-        split("ab", 1, "chars")
+        split_text("ab", 1, "chars")
 
 
 @given(st.text(st.sampled_from("a\u0301\u0308"), min_size=2, max_size=20), st.integers(1, 19))
 def test_a_mark_belongs_to_what_it_stands_on(text: str, index: int) -> None:
     if 0 < index < len(text):
-        assert is_border(text, index) == (unicodedata.combining(text[index]) == 0)
+        assert is_grapheme_border(text, index) == (unicodedata.combining(text[index]) == 0)
 
 
 def test_splitting_is_linear() -> None:
     hostile = ["`" * 200_000, "```\n" * 50_000, "\u0301" * 200_000, "🇦" * 200_000, " ```" * 50_000]
     for text in hostile:
-        found = pieces(text, 4096, "utf16")
+        found = split_pieces(text, 4096, "utf16")
         assert "".join(piece.body for piece in found) == text

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.relay.errors import Code, RelayError
-from accord.relay.wire import (
+from accord.relay.rules import (
     UNAUTHORIZED,
     AfterClose,
     RelevancePolicy,
@@ -15,8 +15,8 @@ from accord.relay.wire import (
     backoff,
     dial_url,
     http_url,
-    identities,
-    project,
+    project_policy,
+    read_identities,
 )
 
 
@@ -75,7 +75,7 @@ junk: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["discord", "platforms", "require_mention"]), junk))
 def test_any_settings_amount_to_some_policy(settings: dict[str, Any]) -> None:
-    policy = project("discord", settings, {})
+    policy = project_policy("discord", settings, {})
     assert policy is not None
     assert RelevancePolicy.from_dict(policy.to_dict()) == policy
 
@@ -83,7 +83,7 @@ def test_any_settings_amount_to_some_policy(settings: dict[str, Any]) -> None:
 @given(st.text(max_size=10), junk.map(str))
 def test_any_environment_names_some_identity(platforms: str, bots: str) -> None:
     environment = {"GATEWAY_RELAY_PLATFORMS": platforms, "GATEWAY_RELAY_BOT_IDS": bots}
-    assert identities(environment)
+    assert read_identities(environment)
 
 
 @given(junk)

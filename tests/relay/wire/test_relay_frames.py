@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.kernel import canonical
-from accord.relay import wire
+from accord.relay import rules
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 optional = st.none() | texts
 metadata = st.dictionaries(ids, texts | st.integers(-5, 5) | st.booleans(), max_size=3)
 sources = st.builds(
-    wire.SessionSource,
+    rules.SessionSource,
     platform=ids,
     chat_id=texts,
     chat_type=ids,
@@ -26,23 +26,23 @@ sources = st.builds(
     message_id=optional,
 )
 events = st.builds(
-    wire.MessageEvent,
+    rules.MessageEvent,
     text=texts,
     source=sources,
-    message_type=st.sampled_from(wire.MessageType),
+    message_type=st.sampled_from(rules.MessageType),
     message_id=optional,
     media_urls=st.lists(texts, max_size=2).map(tuple),
     bot_id=optional,
 )
 actions = (
-    st.builds(wire.Send, ids, texts, optional, metadata)
-    | st.builds(wire.Edit, ids, ids, texts, metadata)
-    | st.builds(wire.Typing, ids)
-    | st.builds(wire.FollowUp, ids, ids, texts, metadata)
-    | st.builds(wire.GetChatInfo, ids)
+    st.builds(rules.Send, ids, texts, optional, metadata)
+    | st.builds(rules.Edit, ids, ids, texts, metadata)
+    | st.builds(rules.Typing, ids)
+    | st.builds(rules.FollowUp, ids, ids, texts, metadata)
+    | st.builds(rules.GetChatInfo, ids)
 )
 descriptors = st.builds(
-    wire.Descriptor,
+    rules.Descriptor,
     platform=ids,
     label=texts,
     max_message_length=st.integers(2, 10_000),
@@ -56,7 +56,7 @@ descriptors = st.builds(
     pii_safe=st.booleans(),
 )
 forwards = st.builds(
-    wire.PassthroughForward,
+    rules.PassthroughForward,
     texts,
     texts,
     texts,
@@ -64,20 +64,20 @@ forwards = st.builds(
     st.lists(st.tuples(texts, texts), max_size=3).map(tuple),
     st.binary(max_size=40),
 )
-results = st.builds(wire.Result, st.booleans(), optional, optional, st.none() | metadata)
+results = st.builds(rules.Result, st.booleans(), optional, optional, st.none() | metadata)
 optional_ids = st.none() | ids
-frames: st.SearchStrategy[wire.Frame] = st.one_of(
-    st.builds(wire.Hello, ids, texts, st.sampled_from(["hermes", "scoped"]), st.none() | metadata),
-    st.builds(wire.Outbound, ids, actions, optional_ids, optional_ids),
-    st.builds(wire.Interrupt, texts, optional),
-    st.just(wire.GoingIdle()),
-    st.builds(wire.InboundAck, ids),
-    st.builds(wire.Described, descriptors),
-    st.builds(wire.Inbound, events, optional_ids),
-    st.builds(wire.OutboundResult, ids, results),
-    st.builds(wire.InterruptInbound, texts, texts),
-    st.builds(wire.Passthrough, forwards, optional_ids),
-    st.just(wire.GoingIdleAck()),
+frames: st.SearchStrategy[rules.Frame] = st.one_of(
+    st.builds(rules.Hello, ids, texts, st.sampled_from(["hermes", "scoped"]), st.none() | metadata),
+    st.builds(rules.Outbound, ids, actions, optional_ids, optional_ids),
+    st.builds(rules.Interrupt, texts, optional),
+    st.just(rules.GoingIdle()),
+    st.builds(rules.InboundAck, ids),
+    st.builds(rules.Described, descriptors),
+    st.builds(rules.Inbound, events, optional_ids),
+    st.builds(rules.OutboundResult, ids, results),
+    st.builds(rules.InterruptInbound, texts, texts),
+    st.builds(rules.Passthrough, forwards, optional_ids),
+    st.just(rules.GoingIdleAck()),
 )
 anything = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | texts,
@@ -98,23 +98,23 @@ TYPES = (
 
 
 @given(frames)
-def test_what_is_written_is_read_back(frame: wire.Frame) -> None:
-    line = wire.write_frame(frame)
+def test_what_is_written_is_read_back(frame: rules.Frame) -> None:
+    line = rules.write_frame(frame)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    assert wire.read_frame(line) == frame
+    assert rules.read_frame(line) == frame
 
 
 @given(st.binary(max_size=60) | anything.map(lambda value: json.dumps(value).encode()))
 def test_no_line_raises(line: bytes) -> None:
-    assert isinstance(wire.read_frame(line), wire.UnknownFrame | wire.BadLine)
+    assert isinstance(rules.read_frame(line), rules.UnknownFrame | rules.BadLine)
 
 
 @given(frames, st.data())
 def test_a_frame_with_any_member_replaced_does_not_raise(
-    frame: wire.Frame, data: st.DataObject
+    frame: rules.Frame, data: st.DataObject
 ) -> None:
-    written = wire.frame_dict(frame)
+    written = rules.frame_dict(frame)
     target: Any = written
     while True:
         name = data.draw(st.sampled_from(sorted(target)))
@@ -122,13 +122,13 @@ def test_a_frame_with_any_member_replaced_does_not_raise(
             break
         target = target[name]
     target[name] = data.draw(anything)
-    wire.read_frame(canonical.encode(written))
+    rules.read_frame(canonical.encode(written))
 
 
 @pytest.mark.parametrize("name", TYPES)
 def test_a_frame_without_its_members_is_a_bad_line_or_has_defaults(name: str) -> None:
-    read = wire.read_frame(json.dumps({"type": name}))
-    assert isinstance(read, wire.BadLine), read
+    read = rules.read_frame(json.dumps({"type": name}))
+    assert isinstance(read, rules.BadLine), read
 
 
 @pytest.mark.parametrize(
@@ -151,13 +151,13 @@ def test_a_frame_without_its_members_is_a_bad_line_or_has_defaults(name: str) ->
     ],
 )
 def test_a_bad_line_says_why(line: str, why: str) -> None:
-    read = wire.read_frame(line)
-    assert isinstance(read, wire.BadLine)
+    read = rules.read_frame(line)
+    assert isinstance(read, rules.BadLine)
     assert why in read.why
 
 
 def test_an_unknown_type_is_told_apart_from_a_bad_line() -> None:
-    assert wire.read_frame('{"type":"teleport"}') == wire.UnknownFrame("teleport")
+    assert rules.read_frame('{"type":"teleport"}') == rules.UnknownFrame("teleport")
 
 
 @pytest.mark.parametrize(
@@ -174,22 +174,22 @@ def test_an_unknown_type_is_told_apart_from_a_bad_line() -> None:
 )
 def test_a_bad_action_still_has_its_request_to_answer(action: Any, why: str) -> None:
     line = json.dumps({"type": "outbound", "requestId": "r1", "action": action})
-    read = wire.read_frame(line)
-    assert isinstance(read, wire.Outbound)
+    read = rules.read_frame(line)
+    assert isinstance(read, rules.Outbound)
     assert read.request_id == "r1"
-    assert isinstance(read.action, wire.BadAction)
+    assert isinstance(read.action, rules.BadAction)
     assert why in read.action.why
 
 
 def test_trust_is_never_read_from_the_wire() -> None:
     source = {"platform": "discord", "chat_id": "c", "is_bot": True, "guild_id": "g"}
-    read = wire.SessionSource.from_dict(source)
-    assert read == wire.SessionSource("discord", "c")
+    read = rules.SessionSource.from_dict(source)
+    assert read == rules.SessionSource("discord", "c")
 
 
 def test_a_descriptor_without_a_length_has_the_default_one() -> None:
-    given = wire.Descriptor("x", "X", 2000, False, True, True, "plain", "chars").to_dict()
-    assert wire.Descriptor.from_dict(given | {"max_message_length": 0}).max_message_length == 4096
+    given = rules.Descriptor("x", "X", 2000, False, True, True, "plain", "chars").to_dict()
+    assert rules.Descriptor.from_dict(given | {"max_message_length": 0}).max_message_length == 4096
 
 
 def test_a_slash_command_says_its_options_too() -> None:
@@ -197,12 +197,12 @@ def test_a_slash_command_says_its_options_too() -> None:
         "guild_id": "g",
         "data": {"name": "ask", "options": [{"name": "about", "value": "the sea"}, {"value": 3}]},
     }
-    forward = wire.PassthroughForward("discord", body=canonical.encode(body))
-    event = wire.interaction_event(forward)
+    forward = rules.PassthroughForward("discord", body=canonical.encode(body))
+    event = rules.interaction_event(forward)
     assert event is not None
     assert event.text == "ask the sea 3"
 
 
 @given(anything)
 def test_no_interaction_raises(value: Any) -> None:
-    wire.interaction_event(wire.PassthroughForward("discord", body=canonical.encode(value)))
+    rules.interaction_event(rules.PassthroughForward("discord", body=canonical.encode(value)))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.wire import LineReader, messages
+from accord.relay.rules import LineReader, cut_line
 
 lines = st.lists(st.text(st.sampled_from("ab é🚀"), max_size=12).map(str.encode), max_size=6)
 
@@ -24,7 +24,7 @@ def test_however_lines_are_cut_they_are_read_whole(sent: list[bytes], sizes: lis
 @given(lines, st.integers(4, 20))
 def test_messages_are_within_the_limit_and_whole_utf8(sent: list[bytes], limit: int) -> None:
     for line in sent:
-        cut = list(messages(line + b"\n", limit))
+        cut = list(cut_line(line + b"\n", limit))
         assert b"".join(cut) == line + b"\n"
         for message in cut:
             message.decode()

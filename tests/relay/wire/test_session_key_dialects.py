@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.wire import SessionSource, session_key
+from accord.relay.rules import SessionSource, session_key
 
 ids = st.text(st.sampled_from("ab:=%sctu"), max_size=4)
 optional_ids = st.none() | ids
@@ -73,3 +73,9 @@ def test_sessions_are_shared_in_groups_when_asked_for() -> None:
     source = SessionSource("discord", "c", "group", user_id="u")
     assert session_key(source, group_sessions_per_user=False) == "agent:main:discord:group:c"
     assert session_key(source, profile="coder") == "agent:coder:discord:group:c:u"
+
+
+def test_a_platform_that_existing_gateways_do_not_know_is_relay_in_their_keys() -> None:
+    source = SessionSource("webchat", "d1", "dm", user_id="u")
+    assert session_key(source) == "agent:main:relay:dm:d1"
+    assert session_key(source, dialect="scoped") == "agent:main:webchat:dm:c=d1"

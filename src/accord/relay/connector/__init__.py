@@ -1,10 +1,157 @@
-"""The connector: holds every platform's secrets, decides who gets what, and delivers it.
+"""The connector: holds every platform's secrets, decides who receives what, and delivers it.
 
-`control` knows who is who: gateways and their secrets, links, bindings, grants, policies, the
-vault. `delivery` moves what there is to move. They share one store, `RELAY`, and meet in two small
-interfaces: `control.directory.Directory` and `control.directory.ConnectorHandle`.
+The control half (`manage`, `directory`) keeps gateways, links, grants, policies and the vault.
+The delivery half (`delivery`) moves events and actions, and asks control by the `Directory`. Both
+share one store, `RELAY`.
 """
 
-from accord.relay.connector.schema import METADATA, RELAY
+from accord.relay.connector.authentication import (
+    ManagedClaims,
+    ManagedTokens,
+    PublicKey,
+    close_reason,
+    load_managed_keys,
+)
+from accord.relay.connector.bus import (
+    BusHint,
+    Listener,
+    LocalBus,
+    RedisBus,
+    RelayBus,
+    Topic,
+    read_hint,
+    write_hint,
+)
+from accord.relay.connector.connections import ConnectionHub
+from accord.relay.connector.connector import Connector, assembled, collect_metrics, open_connector
+from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.dead_letters import DeadLetter, drop_letters, letter_numbers
+from accord.relay.connector.delivery import Delivery
+from accord.relay.connector.directory import Directory
+from accord.relay.connector.enrolment import (
+    EnrolmentToken,
+    IssuedCredentials,
+    MintedToken,
+    ProvisionRequest,
+    RotatedSecret,
+    list_tokens,
+)
+from accord.relay.connector.explanations import Explanation, explain_event, latest_events
+from accord.relay.connector.http import ControlRoutes
+from accord.relay.connector.keyring import Box, Keyring
+from accord.relay.connector.links import LinkCode, LinkReply
+from accord.relay.connector.manage import Control
+from accord.relay.connector.outbox import OutboundRequest, action_digest, begin_request
+from accord.relay.connector.platform import (
+    Fence,
+    FoundCapability,
+    InboundEvent,
+    InboundKind,
+    Platform,
+    PlatformContext,
+    PlatformState,
+    PlatformStatus,
+    PlatformWithCommands,
+    PlatformWithNames,
+)
+from accord.relay.connector.queue import (
+    INBOUND,
+    PASSTHROUGH,
+    Batch,
+    BatchResult,
+    BufferRow,
+    QueueState,
+    ranges,
+    read_buffer_id,
+)
+from accord.relay.connector.rate_limits import RateLimiter
+from accord.relay.connector.registry import InstanceRecord, Principal
+from accord.relay.connector.retention import Housekeeping, QueueBacklog, QueueRetention
+from accord.relay.connector.settings import ControlSettings, DeliveryLimits
+from accord.relay.connector.socket import SocketSession, SocketState
+from accord.relay.connector.tables import METADATA, RELAY
+from accord.relay.connector.vault import Capability, Vault
+from accord.relay.connector.visibility import BotPermissions, VisibilityCache
+from accord.relay.connector.wake import Waker
+from accord.relay.connector.writer import QueueWriter
 
-__all__ = ["METADATA", "RELAY"]
+__all__ = [
+    "INBOUND",
+    "METADATA",
+    "PASSTHROUGH",
+    "RELAY",
+    "Batch",
+    "BatchResult",
+    "BotPermissions",
+    "Box",
+    "BufferRow",
+    "BusHint",
+    "Capability",
+    "ConnectionHub",
+    "Connector",
+    "Control",
+    "ControlRoutes",
+    "ControlSettings",
+    "DeadLetter",
+    "Delivery",
+    "DeliveryContext",
+    "DeliveryLimits",
+    "Directory",
+    "EnrolmentToken",
+    "Explanation",
+    "Fence",
+    "FoundCapability",
+    "Housekeeping",
+    "InboundEvent",
+    "InboundKind",
+    "InstanceRecord",
+    "IssuedCredentials",
+    "Keyring",
+    "LinkCode",
+    "LinkReply",
+    "Listener",
+    "LocalBus",
+    "ManagedClaims",
+    "ManagedTokens",
+    "MintedToken",
+    "OutboundRequest",
+    "Platform",
+    "PlatformContext",
+    "PlatformState",
+    "PlatformStatus",
+    "PlatformWithCommands",
+    "PlatformWithNames",
+    "Principal",
+    "ProvisionRequest",
+    "PublicKey",
+    "QueueBacklog",
+    "QueueRetention",
+    "QueueState",
+    "QueueWriter",
+    "RateLimiter",
+    "RedisBus",
+    "RelayBus",
+    "RotatedSecret",
+    "SocketSession",
+    "SocketState",
+    "Topic",
+    "Vault",
+    "VisibilityCache",
+    "Waker",
+    "action_digest",
+    "assembled",
+    "begin_request",
+    "close_reason",
+    "collect_metrics",
+    "drop_letters",
+    "explain_event",
+    "latest_events",
+    "letter_numbers",
+    "list_tokens",
+    "load_managed_keys",
+    "open_connector",
+    "ranges",
+    "read_buffer_id",
+    "read_hint",
+    "write_hint",
+]

@@ -1,8 +1,8 @@
-"""What a chat platform is to the connector: one interface for all of them.
+"""The interface between the connector and its chat platforms.
 
-Owns the values that cross it. A platform verifies at its edge, takes capabilities out of what it
-received, normalises, and hands on an `Inbound`; it decides nothing about who receives it. What it
-has handed on is durable when `ingest` returns, and only then may it tell the platform so.
+A platform verifies what it receives, takes capabilities out of it, normalises it and passes an
+`InboundEvent` to `ingest`; it does not decide who receives it. The event is durable when `ingest`
+returns, and only then may the platform acknowledge it to its service.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from pydantic import SecretStr
 
 from accord.relay.errors import RelayError
-from accord.relay.wire.actions import Action, Result
-from accord.relay.wire.descriptor import Descriptor
-from accord.relay.wire.event import MessageEvent
-from accord.relay.wire.passthrough import PassthroughForward
+from accord.relay.rules.actions import Action, Result
+from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.messages import MessageEvent, PassthroughForward
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -31,53 +30,44 @@ class InboundKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A capability that a payload carried: it goes to the vault and nowhere else.
+class FoundCapability:
+    """A capability that a payload carried: it goes to the vault and nowhere else."""
 
-    Attributes:
-        kind: What it is, such as `discord.interaction_token`: the platform's name, a dot, and what
-            the platform calls it. A follow-up names the kind, and by it the platform.
-        value: The credential. It is shown by nothing.
-        expires_at: The provider's own expiry, in milliseconds since the epoch.
-    """
-
+    # The platform's name, a dot, and the platform's own term, such as `discord.interaction_token`.
+    # A follow-up names the kind, and by it the platform.
     kind: str
     value: SecretStr
+    # The provider's own expiry, in milliseconds since the epoch.
     expires_at: int
 
 
 @dataclass(frozen=True, slots=True)
-class Inbound:
-    """Something that a platform received, normalised and free of capabilities.
-
-    Attributes:
-        platform: The platform's name.
-        bot_id: The bot that saw it; it says nothing about the tenant.
-        event_id: The platform's own id of the event, by which it is taken once.
-        event: What a gateway will see. Of a passthrough, the message that it amounts to.
-        kind: A message, a forwarded request, or a user's wish to stop the running turn.
-        forward: The request, where the kind is a passthrough.
-        author_is_bot: Whether a bot or webhook wrote it. It is never on the wire.
-        addressed: Whether it mentions the bot or replies to it.
-        route_key: The discriminator of a webhook: its path or subdomain.
-        found: The capabilities that it carried.
-    """
+class InboundEvent:
+    """Something that a platform received, normalised and free of capabilities."""
 
     platform: str
+    # The bot that saw it; it says nothing about the tenant.
     bot_id: str
+    # The platform's own id, by which a repeated event is recognised.
     event_id: str
+    # What a gateway will get; for a passthrough, the message that it amounts to.
     event: MessageEvent
     kind: InboundKind = InboundKind.MESSAGE
+    # The request of a passthrough; else None.
     forward: PassthroughForward | None = None
+    # Whether a bot or webhook wrote it. It is never on the wire.
     author_is_bot: bool = False
+    # Whether it mentions the bot or replies to it.
     addressed: bool = False
+    # The discriminator of a webhook: its path or subdomain.
     route_key: str | None = None
-    found: tuple[Found, ...] = ()
+    # The capabilities that it carried.
+    found: tuple[FoundCapability, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Who owns a platform's socket: checked in the transaction that stores what came over it."""
+    """An ownership of a platform's socket, checked in the transaction that stores its events."""
 
     lease: str
     holder: str
@@ -85,7 +75,7 @@ class Fence:
 
 
 class PlatformState(Enum):
-    """How a bot stands with its service, as this process sees it."""
+    """The state of a bot's connection to its service, as this process sees it."""
 
     STARTING = "starting"
     READY = "ready"
@@ -95,12 +85,8 @@ class PlatformState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How one bot stands with its service.
-
-    Attributes:
-        reason: What is wrong, as a sentence; empty where nothing is.
-    """
+class PlatformStatus:
+    """The state of one bot; `reason` says what is wrong, or is empty."""
 
     platform: str
     bot_id: str
@@ -113,37 +99,34 @@ class PlatformContext(Protocol):
 
     @property
     def fence(self) -> Fence | None:
-        """Under which ownership it runs; None for what needs none, such as webhooks."""
+        """The ownership under which it runs; None for webhooks, which need none."""
         ...
 
     def ready(self) -> None:
-        """The service is heard: said once it is, and again after trouble has passed."""
+        """Report that the service is connected, at first and after each recovery."""
         ...
 
     def troubled(self, error: RelayError) -> None:
-        """Something is wrong that the platform itself goes on trying to mend."""
+        """Report an error that the platform itself goes on trying to resolve."""
         ...
 
-    async def ingest(self, inbound: Inbound) -> bool:
-        """Take an event; returns when it is on disk. Taking it again changes nothing.
+    async def ingest(self, inbound: InboundEvent) -> bool:
+        """Take an event; returns, when it is on disk, whether it was new.
 
-        Calls for one chat are taken in the order in which they were made.
-
-        Returns:
-            Whether it was new.
+        A repeated event changes nothing. Events of one chat keep the order of the calls.
 
         Raises:
-            RelayError: It was not taken: the ownership is lost, or the event cannot be kept.
+            RelayError: It was not taken: the ownership is lost, or the event is invalid.
             StoreError: It was not taken: the store failed.
         """
         ...
 
     async def recall(self) -> Mapping[str, str]:
-        """What the platform's last owner remembered, to go on where it stopped."""
+        """The state that the platform's last owner stored, to resume from."""
         ...
 
     async def remember(self, state: Mapping[str, str]) -> None:
-        """Keep where to go on: for what was ingested before. Nothing secret.
+        """Store where to resume, after ingesting what came before it. Nothing secret.
 
         Raises:
             RelayError: The ownership is lost.
@@ -151,7 +134,7 @@ class PlatformContext(Protocol):
         ...
 
     def visibility_changed(self, scope_id: str | None = None) -> None:
-        """Roles or permissions changed in a scope, or a session was lost and they may have."""
+        """Roles or permissions changed in a scope, or may have while a session was lost."""
         ...
 
 
@@ -165,17 +148,17 @@ class Platform(Protocol):
 
     @property
     def bot_id(self) -> str:
-        """The bot's own id there."""
+        """The bot's own id on the platform."""
         ...
 
     @property
     def idempotent(self) -> bool:
-        """Whether an action that is repeated under its key changes nothing; no follow-up is."""
+        """Whether repeating an action under its key changes nothing; never for follow-ups."""
         ...
 
     @property
     def routes(self) -> Sequence["BaseRoute"]:
-        """Webhooks that it answers; may be empty."""
+        """The webhooks that it answers; may be empty."""
         ...
 
     def descriptor(self) -> Descriptor:
@@ -183,59 +166,56 @@ class Platform(Protocol):
         ...
 
     def bind(self, context: PlatformContext) -> None:
-        """Get to know the connector, once and in every process: for what webhooks bring."""
+        """Set the context for webhooks; called once in every process."""
         ...
 
     async def run(self, context: PlatformContext) -> None:
-        """Listen until cancelled. One connector process at a time does so.
+        """Listen until cancelled, in one connector process at a time.
 
-        It says `context.ready()` once it hears the service. What it raises is shown as its
-        standing, and it is run again after a delay that grows; one that the service refuses
-        (`Code.UNAUTHORIZED`) is tried again seldom, until somebody mends it.
+        It calls `context.ready()` once it is connected. An exception is shown as its status, and
+        it is run again after a growing delay; after `Code.UNAUTHORIZED` the delay is minutes.
         """
         ...
 
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None
     ) -> Result:
-        """Do what an agent asked for and the gate allowed.
+        """Perform an action that the gate allowed.
 
         Args:
-            action: What to do; texts fit into one message.
-            idempotency_key: Unlike that of any other action; passed on where the platform has such
-                a thing. Of what an instance asked for it begins with its id and a slash; what the
-                station says by itself has no slash in it.
-            capability: What a follow-up acts by.
+            action: Its text fits into one message.
+            idempotency_key: Unique to the action. An instance's key begins with its id and a
+                slash; a key of the station's own has no slash.
+            capability: The credential of a follow-up.
         """
         ...
 
     async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """Whether a user can see a channel; None where that cannot be said."""
+        """Whether a user can see a channel; None if unknown."""
         ...
 
     async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """Whether a user may manage a channel; None where that cannot be said."""
+        """Whether a user may manage a channel; None if unknown."""
         ...
 
 
 @runtime_checkable
-class Naming(Protocol):
-    """A platform that knows what people and chats are called without asking anybody."""
+class PlatformWithNames(Protocol):
+    """A platform that knows the names of people and chats without a request."""
 
     async def names(self, ids: Collection[str]) -> Mapping[str, str]:
-        """What those are called whom it knows, bots among them; for the operator's eyes."""
+        """The names of those ids that it knows, bots among them; shown to operators only."""
         ...
 
 
 @runtime_checkable
-class Commanded(Protocol):
+class PlatformWithCommands(Protocol):
     """A platform that shows people which commands an agent knows."""
 
     def offer_commands(self, instance: str, manifest: Any) -> None:
-        """Show an instance's commands, soon; what it offered before is replaced.
+        """Show an instance's commands, soon, in place of its earlier ones.
 
         Args:
-            instance: Whose they are.
-            manifest: As the gateway wrote it in its hello; nothing about it is sure.
+            manifest: As the gateway sent it in its hello, unchecked.
         """
         ...

@@ -1,40 +1,109 @@
 """The agent's side of the relay.
 
 A `RelayGateway` dials a connector, so it needs no inbound port, and hands every message to an
-agent: an async function that gets a `Turn` and yields text. It keeps what it has taken until the
-agent is done with it, streams the answer as the platform allows, cancels exactly the turn that was
-interrupted, and can sleep when nothing happens. It knows no platform and no platform's secret.
+agent: an async function that gets a `Turn` and yields text. It knows no platform and no secret
+but its own.
 """
 
-from accord.relay.gateway.agents import Agent, load_agent
-from accord.relay.gateway.commands import command_agent
-from accord.relay.gateway.gateway import RelayGateway
+from accord.relay.gateway.agent import (
+    Agent,
+    Turn,
+    command_agent,
+    load_agent,
+    prepare_agent,
+    run_agent,
+)
+from accord.relay.gateway.enrolment import (
+    CREDENTIALS_FILE,
+    GatewayCredentials,
+    credentials_file,
+    credentials_files,
+    enrol,
+    is_private,
+    load_credentials,
+)
+from accord.relay.gateway.gateway import (
+    GatewayHealth,
+    GatewayState,
+    Lifecycle,
+    RelayGateway,
+    relevance_policies,
+)
 from accord.relay.gateway.idle import IdlePolicy
-from accord.relay.gateway.inbox import Delivery, Inbox, MemoryInbox, Taken
-from accord.relay.gateway.limits import Limits
+from accord.relay.gateway.inbox import (
+    INBOX_SCHEMA,
+    Inbox,
+    MemoryInbox,
+    OpenInbox,
+    ReceivedEvent,
+    StoredInbox,
+    open_memory_inbox,
+    open_stored_inbox,
+)
+from accord.relay.gateway.outbox import RecentChats, Requests
+from accord.relay.gateway.replies import Reply
+from accord.relay.gateway.rules import (
+    LONG_SEGMENT,
+    MAX_MESSAGE_BYTES,
+    SHORT_SEGMENT,
+    ConnectionEnd,
+    GatewayLimits,
+    Pace,
+    Redial,
+    complete_length,
+    is_nearby,
+    is_rate_limited,
+)
+from accord.relay.gateway.sessions import Sessions, TurnEnd
 from accord.relay.gateway.settings import GatewaySettings
-from accord.relay.gateway.sockets import Closed, Dial, Socket
-from accord.relay.gateway.state import Health, State
-from accord.relay.gateway.stored import stored
-from accord.relay.gateway.turn import Turn
+from accord.relay.gateway.socket import Dial, Socket, SocketClosed, websocket_dialer
 
 __all__ = [
+    "CREDENTIALS_FILE",
+    "INBOX_SCHEMA",
+    "LONG_SEGMENT",
+    "MAX_MESSAGE_BYTES",
+    "SHORT_SEGMENT",
     "Agent",
-    "Closed",
-    "Delivery",
+    "ConnectionEnd",
     "Dial",
+    "GatewayCredentials",
+    "GatewayHealth",
+    "GatewayLimits",
     "GatewaySettings",
-    "Health",
+    "GatewayState",
     "IdlePolicy",
     "Inbox",
-    "Limits",
+    "Lifecycle",
     "MemoryInbox",
+    "OpenInbox",
+    "Pace",
+    "ReceivedEvent",
+    "RecentChats",
+    "Redial",
     "RelayGateway",
+    "Reply",
+    "Requests",
+    "Sessions",
     "Socket",
-    "State",
-    "Taken",
+    "SocketClosed",
+    "StoredInbox",
     "Turn",
+    "TurnEnd",
     "command_agent",
+    "complete_length",
+    "credentials_file",
+    "credentials_files",
+    "enrol",
+    "is_nearby",
+    "is_private",
+    "is_rate_limited",
     "load_agent",
-    "stored",
+    "load_credentials",
+    "open_memory_inbox",
+    "open_stored_inbox",
+    "prepare_agent",
+    "relevance_policies",
+    "run_agent",
+    "websocket_dialer",
 ]

@@ -1,7 +1,6 @@
-"""How a gateway gets its secret, and where it keeps it: a file that only its owner can read.
+"""Enrolment of a gateway, and the file with its credentials, which only its owner can read.
 
-Owns the client of `POST /relay/enroll` and the form of the file. A token is spent only after the
-file could be made, for it can be spent once. Shows no token and no secret, in no error.
+A token can be spent once, so the file is created before. No error shows a token or a secret.
 """
 
 import contextlib
@@ -21,9 +20,11 @@ from accord.kernel import canonical
 from accord.kernel.files import sync_folder
 from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.settings import state_folder
-from accord.relay.wire import http_url
+from accord.relay.rules.connection import http_url
+from accord.web import responses
+from accord.web.responses import ResponseError
 
-FILE_NAME: Final = "credentials.json"
+CREDENTIALS_FILE: Final = "credentials.json"
 _SCHEMES: Final = ("http://", "https://", "ws://", "wss://")
 _SECONDS: Final = 30.0
 _MOST_BYTES: Final = 64 * 1024
@@ -31,8 +32,8 @@ _CODES: Final = {code.value: code for code in Code}
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
-    """By what a gateway is known to its connector."""
+class GatewayCredentials:
+    """What identifies a gateway to its connector."""
 
     url: str
     gateway_id: str
@@ -42,21 +43,21 @@ class Credentials:
 
 
 def credentials_file(gateway_id: str) -> Path:
-    """Where the credentials of a gateway are kept unless another place is named."""
+    """The default path of a gateway's credentials."""
     name = quote(gateway_id, safe="")
     if name.startswith("."):
         # Quoting leaves dots as they are, and `..` would be another folder.
         name = "%2E" + name[1:]
-    return state_folder() / name / FILE_NAME
+    return state_folder() / name / CREDENTIALS_FILE
 
 
-def known_files() -> list[Path]:
+def credentials_files() -> list[Path]:
     """The credentials of this user's gateways."""
-    return sorted(state_folder().glob(f"*/{FILE_NAME}"))
+    return sorted(state_folder().glob(f"*/{CREDENTIALS_FILE}"))
 
 
 def is_private(url: str) -> bool:
-    """Whether nobody on the way to a connector can read along: by TLS, or on this machine."""
+    """Whether the connection to a connector is private: by TLS, or on this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -78,44 +79,41 @@ async def enrol(
     *,
     wake_url: str | None = None,
     replace: bool = False,
-) -> Credentials:
-    """Spend an enrolment token, and keep what it gives in a file.
+) -> GatewayCredentials:
+    """Spend an enrolment token, and store the credentials in a file.
 
     Args:
         url: The connector, such as `https://connector.example`.
-        token: What its operator gave out.
-        gateway_id: How this gateway calls itself; unlike any other there.
-        file: Where to keep the credentials.
-        wake_url: What the connector may ask for to wake a gateway that sleeps.
+        gateway_id: Unique at that connector.
+        wake_url: What the connector requests to wake this gateway when it is suspended.
         replace: Whether to replace older credentials.
 
     Raises:
-        RelayError: The file cannot be made or is there already, the connector does not answer, or
-            it refuses; nothing is kept then.
+        RelayError: The file cannot be created or exists, the connector does not answer, or it
+            refuses; nothing is stored then.
     """
     if not url.lower().startswith(_SCHEMES):
         raise RelayError(
-            Code.BAD_REQUEST, "this is no connector's address", where=url[:200], mend="use https://"
+            Code.BAD_REQUEST,
+            "this is not the address of a connector",
+            where=url[:200],
+            mend="use https://",
         )
-    with _draft(file, replace) as draft:
+    with _new_file(file, replace) as draft:
         asked = {"enrollmentToken": token, "gatewayId": gateway_id}
         if wake_url is not None:
             asked["wakeUrl"] = wake_url
-        answer = await _ask(http_url(url, "/relay/enroll"), asked)
+        answer = await _post_enrolment(http_url(url, "/relay/enroll"), asked)
         given = [answer.get(name) for name in ("gatewayId", "tenant", "secret", "deliveryKey")]
         if not all(isinstance(value, str) for value in given) or not all(given[:3]):
             raise _unexpected(url)
-        made = Credentials(url, *map(str, given))
+        made = GatewayCredentials(url, *map(str, given))
         os.write(draft, canonical.encode(asdict(made)) + b"\n")
     return made
 
 
-def load_credentials(file: Path) -> Credentials:
-    """Read what `enrol` kept.
-
-    Raises:
-        RelayError: There is nothing, others may read it, or it is damaged.
-    """
+def load_credentials(file: Path) -> GatewayCredentials:
+    """Read the file that `enrol` wrote; raises RelayError if it is unsafe or damaged."""
     try:
         with file.open("rb") as opened:
             mode = os.fstat(opened.fileno()).st_mode
@@ -135,7 +133,9 @@ def load_credentials(file: Path) -> Credentials:
             mend=f"run `chmod 600 {file}`",
         )
     try:
-        return Credentials(**{name: _text(value) for name, value in canonical.decode(raw).items()})
+        return GatewayCredentials(
+            **{name: _text(value) for name, value in canonical.decode(raw).items()}
+        )
     except (canonical.CanonicalError, AttributeError, TypeError):
         raise RelayError(
             Code.BAD_REQUEST,
@@ -146,8 +146,8 @@ def load_credentials(file: Path) -> Credentials:
 
 
 @contextlib.contextmanager
-def _draft(file: Path, replace: bool) -> Iterator[int]:
-    """A file to write to, which takes its name when all went well."""
+def _new_file(file: Path, replace: bool) -> Iterator[int]:
+    """A file descriptor to write to; the file gets its name when the block succeeds."""
     if file.exists() and not replace:
         raise RelayError(
             Code.CONFLICT,
@@ -180,18 +180,16 @@ def _draft(file: Path, replace: bool) -> Iterator[int]:
         ) from error
 
 
-async def _ask(url: str, body: dict[str, str]) -> dict[str, Any]:
+async def _post_enrolment(url: str, body: dict[str, str]) -> dict[str, Any]:
     try:
         # No redirects: the token is for the connector that was named.
         async with (
-            httpx.AsyncClient(timeout=_SECONDS, follow_redirects=False) as client,
+            responses.bounded_client(None, timeout=_SECONDS, follow_redirects=False) as client,
             client.stream("POST", url, json=body) as response,
         ):
-            raw = b""
-            async for chunk in response.aiter_bytes():
-                raw += chunk
-                if len(raw) > _MOST_BYTES:
-                    raise _unexpected(url)
+            raw = await responses.read_bounded(response, _MOST_BYTES)
+    except ResponseError:
+        raise _unexpected(url) from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise RelayError(
             Code.UNAVAILABLE,
@@ -213,7 +211,10 @@ async def _ask(url: str, body: dict[str, str]) -> dict[str, Any]:
 
 def _unexpected(url: str) -> RelayError:
     return RelayError(
-        Code.UNAVAILABLE, "what answers there is no connector", where=url, mend="check the address"
+        Code.UNAVAILABLE,
+        "the server at this address is not a connector",
+        where=url,
+        mend="check the address",
     )
 
 

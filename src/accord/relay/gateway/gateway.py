@@ -1,34 +1,36 @@
-"""An agent's side of the relay: dials the connector, stays connected, and runs the agent.
+"""The gateway: connects an agent to a connector and runs it.
 
-Owns the life of a gateway: when it dials, serves, drains, sleeps and ends. It opens no port, holds
-no secret but its own, and verifies no platform's signature: the connector has done that.
+It opens no port and verifies no platform's signature: the connector has done that. A suspended
+gateway is healthy; a supervisor must not restart it.
 """
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
 from uuid import uuid4
 
+import httpx
 import structlog
 
 from accord.kernel import tokens
 from accord.kernel.clock import Clock, SystemClock
 from accord.relay.errors import Code, RelayError
-from accord.relay.gateway.agents import Agent, prepare
-from accord.relay.gateway.idle import watch
-from accord.relay.gateway.link import Link
-from accord.relay.gateway.policy import declare, policies
-from accord.relay.gateway.redial import Ended, Redial, is_near
-from accord.relay.gateway.serving import Serving
+from accord.relay.gateway.agent import Agent, prepare_agent
+from accord.relay.gateway.host import AgentHost
+from accord.relay.gateway.idle import IdlePolicy
+from accord.relay.gateway.rules import ConnectionEnd, Redial, is_nearby
 from accord.relay.gateway.settings import GatewaySettings
-from accord.relay.gateway.sockets import Closed, Dial, web_socket
-from accord.relay.gateway.state import Health, Life, State
-from accord.relay.wire import (
+from accord.relay.gateway.socket import Dial, Link, SocketClosed, websocket_dialer
+from accord.relay.rules.actions import Result
+from accord.relay.rules.connection import dial_url, http_url
+from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.frames import (
     Described,
-    Descriptor,
     Frame,
     GoingIdle,
     GoingIdleAck,
@@ -38,12 +40,165 @@ from accord.relay.wire import (
     InterruptInbound,
     OutboundResult,
     Passthrough,
-    Result,
-    dial_url,
     write_frame,
 )
+from accord.relay.rules.policy import RelevancePolicy, project_policy
+from accord.web import responses
 
+_SECONDS = 10.0
 _log = structlog.stdlib.get_logger(__name__)
+
+
+def relevance_policies(
+    platforms: Sequence[str], settings: Mapping[str, Any], environment: Mapping[str, str]
+) -> dict[str, RelevancePolicy]:
+    """The policies of the platforms that have one, by platform."""
+    found = {name: project_policy(name, settings, environment) for name in platforms}
+    return {name: policy for name, policy in found.items() if policy is not None}
+
+
+async def declare_policies(
+    url: str, token: Callable[[], str], declared: Mapping[str, RelevancePolicy]
+) -> bool:
+    """Post every policy; False when one was refused in a way that may pass."""
+    if not declared:
+        return True
+    is_settled = True
+    # No redirects: the token is for the connector that was named.
+    async with responses.bounded_client(
+        responses.SMALL, timeout=_SECONDS, follow_redirects=False
+    ) as client:
+        for platform, policy in declared.items():
+            try:
+                answer = await client.post(
+                    http_url(url, "/relay/policy"),
+                    json={"platform": platform, **policy.to_dict()},
+                    headers={"Authorization": f"Bearer {token()}"},
+                )
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                reason = str(error) or type(error).__name__
+                is_settled = False
+            else:
+                if answer.is_success:
+                    if _is_kept(answer):
+                        _log.warning(
+                            "the connector keeps its operator's relevance policy", platform=platform
+                        )
+                    continue
+                reason = f"answered with {answer.status_code}"
+                is_settled = is_settled and not _may_pass(answer.status_code)
+            _log.warning("a relevance policy was not declared", platform=platform, reason=reason)
+    return is_settled
+
+
+def _is_kept(answer: httpx.Response) -> bool:
+    """Whether the connector keeps its operator's policy instead; older connectors do not say."""
+    try:
+        told = answer.json()
+    except ValueError:
+        return False
+    return isinstance(told, dict) and told.get("setBy") == "operator"
+
+
+def _may_pass(status: int) -> bool:
+    """Whether a refusal is worth another try; a missing route is not."""
+    return status >= 500 or status in (401, 403, 408, 425, 429)
+
+
+class GatewayState(Enum):
+    """The state of a gateway."""
+
+    CONNECTING = "connecting"
+    """It dials, or waits to dial again."""
+    RUNNING = "running"
+    """It has shaken hands and serves."""
+    DRAINING = "draining"
+    """It has asked the connector to buffer, and finishes what it has begun."""
+    SUSPENDED = "suspended"
+    """It sleeps until it is woken."""
+    DISABLED = "disabled"
+    """Its access was revoked, and it dials no more."""
+    STOPPED = "stopped"
+    """It was told to end."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no state follows."""
+        return not _NEXT[self]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it serves, or is suspended on purpose."""
+        return self in (GatewayState.RUNNING, GatewayState.DRAINING, GatewayState.SUSPENDED)
+
+
+_NEXT: Final[dict[GatewayState, frozenset[GatewayState]]] = {
+    GatewayState.CONNECTING: frozenset(
+        {GatewayState.RUNNING, GatewayState.DISABLED, GatewayState.STOPPED}
+    ),
+    GatewayState.RUNNING: frozenset(
+        {GatewayState.CONNECTING, GatewayState.DRAINING, GatewayState.STOPPED}
+    ),
+    GatewayState.DRAINING: frozenset(
+        {
+            GatewayState.RUNNING,
+            GatewayState.CONNECTING,
+            GatewayState.SUSPENDED,
+            GatewayState.STOPPED,
+        },
+    ),
+    GatewayState.SUSPENDED: frozenset({GatewayState.CONNECTING, GatewayState.STOPPED}),
+    GatewayState.DISABLED: frozenset(),
+    GatewayState.STOPPED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayHealth:
+    """A state, and the reason for it."""
+
+    state: GatewayState
+    reason: str = ""
+
+
+class Lifecycle:
+    """The state of one gateway; `on_change` is called after each legal transition."""
+
+    def __init__(self, on_change: Callable[[GatewayHealth], None] | None = None) -> None:
+        self._health = GatewayHealth(GatewayState.CONNECTING)
+        self._on_change = on_change
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def health(self) -> GatewayHealth:
+        """The state and its reason."""
+        return self._health
+
+    @property
+    def state(self) -> GatewayState:
+        """The state."""
+        return self._health.state
+
+    async def reached(self, *states: GatewayState) -> None:
+        """Wait until the gateway is in one of these states."""
+        while self.state not in states:
+            change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(change)
+            await change
+
+    def move(self, state: GatewayState, reason: str = "") -> None:
+        """Change the state; raises RelayError if the transition is not legal."""
+        if state not in _NEXT[self.state]:
+            raise RelayError(
+                Code.CONFLICT, f"a gateway that is {self.state.value} cannot become {state.value}"
+            )
+        self._health = GatewayHealth(state, reason)
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+        if self._on_change is not None:
+            self._on_change(self._health)
 
 
 class RelayGateway:
@@ -51,20 +206,15 @@ class RelayGateway:
 
     Args:
         url: The connector, such as `https://connector.example`.
-        secret: This gateway's secret, from its enrolment.
-        gateway_id: This gateway's id.
-        agent: Who answers: an async function or class; see `accord.relay.gateway.agents`.
-        settings: Everything else that can be chosen.
-        suspend: Puts the machine to sleep and returns when it is awake again. Without it a
-            sleeping gateway waits for `wake`.
-        on_health: Told of every change of state.
-        clock: Where the time comes from.
-        chance: From 0 to 1; spreads the dials of gateways that fell together.
-        new_id: Makes request ids.
-        dial: Opens sockets.
+        agent: An async function or class; see `accord.relay.gateway.agent`.
+        suspend: Suspends the machine and returns when it is awake again. Without it a suspended
+            gateway dials again after a minute, or when `wake` is called: something else may have
+            frozen the machine meanwhile.
+        on_health: Called after every change of state.
+        chance: From 0 to 1; spreads the dials of gateways that lost their connection together.
 
     Attributes:
-        counts: What happened how often, for metrics and tests.
+        counts: Event counters, for metrics and tests.
 
     Raises:
         RelayError: The id, the secret, the agent or every platform is missing.
@@ -80,7 +230,7 @@ class RelayGateway:
         agent: Agent | type[Any],
         settings: GatewaySettings | None = None,
         suspend: Callable[[], Awaitable[None]] | None = None,
-        on_health: Callable[[Health], None] | None = None,
+        on_health: Callable[[GatewayHealth], None] | None = None,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
         new_id: Callable[[], str] = lambda: uuid4().hex,
@@ -92,7 +242,7 @@ class RelayGateway:
             )
         if settings is not None and not settings.identities:
             raise RelayError(
-                Code.BAD_REQUEST, "a gateway fronts at least one platform", where="identities"
+                Code.BAD_REQUEST, "a gateway needs at least one platform", where="identities"
             )
         self._url = url
         self._secret = secret
@@ -103,11 +253,11 @@ class RelayGateway:
         self._suspend = suspend
         self._clock = clock or SystemClock()
         self._chance = chance
-        self._dial = dial or web_socket(self._limits)
-        self._life = Life(on_health)
+        self._dial = dial or websocket_dialer(self._limits)
+        self._life = Lifecycle(on_health)
         self.counts: Counter[str] = Counter()
-        self._serving = Serving(
-            prepare(agent), self._settings, new_id, self.stay_awake, self.counts
+        self._host = AgentHost(
+            prepare_agent(agent), self._settings, new_id, self.stay_awake, self.counts
         )
         self._link: Link | None = None
         self._stopping = asyncio.Event()
@@ -115,19 +265,19 @@ class RelayGateway:
         self._has_run = False
         self._is_asleep = False
         self._active_at = 0.0
-        self._redial = Redial(self._limits, near=is_near(url))
+        self._redial = Redial(self._limits, near=is_nearby(url))
 
     @property
-    def health(self) -> Health:
-        """How the gateway is doing, and why."""
+    def health(self) -> GatewayHealth:
+        """The state and its reason."""
         return self._life.health
 
-    async def reached(self, *states: State) -> None:
-        """Wait until the gateway is in one of some states."""
+    async def reached(self, *states: GatewayState) -> None:
+        """Wait until the gateway is in one of these states."""
         await self._life.reached(*states)
 
-    async def run(self) -> State:
-        """Serve until stopped or disabled, and tell which.
+    async def run(self) -> GatewayState:
+        """Serve until stopped or disabled; the final state.
 
         Raises:
             RelayError: The inbox is in use, or the gateway has run before.
@@ -137,22 +287,22 @@ class RelayGateway:
             raise RelayError(Code.CONFLICT, "a gateway runs once", mend="make a new one")
         self._has_run = True
         async with self._settings.open_inbox(self._gateway_id, self._clock) as inbox:
-            await self._serving.open(inbox)
+            await self._host.open(inbox)
             try:
                 async with asyncio.TaskGroup() as group:
-                    works = [self._serving.intake.run(), self._declare()]
+                    works = [self._host.intake.run(), self._declare()]
                     if self._settings.idle is not None:
-                        works.append(watch(self._settings.idle, self))
+                        works.append(self._sleep_when_idle(self._settings.idle))
                     beside = [group.create_task(work) for work in works]
                     await self._live_until_stopped()
                     for task in beside:
                         task.cancel()
             finally:
-                await self._serving.sessions.close()
+                await self._host.sessions.close()
         return self._life.state
 
     def stop(self) -> None:
-        """End: have everything buffered, finish the turns under way, close."""
+        """Stop: have the connector buffer, finish the running turns, close."""
         self._stopping.set()
 
     def wake(self) -> None:
@@ -160,13 +310,13 @@ class RelayGateway:
         self._woken.set()
 
     async def go_idle(self) -> bool:
-        """Sleep; False when it cannot be done now.
+        """Suspend; False if that is not possible now.
 
-        The connector confirms that it buffers before the socket is closed. Without its word within
-        10 seconds the gateway stays up.
+        The socket is closed after the connector has confirmed that it buffers; if it does not
+        within 10 seconds, the gateway stays connected.
         """
         link = self._link
-        if link is None or self._life.state is not State.RUNNING or not self._serving.is_quiet:
+        if link is None or self._life.state is not GatewayState.RUNNING or not self._host.is_quiet:
             return False
         if not await self._drain(link):
             return False
@@ -176,26 +326,26 @@ class RelayGateway:
         return True
 
     def idle_for(self) -> float:
-        """How many seconds nothing has been under way; 0 while something is, or not connected."""
-        if self._life.state is not State.RUNNING or not self._serving.is_quiet:
+        """Seconds since the last activity; 0 while busy or not connected."""
+        if self._life.state is not GatewayState.RUNNING or not self._host.is_quiet:
             return 0.0
         return self._clock.monotonic() - self._active_at
 
     def stay_awake(self) -> None:
-        """Let the time without a message begin anew."""
+        """Restart the idle time."""
         self._active_at = self._clock.monotonic()
 
     async def send(self, chat_id: str, content: str, *, reply_to: str | None = None) -> Result:
-        """Say something outside a turn, exactly as it is."""
-        return await self._serving.send(chat_id, content, reply_to)
+        """Send a message outside a turn, unchanged."""
+        return await self._host.send(chat_id, content, reply_to)
 
     async def interrupt(self, session_key: str, reason: str | None = None) -> bool:
-        """Ask for the turn of a session to be stopped, wherever it runs; False if not connected."""
+        """Ask to stop a session's turn, wherever it runs; False if not connected."""
         if self._link is None:
             return False
         try:
             await self._link.send([Interrupt(session_key, reason)])
-        except Closed:
+        except SocketClosed:
             return False
         return True
 
@@ -207,13 +357,13 @@ class RelayGateway:
             if living.done():
                 living.result()
                 return
-            if self._link is not None and self._life.state is State.RUNNING:
+            if self._link is not None and self._life.state is GatewayState.RUNNING:
                 await self._drain(self._link, within=self._limits.drain)
         finally:
             for task in (living, stopping):
                 task.cancel()
             await asyncio.wait({living, stopping})
-        self._life.move(State.STOPPED)
+        self._life.move(GatewayState.STOPPED)
 
     async def _live(self) -> None:
         """Dial again and again, until the access is revoked."""
@@ -226,12 +376,12 @@ class RelayGateway:
             if delay is None:
                 reason = f"the connector closed with {end.code} {end.reason}"
                 _log.error("the access of this gateway was revoked", reason=reason)
-                self._life.move(State.DISABLED, reason)
+                self._life.move(GatewayState.DISABLED, reason)
                 return
             _log.warning("not connected", reason=end.reason, code=end.code, again_in=delay)
             await asyncio.sleep(delay)
 
-    async def _connect(self) -> Ended:
+    async def _connect(self) -> ConnectionEnd:
         """Dial once and serve until the connection ends."""
         handshaken = False
         try:
@@ -240,43 +390,43 @@ class RelayGateway:
                 descriptors = await link.handshake(self._hellos)
                 handshaken = True
                 self._connected(link, descriptors)
-                await self._serving.requests.connected(link)
+                await self._host.requests.connected(link)
                 while True:
                     await self._handle(link, await link.next())
-        except Closed as closed:
-            return Ended(closed.code, closed.reason[:200], handshaken)
+        except SocketClosed as closed:
+            return ConnectionEnd(closed.code, closed.reason[:200], handshaken)
         except RelayError as error:
-            return Ended(0, str(error), handshaken)
+            return ConnectionEnd(0, str(error), handshaken)
         finally:
             self._disconnected()
 
     def _connected(self, link: Link, descriptors: tuple[Descriptor, ...]) -> None:
         self._link = link
         self.stay_awake()
-        self._life.move(State.RUNNING)
+        self._life.move(GatewayState.RUNNING)
         self.counts["handshakes"] += 1
-        self._serving.resume(descriptors)
+        self._host.resume(descriptors)
 
     def _disconnected(self) -> None:
         if self._link is not None:
             self._link.lost.set()
             self._link = None
-        self._serving.requests.disconnected()
+        self._host.requests.disconnected()
         is_leaving = self._is_asleep or self._stopping.is_set()
-        if self._life.state in (State.RUNNING, State.DRAINING) and not is_leaving:
-            self._life.move(State.CONNECTING, "the connection was lost")
+        if self._life.state in (GatewayState.RUNNING, GatewayState.DRAINING) and not is_leaving:
+            self._life.move(GatewayState.CONNECTING, "the connection was lost")
 
     async def _handle(self, link: Link, frame: Frame) -> None:
         match frame:
             case Inbound() | Passthrough() | InterruptInbound():
                 self.stay_awake()
-                await self._serving.intake.put(link, frame)
+                await self._host.intake.put(link, frame)
             case OutboundResult():
-                self._serving.requests.answered(frame)
+                self._host.requests.answered(frame)
             case GoingIdleAck():
                 link.idle_acked.set()
-                if self._life.state is State.RUNNING:
-                    # Too late: we stay up, and only a new handshake ends the buffering.
+                if self._life.state is GatewayState.RUNNING:
+                    # Too late: the gateway stays up, and only a new handshake ends the buffering.
                     await link.close()
             case Described():
                 self.counts["descriptors nobody asked for"] += 1
@@ -284,45 +434,62 @@ class RelayGateway:
                 self.counts["unknown frames"] += 1
 
     async def _drain(self, link: Link, within: float | None = None) -> bool:
-        """Have the connector buffer, then finish; true when all is done and confirmed."""
-        self._life.move(State.DRAINING)
+        """Have the connector buffer, then finish; True when all is done and confirmed."""
+        self._life.move(GatewayState.DRAINING)
         if not await link.unless_lost(self._ask_to_buffer(link), self._limits.idle_ack):
             if link is self._link:
-                self._life.move(State.RUNNING, "the connector did not confirm that it buffers")
+                self._life.move(
+                    GatewayState.RUNNING, "the connector did not confirm that it buffers"
+                )
                 self.counts["unconfirmed drains"] += 1
             return False
         return await link.unless_lost(self._settle(), within)
 
     async def _ask_to_buffer(self, link: Link) -> None:
-        with suppress(Closed):  # then it is lost, too
+        with suppress(SocketClosed):  # then it is lost, too
             await link.send([GoingIdle()])
         await link.idle_acked.wait()
 
     async def _settle(self) -> None:
-        while not self._serving.is_quiet:
-            await self._serving.sessions.quiet()
+        while not self._host.is_quiet:
+            await self._host.sessions.quiet()
             await asyncio.sleep(0.01)
 
     async def _sleep(self) -> None:
-        """Be asleep until woken."""
-        self._life.move(State.SUSPENDED)
+        self._life.move(GatewayState.SUSPENDED)
         try:
             if self._suspend is None:
-                await self._woken.wait()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), self._limits.held)
             else:
                 await self._suspend()
         except Exception as error:  # noqa: BLE001 - a machine that cannot sleep must serve
             _log.error("the machine could not be suspended", exc_info=error)
         self._is_asleep = False
-        self._life.move(State.CONNECTING, "woken")
+        self._life.move(GatewayState.CONNECTING, "woken")
+
+    async def _sleep_when_idle(self, policy: IdlePolicy) -> None:
+        """Suspend whenever the idle time is over, until cancelled."""
+        logged: str | None = None
+        while True:
+            left = policy.after - self.idle_for()
+            if left > 0:
+                await asyncio.sleep(max(left, 1.0))
+                continue
+            reason = await policy.obstacle(policy.wake_url)
+            if reason is not None and reason != logged:
+                _log.warning("the gateway stays awake", reason=reason)
+            logged = reason
+            if reason is not None or not await self.go_idle():
+                self.stay_awake()
 
     async def _declare(self) -> None:
-        """Declare the relevance policy at boot, and again while that fails."""
+        """Declare the relevance policies, again while that fails."""
         settings = self._settings
         names = [platform for platform, _ in settings.identities]
-        wanted = policies(names, settings.relevance, settings.environment)
+        wanted = relevance_policies(names, settings.relevance, settings.environment)
         attempt = 0
-        while not await declare(self._url, self._token, wanted):
+        while not await declare_policies(self._url, self._token, wanted):
             await asyncio.sleep(self._redial.pause(attempt, self._chance()))
             attempt += 1
 

@@ -1,38 +1,62 @@
-"""What a gateway has taken and not yet dealt with: the interface, and one that forgets.
+"""The inbox: events that were received and not yet answered, in memory or in a store.
 
-The connector is told that an event was taken only after `take` has returned, and never sends it
-again then. So an inbox that survives the process loses nothing; the one in memory is for agents
-that accept to lose what they were working on.
+An event is acknowledged to the connector after `take` has returned. A stored inbox takes an
+event once, also after a restart: a finished event loses its body and keeps its ids for longer
+than any connector buffers. One process holds the inbox of a folder.
 """
 
 import asyncio
+import fcntl
 import hashlib
 import itertools
+import os
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol
 
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    MetaData,
+    Row,
+    Table,
+    Text,
+    Update,
+    bindparam,
+    delete,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from accord.kernel import canonical, traceparent
+from accord.kernel.clock import Clock
 from accord.kernel.traceparent import Trace
-from accord.relay.wire import MessageEvent
+from accord.relay.errors import Code, RelayError
+from accord.relay.rules.messages import MessageEvent
+from accord.storage import Schema, Store, open_store
 
 _REMEMBERED: Final = 100_000
 _WAITING: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class ReceivedEvent:
     """An event for an agent, with what the gateway needs to answer it.
 
     Attributes:
-        session_key: The session that it belongs to.
-        event: The message.
         platform: The platform to name in answers, where it differs from the event's.
         capability: The kind of capability that its answer may use, if it came with one.
-        buffer_id: The connector's name for it.
-        attempt: How often its turn was begun, this time included.
-        trace: Where in a trace it is, if the connector says so.
+        buffer_id: The connector's id for the delivery.
+        attempt: How often its turn was started, from 1.
     """
 
     session_key: str
@@ -45,7 +69,7 @@ class Delivery:
 
     @property
     def message(self) -> str | None:
-        """A name for the message by which a second delivery of it is known; None if it has none."""
+        """A digest by which a second delivery is recognised; None without message id."""
         source = self.event.source
         number = self.event.message_id or source.message_id
         if not number:
@@ -61,7 +85,7 @@ class Delivery:
         return hashlib.sha256("".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
-        """What an inbox keeps."""
+        """The body that a stored inbox keeps."""
         return {
             "event": self.event.to_dict(),
             "platform": self.platform,
@@ -70,64 +94,56 @@ class Delivery:
         }
 
 
-class Taken(Protocol):
+class OpenInbox(Protocol):
     """An open inbox."""
 
-    async def take(self, deliveries: Sequence[Delivery]) -> list[int | None]:
-        """Take events in order and number each; None for one that was taken before.
-
-        Raises:
-            StoreError: Nothing was taken.
-        """
+    async def take(self, deliveries: Sequence[ReceivedEvent]) -> list[int | None]:
+        """Take events in order and number each; None for one that was taken before."""
         ...
 
-    async def begin(self, number: int) -> Delivery | None:
-        """What was taken under a number, for its turn to begin; None when it is finished."""
+    async def begin(self, number: int) -> ReceivedEvent | None:
+        """The event of a number, for its turn to start; None when it is finished."""
         ...
 
     async def put_back(self, number: int) -> None:
-        """Its turn was broken off through no fault of its own: that attempt does not count."""
+        """Do not count the last attempt: its turn was broken off by the gateway."""
         ...
 
     async def finish(self, number: int) -> None:
-        """It was dealt with, and is not begun again."""
+        """Mark an event as finished."""
         ...
 
     async def unfinished(self) -> list[tuple[int, str]]:
-        """Numbers and sessions of what an earlier process left, in order."""
+        """Numbers and session keys of what an earlier process left, in order."""
         ...
 
 
-Inbox = AbstractAsyncContextManager[Taken]
+Inbox = AbstractAsyncContextManager[OpenInbox]
 """Opens an inbox for the time of a block."""
 
 
 class MemoryInbox:
-    """An inbox that ends with the process.
-
-    Args:
-        room: How many events it holds; a full one makes the connector keep what follows.
-    """
+    """An inbox that ends with the process; once it holds `room` events, `take` waits."""
 
     def __init__(self, room: int = _WAITING) -> None:
         self._room = asyncio.Semaphore(room)
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, Delivery] = {}
+        self._waiting: dict[int, ReceivedEvent] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
 
-    async def take(self, deliveries: Sequence[Delivery]) -> list[int | None]:
-        """Take events in order and number each; None for one that was taken before."""
+    async def take(self, deliveries: Sequence[ReceivedEvent]) -> list[int | None]:
+        """Take events; see `OpenInbox`."""
         return [await self._take(delivery) for delivery in deliveries]
 
-    async def begin(self, number: int) -> Delivery | None:
-        """What was taken under a number; None when it is finished."""
+    async def begin(self, number: int) -> ReceivedEvent | None:
+        """The event of a number; None when it is finished."""
         return self._waiting.get(number)
 
     async def put_back(self, number: int) -> None:
-        """Nothing is counted here: what ends the process ends the inbox."""
+        """Do nothing: attempts are not counted."""
 
     async def finish(self, number: int) -> None:
-        """It was dealt with."""
+        """Mark an event as finished."""
         if self._waiting.pop(number, None) is not None:
             self._room.release()
 
@@ -135,8 +151,8 @@ class MemoryInbox:
         """What an earlier run of the same gateway left."""
         return [(number, each.session_key) for number, each in self._waiting.items()]
 
-    async def _take(self, delivery: Delivery) -> int | None:
-        keys = [f"{kind}{key}" for kind, key in _keys(delivery) if key]
+    async def _take(self, delivery: ReceivedEvent) -> int | None:
+        keys = [f"{kind}{key}" for kind, key in _event_keys(delivery) if key]
         is_known = any(key in self._seen for key in keys)
         self._seen.update(dict.fromkeys(keys))
         while len(self._seen) > _REMEMBERED:
@@ -149,11 +165,225 @@ class MemoryInbox:
         return number
 
 
-def _keys(delivery: Delivery) -> tuple[tuple[str, str | None], ...]:
+def _event_keys(delivery: ReceivedEvent) -> tuple[tuple[str, str | None], ...]:
     return ("b", delivery.buffer_id), ("m", delivery.message)
 
 
 @asynccontextmanager
-async def memory() -> AsyncIterator[Taken]:
-    """An inbox for one run that forgets everything at its end."""
+async def open_memory_inbox() -> AsyncIterator[OpenInbox]:
+    """Open an inbox that forgets everything at the end of the block."""
     yield MemoryInbox()
+
+
+_metadata = MetaData()
+
+events = Table(
+    "events",
+    _metadata,
+    # Rises in the order in which events were taken.
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    # By these two a second delivery is known; they stay when the event is finished.
+    Column("buffer_id", Text, unique=True),
+    Column("message", Text, unique=True),
+    Column("session_key", Text, nullable=False),
+    # What was taken, as JSON; null once it is finished.
+    Column("body", Text),
+    Column("attempts", Integer, nullable=False),
+    Column("taken_at", BigInteger, nullable=False),
+)
+Index("events_by_time", events.c.taken_at)
+_is_unfinished = events.c.body.is_not(None)
+Index(
+    "events_unfinished",
+    events.c.number,
+    sqlite_where=_is_unfinished,
+    postgresql_where=_is_unfinished,
+)
+
+INBOX_SCHEMA: Final = Schema("gateway", _metadata, Path(__file__).parent / "migrations")
+
+
+_RETENTION_MS: Final = 8 * 86_400_000
+# Far below the number of parameters that either engine takes in one statement.
+_BATCH: Final = 500
+_PRUNE_EVERY: Final = 1000
+
+_KNOWN: Final = select(events.c.buffer_id, events.c.message).where(
+    or_(
+        events.c.buffer_id.in_(bindparam("buffer_ids", expanding=True)),
+        events.c.message.in_(bindparam("messages", expanding=True)),
+    )
+)
+_INSERT: Final = insert(events).returning(events.c.number, sort_by_parameter_order=True)
+_BEGIN: Final = (
+    update(events)
+    .where(events.c.number == bindparam("wanted"), events.c.body.is_not(None))
+    .values(attempts=events.c.attempts + 1)
+    .returning(events)
+)
+_WANTED: Final = update(events).where(events.c.number == bindparam("wanted"))
+_FINISH: Final = _WANTED.values(body=None)
+_PUT_BACK: Final = _WANTED.values(attempts=events.c.attempts - 1)
+_UNFINISHED: Final = (
+    select(events.c.number, events.c.session_key)
+    .where(events.c.body.is_not(None))
+    .order_by(events.c.number)
+)
+
+
+class StoredInbox:
+    """An inbox in a store; see `open_stored_inbox`. Every method may raise StoreError."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._taken = 0
+
+    async def take(self, deliveries: Sequence[ReceivedEvent]) -> list[int | None]:
+        """Take events; see `OpenInbox`."""
+        now = int(self._clock.now() * 1000)
+        numbers: list[int | None] = []
+        for start in range(0, len(deliveries), _BATCH):
+            part = deliveries[start : start + _BATCH]
+            numbers += await self._store.write(partial(_take, deliveries=part, now=now))
+        self._taken += len(deliveries)
+        if self._taken >= _PRUNE_EVERY:
+            self._taken = 0
+            await self.prune()
+        return numbers
+
+    async def begin(self, number: int) -> ReceivedEvent | None:
+        """The event of a number, for its turn to start; None when it is finished."""
+        row = await self._store.write(lambda c: c.execute(_BEGIN, {"wanted": number}).first())
+        return None if row is None else _read_event(row)
+
+    async def put_back(self, number: int) -> None:
+        """Do not count the last attempt; if that fails, it counts."""
+        await self._change(_PUT_BACK, number)
+
+    async def finish(self, number: int) -> None:
+        """Mark an event as finished; if that fails, it runs again after a restart."""
+        await self._change(_FINISH, number)
+
+    async def unfinished(self) -> list[tuple[int, str]]:
+        """What an earlier process left, in order."""
+        return await self._store.read(
+            lambda c: [(row.number, row.session_key) for row in c.execute(_UNFINISHED)]
+        )
+
+    async def prune(self) -> None:
+        """Delete what was finished so long ago that no connector can deliver it again."""
+        oldest = int(self._clock.now() * 1000) - _RETENTION_MS
+        old = delete(events).where(events.c.taken_at < oldest, events.c.body.is_(None))
+
+        def run(connection: Connection) -> None:
+            connection.execute(old)
+
+        await self._store.write(run)
+
+    async def _change(self, statement: Update, number: int) -> None:
+        def run(connection: Connection) -> None:
+            connection.execute(statement, {"wanted": number})
+
+        await self._store.write(run)
+
+
+@asynccontextmanager
+async def open_stored_inbox(
+    where: str | os.PathLike[str], clock: Clock
+) -> AsyncIterator[OpenInbox]:
+    """Open the inbox in a folder, or in a database by its `postgresql://` URL.
+
+    Raises:
+        RelayError: Another process holds it.
+        StoreError: It cannot be opened.
+    """
+    text = os.fspath(where)
+    if "://" in text:
+        async with open_store(text, INBOX_SCHEMA) as store:
+            yield await _open_inbox(store, clock)
+        return
+    with _folder_lock(Path(text)):
+        async with open_store(text, INBOX_SCHEMA) as store:
+            yield await _open_inbox(store, clock)
+
+
+async def _open_inbox(store: Store, clock: Clock) -> StoredInbox:
+    inbox = StoredInbox(store, clock)
+    await inbox.prune()
+    return inbox
+
+
+@contextmanager
+def _folder_lock(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder / "gateway.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise RelayError(
+            Code.UNAVAILABLE,
+            f"the inbox cannot be opened ({error.strerror})",
+            where=str(folder),
+            mend="choose a folder that can be written",
+        ) from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RelayError(
+                Code.CONFLICT,
+                "another gateway uses this inbox",
+                where=str(folder),
+                mend="stop it first, or give this one a folder of its own",
+            ) from None
+        yield
+    finally:
+        os.close(lock)
+
+
+def _take(
+    connection: Connection, deliveries: Sequence[ReceivedEvent], now: int
+) -> list[int | None]:
+    names = [(delivery.buffer_id, delivery.message) for delivery in deliveries]
+    wanted = {
+        "buffer_ids": [buffer_id for buffer_id, _ in names if buffer_id],
+        "messages": [message for _, message in names if message],
+    }
+    known = {name for row in connection.execute(_KNOWN, wanted) for name in _tagged(row) if name}
+    rows: list[dict[str, Any]] = []
+    is_new: list[bool] = []
+    for delivery, (buffer_id, message) in zip(deliveries, names, strict=True):
+        own = {name for name in _tagged((buffer_id, message)) if name}
+        is_new.append(not own & known)
+        if is_new[-1]:
+            known |= own
+            rows.append(
+                {
+                    "buffer_id": buffer_id,
+                    "message": message,
+                    "session_key": delivery.session_key,
+                    "body": canonical.encode(delivery.to_dict()).decode(),
+                    "attempts": 0,
+                    "taken_at": now,
+                }
+            )
+    numbers = iter(connection.execute(_INSERT, rows).scalars().all() if rows else ())
+    return [next(numbers) if new else None for new in is_new]
+
+
+def _tagged(names: Sequence[Any]) -> tuple[str | None, ...]:
+    return tuple(f"{kind}{name}" if name else None for kind, name in zip("bm", names, strict=True))
+
+
+def _read_event(row: Row[Any]) -> ReceivedEvent:
+    kept = canonical.decode(row.body)
+    return ReceivedEvent(
+        row.session_key,
+        MessageEvent.from_dict(kept["event"]),
+        kept["platform"],
+        kept["capability"],
+        row.buffer_id,
+        row.attempts,
+        # Events stored by an older version have none.
+        traceparent.parse(kept.get("traceparent")),
+    )

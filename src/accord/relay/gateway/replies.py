@@ -1,9 +1,8 @@
-"""A reply that is shown while the agent is still at it.
+"""Replies that are shown while the agent writes them.
 
-Where the platform shows drafts, the reply is drafted and sent once it is whole; where it supports
-edits, one message grows in place; where neither, every segment is a message of its own. Owns the
-pace, the cutting at the platform's limit, and that nothing is lost: what could not be edited in is
-sent. How a message is sent or edited it is given.
+Where the platform shows drafts, the reply is drafted and sent once it is complete; where it
+supports edits, one message grows in place; otherwise every segment is a message of its own.
+Nothing is lost: what could not be edited in is sent.
 """
 
 import asyncio
@@ -13,20 +12,21 @@ from typing import Final, Protocol
 
 import structlog
 
-from accord.relay.gateway.pacing import Pace, is_limited
-from accord.relay.gateway.segments import ready
-from accord.relay.wire import Descriptor, Result, pieces
+from accord.relay.gateway.rules import Pace, complete_length, is_rate_limited
+from accord.relay.rules.actions import Result
+from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.splitting import split_pieces
 
 # The first message waits for a few words more.
 _SETTLE: Final = 0.25
 _TRIES: Final = 5
-# So many edits in a row may fail before the end of the reply is waited for.
+# After so many failed edits in a row, the rest is sent at the end.
 _FAULTS: Final = 3
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class Speaker(Protocol):
-    """Who says it."""
+class ReplySink(Protocol):
+    """Sends and edits the messages of a reply."""
 
     async def say(self, content: str, *, is_first: bool) -> Result:
         """Send a message into the chat of the turn."""
@@ -37,7 +37,7 @@ class Speaker(Protocol):
         ...
 
     async def draft(self, content: str) -> Result:
-        """Show what there is so far."""
+        """Show an unfinished message."""
         ...
 
 
@@ -45,16 +45,14 @@ class Reply:
     """One streamed reply.
 
     Args:
-        speaker: Who says it.
-        descriptor: What the platform can do.
         edits: Whether one message may grow in place.
-        drafts: Whether it may be shown as a draft; one that is not taken is the last.
+        drafts: Whether it may be shown as a draft; after a refused draft there is no other.
         pause: The shortest time between two changes, in seconds.
     """
 
     def __init__(
         self,
-        speaker: Speaker,
+        speaker: ReplySink,
         descriptor: Descriptor,
         *,
         edits: bool,
@@ -79,16 +77,16 @@ class Reply:
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is something to see."""
+        """Whether anything was sent."""
         return self._said > 0
 
     @property
     def refusal(self) -> Result | None:
-        """Why it could not be said, if so; what follows is then dropped."""
+        """Why it could not be sent, if so; what follows is then dropped."""
         return self._refusal
 
     async def add(self, text: str) -> None:
-        """Go on; waits while far more has been said than could be shown."""
+        """Append text; waits while much more was written than could be shown."""
         if self._refusal is not None or not text:
             return
         self._text += text
@@ -134,34 +132,34 @@ class Reply:
             return self._text.rstrip() != self._drafted
         if self._edits:
             return self._text.rstrip() != self._shown and self._faults < _FAULTS
-        return len(self._text) > self._limit or ready(self._text) > 0
+        return len(self._text) > self._limit or complete_length(self._text) > 0
 
     async def _show(self, *, is_final: bool) -> None:
-        parts = pieces(self._text, self._limit, self._unit)
+        parts = split_pieces(self._text, self._limit, self._unit)
         if not parts:
             return
         for piece, following in pairwise(parts):
             await self._put(str(piece), must=True)
             self._consume(len(piece.opening) + len(piece.body), following.opening)
             await self._pause()
-        # More may have been said meanwhile, for which there may be no room in this message.
+        # More text may have come meanwhile, which may not fit into this message.
         end = len(parts[-1].opening) + len(parts[-1].body)
         if self._drafts and not is_final:
             await self._draft(self._text[:end].rstrip())
             return
         if not self._edits:
-            end = end if is_final else ready(self._text[:end])
+            end = end if is_final else complete_length(self._text[:end])
             await self._put(self._text[:end], must=True)
             self._consume(end)
             return
         await self._put(self._text[:end], must=is_final)
         if is_final or (self._shown and self._message_id is None):
-            # The latter on a platform that does not say what it calls its messages.
+            # The latter on a platform that returns no message ids.
             self._edits = self._message_id is not None
             self._consume(end)
 
     def _consume(self, count: int, opening: str = "") -> None:
-        """Be done with the beginning of the text; the next message is a new one."""
+        """Remove the beginning of the text; the next message is a new one."""
         if count:
             self._text = opening + self._text[count:]
             self._message_id, self._shown, self._drafted = None, "", ""
@@ -171,10 +169,10 @@ class Reply:
             self._drafted = self._text.rstrip()
             return
         result = await self._speaker.draft(content)
-        self._pace.told(result, asyncio.get_running_loop().time())
+        self._pace.record(result, asyncio.get_running_loop().time())
         if result.success:
             self._drafted = content
-        elif not is_limited(result):
+        elif not is_rate_limited(result):
             self._drafts = False
 
     async def _put(self, content: str, *, must: bool) -> None:
@@ -185,19 +183,19 @@ class Reply:
             result = await self._change(content)
             if result.success:
                 return
-            if is_limited(result):
+            if is_rate_limited(result):
                 if not must:
                     return
             elif self._message_id is None:
                 tries_left = 0
             elif must:
-                self._message_id = None  # it cannot be changed any more: say it anew
+                self._message_id = None  # it can no longer be edited: send a new one
             else:
                 self._faults += 1
                 return
             if not tries_left:
                 self._refusal = result
-                _log.warning("a reply was not taken", error=(result.error or "")[:200])
+                _log.warning("a reply could not be sent", error=(result.error or "")[:200])
                 return
             await self._pause()
 
@@ -206,7 +204,7 @@ class Reply:
             result = await self._speaker.say(content, is_first=self._said == 0)
         else:
             result = await self._speaker.edit(self._message_id, content)
-        self._pace.told(result, asyncio.get_running_loop().time())
+        self._pace.record(result, asyncio.get_running_loop().time())
         if result.success:
             self._said += 1
             self._faults = 0

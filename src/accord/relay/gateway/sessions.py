@@ -1,20 +1,31 @@
-"""One turn at a time in each session, many sessions at once.
+"""Sessions: one turn at a time in each, many at once.
 
-Owns the order of turns and their interruption: an interrupt cancels the turn of exactly one
-session, and nothing else. What a turn does, and what is done after it, it is given.
+`Intake` stores events in the inbox, queues them in their sessions and acknowledges them.
+`Sessions` owns the order of turns and their interruption.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from enum import Enum
+from typing import Final, Literal, TypeVar
 
 import structlog
+
+from accord.relay.gateway.inbox import OpenInbox, ReceivedEvent
+from accord.relay.gateway.outbox import RecentChats
+from accord.relay.gateway.socket import Link, SocketClosed
+from accord.relay.rules.connection import backoff
+from accord.relay.rules.frames import Inbound, InboundAck, InterruptInbound, Passthrough
+from accord.relay.rules.messages import MessageEvent, PassthroughForward, is_stop
+from accord.relay.rules.session_keys import Dialect, session_key
+from accord.storage import StoreError
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class Ending(Enum):
+class TurnEnd(Enum):
     """How a turn ended."""
 
     DONE = "done"
@@ -23,11 +34,11 @@ class Ending(Enum):
     """The gateway ends; the turn is begun again by the next one."""
 
 
-Work = Callable[[int, str], Awaitable[None]]
+RunTurn = Callable[[int, str], Awaitable[None]]
 """Runs the turn of an event, by its number and its session."""
 
 
-class _Session:
+class _SessionQueue:
     __slots__ = ("interrupted", "turn", "waiting", "worker")
 
     def __init__(self) -> None:
@@ -38,21 +49,21 @@ class _Session:
 
 
 class Sessions:
-    """The sessions that have something to do.
+    """The sessions that have turns to run.
 
     Args:
         work: Runs a turn.
-        ended: Told how a turn ended, before the next one of its session begins.
+        ended: Awaited after a turn, before the next one of its session starts.
         turns: How many turns run at once.
     """
 
     def __init__(
-        self, work: Work, ended: Callable[[int, Ending], Awaitable[None]], turns: int
+        self, work: RunTurn, ended: Callable[[int, TurnEnd], Awaitable[None]], turns: int
     ) -> None:
         self._work = work
         self._ended = ended
         self._slots = asyncio.Semaphore(turns)
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _SessionQueue] = {}
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._closing = False
@@ -68,12 +79,12 @@ class Sessions:
         return session is not None and session.turn is not None
 
     def offer(self, number: int, session_key: str) -> None:
-        """Let an event have its turn after those of its session that came before."""
+        """Queue an event behind those of its session that came before."""
         if self._closing:
             return  # it is in the inbox
         session = self._sessions.get(session_key)
         if session is None:
-            session = self._sessions[session_key] = _Session()
+            session = self._sessions[session_key] = _SessionQueue()
             self._quiet.clear()
             session.worker = asyncio.create_task(self._serve(session_key, session))
         session.waiting.append(number)
@@ -92,17 +103,17 @@ class Sessions:
         await self._quiet.wait()
 
     async def close(self) -> None:
-        """Break off every turn and begin no more."""
+        """Break off every turn and start no more."""
         self._closing = True
         workers = [each.worker for each in self._sessions.values() if each.worker is not None]
         for session in list(self._sessions.values()):
             session.waiting.clear()
             if session.turn is not None:
                 session.turn.cancel()
-        # A worker that waits for its slot has no turn to cancel, and now nothing to do either.
+        # A worker that waits for a slot has no turn to cancel, and its queue is empty now.
         await asyncio.gather(*workers)
 
-    async def _serve(self, key: str, session: _Session) -> None:
+    async def _serve(self, key: str, session: _SessionQueue) -> None:
         try:
             while session.waiting:
                 async with self._slots:
@@ -113,18 +124,146 @@ class Sessions:
             if not self._sessions:
                 self._quiet.set()
 
-    async def _take_turn(self, number: int, key: str, session: _Session) -> None:
+    async def _take_turn(self, number: int, key: str, session: _SessionQueue) -> None:
         session.interrupted = False
         session.turn = asyncio.create_task(_run(self._work, number, key))
         await asyncio.wait({session.turn})
         turn, session.turn = session.turn, None
-        ending = Ending.DONE
+        ending = TurnEnd.DONE
         if turn.cancelled():
-            ending = Ending.INTERRUPTED if session.interrupted else Ending.BROKEN_OFF
+            ending = TurnEnd.INTERRUPTED if session.interrupted else TurnEnd.BROKEN_OFF
         elif (error := turn.exception()) is not None:
             _log.error("a turn failed", session=key, exc_info=error)
         await self._ended(number, ending)
 
 
-async def _run(work: Work, number: int, key: str) -> None:
+async def _run(work: RunTurn, number: int, key: str) -> None:
     await work(number, key)
+
+
+T = TypeVar("T")
+
+IncomingFrame = Inbound | Passthrough | InterruptInbound
+WhenBusy = Literal["queue", "interrupt"]
+ReadForward = Callable[[PassthroughForward], MessageEvent | None]
+
+# More than a connector leaves unacknowledged; then the socket waits.
+_QUEUED: Final = 1024
+
+
+async def retry_inbox(work: Callable[[], Awaitable[T]], what: str) -> T:
+    """Do something with the inbox, again while its store fails."""
+    attempt = 0
+    while True:
+        try:
+            return await work()
+        except StoreError as error:
+            _log.error("the inbox failed", doing=what, reason=str(error))
+        await asyncio.sleep(backoff(attempt, 1.0))
+        attempt += 1
+
+
+class Intake:
+    """Moves events from links through the inbox to their sessions."""
+
+    def __init__(
+        self,
+        inbox: OpenInbox,
+        sessions: Sessions,
+        chats: RecentChats,
+        *,
+        dialect: Dialect,
+        when_busy: WhenBusy,
+        read_forward: ReadForward,
+        counts: Counter[str],
+    ) -> None:
+        self._inbox = inbox
+        self._sessions = sessions
+        self._chats = chats
+        self._dialect: Dialect = dialect
+        self._when_busy = when_busy
+        self._read_forward = read_forward
+        self._counts = counts
+        self._queue: asyncio.Queue[tuple[Link, IncomingFrame]] = asyncio.Queue(_QUEUED)
+        self._open = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every event was given to its session."""
+        return self._open == 0
+
+    async def put(self, link: Link, frame: IncomingFrame) -> None:
+        """Take a frame; waits while too many are queued."""
+        self._open += 1
+        await self._queue.put((link, frame))
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            batch = [await self._queue.get()]
+            while not self._queue.empty():
+                batch.append(self._queue.get_nowait())
+            waiting: list[tuple[Link, Inbound | Passthrough]] = []
+            for link, frame in batch:
+                if isinstance(frame, InterruptInbound):
+                    # In order: after the events before it.
+                    await self._take(waiting)
+                    waiting = []
+                    found = self._sessions.interrupt(frame.session_key)
+                    self._counts["interrupts" if found else "interrupts of nothing"] += 1
+                else:
+                    waiting.append((link, frame))
+            await self._take(waiting)
+            self._open -= len(batch)
+
+    async def _take(self, frames: list[tuple[Link, Inbound | Passthrough]]) -> None:
+        read = [self._read(frame) for _, frame in frames]
+        wanted = [delivery for delivery in read if delivery is not None]
+        numbers = await retry_inbox(lambda: self._inbox.take(wanted), "take") if wanted else []
+        for number, delivery in zip(numbers, wanted, strict=True):
+            if number is None:
+                self._counts["duplicates"] += 1
+            else:
+                await self._give(number, delivery)
+        acks: dict[Link, list[InboundAck]] = {}
+        for link, frame in frames:
+            if frame.buffer_id is not None:
+                acks.setdefault(link, []).append(InboundAck(frame.buffer_id))
+        for link, told in acks.items():
+            with suppress(SocketClosed):  # it is delivered and acknowledged again
+                await link.send(told)
+
+    def _read(self, frame: Inbound | Passthrough) -> ReceivedEvent | None:
+        if isinstance(frame, Inbound):
+            key = session_key(frame.event.source, dialect=self._dialect)
+            return ReceivedEvent(key, frame.event, buffer_id=frame.buffer_id, trace=frame.trace)
+        forward = frame.forward
+        event: MessageEvent | None = None
+        try:
+            event = self._read_forward(forward)
+        except Exception as error:  # noqa: BLE001 - a reader that somebody gave us
+            _log.error("a forward could not be read", platform=forward.platform, exc_info=error)
+        if event is None:
+            self._counts["forwards not understood"] += 1
+            return None
+        return ReceivedEvent(
+            session_key(event.source, dialect=self._dialect),
+            event,
+            forward.platform or None,
+            f"{forward.platform}.interaction_token" if forward.platform else None,
+            frame.buffer_id,
+            trace=frame.trace,
+        )
+
+    async def _give(self, number: int, delivery: ReceivedEvent) -> None:
+        key = delivery.session_key
+        self._counts["events"] += 1
+        self._chats.remember(delivery)
+        if self._sessions.is_busy(key):
+            wants_stop = is_stop(delivery.event.text)
+            if wants_stop or self._when_busy == "interrupt":
+                self._sessions.interrupt(key)
+            if wants_stop:
+                await retry_inbox(lambda: self._inbox.finish(number), "finish")
+                return
+        self._sessions.offer(number, key)

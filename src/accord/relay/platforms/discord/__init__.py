@@ -1,12 +1,77 @@
 """Discord: guilds, threads and direct messages over its gateway, answers over its API.
 
-A bot listens by one gateway session that is resumed wherever that is possible; what is missed when
-it is lost is read by the API (`listening`, `intake`, `memory`). Interactions come in by HTTP
-(`door`) or by the gateway (`promising`). What people see is computed from roles and overwrites as
-Discord documents it (`permissions`, `sight`). `open_discord` opens a bot in a connector process.
+A bot listens by one gateway session, resumed where possible; messages missed meanwhile are read
+by the API. Interactions come in by HTTP (`edge`) or by the gateway (`listener`).
 """
 
+from accord.relay.platforms.discord.edge import InteractionEndpoint
+from accord.relay.platforms.discord.events import MAX_BODY, is_signed, message_inbound
 from accord.relay.platforms.discord.platform import DESCRIPTOR, DiscordPlatform, open_discord
-from accord.relay.platforms.settings.discord import DiscordSettings
+from accord.relay.platforms.discord.rules.permissions import (
+    ALL,
+    ChatCache,
+    DiscordChat,
+    Guild,
+    GuildChannel,
+    GuildMember,
+    Overwrite,
+    Permission,
+    channel_permissions,
+    guild_permissions,
+    hidden_channels,
+    read_channel,
+    read_chat,
+    read_guild,
+    read_member,
+    thread_permissions,
+)
+from accord.relay.platforms.discord.rules.rate_limits import ApiRoute, RateLimits, retry_after
+from accord.relay.platforms.discord.rules.session import (
+    Checkpoint,
+    GatewaySession,
+    Heartbeat,
+    NextStep,
+    after_close,
+    identify_payload,
+    resume_payload,
+)
+from accord.relay.platforms.discord.sender import nonce
+from accord.relay.platforms.settings import DiscordSettings
 
-__all__ = ["DESCRIPTOR", "DiscordPlatform", "DiscordSettings", "open_discord"]
+__all__ = [
+    "ALL",
+    "DESCRIPTOR",
+    "MAX_BODY",
+    "ApiRoute",
+    "ChatCache",
+    "Checkpoint",
+    "DiscordChat",
+    "DiscordPlatform",
+    "DiscordSettings",
+    "GatewaySession",
+    "Guild",
+    "GuildChannel",
+    "GuildMember",
+    "Heartbeat",
+    "InteractionEndpoint",
+    "NextStep",
+    "Overwrite",
+    "Permission",
+    "RateLimits",
+    "after_close",
+    "channel_permissions",
+    "guild_permissions",
+    "hidden_channels",
+    "identify_payload",
+    "is_signed",
+    "message_inbound",
+    "nonce",
+    "open_discord",
+    "read_channel",
+    "read_chat",
+    "read_guild",
+    "read_member",
+    "resume_payload",
+    "retry_after",
+    "thread_permissions",
+]

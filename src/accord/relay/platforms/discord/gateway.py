@@ -1,8 +1,7 @@
 """A connection to Discord's gateway.
 
-Owns the socket, the heartbeat and what waits to be dealt with. What came is kept in order until it
-is taken; when too much waits the connection ends, and the session goes on from there. It is closed
-so that the session can be resumed.
+Dispatches are queued in order until they are taken; when too many bytes wait, the connection
+ends and the session is resumed. It is closed so that the session can be resumed.
 """
 
 import asyncio
@@ -19,14 +18,14 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.discord.session import (
+from accord.relay.platforms.discord.rules.session import (
     KEEPS_SESSION,
     VERSION,
-    Next,
+    Heartbeat,
+    NextStep,
     Op,
-    Pulse,
     after_close,
-    heartbeat,
+    heartbeat_payload,
 )
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
@@ -44,7 +43,7 @@ _quiet.setLevel(logging.INFO)  # at debug the library shows what is sent, and so
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Something that happened on Discord."""
+    """An event that the gateway sent."""
 
     name: str
     seq: int
@@ -52,36 +51,32 @@ class Dispatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How a connection ended.
+class ConnectionEnd:
+    """How a connection ended; `wished` if the gateway asked for it and nothing is wrong."""
 
-    Attributes:
-        wished: Whether the gateway asked for it, and nothing is wrong.
-    """
-
-    next: Next
+    next: NextStep
     reason: str
     wished: bool = False
 
 
 class _Connect(connect):
-    """Dials the address that it was given and no other."""
+    """A connection that follows no redirect."""
 
     def process_redirect(self, exc: Exception) -> Exception:
-        """Refuse: the token is not meant for whoever else is named."""
+        """Refuse: the token is for the address that was given."""
         return exc
 
 
-class Connection:
+class GatewayConnection:
     """An open connection, from its HELLO on; see `dial`."""
 
-    def __init__(self, socket: ClientConnection, pulse: Pulse, first_beat: float) -> None:
+    def __init__(self, socket: ClientConnection, pulse: Heartbeat, first_beat: float) -> None:
         self._socket = socket
         self._pulse = pulse
         self._received: int | None = None
         self._waiting: deque[tuple[Dispatch, int]] = deque()
         self._waiting_bytes = 0
-        self._ending: int | Ended | None = None
+        self._ending: int | ConnectionEnd | None = None
         self._news = asyncio.Event()
         self._tasks = [
             asyncio.create_task(self._guarded(self._read)),
@@ -103,24 +98,24 @@ class Connection:
         await self._socket.close(KEEPS_SESSION)
 
     async def send(self, payload: dict[str, Any]) -> None:
-        """Send a payload; on a connection that has ended, nothing is sent."""
+        """Send a payload; does nothing on a connection that has ended."""
         try:
             await self._socket.send(orjson.dumps(payload).decode())
         except ConnectionClosed as closed:
             self._end(_code(closed))
 
-    async def next(self) -> Dispatch | Ended:
-        """The next thing that happened, or, after the last one, how the connection ended.
+    async def next(self) -> Dispatch | ConnectionEnd:
+        """The next dispatch, or how the connection ended.
 
         Raises:
-            RelayError: It ended in a way that somebody must mend first.
+            RelayError: It ended in a way that needs an operator.
         """
         while not self._waiting:
             match self._ending:
-                case Ended():
+                case ConnectionEnd():
                     return self._ending
                 case int(code):
-                    return Ended(after_close(code), f"the gateway closed ({code})")
+                    return ConnectionEnd(after_close(code), f"the gateway closed ({code})")
             self._news.clear()
             await self._news.wait()
         dispatch, size = self._waiting.popleft()
@@ -147,45 +142,48 @@ class Connection:
                     self._waiting_bytes += len(raw)
                     self._news.set()
                     if self._waiting_bytes > _MOST_BYTES:
-                        self._end(Ended(Next.RESUME, "more came than could be dealt with"))
+                        self._end(
+                            ConnectionEnd(NextStep.RESUME, "more came than could be dealt with")
+                        )
                 case {"op": Op.HEARTBEAT}:
-                    await self.send(heartbeat(self._received))
+                    await self.send(heartbeat_payload(self._received))
                 case {"op": Op.HEARTBEAT_ACK}:
                     self._pulse.acknowledged()
                 case {"op": Op.RECONNECT}:
-                    self._end(Ended(Next.RESUME, "the gateway asked for it", wished=True))
+                    self._end(
+                        ConnectionEnd(NextStep.RESUME, "the gateway asked for it", wished=True)
+                    )
                 case {"op": Op.INVALID_SESSION}:
-                    step = Next.RESUME if payload.get("d") is True else Next.IDENTIFY
-                    self._end(Ended(step, "the session is not valid"))
+                    step = NextStep.RESUME if payload.get("d") is True else NextStep.IDENTIFY
+                    self._end(ConnectionEnd(step, "the session is not valid"))
                 case {"op": int(op)}:
-                    _log.debug("discord said something unknown", op=op)
+                    _log.debug("an unknown gateway opcode is skipped", op=op)
                 case _:
-                    _log.warning("discord said something that cannot be read", bytes=len(raw))
+                    _log.warning("a malformed gateway payload is skipped", bytes=len(raw))
 
     async def _beat(self, pause: float) -> None:
         while self._ending is None:
             await asyncio.sleep(pause)
             pause = self._pulse.interval
             if not self._pulse.beat():
-                self._end(Ended(Next.RESUME, "the gateway no longer answers"))
+                self._end(ConnectionEnd(NextStep.RESUME, "the gateway no longer answers"))
                 return
-            await self.send(heartbeat(self._received))
+            await self.send(heartbeat_payload(self._received))
 
-    def _end(self, ending: int | Ended) -> None:
+    def _end(self, ending: int | ConnectionEnd) -> None:
         if self._ending is None:
             self._ending = ending
             self._news.set()
 
 
-async def dial(url: str, chance: Callable[[], float]) -> Connection:
-    """Connect to the gateway, as far as its HELLO.
+async def dial(url: str, chance: Callable[[], float]) -> GatewayConnection:
+    """Connect to the gateway and read its HELLO.
 
     Args:
-        url: Where it is.
-        chance: From 0 to 1: when in its interval the first heartbeat goes out.
+        chance: From 0 to 1: when in its interval the first heartbeat is sent.
 
     Raises:
-        RelayError: It cannot be reached (`UNAVAILABLE`), or it closed at once.
+        RelayError: It cannot be reached (UNAVAILABLE), or it closed at once.
     """
     address = f"{url.partition('?')[0].rstrip('/')}/?v={VERSION}&encoding=json"
     try:
@@ -203,7 +201,7 @@ async def dial(url: str, chance: Callable[[], float]) -> Connection:
         raise _unreachable(type(error).__name__) from None
     try:
         async with asyncio.timeout(_OPEN_SECONDS):
-            pulse = Pulse.of(_hello(await socket.recv(decode=False)))
+            pulse = Heartbeat.of(_hello(await socket.recv(decode=False)))
     except BaseException as error:
         await socket.close(KEEPS_SESSION)
         if isinstance(error, ConnectionClosed):
@@ -212,7 +210,7 @@ async def dial(url: str, chance: Callable[[], float]) -> Connection:
         if isinstance(error, TimeoutError):
             raise _unreachable("it does not say hello") from None
         raise
-    return Connection(socket, pulse, pulse.first(chance()))
+    return GatewayConnection(socket, pulse, pulse.first(chance()))
 
 
 def _hello(raw: str | bytes) -> Any:
@@ -223,7 +221,7 @@ def _hello(raw: str | bytes) -> Any:
 
 
 def _code(closed: ConnectionClosed) -> int:
-    """The close code, 1006 where there was none."""
+    """The close code; 1006 where there was none."""
     if closed.sent is not None and closed.sent.code == _TOO_LARGE:
         return _SESSION_LOST  # to resume would bring the same payload again
     return closed.rcvd.code if closed.rcvd is not None else _ABNORMAL

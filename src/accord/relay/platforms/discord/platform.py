@@ -1,7 +1,4 @@
-"""Discord as the connector sees it: one bot.
-
-Owns the descriptor and puts the parts together. Opening it asks Discord for nothing.
-"""
+"""The platform of one Discord bot: its descriptor, and how its parts are put together."""
 
 import random
 import re
@@ -15,20 +12,17 @@ from starlette.routing import BaseRoute
 from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.discord.actions import Actions
-from accord.relay.platforms.discord.commands import Publisher
-from accord.relay.platforms.discord.door import Door
-from accord.relay.platforms.discord.intake import Intake
-from accord.relay.platforms.discord.listening import Listening
-from accord.relay.platforms.discord.memory import Memory
-from accord.relay.platforms.discord.normalise import PLATFORM
-from accord.relay.platforms.discord.permissions import Permission
-from accord.relay.platforms.discord.rest import Rest, open_rest
-from accord.relay.platforms.discord.sight import Sight
-from accord.relay.platforms.secrets import secret
-from accord.relay.platforms.settings.discord import DiscordSettings
-from accord.relay.wire.actions import Action, Result
-from accord.relay.wire.descriptor import Descriptor
+from accord.relay.platforms.discord.api import DiscordApi, open_api
+from accord.relay.platforms.discord.edge import InteractionEndpoint
+from accord.relay.platforms.discord.events import PLATFORM
+from accord.relay.platforms.discord.listener import DispatchHandler, GatewayListener
+from accord.relay.platforms.discord.rules.permissions import Permission
+from accord.relay.platforms.discord.rules.session import Checkpoint
+from accord.relay.platforms.discord.sender import CommandPublisher, DiscordSender
+from accord.relay.platforms.discord.visibility import PermissionLookup
+from accord.relay.platforms.settings import DiscordSettings, resolve_secret
+from accord.relay.rules.actions import Action, Result
+from accord.relay.rules.descriptor import Descriptor
 
 DESCRIPTOR: Final = Descriptor(
     platform=PLATFORM,
@@ -59,7 +53,7 @@ class DiscordPlatform:
         self,
         settings: DiscordSettings,
         token: SecretStr,
-        rest: Rest,
+        rest: DiscordApi,
         clock: Clock,
         chance: Callable[[], float],
     ) -> None:
@@ -68,11 +62,11 @@ class DiscordPlatform:
         self._rest = rest
         self._clock = clock
         self._chance = chance
-        self._sight = Sight(rest, clock)
-        self._actions = Actions(settings.application_id, rest, settings.mentions)
-        self._publisher = Publisher(settings.application_id, rest)
+        self._lookup = PermissionLookup(rest, clock)
+        self._sender = DiscordSender(settings.application_id, rest, settings.mentions)
+        self._publisher = CommandPublisher(settings.application_id, rest)
         key = settings.public_key
-        self._door = Door(settings.application_id, key, clock) if key else None
+        self._endpoint = InteractionEndpoint(settings.application_id, key, clock) if key else None
 
     @property
     def bot_id(self) -> str:
@@ -81,56 +75,56 @@ class DiscordPlatform:
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
-        """Where Discord posts interactions, for a bot that has a public key."""
-        return [self._door.route] if self._door else []
+        """The endpoint for interactions, if the bot has a public key."""
+        return [self._endpoint.route] if self._endpoint else []
 
     def descriptor(self) -> Descriptor:
         """What it can do."""
         return DESCRIPTOR
 
     def bind(self, context: PlatformContext) -> None:
-        """Get to know the connector, for what interactions bring."""
-        if self._door is not None:
-            self._door.context = context
+        """Set the connector, for interactions."""
+        if self._endpoint is not None:
+            self._endpoint.context = context
 
     async def run(self, context: PlatformContext) -> None:
         """Listen until cancelled."""
-        memory = Memory.read(await context.recall())
+        checkpoint = Checkpoint.read(await context.recall())
         seconds = self._settings.backfill_hours * 3600
-        intake = Intake(
+        handler = DispatchHandler(
             self.bot_id,
             self._rest,
-            self._sight,
+            self._lookup,
             self._clock,
             context,
-            memory,
+            checkpoint,
             seconds,
             self._chance,
         )
-        await Listening(
-            self._settings, self._token, self._rest, self._clock, context, intake, self._chance
+        await GatewayListener(
+            self._settings, self._token, self._rest, self._clock, context, handler, self._chance
         ).run()
 
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None
     ) -> Result:
-        """Do what an agent asked for and the gate allowed."""
-        return await self._actions.perform(action, idempotency_key, capability)
+        """Perform an action that the gate allowed."""
+        return await self._sender.perform(action, idempotency_key, capability)
 
     async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
         """Whether a user can see a channel."""
-        return await self._sight.allowed(user_id, scope_id, channel_id, Permission.VIEW_CHANNEL)
+        return await self._lookup.allowed(user_id, scope_id, channel_id, Permission.VIEW_CHANNEL)
 
     async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
         """Whether a user may manage a channel."""
-        return await self._sight.allowed(user_id, scope_id, channel_id, Permission.MANAGE_CHANNELS)
+        return await self._lookup.allowed(user_id, scope_id, channel_id, Permission.MANAGE_CHANNELS)
 
     def offer_commands(self, instance: str, manifest: Any) -> None:
-        """Show an instance's commands, soon."""
+        """Publish an instance's commands in the background."""
         self._publisher.offer(instance, manifest)
 
     async def close(self) -> None:
-        """End what runs in the background."""
+        """Stop the background work."""
         await self._publisher.close()
 
 
@@ -142,24 +136,19 @@ async def open_discord(
     *,
     chance: Callable[[], float] = random.random,
 ) -> AsyncIterator[DiscordPlatform]:
-    """Open one bot of a connector process; Discord is asked for nothing yet.
+    """Open one bot of a connector process; nothing is sent to Discord yet.
 
-    Args:
-        settings: The operator's choices.
-        clock: Where the time comes from.
-        public_url: Where the connector is reached from outside. It is not needed here: the operator
-            writes the address of the interactions into Discord's portal.
-        chance: From 0 to 1, for pauses that must not be everybody's.
+    `public_url` is unused: the operator enters it in Discord's portal. `chance` spreads pauses.
 
     Raises:
-        RelayError: The token is missing, given twice, in a file that cannot be read, or none.
+        RelayError: The token is missing, given twice, unreadable or malformed.
     """
-    token = secret(settings.token, settings.token_file, "token")
+    token = resolve_secret(settings.token, settings.token_file, "token")
     if not _TOKEN.fullmatch(token.get_secret_value()):
         raise RelayError(
             Code.BAD_REQUEST, "this is no bot token", where="token", mend="copy it again"
         )
-    async with open_rest(settings.api_url, token, clock) as rest:
+    async with open_api(settings.api_url, token, clock) as rest:
         platform = DiscordPlatform(settings, token, rest, clock, chance)
         try:
             yield platform

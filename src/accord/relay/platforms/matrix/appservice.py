@@ -1,10 +1,8 @@
-"""The bot as an application service: the homeserver tells what happens, one transaction at a time.
+"""The bot as an application service: the homeserver sends events in transactions.
 
-Owns the routes that the homeserver calls and the registration that it is given. A transaction is
-answered when everything in it is on disk; one that comes again changes nothing.
+A transaction is answered when everything in it is stored; repeating one changes nothing.
 """
 
-import asyncio
 import hmac
 import re
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any, Final
 import orjson
 import structlog
 from pydantic import SecretStr
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
@@ -21,13 +19,11 @@ from accord.kernel.errors import AccordError
 from accord.kernel.files import write_private
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.edge import watch
-from accord.relay.platforms.matrix.homeserver import CLIENT, Homeserver
-from accord.relay.platforms.matrix.intake import Intake
-from accord.relay.platforms.matrix.places import is_room, localpart_of
-from accord.relay.platforms.matrix.state import membership_of
-from accord.relay.platforms.secrets import secret
-from accord.relay.platforms.settings.matrix import MatrixSettings
+from accord.relay.platforms.base import read_body, watch_service
+from accord.relay.platforms.matrix.api import CLIENT, Homeserver
+from accord.relay.platforms.matrix.events import EventHandler
+from accord.relay.platforms.matrix.rules import is_room, localpart_of, membership_of
+from accord.relay.platforms.settings import MatrixSettings, resolve_secret
 
 _LARGEST: Final = 16 * 1024 * 1024
 _BODY_SECONDS: Final = 30.0
@@ -35,23 +31,20 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 def service_path(settings: MatrixSettings) -> str:
-    """Below which the homeserver calls."""
+    """The path below which the homeserver calls."""
     return f"/relay/platforms/matrix/{settings.user_id.removeprefix('@')}"
 
 
 def write_registration(settings: MatrixSettings, public_url: str, path: Path) -> None:
-    """Write the file that makes the bot known to its homeserver; its owner alone can read it.
+    """Write the registration file for the homeserver, readable by its owner alone.
 
-    Args:
-        settings: Who the bot is; with both tokens.
-        public_url: Where the homeserver reaches the connector.
-        path: A new file.
+    `public_url` is where the homeserver reaches the connector; `path` must not exist.
 
     Raises:
         RelayError: A token is missing, or the file cannot be written.
     """
-    as_token = secret(settings.access_token, settings.access_token_file, "access_token")
-    hs_token = secret(settings.hs_token, settings.hs_token_file, "hs_token")
+    as_token = resolve_secret(settings.access_token, settings.access_token_file, "access_token")
+    hs_token = resolve_secret(settings.hs_token, settings.hs_token_file, "hs_token")
     localpart = localpart_of(settings.user_id)
     registration = {
         "id": f"accord-{localpart}",
@@ -72,25 +65,18 @@ def write_registration(settings: MatrixSettings, public_url: str, path: Path) ->
 
 
 class AppService:
-    """What the homeserver calls.
-
-    Args:
-        settings: Who the bot is.
-        homeserver: Where it lives.
-        intake: The way in.
-        hs_token: What the homeserver proves itself by.
-    """
+    """The endpoints that the homeserver calls with `hs_token`."""
 
     def __init__(
         self,
         settings: MatrixSettings,
         homeserver: Homeserver,
-        intake: Intake,
+        handler: EventHandler,
         hs_token: SecretStr,
     ) -> None:
         self._settings = settings
         self._homeserver = homeserver
-        self._intake = intake
+        self._handler = handler
         self._expected = f"Bearer {hs_token.get_secret_value()}".encode()
         self._is_registered = False
         self.context: PlatformContext | None = None
@@ -102,20 +88,16 @@ class AppService:
         return [
             Route(f"{base}/transactions/{{txn}}", self._transaction, methods=["PUT"]),
             Route(f"{base}/ping", self._ping, methods=["POST"]),
-            # There are no users and rooms but those that exist already.
+            # No users or rooms are created on demand.
             Route(f"{base}/users/{{name:path}}", self._nothing, methods=["GET"]),
             Route(f"{base}/rooms/{{name:path}}", self._nothing, methods=["GET"]),
         ]
 
     async def run(self, context: PlatformContext) -> None:
-        """See that the homeserver knows the bot; what it tells comes by the routes.
+        """Check the registration now and then; raises RelayError if the token is refused."""
+        await watch_service(context, self._check)
 
-        Raises:
-            RelayError: The homeserver refuses the token.
-        """
-        await watch(context, self._introduce)
-
-    async def _introduce(self) -> None:
+    async def _check(self) -> None:
         wanted = {
             "type": "m.login.application_service",
             "username": localpart_of(self._settings.user_id),
@@ -128,15 +110,16 @@ class AppService:
                 if error.code is not Code.BAD_REQUEST:  # it is there already
                     raise
             self._is_registered = True
-        await self._homeserver.introduce(self._settings.user_id)
+        await self._homeserver.check_user(self._settings.user_id)
 
     async def _transaction(self, request: Request) -> Response:
         if (refusal := self._refusal(request)) is not None:
             return refusal
         if self.context is None:
             return _refuse(503, "M_UNKNOWN", "the connector is not ready")
-        body = await _read(request)
-        if body is None:
+        try:
+            body = await read_body(request, _LARGEST, _BODY_SECONDS)
+        except RelayError:
             return _refuse(413, "M_TOO_LARGE", "a transaction is smaller, and comes in time")
         try:
             transaction = orjson.loads(body)
@@ -149,8 +132,8 @@ class AppService:
             for event in events:
                 await self._take(event, self.context)
         except AccordError as error:
-            _log.warning("a transaction was not taken", reason=str(error))
-            return _refuse(503, "M_UNKNOWN", "the transaction was not taken; send it again")
+            _log.warning("a transaction was not stored", reason=str(error))
+            return _refuse(503, "M_UNKNOWN", "the transaction was not stored; send it again")
         return JSONResponse({})
 
     async def _take(self, event: Any, context: PlatformContext) -> None:
@@ -161,8 +144,8 @@ class AppService:
             unsigned = event.get("unsigned")
             shown = unsigned.get("invite_room_state") if isinstance(unsigned, dict) else None
             state = shown if isinstance(shown, list) else []
-            await self._intake.invited(room_id, [event, *state])
-        await self._intake.take(room_id, [event], context)
+            await self._handler.answer_invitation(room_id, [event, *state])
+        await self._handler.take(room_id, [event], context)
 
     async def _ping(self, request: Request) -> Response:
         return self._refusal(request) or JSONResponse({})
@@ -177,20 +160,6 @@ class AppService:
         if not hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._expected):
             return _refuse(403, "M_FORBIDDEN", "this is not the hs_token")
         return None
-
-
-async def _read(request: Request) -> bytes | None:
-    """The body of a request; None where it is too large or does not arrive."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            async for piece in request.stream():
-                body += piece
-                if len(body) > _LARGEST:
-                    return None
-    except (TimeoutError, ClientDisconnect):
-        return None
-    return bytes(body)
 
 
 def _refuse(status: int, name: str, what: str) -> Response:

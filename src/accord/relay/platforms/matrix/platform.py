@@ -1,4 +1,4 @@
-"""A Matrix bot as the connector sees it. Owns the descriptor and the actions of agents."""
+"""The platform of one Matrix bot: its descriptor, and the actions of agents."""
 
 import math
 from collections.abc import AsyncIterator, Sequence
@@ -11,23 +11,22 @@ from starlette.routing import BaseRoute
 from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.matrix import contents
+from accord.relay.platforms.base import failed_result
+from accord.relay.platforms.matrix import rules
+from accord.relay.platforms.matrix.api import Homeserver, open_homeserver, room_path
 from accord.relay.platforms.matrix.appservice import AppService
-from accord.relay.platforms.matrix.homeserver import Homeserver, open_homeserver, room_path
-from accord.relay.platforms.matrix.intake import Intake
-from accord.relay.platforms.matrix.messages import MESSAGE, PLATFORM
-from accord.relay.platforms.matrix.places import Place, is_event
+from accord.relay.platforms.matrix.events import MESSAGE, PLATFORM, EventHandler
 from accord.relay.platforms.matrix.rooms import Rooms
-from accord.relay.platforms.matrix.sync import Sync
-from accord.relay.platforms.secrets import secret
-from accord.relay.platforms.settings.matrix import MatrixSettings
-from accord.relay.wire.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.wire.descriptor import Descriptor
+from accord.relay.platforms.matrix.rules import MatrixChat, is_event
+from accord.relay.platforms.matrix.sync import SyncListener
+from accord.relay.platforms.settings import MatrixSettings, resolve_secret
+from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
+from accord.relay.rules.descriptor import Descriptor
 
 DESCRIPTOR: Final = Descriptor(
     platform=PLATFORM,
     label="Matrix",
-    max_message_length=contents.MAX_TEXT,
+    max_message_length=rules.MAX_TEXT,
     supports_draft_streaming=False,
     supports_edit=True,
     supports_threads=True,
@@ -44,14 +43,7 @@ _BELIEVED_SECONDS: Final = 5.0
 
 
 class MatrixPlatform:
-    """One bot on a homeserver.
-
-    Args:
-        settings: Who it is.
-        homeserver: Where it lives.
-        clock: Where time comes from.
-        hs_token: What the homeserver proves itself by, to an application service.
-    """
+    """One bot on a homeserver; with `hs_token`, as an application service."""
 
     name = PLATFORM
     idempotent = True
@@ -65,12 +57,12 @@ class MatrixPlatform:
     ) -> None:
         self._settings = settings
         self._homeserver = homeserver
-        # A homeserver tells an application service's news to any of its processes.
+        # Any process of an application service may get the state events, so they are read again.
         seconds = math.inf if hs_token is None else _BELIEVED_SECONDS
         self._rooms = Rooms(homeserver, settings.user_id, clock, seconds)
-        intake = Intake(settings, homeserver, self._rooms)
-        self._sync = Sync(settings, homeserver, self._rooms, intake)
-        self._service = AppService(settings, homeserver, intake, hs_token) if hs_token else None
+        handler = EventHandler(settings, homeserver, self._rooms)
+        self._sync = SyncListener(settings, homeserver, self._rooms, handler)
+        self._service = AppService(settings, homeserver, handler, hs_token) if hs_token else None
 
     @property
     def bot_id(self) -> str:
@@ -79,7 +71,7 @@ class MatrixPlatform:
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
-        """What a homeserver calls, where the bot is an application service."""
+        """The endpoints for the homeserver, if the bot is an application service."""
         return () if self._service is None else self._service.routes
 
     def descriptor(self) -> Descriptor:
@@ -87,7 +79,7 @@ class MatrixPlatform:
         return DESCRIPTOR
 
     def bind(self, context: PlatformContext) -> None:
-        """Get to know the connector, for what the homeserver tells this process."""
+        """Set the connector, for transactions."""
         if self._service is not None:
             self._service.context = context
 
@@ -101,48 +93,44 @@ class MatrixPlatform:
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None
     ) -> Result:
-        """Do what an agent asked for and the gate allowed.
-
-        Raises:
-            TimeoutError: Nobody knows what became of it; asking again changes nothing more.
-        """
+        """Perform an action that the gate allowed; repeating it changes nothing."""
         try:
             match action:
                 case Send(chat_id, content, reply_to):
-                    place = Place.of(chat_id)
-                    said = contents.message(
+                    place = MatrixChat.of(chat_id)
+                    said = rules.message_content(
                         content, place, reply_to, is_notice=self._settings.notices
                     )
                     return await self._put(place, idempotency_key, said)
                 case Edit(chat_id, message_id, content):
                     if not is_event(message_id):
                         return Result(False, error="there is no such message")
-                    said = contents.edit(content, message_id, is_notice=self._settings.notices)
-                    result = await self._put(Place.of(chat_id), idempotency_key, said)
+                    said = rules.edit_content(content, message_id, is_notice=self._settings.notices)
+                    result = await self._put(MatrixChat.of(chat_id), idempotency_key, said)
                     # An edit is an event of its own; the message keeps its id.
                     return Result(True, message_id) if result.success else result
                 case Typing(chat_id):
-                    path = room_path(Place.of(chat_id).room, "typing", self.bot_id)
+                    path = room_path(MatrixChat.of(chat_id).room, "typing", self.bot_id)
                     told = {"typing": True, "timeout": _TYPING_MS}
                     await self._homeserver.ask("PUT", path, told)
                     return Result(True)
                 case GetChatInfo(chat_id):
-                    return Result(True, chat_info=await self._describe(Place.of(chat_id)))
+                    return Result(True, chat_info=await self._describe(MatrixChat.of(chat_id)))
                 case FollowUp():
                     return Result(False, error="Matrix gives no capabilities")
         except RelayError as error:
-            return Result(False, error=str(error))
+            return failed_result(error)
 
     async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """Whether a user is in a room just now."""
+        """Whether a user is in a room now."""
         try:
-            return await self._rooms.is_member(Place.of(channel_id).room, user_id)
+            return await self._rooms.is_member(MatrixChat.of(channel_id).room, user_id)
         except RelayError:
             return None
 
     async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """Whether a user is in a room of this scope and has the power to change its state."""
-        room_id = Place.of(channel_id).room
+        """Whether a user is in a room of this scope and may change its state."""
+        room_id = MatrixChat.of(channel_id).room
         try:
             room = await self._rooms.current(room_id)
             is_member = await self._rooms.is_member(room_id, user_id)
@@ -150,17 +138,17 @@ class MatrixPlatform:
             return None
         return is_member and room.scope == scope_id and room.may_manage(user_id)
 
-    async def _put(self, place: Place, key: str, content: dict[str, Any]) -> Result:
+    async def _put(self, place: MatrixChat, key: str, content: dict[str, Any]) -> Result:
         path = room_path(place.room, "send", MESSAGE, key)
-        await self._rooms.demand_readable(place.room)
+        await self._rooms.require_unencrypted(place.room)
         answer = await self._homeserver.deliver(path, content)
         event_id = answer.get("event_id") if isinstance(answer, dict) else None
         if not isinstance(event_id, str):
             raise RelayError(Code.UNAVAILABLE, "the Matrix homeserver answered without an id")
-        self._rooms.wrote(place.room, event_id, self.bot_id)
+        self._rooms.remember_author(place.room, event_id, self.bot_id)
         return Result(True, event_id)
 
-    async def _describe(self, place: Place) -> dict[str, str]:
+    async def _describe(self, place: MatrixChat) -> dict[str, str]:
         room = await self._rooms.current(place.room)
         is_direct = room.is_direct(self.bot_id)
         other = next((each for each in room.members if each != self.bot_id), None)
@@ -176,20 +164,14 @@ class MatrixPlatform:
 async def open_matrix(
     settings: MatrixSettings, clock: Clock, public_url: str = ""
 ) -> AsyncIterator[MatrixPlatform]:
-    """A bot, which asks nobody anything before it runs.
-
-    Args:
-        settings: Who it is.
-        clock: Where time comes from.
-        public_url: Where the connector is reached from outside; it stands in the registration of an
-            application service.
+    """Open one bot; nothing is sent before it runs. `public_url` is unused.
 
     Raises:
         RelayError: A secret is missing, or its file cannot be read.
     """
-    token = secret(settings.access_token, settings.access_token_file, "access_token")
+    token = resolve_secret(settings.access_token, settings.access_token_file, "access_token")
     hs_token = None
     if settings.mode == "appservice":
-        hs_token = secret(settings.hs_token, settings.hs_token_file, "hs_token")
+        hs_token = resolve_secret(settings.hs_token, settings.hs_token_file, "hs_token")
     async with open_homeserver(settings.homeserver, token) as homeserver:
         yield MatrixPlatform(settings, homeserver, clock, hs_token)

@@ -1,11 +1,9 @@
-"""The rooms that the bot is in, as far as somebody has asked: their state, and their scope.
+"""The state and scope of the bot's rooms, cached.
 
-Owns what is known and when it is forgotten. A room's state is read when it is first wanted and kept
-up by the state events that come; where others may be told of them, it is read again after a while.
-
-The scope of a room is the space around it, if both say so: the room names the space as its
-canonical parent, and the space lists the room. Either alone could be claimed by anybody. Every
-other room is a scope of its own, so that nobody becomes a tenant by being on the same server.
+A room's state is read when it is first needed and kept up by state events. The scope of a room
+is the space around it if both say so: the room names the space as its canonical parent, and the
+space lists the room. Every other room is a scope of its own: nobody becomes a tenant by being on
+the same server.
 """
 
 import math
@@ -16,9 +14,9 @@ import structlog
 
 from accord.kernel.clock import Clock
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.matrix.homeserver import Homeserver, room_path
-from accord.relay.platforms.matrix.state import CHILD, ENCRYPTION, MEMBER, Room
-from accord.relay.wire.members import Payload
+from accord.relay.platforms.matrix.api import Homeserver, room_path
+from accord.relay.platforms.matrix.rules import CHILD, ENCRYPTION, MEMBER, Room
+from accord.relay.rules.members import Payload
 
 _MOST_ROOMS: Final = 1000
 _MOST_PARENTS: Final = 8
@@ -29,14 +27,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class Rooms:
-    """What is known of rooms.
-
-    Args:
-        homeserver: Where they are.
-        bot_id: Whose rooms they are.
-        clock: Where time comes from.
-        seconds: How long the state of a room is believed.
-    """
+    """The known rooms of one bot; a room's state is read again after `seconds`."""
 
     def __init__(
         self, homeserver: Homeserver, bot_id: str, clock: Clock, seconds: float = math.inf
@@ -51,10 +42,10 @@ class Rooms:
         self._changes = 0
 
     async def room(self, room_id: str) -> Room:
-        """A room with its scope, for one who takes its events in their order.
+        """A room with its scope, from the cache if it is there.
 
         Raises:
-            RelayError: The homeserver did not tell.
+            RelayError: The homeserver did not answer; the same holds for the methods below.
         """
         known = self._rooms.get(room_id)
         if known is None or self._clock.monotonic() - known.read_at > self._seconds:
@@ -64,27 +55,23 @@ class Rooms:
         while known.scope is None:
             changes = self._changes
             scope = await self._scope(known)
-            if changes == self._changes:  # nothing came meanwhile that may have made it another
+            if changes == self._changes:  # no event came meanwhile that may have changed it
                 known.scope = scope
         return known
 
     async def current(self, room_id: str) -> Room:
-        """A room with its scope as they are just now; nothing of it is kept.
-
-        Raises:
-            RelayError: The homeserver did not tell.
-        """
+        """A room with its scope as they are now, read from the homeserver."""
         room = await self._read(room_id)
         room.scope = await self._scope(room)
         return room
 
     def apply(self, room_id: str, event: Payload) -> None:
-        """Take a state event of a room."""
+        """Apply a state event."""
         self._changes += 1
         kind = event.get("type")
         is_own = kind == MEMBER and event.get("state_key") == self._bot_id
         if kind == CHILD or is_own:
-            # A space lists other rooms now, or the bot sees another part of the world.
+            # A space lists other rooms now, or the bot can see other spaces.
             for each in self._rooms.values():
                 each.scope = None
         if kind == ENCRYPTION:
@@ -93,26 +80,22 @@ class Rooms:
             self._rooms[room_id].apply(event)
 
     def forget(self, room_id: str) -> None:
-        """Forget a room, which is read anew when it is wanted."""
+        """Forget a room; it is read again when it is needed."""
         self._changes += 1
         self._rooms.pop(room_id, None)
 
     def clear(self) -> None:
-        """Forget all of them: somebody else may have been told what changed meanwhile."""
+        """Forget all rooms: another process may have received state events meanwhile."""
         self._changes += 1
         self._rooms.clear()
 
     def known_scope(self, room_id: str) -> str | None:
-        """The scope of a room, if it is known."""
+        """The scope of a room, if it is in the cache."""
         known = self._rooms.get(room_id)
         return None if known is None else known.scope
 
     async def is_member(self, room_id: str, user_id: str) -> bool:
-        """Whether a user is in a room just now.
-
-        Raises:
-            RelayError: The homeserver did not tell.
-        """
+        """Whether a user is in a room now."""
         try:
             member = await self._homeserver.ask("GET", room_path(room_id, "state", MEMBER, user_id))
         except RelayError as error:
@@ -121,12 +104,8 @@ class Rooms:
             raise
         return isinstance(member, dict) and member.get("membership") == "join"
 
-    async def demand_readable(self, room_id: str) -> None:
-        """Refuse to speak in the clear where others speak in secret.
-
-        Raises:
-            RelayError: The room is encrypted, or the homeserver did not tell.
-        """
+    async def require_unencrypted(self, room_id: str) -> None:
+        """Raise RelayError if a room is encrypted."""
         now = self._clock.monotonic()
         if now >= self._in_clear.get(room_id, -math.inf):
             try:
@@ -135,17 +114,19 @@ class Rooms:
                 if error.code is not Code.NOT_FOUND:
                     raise
             else:
-                raise RelayError(Code.FORBIDDEN, "the room is encrypted, and the bot is not")
+                raise RelayError(
+                    Code.FORBIDDEN, "the room is encrypted, which the bot does not support"
+                )
             self._in_clear[room_id] = now + _IN_CLEAR_SECONDS
             _limit(self._in_clear, _MOST_ROOMS)
 
-    def wrote(self, room_id: str, event_id: str, user_id: str) -> None:
-        """Remember who wrote a message, for whoever answers it."""
+    def remember_author(self, room_id: str, event_id: str, user_id: str) -> None:
+        """Remember the author of a message."""
         self._senders[room_id, event_id] = user_id
         _limit(self._senders, _MOST_SENDERS)
 
     async def author(self, room_id: str, event_id: str) -> str | None:
-        """Who wrote a message; None where nobody can tell."""
+        """The author of a message; None if unknown."""
         if (room_id, event_id) not in self._senders:
             try:
                 event = await self._homeserver.ask("GET", room_path(room_id, "event", event_id))
@@ -154,7 +135,7 @@ class Rooms:
                     raise
                 return None
             sender = event.get("sender") if isinstance(event, dict) else None
-            self.wrote(room_id, event_id, sender if isinstance(sender, str) else "")
+            self.remember_author(room_id, event_id, sender if isinstance(sender, str) else "")
         return self._senders[room_id, event_id] or None
 
     async def _read(self, room_id: str) -> Room:
@@ -164,7 +145,7 @@ class Rooms:
         except RelayError as error:
             if error.code is not Code.TOO_LARGE:
                 raise
-            # So many are in it that it has no name here, and no scope but its own.
+            # The room stays without a name, and is a scope of its own.
             _log.warning("a room's state is too large to be read", room=room_id)
         else:
             room.apply_all(state if isinstance(state, list) else ())
@@ -185,6 +166,5 @@ class Rooms:
 
 
 def _limit(kept: OrderedDict[Any, Any], most: int) -> None:
-    """Let go of what was kept longest."""
     while len(kept) > most:
         kept.popitem(last=False)

@@ -1,13 +1,12 @@
-"""Listening by `/sync`: from where the last owner stopped, and nothing is left out.
+"""Listening by `/sync`, and reading the part of a room's history that a batch left out.
 
-Owns the position. It is remembered after everything before it is on disk; what comes twice is taken
-once, by its id. Where the homeserver shows only the last part of what was said, the gap is read
-page by page. A bot that is new here hears what is said from now on; one that was invited hears what
-was said since the invitation.
+The position is stored after everything before it; events that come twice are deduplicated by
+their ids. What cannot be read now raises, so that it is asked for again.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -15,13 +14,118 @@ import structlog
 
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.matrix.history import STATE, TIMELINE, History
-from accord.relay.platforms.matrix.homeserver import CLIENT, LONG_WAIT, Homeserver
-from accord.relay.platforms.matrix.intake import Intake
-from accord.relay.platforms.matrix.places import is_room
+from accord.relay.platforms.base import retry_delay
+from accord.relay.platforms.matrix.api import CLIENT, LONG_WAIT, Homeserver, room_path
+from accord.relay.platforms.matrix.events import ENCRYPTED, MESSAGE, STICKER, EventHandler
 from accord.relay.platforms.matrix.rooms import Rooms
-from accord.relay.platforms.settings.matrix import MatrixSettings
-from accord.relay.wire.members import Payload
+from accord.relay.platforms.matrix.rules import (
+    CHILD,
+    ENCRYPTION,
+    MEMBER,
+    PARENT,
+    SINGLE,
+    is_room,
+    membership_of,
+)
+from accord.relay.platforms.settings import MatrixSettings
+from accord.relay.rules.members import Payload
+
+STATE: Final = [*SINGLE, ENCRYPTION, MEMBER, PARENT, CHILD]
+"""The kinds of state that are wanted."""
+
+TIMELINE: Final = [MESSAGE, STICKER, ENCRYPTED, *STATE]
+"""The kinds of events that are wanted."""
+
+_FILTER: Final = orjson.dumps({"types": TIMELINE}).decode()
+_PAGE: Final = 200
+_MOST_PAGES_BACK: Final = 10
+_MOST_EMPTY_PAGES: Final = 100
+_log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RoomHistory:
+    """The history of the bot's rooms."""
+
+    homeserver: Homeserver
+    bot_id: str
+
+    def gap(self, room_id: str, start: str, end: str) -> AsyncIterator[list[Any]]:
+        """The events between two positions, in order, a page at a time."""
+        return self._pages(room_id, "f", start, end)
+
+    async def entry(self, room_id: str, events: list[Any]) -> str | None:
+        """The event by which the bot has just entered a room: its invitation, else its join."""
+        joined = [each for each in events if membership_of(each, self.bot_id) == "join"]
+        if not joined:
+            return None
+        own = joined[-1]
+        unsigned = _object(own, "unsigned")
+        replaced = unsigned.get("replaces_state")
+        before: Any = _object(unsigned, "prev_content").get("membership")
+        if before is None and isinstance(replaced, str):
+            event = await self._allowed(room_path(room_id, "event", replaced))
+            before = membership_of(event, self.bot_id)
+        if before == "join":
+            return None
+        entry = replaced if before == "invite" else own.get("event_id")
+        return entry if isinstance(entry, str) else None
+
+    async def since_entry(
+        self, room_id: str, timeline: list[Any], before: Any, entry: str
+    ) -> list[Any]:
+        """The events since the bot entered; at most some pages."""
+        found = timeline
+        if _index_of(found, entry) is None and isinstance(before, str):
+            pages = 0
+            async for page in self._pages(room_id, "b", before, None):
+                found = page[::-1] + found
+                pages += 1
+                if _index_of(page, entry) is not None or pages == _MOST_PAGES_BACK:
+                    break
+        return found[_index_of(found, entry) or 0 :]
+
+    async def _pages(
+        self, room_id: str, direction: str, start: str, end: str | None
+    ) -> AsyncIterator[list[Any]]:
+        """The events of a room from one position on, a page at a time."""
+        query = {"dir": direction, "limit": str(_PAGE), "filter": _FILTER, "from": start}
+        if end is not None:
+            query["to"] = end
+        empty = 0
+        while empty < _MOST_EMPTY_PAGES:
+            answer = await self._allowed(room_path(room_id, "messages"), query)
+            chunk = answer.get("chunk") if isinstance(answer, dict) else None
+            events = chunk if isinstance(chunk, list) else []
+            empty = 0 if events else empty + 1
+            yield events
+            after = answer.get("end") if isinstance(answer, dict) else None
+            if not isinstance(after, str) or after == query["from"]:
+                return
+            query["from"] = after
+
+    async def _allowed(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+        """The answer to a request about a room; None if the bot may not have it."""
+        try:
+            return await self.homeserver.ask("GET", path, query=query, patience=LONG_WAIT)
+        except RelayError as error:
+            if error.code not in (Code.BAD_REQUEST, Code.FORBIDDEN, Code.NOT_FOUND):
+                raise
+            _log.warning("a part of a room cannot be read", reason=str(error))
+            return None
+
+
+def _index_of(events: list[Any], event_id: str) -> int | None:
+    for index, event in enumerate(events):
+        if isinstance(event, dict) and event.get("event_id") == event_id:
+            return index
+    return None
+
+
+def _object(value: Any, name: str) -> dict[str, Any]:
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
 
 _SINCE: Final = "since"
 _NOTHING: Final = {"not_types": ["*"]}
@@ -30,44 +134,42 @@ _SHOWN: Final = 50
 
 _INVITES_AT_ONCE: Final = 8
 _SLACK_SECONDS: Final = 20.0
-_LONGEST_DELAY: Final = 60.0
-_log = structlog.stdlib.get_logger(__name__)
 
 
-class Sync:
-    """The loop that asks for news."""
+class SyncListener:
+    """The loop around `/sync`."""
 
     def __init__(
-        self, settings: MatrixSettings, homeserver: Homeserver, rooms: Rooms, intake: Intake
+        self, settings: MatrixSettings, homeserver: Homeserver, rooms: Rooms, handler: EventHandler
     ) -> None:
         self._settings = settings
         self._homeserver = homeserver
         self._rooms = rooms
-        self._intake = intake
-        self._history = History(homeserver, settings.user_id)
+        self._handler = handler
+        self._history = RoomHistory(homeserver, settings.user_id)
 
     async def run(self, context: PlatformContext) -> None:
         """Listen until cancelled.
 
         Raises:
-            RelayError: The homeserver refuses the token, or what was heard was not taken.
-            StoreError: What was heard was not taken.
+            RelayError: The homeserver refuses the token, or events were not stored.
+            StoreError: Events were not stored.
         """
         self._rooms.clear()
         since = (await context.recall()).get(_SINCE)
         is_known = is_heard = False
         shown = _SHOWN
-        delay = 1.0
+        failures = 0
         while True:
             try:
                 if not is_known:
-                    await self._homeserver.introduce(self._settings.user_id)
+                    await self._homeserver.check_user(self._settings.user_id)
                     is_known = True
-                # At first and after trouble, one wants to know soon that all is well.
+                # At first and after trouble, do not wait for events before reporting ready.
                 seconds = self._settings.sync_seconds if is_heard else 0
                 answer = await self._ask(since, seconds, shown)
                 if answer is None:
-                    _log.error("the homeserver does not know where the bot stopped; it begins anew")
+                    _log.error("the homeserver does not know the sync position; starting over")
                     since = None
                     continue
                 await self._take(answer, since, context)
@@ -78,20 +180,17 @@ class Sync:
                 if error.code is Code.TOO_LARGE:
                     shown = 1
                 context.troubled(error)
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, _LONGEST_DELAY)
+                await asyncio.sleep(retry_delay(failures))
+                failures += 1
                 continue
             context.ready()
-            is_heard, shown, delay = True, _SHOWN, 1.0
+            is_heard, shown, failures = True, _SHOWN, 0
             if answer["next_batch"] != since:
                 since = answer["next_batch"]
                 await context.remember({_SINCE: str(since)})
 
     async def _ask(self, since: str | None, seconds: int, shown: int) -> Payload | None:
-        """What is new; None where the homeserver knows nothing of this position.
-
-        It may have been restored from an old copy, or be another one than before.
-        """
+        """The next batch; None if the homeserver does not know the position (any more)."""
         query = {"timeout": str(seconds * 1000), "set_presence": "offline"}
         query["filter"] = _filter(shown if since else 0)
         if since is not None:
@@ -124,12 +223,12 @@ class Sync:
             self._rooms.forget(room_id)
 
     async def _answer_invitations(self, invites: Mapping[str, Any]) -> None:
-        # One to a room whose server sleeps must not hold up the others.
+        # A room whose server does not answer must not hold up the others.
         turns = asyncio.Semaphore(_INVITES_AT_ONCE)
 
         async def answer(room_id: str, shown: Any) -> None:
             async with turns:
-                await self._intake.invited(room_id, _events(shown, "invite_state"))
+                await self._handler.answer_invitation(room_id, _events(shown, "invite_state"))
 
         await asyncio.gather(*(answer(*each) for each in invites.items()))
 
@@ -140,27 +239,22 @@ class Sync:
         about = _object(shown, "timeline")
         before = about.get("prev_batch")
         for event in state:
-            self._intake.note(room_id, event, context)
+            self._handler.apply_state(room_id, event, context)
         entry = await self._history.entry(room_id, [*state, *timeline])
         if entry is not None:
             timeline = await self._history.since_entry(room_id, timeline, before, entry)
         elif about.get("limited") is True and isinstance(before, str):
             async for page in self._history.gap(room_id, since, before):
-                await self._intake.take(room_id, page, context)
-        await self._intake.take(room_id, timeline, context)
+                await self._handler.take(room_id, page, context)
+        await self._handler.take(room_id, timeline, context)
 
 
 def _filter(shown: int) -> str:
-    """What is wanted of each room; of none anything but invitations where nothing is shown."""
+    """The filter for `/sync`; where no events are shown, only invitations are asked for."""
     state = {"types": STATE, "lazy_load_members": True} if shown else _NOTHING
     timeline = {"types": TIMELINE, "limit": shown} if shown else {**_NOTHING, "limit": 1}
     room = {"account_data": _NOTHING, "ephemeral": _NOTHING, "state": state, "timeline": timeline}
     return orjson.dumps({"presence": _NOTHING, "account_data": _NOTHING, "room": room}).decode()
-
-
-def _object(value: Any, name: str) -> dict[str, Any]:
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 def _rooms(shown: Any, name: str) -> dict[str, Any]:

@@ -1,7 +1,27 @@
 """Text messages by Twilio: signed webhooks in, the REST API out, one platform for each number."""
 
-from accord.relay.platforms.settings.sms import SmsSettings
+from accord.relay.platforms.settings import SmsSettings
+from accord.relay.platforms.sms.events import read_form
 from accord.relay.platforms.sms.platform import DESCRIPTOR, SmsPlatform, open_sms
-from accord.relay.platforms.sms.segments import Segments, segments
+from accord.relay.platforms.sms.rules import (
+    Fields,
+    Segments,
+    is_signed,
+    is_signed_json,
+    segments,
+    sign,
+)
 
-__all__ = ["DESCRIPTOR", "Segments", "SmsPlatform", "SmsSettings", "open_sms", "segments"]
+__all__ = [
+    "DESCRIPTOR",
+    "Fields",
+    "Segments",
+    "SmsPlatform",
+    "SmsSettings",
+    "is_signed",
+    "is_signed_json",
+    "open_sms",
+    "read_form",
+    "segments",
+    "sign",
+]

@@ -1,13 +1,13 @@
-"""Text messages by Twilio as the connector sees them: one platform for each phone number.
+"""Text messages by Twilio: one platform for each phone number.
 
-Owns the routes, the descriptor and the actions of agents. A message is answered with empty TwiML
-after it is on disk; what an agent says goes over the REST API. Opt-out words such as STOP are
-Twilio's to obey, and are handed on like any other text.
+A message is answered with empty TwiML after it is stored; replies go over the REST API. Opt-out
+words such as STOP are handled by Twilio.
 """
 
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import httpx
@@ -20,16 +20,97 @@ from starlette.routing import BaseRoute
 from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms import calling, edge
-from accord.relay.platforms.plain import plain
-from accord.relay.platforms.secrets import secret
-from accord.relay.platforms.settings.sms import SmsSettings
-from accord.relay.platforms.sms.api import TwilioApi
-from accord.relay.platforms.sms.incoming import PLATFORM, normalise, one, read_form, read_json
-from accord.relay.platforms.sms.segments import segments
-from accord.relay.platforms.sms.signature import Fields, is_signed, is_signed_json
-from accord.relay.wire.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.wire.descriptor import Descriptor
+from accord.relay.platforms import base
+from accord.relay.platforms.base import HttpService, ServiceResponse
+from accord.relay.platforms.rules import plain_text
+from accord.relay.platforms.settings import SmsSettings, resolve_secret
+from accord.relay.platforms.sms.events import (
+    PLATFORM,
+    message_inbound,
+    read_form,
+    read_json,
+    single_field,
+)
+from accord.relay.platforms.sms.rules import Fields, is_signed, is_signed_json, segments
+from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
+from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.members import Payload
+
+_REFUSED: Final = 20003
+_TOO_MANY: Final = 20429
+_MEND: Final = "write a valid auth token into [[relay.sms]], and see that the account is active"
+_SENTENCES: Final = {
+    _TOO_MANY: "Twilio has too many requests at the moment; try again later",
+    21211: "this is no phone number that can be written to",
+    21408: "the account may not write to this country",
+    21602: "the message is empty",
+    21606: "the account may not send from this number",
+    21609: "Twilio cannot use the address for delivery reports; see [relay] url",
+    21610: "this number has unsubscribed by STOP; it can be written to after START",
+    21614: "this phone number takes no text messages",
+    21617: "the message is too long",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TwilioApi:
+    """Twilio's REST API for one account, whose URL is `account`."""
+
+    service: HttpService
+    account: str
+
+    async def check(self) -> None:
+        """Check that the account is active; raises RelayError if not, or TimeoutError."""
+        reply = await self._call("GET", f"{self.account}.json")
+        if not reply.succeeded:
+            raise RelayError(Code.UNAVAILABLE, f"Twilio answers {reply.status}")
+        status = reply.members.get("status")
+        if status in ("suspended", "closed"):
+            raise RelayError(Code.UNAUTHORIZED, f"the account is {status}", mend=_MEND)
+
+    async def send(self, form: Payload) -> Result:
+        """Send a message.
+
+        Raises:
+            RelayError: The account is refused, or Twilio cannot be reached.
+            TimeoutError: There was no answer, so the outcome is unknown.
+        """
+        reply = await self._call("POST", f"{self.account}/Messages.json", form)
+        sid = reply.members.get("sid")
+        if not reply.succeeded:
+            return Result(False, error=_sentence(reply), retry_after=_retry_after(reply))
+        if not isinstance(sid, str):
+            raise TimeoutError("Twilio gave no answer that can be read")
+        return Result(True, sid)
+
+    async def _call(self, method: str, url: str, form: Payload | None = None) -> ServiceResponse:
+        reply = await self.service.call(method, url, data=form)
+        if reply.status == 401 or (reply.status == 403 and _code(reply) == _REFUSED):
+            raise RelayError(Code.UNAUTHORIZED, "Twilio refuses the auth token", mend=_MEND)
+        return reply
+
+
+def _code(reply: ServiceResponse) -> int | None:
+    code = reply.members.get("code")
+    return code if type(code) is int else None
+
+
+def _retry_after(reply: ServiceResponse) -> float | None:
+    if reply.retry_after is None and _code(reply) == _TOO_MANY:
+        return base.DEFAULT_WAIT
+    return reply.retry_after
+
+
+def _sentence(reply: ServiceResponse) -> str:
+    code = _code(reply)
+    if reply.status == 429:
+        code = _TOO_MANY
+    if code in _SENTENCES:
+        return _SENTENCES[code]
+    if code is not None:
+        return f"Twilio refused the message (error {code})"
+    return f"Twilio failed ({reply.status})"
+
 
 DESCRIPTOR: Final = Descriptor(
     platform=PLATFORM,
@@ -55,14 +136,8 @@ _log = structlog.stdlib.get_logger(__name__)
 class SmsPlatform:
     """One phone number.
 
-    Args:
-        settings: Its settings.
-        token: The account's auth token.
-        api: How messages are sent.
-        public_url: Where Twilio reaches the connector.
-
     Attributes:
-        counts: What happened how often: `sent`, `segments`, `undelivered`.
+        counts: Event counters: `sent`, `segments`, `undelivered`.
     """
 
     name = PLATFORM
@@ -78,12 +153,12 @@ class SmsPlatform:
         self._api = api
         self._public_url = public_url.rstrip("/")
         self._context: PlatformContext | None = None
-        self._sender = calling.Sender()
+        self._sender = base.AccessMonitor()
         path = f"/relay/platforms/{PLATFORM}/{self._number.lstrip('+')}"
         self._status_url = f"{self._public_url}{path}/status"
         self.routes: Sequence[BaseRoute] = (
-            edge.hook(path, self._message, PLATFORM),
-            edge.hook(f"{path}/status", self._status, PLATFORM),
+            base.webhook_route(path, self._message, PLATFORM),
+            base.webhook_route(f"{path}/status", self._status, PLATFORM),
         )
 
     @property
@@ -96,17 +171,17 @@ class SmsPlatform:
         return DESCRIPTOR
 
     def bind(self, context: PlatformContext) -> None:
-        """Get to know the connector, for what Twilio posts to this process."""
+        """Set the connector, for messages that Twilio posts."""
         self._context = self._sender.context = context
 
     async def run(self, context: PlatformContext) -> None:
-        """Keep an eye on the account; messages come by webhook."""
-        await edge.watch(context, self._api.check)
+        """Check the account now and then; messages come by webhook."""
+        await base.watch_service(context, self._api.check)
 
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None
     ) -> Result:
-        """Do what an agent asked for and the gate allowed."""
+        """Perform an action that the gate allowed."""
         match action:
             case Send():
                 return await self._send(action)
@@ -124,11 +199,11 @@ class SmsPlatform:
         return user_id == channel_id
 
     async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """Nobody manages a direct chat."""
+        """False: nobody manages a direct chat."""
         return False
 
     async def _send(self, action: Send) -> Result:
-        text = plain(action.content)
+        text = plain_text(action.content)
         form = {
             "To": action.chat_id,
             "From": self._number,
@@ -143,26 +218,26 @@ class SmsPlatform:
 
     async def _message(self, request: Request) -> Response:
         fields = await self._verified(request)
-        inbound = normalise(fields, self._account, self._number)
+        inbound = message_inbound(fields, self._account, self._number)
         if inbound is not None:
-            await edge.take_or_skip(self._context, inbound)
+            await base.ingest_or_skip(self._context, inbound)
         return Response(_TWIML, media_type="text/xml")
 
     async def _status(self, request: Request) -> Response:
         fields = await self._verified(request)
-        if one(fields, "MessageStatus") in _LOST:
+        if single_field(fields, "MessageStatus") in _LOST:
             self.counts["undelivered"] += 1
             _log.warning(
                 "a text message was not delivered",
-                message=one(fields, "MessageSid")[:64],
-                code=one(fields, "ErrorCode")[:16],
+                message=single_field(fields, "MessageSid")[:64],
+                code=single_field(fields, "ErrorCode")[:16],
             )
         return Response(status_code=204)
 
     async def _verified(self, request: Request) -> Fields:
         signature = request.headers.get("x-twilio-signature", "")
-        raw = await edge.raw_body(request)
-        url = edge.target(request, self._public_url)
+        raw = await base.read_body(request)
+        url = base.request_url(request, self._public_url)
         token = self._token.get_secret_value()
         if request.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
             signed = is_signed_json(url, raw, signature, token)
@@ -183,17 +258,12 @@ class SmsPlatform:
 async def open_sms(
     settings: SmsSettings, clock: Clock, public_url: str = ""
 ) -> AsyncIterator[SmsPlatform]:
-    """A phone number, ready to be given to the connector; it asks Twilio nothing yet.
-
-    Args:
-        settings: Its settings.
-        clock: Where the time comes from; Twilio's requests carry none.
-        public_url: Where Twilio reaches the connector.
+    """Open a phone number; nothing is sent to Twilio yet. Twilio calls `public_url`.
 
     Raises:
-        RelayError: The auth token cannot be had, or the public URL is missing.
+        RelayError: The auth token cannot be read, or the public URL is missing.
     """
-    token = secret(settings.auth_token, settings.auth_token_file, "auth_token")
+    token = resolve_secret(settings.auth_token, settings.auth_token_file, "auth_token")
     if not public_url.startswith(("https://", "http://")):
         raise RelayError(
             Code.BAD_REQUEST,
@@ -202,6 +272,7 @@ async def open_sms(
             mend="set it to the address under which the connector is reached from outside",
         )
     auth = httpx.BasicAuth(settings.account_sid, token.get_secret_value())
-    async with calling.client(auth) as client:
-        api = TwilioApi(client, settings.api_url, settings.account_sid)
+    account = f"{settings.api_url.rstrip('/')}/2010-04-01/Accounts/{settings.account_sid}"
+    async with base.open_client(auth=auth) as client:
+        api = TwilioApi(HttpService("Twilio", client), account)
         yield SmsPlatform(settings, token, api, public_url)

@@ -3,7 +3,44 @@
 Private chats, groups, forums with their topics, and channels. `open_telegram` opens one bot.
 """
 
-from accord.relay.platforms.settings.telegram import TelegramSettings
+from accord.relay.platforms.settings import TelegramSettings
+from accord.relay.platforms.telegram.api import (
+    LONGEST_ANSWER,
+    BotApi,
+    RetryingApi,
+    TelegramResponse,
+)
+from accord.relay.platforms.telegram.edge import MAX_BODY, Poller, WebhookEdge
+from accord.relay.platforms.telegram.events import (
+    UPDATE_KINDS,
+    RecentTopics,
+    UpdateHandler,
+    stale_chat,
+    update_inbound,
+)
 from accord.relay.platforms.telegram.platform import DESCRIPTOR, TelegramPlatform, open_telegram
+from accord.relay.platforms.telegram.rules import BotUser, escape_markdown, render_markdown
+from accord.relay.platforms.telegram.sender import TelegramSender
 
-__all__ = ["DESCRIPTOR", "TelegramPlatform", "TelegramSettings", "open_telegram"]
+__all__ = [
+    "DESCRIPTOR",
+    "LONGEST_ANSWER",
+    "MAX_BODY",
+    "UPDATE_KINDS",
+    "BotApi",
+    "BotUser",
+    "Poller",
+    "RecentTopics",
+    "RetryingApi",
+    "TelegramPlatform",
+    "TelegramResponse",
+    "TelegramSender",
+    "TelegramSettings",
+    "UpdateHandler",
+    "WebhookEdge",
+    "escape_markdown",
+    "open_telegram",
+    "render_markdown",
+    "stale_chat",
+    "update_inbound",
+]

@@ -1,45 +1,45 @@
-"""Calling the Bot API: one request, one answer.
+"""Telegram's Bot API.
 
-Owns the HTTP client and the token, which is put into the address below everything that logs or
-raises. It decides nothing about an answer and repeats nothing.
+The token is put into the URL below everything that logs or raises. `RetryingApi` is for listening;
+an agent's actions are not repeated by it.
 """
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 import orjson
 from pydantic import SecretStr
 
+from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.wire.members import bad
+from accord.relay.platforms.base import HttpService, RewritingTransport, open_client, retry_delay
+from accord.relay.platforms.telegram.rules import BotUser
+from accord.relay.rules.members import bad
 
 LONGEST_ANSWER: Final = 8 * 1024 * 1024
 _SECONDS: Final = 10.0
 _WHOLE_SECONDS: Final = 20.0
-_TOLD: Final = 200
+_MAX_DESCRIPTION: Final = 200
 _MOST_WAIT: Final = 86_400
-# What went wrong before a request was on its way.
-_UNSENT: Final = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.UnsupportedProtocol,
-)
+_LONGEST_DELAY: Final = 30.0
+_ELSEWHERE: Final = "stop what else uses this token, or give it a token of its own"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What Telegram said.
+class TelegramResponse:
+    """What Telegram answered.
 
     Attributes:
-        result: What was asked for, where `ok`; nothing about its form is sure.
+        result: What was asked for, where `ok`; its form is not checked.
         code: Telegram's error code, else the HTTP status.
         description: Telegram's own words about an error.
-        retry_after: How many seconds to wait, where it was asked too often.
+        retry_after: Seconds to wait, where it is a rate limit.
     """
 
     ok: bool
@@ -50,7 +50,7 @@ class Answer:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether Telegram itself says that the token is not good; 404 where it never was one."""
+        """Whether Telegram refuses the token; it answers 404 where it never was one."""
         return self.code in (401, 404) and bool(self.description)
 
     @property
@@ -64,15 +64,7 @@ class Answer:
 
 
 class BotApi:
-    """The Bot API with one bot's token.
-
-    Args:
-        url: Where it is.
-        token: Of the bot.
-
-    Raises:
-        RelayError: The URL is none.
-    """
+    """The Bot API with one bot's token; raises RelayError if the URL is malformed."""
 
     def __init__(self, url: str, token: SecretStr) -> None:
         try:
@@ -81,89 +73,48 @@ class BotApi:
             base = httpx.URL()
         if not base.host or not 0 < (base.port or 443) < 65536:
             raise bad("this is no URL", where="relay.telegram.api_url", mend="correct it")
-        self._client = httpx.AsyncClient(
-            base_url=base,
-            transport=_Authorised(token, httpx.AsyncHTTPTransport(trust_env=False)),
-            trust_env=False,
-        )
+
+        def with_token(request: httpx.Request) -> httpx.URL:
+            before, _, method = request.url.path.rpartition("/")
+            path = f"{before}/bot{token.get_secret_value()}/{method}"
+            return request.url.copy_with(path=path)
+
+        client = open_client(base_url=base, transport=RewritingTransport(with_token))
+        self._service = HttpService("Telegram", client, LONGEST_ANSWER, _WHOLE_SECONDS)
 
     async def close(self) -> None:
         """Close its connections."""
-        await self._client.aclose()
+        await self._service.client.aclose()
 
     async def call(
         self, method: str, parameters: Mapping[str, Any] | None = None, *, patience: float = 0.0
-    ) -> Answer:
+    ) -> TelegramResponse:
         """Call a method.
 
         Args:
-            method: Its name.
-            parameters: Its parameters.
             patience: How many seconds more than usual the answer may take.
 
         Raises:
-            RelayError: Nothing was asked: Telegram is out of reach, or it cannot be written.
-            TimeoutError: It was asked, and no answer came: whether it was done is not known.
+            RelayError: Nothing was sent: Telegram cannot be reached, or `parameters` are no JSON.
+            TimeoutError: There was no answer, so the outcome is unknown.
         """
         try:
             body = orjson.dumps(parameters or {})
         except orjson.JSONEncodeError:
             raise bad("this cannot be written as JSON") from None
-        request = self._client.build_request(
+        reply = await self._service.send(
             "POST",
             f"/{method}",
+            more_seconds=patience,
             content=body,
-            headers={"content-type": "application/json", "accept-encoding": "identity"},
+            headers={"content-type": "application/json"},
             timeout=httpx.Timeout(_SECONDS, read=_SECONDS + patience),
         )
-        try:
-            async with asyncio.timeout(_WHOLE_SECONDS + patience):
-                response = await self._client.send(request, stream=True)
-                try:
-                    raw = await _read(response)
-                finally:
-                    await response.aclose()
-        except _UNSENT as error:
-            what = f"Telegram is out of reach ({type(error).__name__})"
-            raise RelayError(Code.UNAVAILABLE, what, mend="look at the network") from None
-        except (httpx.HTTPError, TimeoutError) as error:
-            raise TimeoutError(f"Telegram did not answer ({type(error).__name__})") from None
-        return _answer(response.status_code, raw)
+        return _read_answer(reply.status, reply.body)
 
 
-class _Authorised(httpx.AsyncBaseTransport):
-    """Puts the token into the path, so that no request that is logged or shown has it."""
-
-    def __init__(self, token: SecretStr, inner: httpx.AsyncBaseTransport) -> None:
-        self._token = token
-        self._inner = inner
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request with the token."""
-        before, _, method = request.url.path.rpartition("/")
-        path = f"{before}/bot{self._token.get_secret_value()}/{method}"
-        authorised = httpx.Request(
-            request.method,
-            request.url.copy_with(path=path),
-            headers=request.headers,
-            stream=request.stream,
-            extensions=request.extensions,
-        )
-        return await self._inner.handle_async_request(authorised)
-
-    async def aclose(self) -> None:
-        """Close its connections."""
-        await self._inner.aclose()
-
-
-def decode(raw: bytes) -> Any:
-    """Read JSON that Telegram wrote.
-
-    Leniently: one message with half a surrogate pair must not keep back the page that it is in.
-
-    Raises:
-        ValueError: It is no JSON.
-    """
+def decode_json(raw: bytes) -> Any:
+    """Decode JSON; half a surrogate pair in one message must not hold up the others."""
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -174,32 +125,98 @@ def decode(raw: bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-async def _read(response: httpx.Response) -> bytes:
-    raw = bytearray()
-    async for chunk in response.aiter_raw():
-        raw += chunk
-        if len(raw) > LONGEST_ANSWER:
-            return b""
-    return bytes(raw)
-
-
-def _answer(status: int, raw: bytes) -> Answer:
+def _read_answer(status: int, raw: bytes) -> TelegramResponse:
     try:
-        given = decode(raw)
+        given = decode_json(raw)
     except ValueError:
         given = None
     if not isinstance(given, dict):
-        return Answer(False, code=status if status >= 400 else 502)
+        return TelegramResponse(False, code=status if status >= 400 else 502)
     if given.get("ok") is True and status < 300:
-        return Answer(True, given.get("result"))
+        return TelegramResponse(True, given.get("result"))
     code, description = given.get("error_code"), given.get("description")
     more = given.get("parameters")
     wait = more.get("retry_after") if isinstance(more, dict) else None
     if status == 429 and type(wait) is not int:
         wait = 1
-    return Answer(
+    return TelegramResponse(
         False,
         code=code if type(code) is int and 400 <= code < 600 else max(status, 400),
-        description=description[:_TOLD] if isinstance(description, str) else "",
+        description=description[:_MAX_DESCRIPTION] if isinstance(description, str) else "",
         retry_after=min(max(wait, 1), _MOST_WAIT) if type(wait) is int else None,
     )
+
+
+class RetryingApi:
+    """Calls of one listener, repeated until Telegram answers; the connector is told of trouble."""
+
+    def __init__(self, api: BotApi, context: PlatformContext) -> None:
+        self._api = api
+        self._context = context
+        self._failures = 0
+        self._is_ready = False
+
+    async def ask(
+        self,
+        method: str,
+        parameters: Mapping[str, Any] | None,
+        read: Callable[[Any], T],
+        *,
+        patience: float = 0.0,
+    ) -> T:
+        """Call a method until `read` accepts an answer; raises if the token is refused."""
+        while True:
+            wait: float | None = None
+            try:
+                answer = await self._api.call(method, parameters, patience=patience)
+                if answer.ok:
+                    result = read(answer.result)
+                    self._failures = 0
+                    return result
+                trouble, wait = _trouble(answer), answer.retry_after
+            except TimeoutError as error:
+                trouble = RelayError(Code.UNAVAILABLE, str(error))
+            except RelayError as error:
+                if error.code is Code.UNAUTHORIZED:
+                    raise
+                trouble = error
+            self.troubled(trouble)
+            await asyncio.sleep(wait or retry_delay(self._failures, _LONGEST_DELAY))
+            self._failures += 1
+
+    def troubled(self, error: RelayError) -> None:
+        """Report trouble to the connector."""
+        self._is_ready = False
+        self._context.troubled(error)
+
+    def ready(self) -> None:
+        """Report to the connector that Telegram answers, if it does not know yet."""
+        if not self._is_ready:
+            self._is_ready = True
+            self._context.ready()
+
+
+def token_refused() -> RelayError:
+    """The error for a token that Telegram refuses."""
+    return RelayError(
+        Code.UNAUTHORIZED,
+        "Telegram refuses the bot's token",
+        where="relay.telegram.token",
+        mend="get a new one from BotFather with /token and set it",
+    )
+
+
+def read_bot_user(value: Any, bot_id: int) -> BotUser:
+    """The bot's user in an answer of `getMe`; raises RelayError if there is none."""
+    name = value.get("username") if isinstance(value, dict) else None
+    if not isinstance(name, str) or not name.isascii() or not 0 < len(name) <= 64:
+        raise RelayError(Code.UNAVAILABLE, "Telegram does not say who the bot is")
+    return BotUser(bot_id, name)
+
+
+def _trouble(answer: TelegramResponse) -> RelayError:
+    if answer.is_refusal:
+        raise token_refused()
+    mend = _ELSEWHERE if answer.code == 409 else None
+    code = Code.RATE_LIMITED if answer.retry_after else Code.UNAVAILABLE
+    return RelayError(code, answer.trouble, mend=mend)

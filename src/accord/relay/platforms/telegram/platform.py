@@ -1,7 +1,4 @@
-"""Telegram as the connector sees it: one platform for each bot.
-
-Owns the descriptor and how the parts are put together. Nothing is asked of Telegram on opening.
-"""
+"""The platform of one Telegram bot: its descriptor, and how its parts are put together."""
 
 import asyncio
 import re
@@ -16,21 +13,15 @@ from starlette.routing import BaseRoute
 from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.secrets import secret
-from accord.relay.platforms.settings.telegram import TelegramSettings
-from accord.relay.platforms.telegram.api import BotApi
-from accord.relay.platforms.telegram.asking import Asking, read_me
-from accord.relay.platforms.telegram.commands import Commands
-from accord.relay.platforms.telegram.entities import Me
-from accord.relay.platforms.telegram.normalise import PLATFORM
-from accord.relay.platforms.telegram.polling import Polling
-from accord.relay.platforms.telegram.receiving import Receiving
-from accord.relay.platforms.telegram.speaking import Speaking, number
-from accord.relay.platforms.telegram.topics import Topics
-from accord.relay.platforms.telegram.webhook import Webhook
-from accord.relay.wire.actions import Action, Result
-from accord.relay.wire.descriptor import Descriptor
-from accord.relay.wire.members import bad
+from accord.relay.platforms.settings import TelegramSettings, resolve_secret
+from accord.relay.platforms.telegram.api import BotApi, RetryingApi, read_bot_user
+from accord.relay.platforms.telegram.edge import Poller, WebhookEdge
+from accord.relay.platforms.telegram.events import PLATFORM, RecentTopics, UpdateHandler
+from accord.relay.platforms.telegram.rules import BotUser
+from accord.relay.platforms.telegram.sender import CommandPublisher, TelegramSender, numeric_id
+from accord.relay.rules.actions import Action, Result
+from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.members import bad
 
 DESCRIPTOR: Final = Descriptor(
     platform=PLATFORM,
@@ -55,15 +46,7 @@ _STRANGERS: Final = frozenset({"left", "kicked"})
 
 
 class TelegramPlatform:
-    """One bot on Telegram.
-
-    Args:
-        settings: The choices of the operator.
-        token: The bot's token.
-        api: The Bot API with this token.
-        clock: Where the time comes from.
-        public_url: Where the connector is reached from outside, for webhooks.
-    """
+    """One bot on Telegram; webhooks need the connector's `public_url`."""
 
     name = PLATFORM
     idempotent = False
@@ -77,16 +60,16 @@ class TelegramPlatform:
         public_url: str,
     ) -> None:
         self.bot_id = bot_id(token)
-        self.commands = Commands(api)
+        self.commands = CommandPublisher(api)
         self.routes: Sequence[BaseRoute] = ()
         self._settings = settings
         self._api = api
         self._clock = clock
-        self._topics = Topics()
-        self._speaking = Speaking(api, self._topics, clock)
-        self._me: Me | None = None
+        self._topics = RecentTopics()
+        self._sender = TelegramSender(api, self._topics, clock)
+        self._me: BotUser | None = None
         self._context: PlatformContext | None = None
-        self._webhook: Webhook | None = None
+        self._webhook: WebhookEdge | None = None
         if settings.mode == "webhook":
             if not public_url:
                 raise bad(
@@ -94,7 +77,7 @@ class TelegramPlatform:
                     where="relay.telegram.mode",
                     mend='set [relay] url, or mode = "poll"',
                 )
-            self._webhook = Webhook(public_url, self.bot_id, token, self._receive)
+            self._webhook = WebhookEdge(public_url, self.bot_id, token, self._receive)
             self.routes = self._webhook.routes
 
     def descriptor(self) -> Descriptor:
@@ -102,40 +85,40 @@ class TelegramPlatform:
         return replace(DESCRIPTOR, supports_draft_streaming=self._settings.drafts)
 
     def bind(self, context: PlatformContext) -> None:
-        """Get to know the connector, for what webhooks bring."""
+        """Set the connector, for webhooks."""
         self._context = context
 
     async def run(self, context: PlatformContext) -> None:
         """Listen until cancelled."""
-        asking = Asking(self._api, context)
-        me = await asking.ask("getMe", None, self._read_me)
+        api = RetryingApi(self._api, context)
+        me = await api.ask("getMe", None, self._read_me)
         if self._webhook is not None:
-            await self._webhook.keep(asking)
+            await self._webhook.run(api)
         else:
-            receiving = Receiving(me, self._topics)
+            handler = UpdateHandler(me, self._topics)
             seconds = self._settings.poll_seconds
-            await Polling(asking, receiving, context, self._clock, seconds).run()
+            await Poller(api, handler, context, self._clock, seconds).run()
 
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None
     ) -> Result:
-        """Do what an agent asked for and the gate allowed."""
-        return await self._speaking.perform(action)
+        """Perform an action that the gate allowed."""
+        return await self._sender.perform(action)
 
     async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """Whether a user can see a chat: whether they are in it."""
+        """Whether a user is in a chat."""
         return await self._is_among(user_id, channel_id, _MEMBERS)
 
     async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """Whether a user may manage a chat: whether they administer it."""
+        """Whether a user administers a chat."""
         return await self._is_among(user_id, channel_id, _MANAGERS)
 
     def offer_commands(self, instance: str, manifest: Any) -> None:
-        """Show an instance's commands, soon."""
+        """Publish an instance's commands in the background."""
         self.commands.offer(instance, manifest)
 
     async def _is_among(self, user_id: str, chat_id: str, statuses: frozenset[str]) -> bool | None:
-        user, chat = number(user_id), number(chat_id)
+        user, chat = numeric_id(user_id), numeric_id(chat_id)
         if user is None or chat is None:
             return None
         if chat > 0:
@@ -161,19 +144,15 @@ class TelegramPlatform:
             if not answer.ok:
                 raise RelayError(Code.UNAVAILABLE, answer.trouble)
             me = self._read_me(answer.result)
-        await Receiving(me, self._topics).receive(update, self._context)
+        await UpdateHandler(me, self._topics).receive(update, self._context)
 
-    def _read_me(self, value: Any) -> Me:
-        self._me = read_me(value, int(self.bot_id))
+    def _read_me(self, value: Any) -> BotUser:
+        self._me = read_bot_user(value, int(self.bot_id))
         return self._me
 
 
 def bot_id(token: SecretStr) -> str:
-    """The bot's id, which its token begins with.
-
-    Raises:
-        RelayError: This is no token.
-    """
+    """The bot's id, which its token begins with; raises RelayError if it is malformed."""
     parts = _TOKEN.fullmatch(token.get_secret_value())
     if parts is None:
         raise bad(
@@ -186,17 +165,12 @@ def bot_id(token: SecretStr) -> str:
 async def open_telegram(
     settings: TelegramSettings, clock: Clock, public_url: str = ""
 ) -> AsyncIterator[TelegramPlatform]:
-    """Open one bot, without asking Telegram anything.
-
-    Args:
-        settings: The choices of the operator.
-        clock: Where the time comes from.
-        public_url: Where the connector is reached from outside, for webhooks.
+    """Open one bot; nothing is sent yet. With webhooks, Telegram calls `public_url`.
 
     Raises:
-        RelayError: The settings cannot be right.
+        RelayError: A setting is wrong.
     """
-    token = secret(settings.token, settings.token_file, _WHERE)
+    token = resolve_secret(settings.token, settings.token_file, _WHERE)
     bot_id(token)
     api = BotApi(settings.api_url, token)
     try:

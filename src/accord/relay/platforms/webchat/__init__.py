@@ -1,16 +1,22 @@
 """The built-in web chat: channels, direct messages and threads on a small page, without an account.
 
-It is a platform like any other: what people write goes to the connector by `ingest`, what agents
-say comes by `perform`. `open_webchat` opens it in a connector process, `open_admin` for operators.
+`open_webchat` opens it in a connector process, `open_admin` for operators.
 """
 
-from accord.relay.platforms.webchat.access import Level
-from accord.relay.platforms.webchat.accounts import Account
+from accord.relay.platforms.settings import WebChatSettings
+from accord.relay.platforms.webchat.accounts import Account, PendingInvite
 from accord.relay.platforms.webchat.admin import Admin, Channel, Invite, Space, User
-from accord.relay.platforms.webchat.platform import DESCRIPTOR, WebChatPlatform
-from accord.relay.platforms.webchat.settings import WebChatSettings
+from accord.relay.platforms.webchat.chats import Level
+from accord.relay.platforms.webchat.events import addressed_bot
+from accord.relay.platforms.webchat.messages import list_waiting_chats
+from accord.relay.platforms.webchat.platform import (
+    DESCRIPTOR,
+    WebChat,
+    WebChatPlatform,
+    open_admin,
+    open_webchat,
+)
 from accord.relay.platforms.webchat.tables import WEBCHAT
-from accord.relay.platforms.webchat.webchat import WebChat, open_admin, open_webchat
 
 __all__ = [
     "DESCRIPTOR",
@@ -20,11 +26,14 @@ __all__ = [
     "Channel",
     "Invite",
     "Level",
+    "PendingInvite",
     "Space",
     "User",
     "WebChat",
     "WebChatPlatform",
     "WebChatSettings",
+    "addressed_bot",
+    "list_waiting_chats",
     "open_admin",
     "open_webchat",
 ]

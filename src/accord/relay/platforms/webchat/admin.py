@@ -1,33 +1,35 @@
-"""What an operator does, as a Python interface for the command line and the station."""
+"""Operators' actions, for the command line and the station."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from sqlalchemy import Connection, select
 
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
 from accord.relay.errors import Code, RelayError
+from accord.relay.platforms.settings import WebChatSettings
 from accord.relay.platforms.webchat import accounts, chats
-from accord.relay.platforms.webchat.access import ChatKind, Level
-from accord.relay.platforms.webchat.accounts import Account
-from accord.relay.platforms.webchat.changes import Change, Changes, Kind
-from accord.relay.platforms.webchat.settings import WebChatSettings
+from accord.relay.platforms.webchat.accounts import Account, PendingInvite
+from accord.relay.platforms.webchat.chats import ChatKind, Level
+from accord.relay.platforms.webchat.feed import OPERATOR, Change, Changes, FeedKind
+from accord.relay.platforms.webchat.rules import account_name, channel_name, name_key
 from accord.relay.platforms.webchat.tables import accounts as account_table
 from accord.relay.platforms.webchat.tables import chats as chat_table
 from accord.relay.platforms.webchat.tables import members, permissions
 from accord.relay.platforms.webchat.tables import spaces as space_table
-from accord.relay.platforms.webchat.words import account_name, channel_name, name_key
 
-PATH: Final = "/chat"
+T = TypeVar("T")
+
+CHAT_PATH: Final = "/chat"
 """Below which the web chat is served."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """An invitation; `expires_at` in milliseconds.
+    """An invite link; `expires_at` in milliseconds.
 
     The secret is behind a `#`: browsers do not send that part, so it is in no log.
     """
@@ -38,7 +40,7 @@ class Invite:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A space, which is a scope to the relay."""
+    """A space; to the relay it is a scope."""
 
     id: str
     name: str
@@ -46,7 +48,7 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel, with the permissions that differ from what its kind allows."""
+    """A channel, with the permissions that differ from its kind's default."""
 
     id: str
     space_id: str
@@ -57,7 +59,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user, and the spaces that the user belongs to."""
+    """A user and their spaces."""
 
     id: str
     name: str
@@ -66,23 +68,31 @@ class User:
 
 
 class Admin:
-    """What operators can do; all of it holds at once in every process."""
+    """What operators can do; it takes effect at once in every process."""
 
-    def __init__(self, changes: Changes, clock: Clock, settings: WebChatSettings) -> None:
+    def __init__(
+        self, changes: Changes, clock: Clock, settings: WebChatSettings, by: str = OPERATOR
+    ) -> None:
         self._changes = changes
+        self._clock = clock
         self._ids = UlidSource(clock)
         self._settings = settings
+        self._by = by
+
+    def acting_as(self, by: str) -> "Admin":
+        """The same, with another actor in the journal."""
+        return Admin(self._changes, self._clock, self._settings, by)
 
     async def create_space(self, name: str) -> Space:
-        """Open a space."""
+        """Create a space."""
         space = Space(self._ids.new(), account_name(name))
-        await self._changes.change(lambda change: chats.create_space(change, space.id, space.name))
+        await self._change(lambda change: chats.create_space(change, space.id, space.name))
         return space
 
     async def create_channel(self, space_id: str, name: str, *, private: bool = False) -> Channel:
-        """Open a channel in a space."""
+        """Create a channel in a space."""
         channel = Channel(self._ids.new(), space_id, channel_name(name), private)
-        await self._changes.change(
+        await self._change(
             lambda change: chats.create_channel(
                 change, channel.id, space_id, channel.name, is_private=private
             )
@@ -90,52 +100,61 @@ class Admin:
         return channel
 
     async def set_permission(self, chat_id: str, user_id: str, level: Level | None) -> None:
-        """Say what a user may do in a channel; None for what its kind allows."""
-        await self._changes.change(
-            lambda change: chats.set_permission(change, chat_id, user_id, level)
-        )
+        """Set what a user may do in a channel; None for its kind's default."""
+        await self._change(lambda change: chats.set_permission(change, chat_id, user_id, level))
 
     async def invite(
         self, space_id: str, *, manager: bool = False, seconds: int | None = None
     ) -> Invite:
-        """Make a link by which somebody joins a space, once."""
+        """Create an invite link to a space, for one use."""
         seconds = self._settings.invite_seconds if seconds is None else seconds
         if not 0 < seconds <= 365 * 86_400:
             raise RelayError(Code.BAD_REQUEST, "an invitation is valid for 1 second to 1 year")
         secret = secrets.token_urlsafe(32)
         until = self._changes.now() + seconds * 1000
-        await self._changes.change(
-            lambda change: accounts.invite(change, secret, space_id, manager, until)
+        await self._change(
+            lambda change: accounts.create_invite(change, secret, space_id, manager, until)
         )
-        return Invite(until, f"{self._settings.base_url.rstrip('/')}{PATH}/#invite={secret}")
+        return Invite(until, f"{self._settings.base_url.rstrip('/')}{CHAT_PATH}/#invite={secret}")
+
+    async def pending(self) -> Sequence[PendingInvite]:
+        """The unused invites."""
+        now = self._changes.now()
+        return await self._changes.read(
+            lambda connection: accounts.pending_invites(connection, now)
+        )
+
+    async def withdraw(self, invite_id: str) -> None:
+        """Delete an unused invite by its id; see `pending`."""
+        await self._change(lambda change: accounts.withdraw_invite(change, invite_id))
 
     async def new_login_key(self, user_id: str) -> str:
-        """Give a user who lost the key a new one; the old one is good for nothing."""
+        """Replace a user's lost login key."""
         key = secrets.token_urlsafe(32)
-        await self._changes.change(lambda change: accounts.set_login_key(change, user_id, key))
+        await self._change(lambda change: accounts.set_login_key(change, user_id, key))
         return key
 
     async def remove_user(self, user_id: str) -> None:
-        """Take a user's access away; what was written stays."""
-        await self._changes.change(lambda change: accounts.remove(change, user_id))
+        """Remove a user's access; their messages stay."""
+        await self._change(lambda change: accounts.remove_account(change, user_id))
 
     async def make_bot(self, name: str) -> Account:
-        """A bot of this name, made if there is none; processes that run front it at once."""
+        """The bot of this name, created if there is none; running processes serve it at once."""
         made = Account(self._ids.new(), account_name(name))
 
         def work(change: Change) -> Account:
-            for bot in accounts.bots(change.connection):
+            for bot in accounts.list_bots(change.connection):
                 if name_key(bot.name) == name_key(made.name):
                     return bot
-            accounts.create(change, made, None)
-            change.tell(Kind.ACCESS, "", made.id)
+            accounts.create_account(change, made, None)
+            change.add_entry(FeedKind.ACCESS, "", made.id)
             return made
 
-        return await self._changes.change(work)
+        return await self._change(work)
 
     async def bots(self) -> Sequence[Account]:
         """Every bot, the oldest first."""
-        return await self._changes.read(accounts.bots)
+        return await self._changes.read(accounts.list_bots)
 
     async def spaces(self) -> Sequence[Space]:
         """Every space."""
@@ -181,3 +200,6 @@ class Admin:
             ]
 
         return await self._changes.read(work)
+
+    async def _change(self, work: Callable[[Change], T]) -> T:
+        return await self._changes.change(work, by=self._by)

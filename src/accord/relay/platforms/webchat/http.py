@@ -1,59 +1,291 @@
-"""The routes of the web chat: the page, a JSON interface, and live updates.
+"""The routes of the web chat: the page, a JSON API, and live updates by server-sent events.
 
-Thin: guard, limit, find the user, read, call, answer. Errors are JSON with `error` and `message`.
-What somebody cannot see is answered like what does not exist. Nothing that was sent is logged.
+A request must come from our own page: checked by a `SameSite=Strict` cookie, a custom header and
+the origin. What a user cannot see is answered like what does not exist. No content is logged.
 """
 
+import asyncio
+import hashlib
+import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from importlib.resources import files
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
+import orjson
 import structlog
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from accord.kernel.clock import Clock
-from accord.relay.connector.control.bodies import read_body
+from accord.relay.connector.bodies import read_body
+from accord.relay.connector.rate_limits import RateLimiter
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.webchat import page
-from accord.relay.platforms.webchat.accounts import Account
-from accord.relay.platforms.webchat.admin import PATH
-from accord.relay.platforms.webchat.chats import no_message
-from accord.relay.platforms.webchat.conversation import PAGE, Conversation
-from accord.relay.platforms.webchat.doors import Doors, Entry
-from accord.relay.platforms.webchat.guard import COOKIE, Guard, TooOftenError
-from accord.relay.platforms.webchat.news import News
-from accord.relay.platforms.webchat.settings import WebChatSettings
-from accord.relay.platforms.webchat.stream import EventStream
-from accord.relay.platforms.webchat.tail import Tail
-from accord.relay.wire.members import bad, text
+from accord.relay.platforms.settings import WebChatSettings
+from accord.relay.platforms.webchat.accounts import Account, Login, LoginResult
+from accord.relay.platforms.webchat.admin import CHAT_PATH
+from accord.relay.platforms.webchat.chats import no_such_message
+from accord.relay.platforms.webchat.conversation import PAGE, Conversation, FeedEvent, FeedUpdate
+from accord.relay.platforms.webchat.feed import FeedTail
+from accord.relay.rules.members import bad, text
 from accord.storage import StoreError
+from accord.web.addresses import address_key
 
-_API: Final = f"{PATH}/api"
+COOKIE: Final = "accord_chat"
+HEADER: Final = "x-accord-chat"
+_SAFE: Final = frozenset({"GET", "HEAD"})
+
+
+class RateLimitedError(RelayError):
+    """A refusal with a Retry-After header."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(
+            Code.RATE_LIMITED, "this was asked too often", mend=f"wait {seconds} seconds"
+        )
+        self.headers: Mapping[str, str] = {"retry-after": str(seconds)}
+
+
+class RequestGuard:
+    """Checks requests, and sets cookies; its checks raise RelayError."""
+
+    def __init__(self, clock: Clock, settings: WebChatSettings) -> None:
+        self._base = urlsplit(settings.base_url)
+        self._session_seconds = settings.session_seconds
+        self._entering = RateLimiter(clock, per_minute=settings.entries_per_minute, burst=10)
+        self._posting = RateLimiter(clock, per_minute=settings.posts_per_minute, burst=20)
+        self._asking = RateLimiter(clock, per_minute=settings.requests_per_minute, burst=100)
+
+    def require_own_page(self, request: Request) -> None:
+        """Refuse requests that another site made a browser send."""
+        if request.method in _SAFE:
+            return
+        headers = request.headers
+        if headers.get(HEADER) != "1":
+            raise _foreign(f"the header {HEADER} is missing")
+        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            raise _foreign("another site sent it")
+        origin = headers.get("origin")
+        if origin is not None and not self._is_ours(origin, headers.get("host", "")):
+            raise _foreign("its origin is another site")
+
+    def limit_entry(self, request: Request) -> None:
+        """Count an attempt to join or log in against the client's address."""
+        host = request.client.host if request.client else "nowhere"
+        _take_token(self._entering, address_key(host))
+
+    def limit_user(self, user_id: str, *, posts: bool) -> None:
+        """Count a request of a user."""
+        _take_token(self._posting if posts else self._asking, user_id)
+
+    def set_cookie(self, request: Request, response: Response, session: str) -> None:
+        """Set the session cookie."""
+        response.set_cookie(
+            COOKIE,
+            session,
+            max_age=self._session_seconds,
+            path=CHAT_PATH,
+            secure="https" in (self._base.scheme, request.url.scheme),
+            httponly=True,
+            samesite="strict",
+        )
+
+    def delete_cookie(self, response: Response) -> None:
+        """Delete the session cookie."""
+        response.delete_cookie(COOKIE, path=CHAT_PATH, httponly=True, samesite="strict")
+
+    def _is_ours(self, origin: str, host: str) -> bool:
+        try:
+            given = urlsplit(origin)
+        except ValueError:
+            return False
+        if given.scheme not in ("http", "https") or not given.netloc:
+            return False
+        if self._base.netloc:
+            return (given.scheme, given.netloc) == (self._base.scheme, self._base.netloc)
+        return given.netloc.lower() == host.lower()
+
+
+def _take_token(limiter: RateLimiter, key: str) -> None:
+    if seconds := math.ceil(limiter.wait(key)):
+        raise RateLimitedError(seconds)
+
+
+def _foreign(why: str) -> RelayError:
+    return RelayError(Code.FORBIDDEN, f"this request is not from the web chat's page: {why}")
+
+
+_TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_FILES: Final = (
+    "index.html",
+    "style.css",
+    "icon.svg",
+    "app.js",
+    "api.js",
+    "live.js",
+    "markdown.js",
+    "messages.js",
+    "sidebar.js",
+)
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final[Mapping[str, str]] = {
+    "content-security-policy": _POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+"""What every answer of the web chat says to the browser."""
+
+
+def page_routes(path: str) -> list[Route]:
+    """The page at a path with a slash, and its files below."""
+    made = [_file_route(f"{path}/static/{name}", name) for name in _FILES[1:]]
+
+    async def onwards(_request: Request) -> Response:
+        return RedirectResponse(f"{path}/", 308, HEADERS)
+
+    return [Route(path, onwards), _file_route(f"{path}/", _FILES[0]), *made]
+
+
+def _file_route(path: str, name: str) -> Route:
+    body = (files(__package__) / "static" / name).read_bytes()
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {**HEADERS, "etag": tag, "cache-control": "no-cache"}
+    media_type = _TYPES[name.rpartition(".")[2]]
+
+    async def answer(request: Request) -> Response:
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(body, 200, headers, media_type)
+
+    return Route(path, answer)
+
+
+_ALIVE_SECONDS: Final = 15.0
+_RETRY: Final = b"retry: 1000\n\n"
+_ALIVE: Final = b":\n\n"
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class EventStream(Response):
+    """A stream of server-sent events.
+
+    Args:
+        after: The number of the last entry that the browser knows.
+        news: Returns the changes after a number; None when the session has ended.
+        tail: Waits for more.
+        ended: Called at the end.
+    """
+
+    def __init__(
+        self,
+        after: int,
+        news: Callable[[int], Awaitable[FeedUpdate | None]],
+        tail: FeedTail,
+        ended: Callable[[], None],
+    ) -> None:
+        super().__init__(
+            headers={**HEADERS, "cache-control": "no-store", "x-accel-buffering": "no"},
+            media_type="text/event-stream",
+        )
+        del self.headers["content-length"]
+        self._after = after
+        self._news = news
+        self._tail = tail
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the client disconnects or the session ends."""
+        telling = asyncio.create_task(self._tell(send))
+        leaving = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._ended()
+            for task in (telling, leaving):
+                task.cancel()
+            await asyncio.wait({telling, leaving})
+        if not telling.cancelled():
+            telling.result()
+
+    async def _tell(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        try:
+            await send(start)
+            async for part in self._parts():
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        except OSError:
+            return  # the browser is gone
+
+    async def _parts(self) -> AsyncIterator[bytes]:
+        yield _RETRY
+        while not self._tail.closed:
+            try:
+                news = await self._news(self._after)
+            except StoreError as error:
+                _log.warning("an event stream ended", reason=str(error))
+                return
+            if news is None:
+                return
+            if news.is_lost:
+                yield write_event("reset", news.seq, {})
+            elif news.seq > self._after:
+                yield b"".join(map(_write_json, news.events)) + b"id: %d\n\n" % news.seq
+            elif not await self._tail.wait_beyond(self._after, _ALIVE_SECONDS):
+                yield _ALIVE
+            self._after = news.seq
+
+
+def write_event(name: str, seq: int, data: dict[str, Any]) -> bytes:
+    """One event; JSON has no line ends of its own."""
+    return b"event: %s\nid: %d\ndata: %s\n\n" % (name.encode(), seq, orjson.dumps(data))
+
+
+def _write_json(event: FeedEvent) -> bytes:
+    return write_event(event.name, event.seq, event.data)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+_API: Final = f"{CHAT_PATH}/api"
 _LARGEST: Final = 2**53 - 1
 _UNAVAILABLE: Final = RelayError(
     Code.UNAVAILABLE, "the web chat's store does not answer", mend="try again"
 )
-_log = structlog.stdlib.get_logger(__name__)
 
-Answer: TypeAlias = dict[str, Any]
+HandlerResult: TypeAlias = dict[str, Any]
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
-Handler: TypeAlias = Callable[[Request, Account], Awaitable[Answer]]
+Handler: TypeAlias = Callable[[Request, Account], Awaitable[HandlerResult]]
 
 
 class ChatRoutes:
-    """Answers over HTTP what users do.
+    """The JSON API.
 
     Attributes:
-        counts: What was refused, by kind, for the metrics.
+        counts: Refusals by kind, for metrics.
     """
 
     def __init__(
         self,
         conversation: Conversation,
-        doors: Doors,
-        tail: Tail,
+        doors: Login,
+        tail: FeedTail,
         clock: Clock,
         settings: WebChatSettings,
     ) -> None:
@@ -62,7 +294,7 @@ class ChatRoutes:
         self._doors = doors
         self._tail = tail
         self._settings = settings
-        self._guard = Guard(clock, settings)
+        self._guard = RequestGuard(clock, settings)
         self._streams: Counter[str] = Counter()
 
     @property
@@ -83,14 +315,14 @@ class ChatRoutes:
             ("POST", f"{_API}/bots/{{bot}}/chat", self._user_route(self._direct)),
         ]
         api = [Route(path, endpoint, methods=[method]) for method, path, endpoint in made]
-        return [*page.routes(PATH), *api]
+        return [*page_routes(CHAT_PATH), *api]
 
     def _route(self, answer: Endpoint) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             try:
-                self._guard.demand_own_page(request)
+                self._guard.require_own_page(request)
                 return await answer(request)
-            except TooOftenError as error:
+            except RateLimitedError as error:
                 return self._refuse(request, error, error.headers)
             except RelayError as error:
                 return self._refuse(request, error)
@@ -112,7 +344,12 @@ class ChatRoutes:
         self, request: Request, error: RelayError, headers: Mapping[str, str] | None = None
     ) -> Response:
         self.counts[f"refused_{error.code.value}"] += 1
-        _log.info("refused", path=request.url.path, code=error.code.value, where=error.where)
+        _log.info(
+            "a request was refused",
+            path=request.url.path,
+            code=error.code.value,
+            where=error.where,
+        )
         answer = {"error": error.code.value, "message": str(error)}
         return _respond(error.code.status, answer, headers)
 
@@ -138,12 +375,12 @@ class ChatRoutes:
         entry = await self._doors.log_in(text(await read_body(request), "key"))
         return self._enter(request, entry)
 
-    def _enter(self, request: Request, entry: Entry) -> Response:
-        answer: Answer = {"me": {"id": entry.user.id, "name": entry.user.name}}
+    def _enter(self, request: Request, entry: LoginResult) -> Response:
+        answer: HandlerResult = {"me": {"id": entry.user.id, "name": entry.user.name}}
         if entry.login_key is not None:
             answer["key"] = entry.login_key
         response = _respond(200, answer)
-        self._guard.give_cookie(request, response, entry.session)
+        self._guard.set_cookie(request, response, entry.session)
         return response
 
     async def _log_out(self, request: Request) -> Response:
@@ -151,34 +388,34 @@ class ChatRoutes:
         if session:
             await self._doors.log_out(session)
         response = _respond(200, {})
-        self._guard.take_cookie(response)
+        self._guard.delete_cookie(response)
         return response
 
-    async def _me(self, _request: Request, user: Account) -> Answer:
+    async def _me(self, _request: Request, user: Account) -> HandlerResult:
         return await self._conversation.overview(user)
 
-    async def _history(self, request: Request, user: Account) -> Answer:
+    async def _history(self, request: Request, user: Account) -> HandlerResult:
         before = _query(request, "before", _LARGEST)
         limit = _query(request, "limit", PAGE)
         return await self._conversation.history(user, _path(request, "chat"), before, limit)
 
-    async def _post(self, request: Request, user: Account) -> Answer:
+    async def _post(self, request: Request, user: Account) -> HandlerResult:
         body = await read_body(request)
         return await self._conversation.post(
             user, _path(request, "chat"), body.get("text"), body.get("key"), body.get("reply_to")
         )
 
-    async def _edit(self, request: Request, user: Account) -> Answer:
+    async def _edit(self, request: Request, user: Account) -> HandlerResult:
         body = await read_body(request)
         return await self._conversation.edit(user, _message(request), body.get("text"))
 
-    async def _thread(self, request: Request, user: Account) -> Answer:
+    async def _thread(self, request: Request, user: Account) -> HandlerResult:
         return {"chat": await self._conversation.open_thread(user, _message(request))}
 
-    async def _direct(self, request: Request, user: Account) -> Answer:
+    async def _direct(self, request: Request, user: Account) -> HandlerResult:
         return {"chat": await self._conversation.open_direct(user, _path(request, "bot"))}
 
-    async def _typing(self, request: Request, user: Account) -> Answer:
+    async def _typing(self, request: Request, user: Account) -> HandlerResult:
         await self._conversation.typing(user, _path(request, "chat"))
         return {}
 
@@ -192,8 +429,8 @@ class ChatRoutes:
         if self._streams.total() >= self._settings.streams:
             raise RelayError(Code.UNAVAILABLE, "too many pages are open", mend="try again later")
 
-        async def news(seq: int) -> News | None:
-            # A session that ended must not be told anything more.
+        async def news(seq: int) -> FeedUpdate | None:
+            # A session that ended gets nothing more.
             if await self._doors.user_of(session) is None:
                 return None
             return await self._conversation.news(user, seq)
@@ -215,7 +452,7 @@ def _path(request: Request, name: str) -> str:
 def _message(request: Request) -> int:
     number = _number(request.path_params["message"])
     if number is None:
-        raise no_message()
+        raise no_such_message()
     return number
 
 
@@ -241,6 +478,8 @@ def _number(given: str) -> int | None:
     return min(int(given), _LARGEST)
 
 
-def _respond(status: int, answer: Answer, headers: Mapping[str, str] | None = None) -> Response:
-    told = {**page.HEADERS, "cache-control": "no-store", **(headers or {})}
+def _respond(
+    status: int, answer: HandlerResult, headers: Mapping[str, str] | None = None
+) -> Response:
+    told = {**HEADERS, "cache-control": "no-store", **(headers or {})}
     return JSONResponse(answer, status, told)

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.webchat.changes import Change, Kind
-from accord.relay.platforms.webchat.chats import no_message
+from accord.relay.platforms.webchat.chats import no_such_message
+from accord.relay.platforms.webchat.feed import Change, FeedKind
 from accord.relay.platforms.webchat.tables import accounts, chats, messages
 
 _replies = messages.alias("replies")
@@ -36,21 +36,21 @@ _SHOWN: Final = (
     .join(chats, chats.c.id == messages.c.chat_id)
     .outerjoin(_threads, _threads.c.root_id == messages.c.id)
 )
-_PAGE: Final = (
+_LOAD_PAGE: Final = (
     _SHOWN.where(messages.c.chat_id == bindparam("chat"), messages.c.id < bindparam("before"))
     .order_by(messages.c.id.desc())
     .limit(bindparam("limit"))
 )
-_THESE: Final = _SHOWN.where(messages.c.id.in_(bindparam("ids", expanding=True)))
+_LOAD: Final = _SHOWN.where(messages.c.id.in_(bindparam("ids", expanding=True)))
 _BY_KEY: Final = select(messages.c.id).where(
     messages.c.chat_id == bindparam("chat"),
     messages.c.author_id == bindparam("author"),
     messages.c.key == bindparam("of"),
 )
-_PLACE: Final = select(messages.c.chat_id, messages.c.author_id, messages.c.text).where(
+_LOCATE: Final = select(messages.c.chat_id, messages.c.author_id, messages.c.text).where(
     messages.c.id == bindparam("id")
 )
-_AROUND: Final = select(chats.c.parent_id, chats.c.root_id).where(
+_THREAD_ROOT: Final = select(chats.c.parent_id, chats.c.root_id).where(
     chats.c.id == bindparam("chat"), chats.c.root_id.is_not(None)
 )
 _WAITING: Final = (
@@ -82,15 +82,15 @@ _CHATS_WAITING: Final = (
     .group_by(messages.c.chat_id)
     .order_by(func.min(messages.c.id))
 )
-_TAKEN: Final = (
+_MARK_TAKEN: Final = (
     update(messages)
     .where(messages.c.id.in_(bindparam("ids", expanding=True)))
     .values(is_taken=True)
 )
 
 
-class Place(NamedTuple):
-    """Where a message is, who wrote it, and what it says."""
+class MessageLocation(NamedTuple):
+    """Where a message is, its author, and its text."""
 
     chat_id: str
     author_id: str
@@ -98,13 +98,13 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class MessageDraft:
     """A message to be posted.
 
     Attributes:
-        key: Its author's name for it.
-        bot_id: The bot that sees it; None where it is a bot's own.
-        is_addressed: Whether it speaks to that bot.
+        key: Its author's idempotency key.
+        bot_id: The bot that sees it; None for a bot's own.
+        is_addressed: Whether it addresses that bot.
     """
 
     chat_id: str
@@ -116,13 +116,13 @@ class Draft:
     is_addressed: bool = False
 
 
-def post(change: Change, draft: Draft) -> int:
-    """Post a message and return its id; one that was posted before is not posted again."""
+def post(change: Change, draft: MessageDraft) -> int:
+    """Post a message and return its id; under a known key, the id of the earlier one."""
     named = {"chat": draft.chat_id, "author": draft.author_id, "of": draft.key}
     known = change.connection.execute(_BY_KEY, named).scalar()
     if known is not None:
         return int(known)
-    number = change.tell(Kind.MESSAGE, draft.chat_id, draft.author_id)
+    number = change.add_entry(FeedKind.MESSAGE, draft.chat_id, draft.author_id)
     change.connection.execute(
         insert(messages).values(
             id=number,
@@ -137,22 +137,18 @@ def post(change: Change, draft: Draft) -> int:
             is_taken=draft.bot_id is None,
         )
     )
-    around = change.connection.execute(_AROUND, {"chat": draft.chat_id}).first()
+    around = change.connection.execute(_THREAD_ROOT, {"chat": draft.chat_id}).first()
     if around is not None:
-        # What a thread is about is told of again, because there is one more reply to it.
-        change.tell(Kind.MESSAGE, around.parent_id, draft.author_id, around.root_id)
+        # The first message of a thread is shown again, since its count of replies changed.
+        change.add_entry(FeedKind.MESSAGE, around.parent_id, draft.author_id, around.root_id)
     return number
 
 
 def edit(change: Change, message_id: int, author_id: str, text: str, chat_id: str) -> None:
-    """Change the text of an author's own message.
-
-    Raises:
-        RelayError: There is no such message in the chat, or somebody else wrote it.
-    """
-    found = place(change.connection, message_id)
+    """Change the text of an author's own message; raises RelayError if there is no such one."""
+    found = locate(change.connection, message_id)
     if found is None or found.chat_id != chat_id:
-        raise no_message()
+        raise no_such_message()
     if found.author_id != author_id:
         raise RelayError(Code.FORBIDDEN, "only its author can edit a message")
     if found.text == text:
@@ -160,28 +156,28 @@ def edit(change: Change, message_id: int, author_id: str, text: str, chat_id: st
     change.connection.execute(
         update(messages).where(messages.c.id == message_id).values(text=text, edited_at=change.now)
     )
-    change.tell(Kind.MESSAGE, chat_id, author_id, message_id)
+    change.add_entry(FeedKind.MESSAGE, chat_id, author_id, message_id)
 
 
-def place(connection: Connection, message_id: int) -> Place | None:
+def locate(connection: Connection, message_id: int) -> MessageLocation | None:
     """Where a message is and who wrote it."""
-    row = connection.execute(_PLACE, {"id": message_id}).first()
-    return None if row is None else Place(*row)
+    row = connection.execute(_LOCATE, {"id": message_id}).first()
+    return None if row is None else MessageLocation(*row)
 
 
-def page(connection: Connection, chat_id: str, before: int, limit: int) -> list[Row[Any]]:
+def load_page(connection: Connection, chat_id: str, before: int, limit: int) -> list[Row[Any]]:
     """The messages of a chat before an id, the newest last."""
-    found = connection.execute(_PAGE, {"chat": chat_id, "before": before, "limit": limit})
+    found = connection.execute(_LOAD_PAGE, {"chat": chat_id, "before": before, "limit": limit})
     return list(reversed(found.all()))
 
 
-def these(connection: Connection, ids: Iterable[int]) -> dict[int, Row[Any]]:
+def load(connection: Connection, ids: Iterable[int]) -> dict[int, Row[Any]]:
     """Messages by their ids."""
     wanted = list(ids)
-    return {row.id: row for row in connection.execute(_THESE, {"ids": wanted})} if wanted else {}
+    return {row.id: row for row in connection.execute(_LOAD, {"ids": wanted})} if wanted else {}
 
 
-def shown(row: Row[Any]) -> dict[str, Any]:
+def describe(row: Row[Any]) -> dict[str, Any]:
     """A message as browsers get it."""
     return {
         "id": row.id,
@@ -198,26 +194,26 @@ def shown(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def waiting(
+def list_waiting(
     connection: Connection, chat_id: str, bots: Iterable[str], limit: int
 ) -> Sequence[Row[Any]]:
-    """What the connector has not got of what these bots saw in a chat, in order."""
+    """The messages in a chat that these bots saw and the connector has not, in order."""
     wanted = {"chat": chat_id, "bots": list(bots), "limit": limit}
     return connection.execute(_WAITING, wanted).all()
 
 
-def chats_waiting(connection: Connection, bot_id: str, before: int) -> list[str]:
-    """The chats in which something that a bot saw has been waiting since before a time."""
+def list_waiting_chats(connection: Connection, bot_id: str, before: int) -> list[str]:
+    """The chats with messages for a bot that have waited since before a time."""
     rows = connection.execute(_CHATS_WAITING, {"bot": bot_id, "before": before})
     return list(rows.scalars())
 
 
-def taken(connection: Connection, ids: Sequence[int]) -> None:
-    """The connector has these now."""
-    connection.execute(_TAKEN, {"ids": list(ids)})
+def mark_taken(connection: Connection, ids: Sequence[int]) -> None:
+    """Mark messages as ingested."""
+    connection.execute(_MARK_TAKEN, {"ids": list(ids)})
 
 
 def _agent(row: Row[Any]) -> str | None:
-    """The agent that speaks through a bot; several may. None where the station itself does."""
+    """The agent that speaks through a bot; None for the station itself."""
     instance, said_by, _ = row.key.partition("/")
     return instance if row.author_is_bot and said_by else None

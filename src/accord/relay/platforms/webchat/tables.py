@@ -35,7 +35,10 @@ accounts = Table(
     Column("login_digest", Text, unique=True),
     Column("created_at", BigInteger, nullable=False),
     Column("removed_at", BigInteger),
+    # What the name looks like; null for what a process of an older version made.
+    Column("look_key", Text),
 )
+Index("accounts_by_look", accounts.c.look_key)
 
 sessions = Table(
     "sessions",

@@ -1,7 +1,19 @@
-"""Generic webhooks in and out, signed as Standard Webhooks has it: a platform for each program."""
+"""Generic webhooks in and out, signed by Standard Webhooks: a platform for each program."""
 
-from accord.relay.platforms.settings.webhook import WebhookSettings
-from accord.relay.platforms.webhook.incoming import SCHEMA
+from accord.relay.platforms.settings import WebhookSettings
+from accord.relay.platforms.webhook.events import SCHEMA, WebhookChat, chat_id_of, read_chat_id
 from accord.relay.platforms.webhook.platform import DESCRIPTOR, WebhookPlatform, open_webhook
+from accord.relay.platforms.webhook.rules import WebhookKeys, read_keys
 
-__all__ = ["DESCRIPTOR", "SCHEMA", "WebhookPlatform", "WebhookSettings", "open_webhook"]
+__all__ = [
+    "DESCRIPTOR",
+    "SCHEMA",
+    "WebhookChat",
+    "WebhookKeys",
+    "WebhookPlatform",
+    "WebhookSettings",
+    "chat_id_of",
+    "open_webhook",
+    "read_chat_id",
+    "read_keys",
+]

@@ -1,15 +1,18 @@
-"""A generic webhook as the connector sees it: a program that speaks for people.
+"""A generic webhook: a program that speaks for people.
 
-Owns the route, the descriptor and the actions of agents. What is posted is taken if it is signed
-by a key of the settings and in time, and once; what agents do is posted to the program's URL.
+Requests must be signed by a key of the settings, and recent. Actions are signed and posted to the
+program's URL, where the guard of outgoing requests allows it; their `webhook-id` follows from the
+idempotency key, so that a receiver can recognise repetitions.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import orjson
+from blake3 import blake3
 from pydantic import SecretStr
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -18,17 +21,74 @@ from starlette.routing import BaseRoute
 from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.outgoing import guarded_client, url_allowed
-from accord.relay.platforms import calling, edge
-from accord.relay.platforms.plain import plain
-from accord.relay.platforms.secrets import secret
-from accord.relay.platforms.settings.webhook import WebhookSettings
-from accord.relay.platforms.webhook.incoming import PLATFORM, normalise, place_of, user_of
-from accord.relay.platforms.webhook.keys import Keys, read_keys
-from accord.relay.platforms.webhook.sending import Receiver
-from accord.relay.wire.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.wire.descriptor import Descriptor
-from accord.relay.wire.members import bad
+from accord.relay.platforms import base
+from accord.relay.platforms.base import HttpService, ServiceResponse
+from accord.relay.platforms.rules import plain_text
+from accord.relay.platforms.settings import WebhookSettings, resolve_secret
+from accord.relay.platforms.webhook.events import (
+    PLATFORM,
+    message_inbound,
+    read_chat_id,
+    user_id_of,
+)
+from accord.relay.platforms.webhook.rules import WebhookKeys, read_keys
+from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
+from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.members import bad
+from accord.web.outgoing import guarded_client, url_allowed
+
+_SERVICE: Final = "the webhook's receiver"
+_REFUSED: Final = frozenset({401, 403, 410})
+_LONGEST_MESSAGE_ID: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSender:
+    """Posts actions to the webhook's receiver, signed by `keys`."""
+
+    service: HttpService
+    url: str
+    keys: WebhookKeys
+    clock: Clock
+
+    async def post(self, action: dict[str, Any], key: str) -> Result:
+        """Post an action; by `key` the receiver can tell that it had it before.
+
+        Raises:
+            RelayError: It was refused (UNAUTHORIZED), or not sent.
+            TimeoutError: It was not answered.
+        """
+        # A key may have any characters and length; a header may not.
+        name = f"act_{blake3(key.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+        body = orjson.dumps(action)
+        now = int(self.clock.now())
+        reply = await self.service.call(
+            "POST",
+            self.url,
+            content=body,
+            headers={
+                "content-type": "application/json",
+                "webhook-id": name,
+                "webhook-timestamp": str(now),
+                "webhook-signature": self.keys.sign(name, now, body),
+            },
+        )
+        if reply.status in _REFUSED:
+            raise RelayError(
+                Code.UNAUTHORIZED,
+                f"{_SERVICE} refuses us ({reply.status})",
+                mend="compare url and send_secret in [[relay.webhook]] with the receiver's",
+            )
+        if not reply.succeeded:
+            error = f"{_SERVICE} answered {reply.status}"
+            return Result(False, error=error, retry_after=reply.retry_after)
+        return Result(True, _message_id(reply))
+
+
+def _message_id(reply: ServiceResponse) -> str | None:
+    given = reply.members.get("message_id")
+    return given if isinstance(given, str) and 0 < len(given) <= _LONGEST_MESSAGE_ID else None
+
 
 DESCRIPTOR: Final = Descriptor(
     platform=PLATFORM,
@@ -49,19 +109,16 @@ _NO_CHAT: Final = Result(False, error="there is no such chat")
 
 
 class WebhookPlatform:
-    """One webhook.
-
-    Args:
-        settings: Its settings.
-        keys: What proves what comes in.
-        receiver: Where actions are posted; None for nowhere.
-        clock: By which a request is late.
-    """
+    """One webhook; without a `receiver`, agents cannot reply."""
 
     name = PLATFORM
 
     def __init__(
-        self, settings: WebhookSettings, keys: Keys, receiver: Receiver | None, clock: Clock
+        self,
+        settings: WebhookSettings,
+        keys: WebhookKeys,
+        receiver: WebhookSender | None,
+        clock: Clock,
     ) -> None:
         self._settings = settings
         self._hook = settings.name
@@ -69,9 +126,9 @@ class WebhookPlatform:
         self._receiver = receiver
         self._clock = clock
         self._context: PlatformContext | None = None
-        self._sender = calling.Sender()
+        self._sender = base.AccessMonitor()
         self.routes: Sequence[BaseRoute] = (
-            edge.hook(f"/relay/platforms/{PLATFORM}/{self._hook}", self._posted, PLATFORM),
+            base.webhook_route(f"/relay/platforms/{PLATFORM}/{self._hook}", self._posted, PLATFORM),
         )
 
     @property
@@ -81,7 +138,7 @@ class WebhookPlatform:
 
     @property
     def idempotent(self) -> bool:
-        """Whether the receiver does nothing twice."""
+        """Whether the receiver ignores repetitions."""
         return self._settings.deduplicates
 
     def descriptor(self) -> Descriptor:
@@ -94,21 +151,21 @@ class WebhookPlatform:
         )
 
     def bind(self, context: PlatformContext) -> None:
-        """Get to know the connector, for what is posted to this process."""
+        """Set the connector, for requests to this process."""
         self._context = self._sender.context = context
 
     async def run(self, context: PlatformContext) -> None:
-        """Stand ready; everything comes by webhook."""
+        """Do nothing: everything comes by webhook."""
         context.ready()
         await asyncio.Event().wait()
 
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None
     ) -> Result:
-        """Do what an agent asked for and the gate allowed."""
+        """Perform an action that the gate allowed."""
         if isinstance(action, FollowUp):
             return Result(False, error="a webhook gives no capabilities")
-        place = place_of(self._hook, action.chat_id)
+        place = read_chat_id(self._hook, action.chat_id)
         if place is None:
             return _NO_CHAT
         if isinstance(action, GetChatInfo):
@@ -131,20 +188,20 @@ class WebhookPlatform:
         return await self._sender.send(self._receiver.post(told, idempotency_key))
 
     async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """Whether the settings say so; nobody else could tell."""
-        if place_of(self._hook, channel_id) is None:
+        """Whether the settings say so; otherwise unknown."""
+        if read_chat_id(self._hook, channel_id) is None:
             return False
         return True if self._settings.open_chats or self._is_manager(user_id) else None
 
     async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
         """Whether the settings name the user."""
-        return place_of(self._hook, channel_id) is not None and self._is_manager(user_id)
+        return read_chat_id(self._hook, channel_id) is not None and self._is_manager(user_id)
 
     def _is_manager(self, user_id: str) -> bool:
-        return any(user_id == user_of(self._hook, each) for each in self._settings.managers)
+        return any(user_id == user_id_of(self._hook, each) for each in self._settings.managers)
 
     def _text(self, content: str) -> str:
-        return content if self._settings.markdown else plain(content)
+        return content if self._settings.markdown else plain_text(content)
 
     async def _posted(self, request: Request) -> Response:
         headers = request.headers
@@ -156,7 +213,7 @@ class WebhookPlatform:
                 "the request is not signed",
                 mend="send webhook-id, webhook-timestamp and webhook-signature",
             )
-        body = await edge.raw_body(request)
+        body = await base.read_body(request)
         if not self._keys.is_signed(message_id, timestamp, body, signature):
             raise RelayError(Code.UNAUTHORIZED, "the signature is by no key of this webhook")
         if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= 12):
@@ -165,8 +222,8 @@ class WebhookPlatform:
             raise bad("the request is too old, or from the future", where="webhook-timestamp")
         if len(message_id) > _LONGEST_ID:
             raise bad(f"an id has at most {_LONGEST_ID} characters", where="webhook-id")
-        inbound = normalise(edge.json_object(body), self._hook, message_id)
-        is_new = await edge.take(self._context, inbound)
+        inbound = message_inbound(base.json_object(body), self._hook, message_id)
+        is_new = await base.ingest(self._context, inbound)
         return JSONResponse({"id": message_id, "new": is_new})
 
 
@@ -174,24 +231,22 @@ class WebhookPlatform:
 async def open_webhook(
     settings: WebhookSettings, clock: Clock, public_url: str = ""
 ) -> AsyncIterator[WebhookPlatform]:
-    """A webhook, ready to be given to the connector; it posts nothing yet.
-
-    Args:
-        settings: Its settings.
-        clock: Where the time comes from.
-        public_url: Where the connector is reached from outside; it is not signed.
+    """Open a webhook; nothing is posted yet. `public_url` is unused, since it is not signed.
 
     Raises:
-        RelayError: A key cannot be had, or the URL may not be called.
+        RelayError: A key cannot be read, or the URL is not allowed.
     """
-    given = secret(settings.secret, settings.secret_file, "secret").get_secret_value()
+    given = resolve_secret(settings.secret, settings.secret_file, "secret").get_secret_value()
     keys = read_keys(given, "secret")
     async with AsyncExitStack() as stack:
         receiver = None
         if settings.url:
-            url_allowed(settings.url, settings.outgoing).demand()
-            own = secret(settings.send_secret, settings.send_secret_file, "send_secret")
+            verdict = url_allowed(settings.url, settings.outgoing)
+            if not verdict.allowed:
+                raise RelayError(Code.FORBIDDEN, verdict.reason, where=verdict.rule)
+            own = resolve_secret(settings.send_secret, settings.send_secret_file, "send_secret")
             client = await stack.enter_async_context(guarded_client(settings.outgoing))
             send_keys = read_keys(own.get_secret_value(), "send_secret")
-            receiver = Receiver(client, settings.url, send_keys, clock)
+            service = HttpService(_SERVICE, client)
+            receiver = WebhookSender(service, settings.url, send_keys, clock)
         yield WebhookPlatform(settings, keys, receiver, clock)

@@ -1,6 +1,15 @@
-"""Applications in WeCom: sealed callbacks in, the API out, one platform for each application."""
+"""Applications in WeCom: encrypted callbacks in, the API out, one platform for each application."""
 
-from accord.relay.platforms.settings.wecom import WecomSettings
+from accord.relay.platforms.settings import WecomSettings
 from accord.relay.platforms.wecom.platform import DESCRIPTOR, WecomPlatform, open_wecom
+from accord.relay.platforms.wecom.rules import BizMsgCrypt, read_crypt, read_xml
 
-__all__ = ["DESCRIPTOR", "WecomPlatform", "WecomSettings", "open_wecom"]
+__all__ = [
+    "DESCRIPTOR",
+    "BizMsgCrypt",
+    "WecomPlatform",
+    "WecomSettings",
+    "open_wecom",
+    "read_crypt",
+    "read_xml",
+]

@@ -1,13 +1,15 @@
-"""An application in WeCom as the connector sees it.
+"""An application in WeCom: its callback, its descriptor, and the API by which agents reply.
 
-Owns the route that WeCom calls, the descriptor and the actions of agents. What comes is verified
-and opened at the edge, and answered when it is on disk; what agents say goes over the API.
+The access token is kept in memory and renewed when WeCom refuses it. It and the Secret are in
+queries, as WeCom demands, so no URL is ever shown.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
+import orjson
 import structlog
 from pydantic import SecretStr
 from starlette.requests import Request
@@ -17,17 +19,129 @@ from starlette.routing import BaseRoute
 from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms import calling, edge
-from accord.relay.platforms.plain import plain
-from accord.relay.platforms.secrets import secret
-from accord.relay.platforms.settings.wecom import WecomSettings
-from accord.relay.platforms.wecom.api import WecomApi
-from accord.relay.platforms.wecom.crypt import Crypt, read_crypt
-from accord.relay.platforms.wecom.incoming import PLATFORM, normalise, user_of
-from accord.relay.platforms.wecom.xml import read_xml
-from accord.relay.wire.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.wire.descriptor import Descriptor
-from accord.relay.wire.members import bad
+from accord.relay.platforms import base
+from accord.relay.platforms.base import HttpService, ServiceResponse
+from accord.relay.platforms.rules import plain_text
+from accord.relay.platforms.settings import WecomSettings, resolve_secret
+from accord.relay.platforms.wecom.events import PLATFORM, message_inbound, user_of_chat
+from accord.relay.platforms.wecom.rules import BizMsgCrypt, read_crypt, read_xml
+from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
+from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.members import bad
+
+_EARLY_SECONDS: Final = 300.0
+_SHORTEST: Final = 60.0
+_STALE: Final = frozenset({40014, 41001, 42001})
+_REFUSED: Final = {
+    40001: "WeCom refuses the Secret",
+    40013: "WeCom knows no such corporation",
+    40056: "WeCom knows no such application",
+    60020: "WeCom does not take calls from this machine's address",
+    301002: "the Secret is not of this application",
+}
+_MEND: Final = (
+    "compare corp_id, agent_id and secret in [[relay.wecom]] with the application's page, and its "
+    "trusted addresses with this machine's"
+)
+_TOO_MANY: Final = frozenset({45009, 45033})
+_SENTENCES: Final = {
+    -1: "WeCom is busy; try again later",
+    44004: "the message is empty",
+    45002: "the message is too long",
+    45009: "WeCom has too many requests at the moment; try again later",
+    45033: "WeCom has too many requests at the moment; try again later",
+    48002: "the application may not send messages",
+    60011: "the application may not write to this user",
+    81013: "this user cannot be written to by the application",
+}
+
+
+class WecomApi:
+    """WeCom's API with the Secret of one application."""
+
+    def __init__(
+        self, service: HttpService, url: str, corp_id: str, secret: SecretStr, clock: Clock
+    ) -> None:
+        self._service = service
+        self._url = f"{url.rstrip('/')}/cgi-bin"
+        self._corp_id = corp_id
+        self._secret = secret
+        self._clock = clock
+        self._token = SecretStr("")
+        self._until = 0.0
+        self._fetching = asyncio.Lock()
+
+    async def token(self) -> SecretStr:
+        """A valid access token.
+
+        Raises:
+            RelayError: WeCom refuses the application (UNAUTHORIZED), or fails.
+            TimeoutError: WeCom did not answer.
+        """
+        async with self._fetching:
+            if not self._token.get_secret_value() or self._clock.monotonic() >= self._until:
+                await self._fetch()
+            return self._token
+
+    async def send(self, message: dict[str, Any]) -> Result:
+        """Send a message; raises what `token` raises."""
+        token = await self.token()
+        reply = await self._post(message, token)
+        if _code(reply) in _STALE:
+            # The message was refused, so sending it again cannot duplicate it.
+            if self._token is token:
+                self._until = 0.0
+            reply = await self._post(message, await self.token())
+        code = _code(reply)
+        if code in _REFUSED:
+            raise RelayError(Code.UNAUTHORIZED, _REFUSED[code], mend=_MEND)
+        if code is None and reply.succeeded:
+            raise TimeoutError("WeCom gave no answer that can be read")
+        if code != 0:
+            wait = base.DEFAULT_WAIT if code in _TOO_MANY else reply.retry_after
+            return Result(False, error=_sentence(code, reply.status), retry_after=wait)
+        if reply.members.get("invaliduser"):
+            return Result(False, error=_SENTENCES[81013])
+        sent = reply.members.get("msgid")
+        return Result(True, sent if isinstance(sent, str) else None)
+
+    async def _post(self, message: dict[str, Any], token: SecretStr) -> ServiceResponse:
+        return await self._service.call(
+            "POST",
+            f"{self._url}/message/send",
+            params={"access_token": token.get_secret_value()},
+            content=orjson.dumps(message),
+            headers={"content-type": "application/json"},
+        )
+
+    async def _fetch(self) -> None:
+        reply = await self._service.call(
+            "GET",
+            f"{self._url}/gettoken",
+            params={"corpid": self._corp_id, "corpsecret": self._secret.get_secret_value()},
+        )
+        code, given = _code(reply), reply.members.get("access_token")
+        if code in _REFUSED:
+            raise RelayError(Code.UNAUTHORIZED, _REFUSED[code], mend=_MEND)
+        if code != 0 or not isinstance(given, str) or not given:
+            raise RelayError(Code.UNAVAILABLE, _sentence(code, reply.status))
+        seconds = reply.members.get("expires_in")
+        lasts = seconds if type(seconds) is int and 0 < seconds < 86_400 else 7200
+        self._token = SecretStr(given)
+        self._until = self._clock.monotonic() + max(lasts - _EARLY_SECONDS, _SHORTEST)
+
+
+def _code(reply: ServiceResponse) -> int | None:
+    """WeCom's own code; 0 is success, None if there is none."""
+    code = reply.members.get("errcode")
+    return code if reply.succeeded and type(code) is int else None
+
+
+def _sentence(code: int | None, status: int) -> str:
+    if code is None:
+        return f"WeCom failed ({status})"
+    return _SENTENCES.get(code, f"WeCom refused it (error {code})")
+
 
 DESCRIPTOR: Final = Descriptor(
     platform=PLATFORM,
@@ -51,29 +165,24 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class WecomPlatform:
-    """One application.
-
-    Args:
-        settings: Its settings.
-        crypt: What opens what WeCom sends.
-        api: How messages are sent.
-        clock: By which a request is late.
-    """
+    """One application."""
 
     name = PLATFORM
     idempotent = False
 
-    def __init__(self, settings: WecomSettings, crypt: Crypt, api: WecomApi, clock: Clock) -> None:
+    def __init__(
+        self, settings: WecomSettings, crypt: BizMsgCrypt, api: WecomApi, clock: Clock
+    ) -> None:
         self._corp_id = settings.corp_id
         self._agent_id = settings.agent_id
         self._crypt = crypt
         self._api = api
         self._clock = clock
         self._context: PlatformContext | None = None
-        self._sender = calling.Sender()
+        self._sender = base.AccessMonitor()
         path = f"/relay/platforms/{PLATFORM}/{self._corp_id}/{self._agent_id}"
         self.routes: Sequence[BaseRoute] = (
-            edge.hook(path, self._called, PLATFORM, ("GET", "POST")),
+            base.webhook_route(path, self._called, PLATFORM, ("GET", "POST")),
         )
 
     @property
@@ -86,21 +195,21 @@ class WecomPlatform:
         return DESCRIPTOR
 
     def bind(self, context: PlatformContext) -> None:
-        """Get to know the connector, for what WeCom posts to this process."""
+        """Set the connector, for callbacks to this process."""
         self._context = self._sender.context = context
 
     async def run(self, context: PlatformContext) -> None:
-        """Keep an access token at hand; messages come by webhook."""
+        """Check the application now and then; messages come by webhook."""
 
         async def probe() -> None:
             await self._api.token()
 
-        await edge.watch(context, probe)
+        await base.watch_service(context, probe)
 
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None
     ) -> Result:
-        """Do what an agent asked for and the gate allowed."""
+        """Perform an action that the gate allowed."""
         match action:
             case Send():
                 return await self._send(action)
@@ -109,7 +218,7 @@ class WecomPlatform:
             case Typing():
                 return Result(False, error="WeCom shows no typing")
             case GetChatInfo(chat_id):
-                user = user_of(self._corp_id, chat_id)
+                user = user_of_chat(self._corp_id, chat_id)
                 return Result(True, chat_info={"name": user, "type": "dm"}) if user else _NO_CHAT
             case FollowUp():
                 return Result(False, error="WeCom gives no capabilities")
@@ -119,29 +228,29 @@ class WecomPlatform:
         return user_id == channel_id
 
     async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """Nobody manages a direct chat."""
+        """False: nobody manages a direct chat."""
         return False
 
     async def _send(self, action: Send) -> Result:
-        user = user_of(self._corp_id, action.chat_id)
+        user = user_of_chat(self._corp_id, action.chat_id)
         if user is None:
             return _NO_CHAT
-        text = {"content": plain(action.content)}
+        text = {"content": plain_text(action.content)}
         message = {"touser": user, "agentid": self._agent_id, "msgtype": "text", "text": text}
         return await self._sender.send(self._api.send(message))
 
     async def _called(self, request: Request) -> Response:
         if request.method != "POST":
-            # WeCom asks once, when the URL is entered, whether it is really ours.
+            # WeCom verifies the URL once, when it is entered.
             echo = self._opened(request, request.query_params.get("echostr", ""))
             return Response(echo, media_type="text/plain")
-        sealed = read_xml(await edge.raw_body(request)).get("Encrypt", "")
+        sealed = read_xml(await base.read_body(request)).get("Encrypt", "")
         fields = read_xml(self._opened(request, sealed))
-        inbound = normalise(fields, self._corp_id, self._agent_id)
+        inbound = message_inbound(fields, self._corp_id, self._agent_id)
         if inbound is None:
-            _log.debug("no message of a user", kind=fields["MsgType"][:40])
+            _log.debug("a callback without a message is skipped", kind=fields["MsgType"][:40])
         else:
-            await edge.take_or_skip(self._context, inbound)
+            await base.ingest_or_skip(self._context, inbound)
         return Response()
 
     def _opened(self, request: Request, sealed: str) -> bytes:
@@ -165,20 +274,18 @@ class WecomPlatform:
 async def open_wecom(
     settings: WecomSettings, clock: Clock, public_url: str = ""
 ) -> AsyncIterator[WecomPlatform]:
-    """An application, ready to be given to the connector; it asks WeCom nothing yet.
-
-    Args:
-        settings: Its settings.
-        clock: Where the time comes from.
-        public_url: Where WeCom reaches the connector; WeCom does not sign it.
+    """Open an application; nothing is sent to WeCom yet. `public_url` is unused.
 
     Raises:
-        RelayError: A secret cannot be had, or is none.
+        RelayError: A secret cannot be read, or is malformed.
     """
-    token = secret(settings.token, settings.token_file, "token")
-    key = secret(settings.encoding_aes_key, settings.encoding_aes_key_file, "encoding_aes_key")
-    own = secret(settings.secret, settings.secret_file, "secret")
+    token = resolve_secret(settings.token, settings.token_file, "token")
+    key = resolve_secret(
+        settings.encoding_aes_key, settings.encoding_aes_key_file, "encoding_aes_key"
+    )
+    own = resolve_secret(settings.secret, settings.secret_file, "secret")
     crypt = read_crypt(token.get_secret_value(), key.get_secret_value(), settings.corp_id)
-    async with calling.client() as client:
-        api = WecomApi(client, settings.api_url, settings.corp_id, own, clock)
+    async with base.open_client() as client:
+        service = HttpService("WeCom", client)
+        api = WecomApi(service, settings.api_url, settings.corp_id, own, clock)
         yield WecomPlatform(settings, crypt, api, clock)

@@ -8,7 +8,7 @@ const INLINE = new RegExp(
     "(?<![\\w*])[*_]([^*_\\s](?:[^*_\\n]{0,998}[^*_\\s])?)[*_](?![\\w*])",
     "\\[([^\\]\\n]{1,200})\\]\\((https?://[^\\s()]{1,1000})\\)",
     "(https?://[^\\s<>\"'`]{1,1000}[^\\s<>\"'`.,;:!?)\\]])",
-    "(?<![\\w@.-])(@[\\p{L}\\p{N}_][\\p{L}\\p{N}_.-]{0,31})",
+    "(?<![\\w@.-])(@[\\p{L}\\p{N}][\\p{L}\\p{M}\\p{N}_.'’·-]{0,31})",
   ].join("|"),
   "gu",
 );
@@ -51,6 +51,8 @@ function fenced(lines) {
 
 function paragraph(text) {
   const made = document.createElement("p");
+  // Each by itself: a message may have several languages.
+  made.dir = "auto";
   made.append(...inline(text));
   return made;
 }

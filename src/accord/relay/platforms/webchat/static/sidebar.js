@@ -37,11 +37,13 @@ export class Sidebar {
   group(name, entries) {
     const section = document.createElement("section");
     const title = document.createElement("h2");
+    title.dir = "auto";
     title.textContent = name;
     const list = document.createElement("ul");
     for (const entry of entries) {
       const button = document.createElement("button");
       button.type = "button";
+      button.dir = "auto";
       button.textContent = entry.title;
       button.addEventListener("click", () => this.open(entry));
       const item = document.createElement("li");

@@ -1,0 +1,583 @@
+"""The gateways' connections of this process.
+
+`SocketConnection` answers frames and delivers rows. `ConnectionHub` keeps one connection for each
+instance, the newest, and hands committed rows to it.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+import structlog
+from sqlalchemy import Connection as Database
+from sqlalchemy import bindparam, select
+
+from accord.relay.connector import dead_letters
+from accord.relay.connector.bus import BusHint, RelayBus, Topic
+from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.outbox import ConnectorOutbox
+from accord.relay.connector.platform import PlatformWithCommands
+from accord.relay.connector.queue import (
+    AdmissionResult,
+    BufferRow,
+    QueueState,
+    is_queue_empty,
+    read_buffer_id,
+)
+from accord.relay.connector.rate_limits import TokenBucket
+from accord.relay.connector.registry import Principal
+from accord.relay.connector.socket import SocketSession, SocketState, SocketTransport
+from accord.relay.connector.tables import buffer, chats, queues
+from accord.relay.connector.writer import QueueWriter
+from accord.relay.rules.actions import Result
+from accord.relay.rules.connection import REPLACED
+from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.frames import (
+    BadLine,
+    Described,
+    Frame,
+    GoingIdle,
+    GoingIdleAck,
+    Hello,
+    HelloRefused,
+    InboundAck,
+    Interrupt,
+    InterruptInbound,
+    LineReader,
+    Outbound,
+    OutboundResult,
+    UnknownFrame,
+    read_frame,
+    write_frame,
+)
+from accord.storage import StoreError
+from accord.telemetry import tracing
+from accord.telemetry.tracing import SpanKind
+
+POLICY = 1008
+TRY_LATER = 1013
+NO_PLATFORM: Final = "no such platform"
+
+_BYTES_PER_FRAME = 64 * 1024
+
+_IDLE = write_frame(GoingIdleAck()).decode()
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class SocketConnection:
+    """The socket of an authenticated gateway: answers its frames and delivers its rows."""
+
+    __slots__ = (
+        "_again",
+        "_allowance",
+        "_context",
+        "_hub",
+        "_idle_asked",
+        "_idle_granted",
+        "_outbox",
+        "_pending",
+        "_pump_task",
+        "_stuck_since",
+        "_tasks",
+        "_transport",
+        "_unsent",
+        "_writer",
+        "principal",
+        "session",
+    )
+
+    def __init__(
+        self,
+        context: DeliveryContext,
+        hub: "ConnectionHub",
+        writer: QueueWriter,
+        outbox: ConnectorOutbox,
+        principal: Principal,
+        session: SocketSession,
+        transport: SocketTransport,
+    ) -> None:
+        self.principal = principal
+        self.session = session
+        self._context = context
+        self._hub = hub
+        self._writer = writer
+        self._outbox = outbox
+        self._transport = transport
+        # Frames that belong to no row.
+        self._unsent: list[str] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pump_task: asyncio.Task[None] | None = None
+        self._pending = 0
+        self._idle_asked = False
+        self._idle_granted = False
+        self._again = False
+        self._stuck_since: float | None = None
+        self._allowance = TokenBucket(context.clock, context.limits.frames_per_second)
+
+    async def serve(self) -> None:
+        """Read frames until the socket ends."""
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(self._context.limits.hello_seconds, self._too_late, "no hello")
+        reader = LineReader(self._context.limits.line_bytes)
+        try:
+            while self.session.state is not SocketState.CLOSED:
+                message = await self._transport.receive()
+                if message is None:
+                    return
+                await self._read(reader, message)
+        finally:
+            late.cancel()
+            if self.session.state is not SocketState.CLOSED:
+                self.session.move(SocketState.CLOSED)
+            for task in list(self._tasks):
+                task.cancel()
+
+    def offer(self, rows: list[BufferRow], head: int) -> None:
+        """Rows were committed for this instance."""
+        self.session.offer(rows, head)
+        self.pump()
+
+    def send_frame(self, frame: Frame) -> None:
+        """Send a frame that belongs to no row."""
+        self._unsent.append(write_frame(frame).decode())
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what can be sent."""
+        if self._pump_task is not None:
+            self._again = True
+        elif self.session.state is not SocketState.CLOSED:
+            self._pump_task = self._start(self._pump())
+            self._pump_task.add_done_callback(self._pumped)
+
+    async def close(self, code: int, reason: str) -> None:
+        """End the socket; rows that it did not acknowledge stay."""
+        if self.session.state is SocketState.CLOSED:
+            return
+        self.session.move(SocketState.CLOSED)
+        self._context.counts[f"closed {code}"] += 1
+        try:
+            async with asyncio.timeout(self._context.limits.send_seconds):
+                await self._transport.close(code, reason)
+        except TimeoutError:
+            _log.warning("a socket did not close in time", instance=self.session.instance)
+
+    async def check(self) -> None:
+        """Resume after a lost hint, and close a socket that stopped acknowledging."""
+        if self._unsent or self.session.is_due or self._idle_granted:
+            self.pump()
+        now = self._context.clock.monotonic()
+        if not self.session.is_stuck:
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = now
+        elif now - self._stuck_since > self._context.limits.ack_seconds:
+            await self.close(TRY_LATER, "nothing was acknowledged")
+
+    async def _read(self, reader: LineReader, message: str | bytes) -> None:
+        newline: Any = "\n" if isinstance(message, str) else b"\n"
+        if message.count(newline) > self._allowance.most + self._context.limits.window:
+            # More lines than it may send and acknowledge together: not worth parsing.
+            await self._close_flooding()
+            return
+        dropped, blank = reader.dropped, reader.blank
+        lines = reader.feed(message)
+        dropped, blank = reader.dropped - dropped, reader.blank - blank
+        self._context.counts["lines too long"] += dropped
+        # What completes no frame costs as much as one, and so does each further piece of a large
+        # message; frames are counted below, because acknowledgements are free.
+        cost = dropped + blank + len(message) // _BYTES_PER_FRAME + (not lines)
+        if cost and not await self._spend(cost):
+            return
+        acked: list[int] = []
+        now = self._context.clock.now()
+        for line in lines:
+            frame = read_frame(line)
+            if isinstance(frame, InboundAck):
+                seq = read_buffer_id(frame.buffer_id, self.session.series)
+                made = None if seq is None else self.session.ack(seq)
+                if seq is not None and made is not None:
+                    acked.append(seq)
+                    self._context.delivery_seconds.add(now - made / 1000)
+                    continue
+                self._context.counts["acks of nothing"] += 1
+            if not await self._spend(1):
+                break
+            await self._handle(frame)
+        if acked:
+            self._context.counts["acks"] += len(acked)
+            self._stuck_since = None
+            self._writer.acked(self.session.claim, acked)
+            self.pump()
+
+    async def _spend(self, frames: int) -> bool:
+        """Whether the gateway may send as many frames; the socket is closed if not."""
+        if self._allowance.spend(frames):
+            return True
+        await self._close_flooding()
+        return False
+
+    async def _close_flooding(self) -> None:
+        await self.close(POLICY, "too many frames")
+
+    async def _handle(self, frame: Frame | UnknownFrame | BadLine) -> None:
+        match frame:
+            case Hello():
+                await self._greet(frame)
+            case Outbound():
+                self._act(frame)
+            case Interrupt(key):
+                self._context.counts["interrupts"] += 1
+                self._start(self._interrupt(key))
+            case GoingIdle():
+                if self.session.state is SocketState.GREETING:
+                    self._context.counts["frames before hello"] += 1
+                elif not self._idle_asked:
+                    self._idle_asked = True
+                    self._start(self._go_idle())
+            case InboundAck():
+                pass
+            case BadLine():
+                self._context.counts["bad lines"] += 1
+            case _:
+                self._context.counts["unknown frames"] += 1
+
+    async def _greet(self, hello: Hello) -> None:
+        try:
+            answer = await self._answer_hello(hello)
+        except StoreError as error:
+            _log.error("a hello could not be answered", reason=str(error))
+            await self.close(TRY_LATER, "try again later")
+            return
+        if isinstance(answer, str):
+            self._context.counts["hellos refused"] += 1
+            await self.close(POLICY, answer)
+            return
+        if isinstance(answer, HelloRefused):
+            self._refuse(answer)
+            return
+        self.send_frame(Described(answer))
+        if self.session.state is SocketState.GREETING:
+            self.session.move(SocketState.DRAINING)
+            self.pump()
+
+    async def _answer_hello(self, hello: Hello) -> Descriptor | HelloRefused | str:
+        """The descriptor of an identity, its refusal, or why the whole socket is refused."""
+        platform = self._context.find_platform(hello.platform, hello.bot_id)
+        if platform is None:
+            return HelloRefused(hello.platform, hello.bot_id, NO_PLATFORM)
+        directory, instance = self._context.directory, self.principal.instance
+        if not await directory.choose_dialect(
+            instance, hello.session_keys, lambda c: is_queue_empty(c, instance)
+        ):
+            return "session keys cannot change while something is kept under them"
+        await directory.front(self.principal, platform.name, platform.bot_id)
+        if isinstance(platform, PlatformWithCommands) and hello.command_manifest is not None:
+            platform.offer_commands(instance, hello.command_manifest)
+        return platform.descriptor()
+
+    async def _interrupt(self, session_key: str) -> None:
+        """Stop the turn of one session of this instance, if it has such a session."""
+        tenant, instance = self.principal.tenant, self.principal.instance
+        chat_id = await self._context.store.read(partial(_chat_of, instance, session_key))
+        if chat_id is None:
+            self._context.counts["interrupts of nothing"] += 1
+        else:
+            self._hub.interrupt(tenant, instance, session_key, chat_id)
+
+    def _refuse(self, refused: HelloRefused) -> None:
+        """Refuse one identity; the socket is closed if no other identity is accepted."""
+        self._context.counts["hellos refused"] += 1
+        _log.warning(
+            "a hello was refused",
+            instance=self.session.instance,
+            platform=refused.platform,
+            bot_id=refused.bot_id,
+            reason=refused.error,
+        )
+        self.send_frame(refused)
+        if self.session.state is SocketState.GREETING:
+            # Gateways send all their hellos at once, so the others have arrived by then.
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._context.limits.refused_seconds, self._too_late, refused.error)
+
+    def _act(self, outbound: Outbound) -> None:
+        refused = None
+        if self.session.state is SocketState.GREETING:
+            refused = "say hello first"
+        elif self._pending >= self._context.limits.pending_outbound:
+            refused = "too many actions are under way"
+        if refused:
+            self._context.counts["actions refused"] += 1
+            self.send_frame(OutboundResult(outbound.request_id, Result(False, error=refused)))
+            return
+        self._pending += 1
+        # Not one of `_tasks`, which are cancelled with the socket: it is finished and recorded.
+        task = asyncio.create_task(self._answer(outbound))
+        task.add_done_callback(_report)
+
+    async def _answer(self, outbound: Outbound) -> None:
+        try:
+            result = await self._outbox.act(self.principal, outbound)
+        finally:
+            self._pending -= 1
+        if result is not None:
+            self.send_frame(OutboundResult(outbound.request_id, result))
+
+    async def _go_idle(self) -> None:
+        try:
+            flipped = await self._writer.flip(self.session.claim)
+        except StoreError as error:
+            # Without an answer the gateway stays up, which is right.
+            _log.error("an instance could not go idle", reason=str(error))
+            self._idle_asked = False
+            return
+        self._idle_granted = flipped
+        self.pump()
+
+    async def _pump(self) -> None:
+        session = self.session
+        while session.state is not SocketState.CLOSED:
+            self._again = False
+            if await self._flush():
+                continue
+            if self._idle_granted and session.state is not SocketState.IDLE:
+                # Everything committed before the flip has been delivered.
+                session.move(SocketState.IDLE)
+                self._unsent.append(_IDLE)
+            elif (wanted := session.wants()) is not None:
+                limit = self._context.limits.window
+                rows = await self._hub.load(session.instance, wanted[0], limit)
+                session.loaded(wanted, rows, is_all=len(rows) < limit)
+                if session.dead:
+                    await self._move_dead_rows()
+            elif not session.is_drained or not await self._settle():
+                return
+
+    async def _move_dead_rows(self) -> None:
+        claim, context = self.session.claim, self._context
+        dead, self.session.dead = self.session.dead, []
+        cause = context.dead_letter_cause("delivered too often")
+        moved = await context.store.write(lambda c: dead_letters.move_rows(c, claim, dead, cause))
+        context.counts["dead letters"] += moved
+
+    async def _flush(self) -> bool:
+        """Write one message of what waits; False when there was nothing."""
+        lines, self._unsent = self._unsent, []
+        rows = self.session.take(self._context.limits.message_bytes)
+        if not lines and not rows.lines:
+            return False
+        text = "".join((*lines, *rows.lines))
+        began = self._context.clock.now()
+        most = self._context.limits.message_bytes  # in characters, each of up to four bytes
+        try:
+            async with asyncio.timeout(self._context.limits.send_seconds):
+                for start in range(0, len(text), most):
+                    await self._transport.send(text[start : start + most])
+        except TimeoutError:
+            self._context.counts["slow sockets"] += 1
+            await self.close(TRY_LATER, "too slow")
+            return True
+        self._context.counts["delivered"] += len(rows.sent) + len(rows.done)
+        for each in rows.traces:
+            kind, instance = SpanKind.PRODUCER, self.session.instance
+            tracing.record_span("relay deliver", each, began, kind, instance=instance)
+        if rows.sent:
+            self._writer.sent(self.session.claim, rows.sent)
+        if rows.done:
+            self._writer.acked(self.session.claim, rows.done)
+        return True
+
+    async def _settle(self) -> bool:
+        """Whether the queue was empty, so that rows are delivered live from now on."""
+        if not await self._writer.settle(self.session.claim):
+            return False
+        if self.session.state is SocketState.DRAINING:
+            self.session.move(SocketState.LIVE)
+        return True
+
+    def _too_late(self, reason: str) -> None:
+        if self.session.state is SocketState.GREETING:
+            self._start(self.close(POLICY, reason))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_report)
+        return task
+
+    def _pumped(self, task: asyncio.Task[None]) -> None:
+        self._pump_task = None
+        if not task.cancelled() and task.exception() is None and self._again:
+            self.pump()  # else the sweep tries again
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        if isinstance(error, StoreError):
+            _log.error("the store failed under a connection", reason=str(error))
+        else:
+            _log.error("a connection's task failed", exc_info=error)
+
+
+_LOOKUP = 500
+
+_LOAD = (
+    select(
+        buffer.c.seq,
+        buffer.c.kind,
+        buffer.c.body,
+        buffer.c.deliveries,
+        buffer.c.created_at,
+        buffer.c.traceparent,
+    )
+    .where(buffer.c.instance == bindparam("of"), buffer.c.seq > bindparam("after"))
+    .order_by(buffer.c.seq)
+    .limit(bindparam("most"))
+)
+_QUEUE_HEADS = select(queues.c.instance, queues.c.head, queues.c.epoch).where(
+    queues.c.instance.in_(bindparam("instances", expanding=True))
+)
+
+
+class ConnectionHub:
+    """The connections of this process by instance; other processes are reached by the bus."""
+
+    def __init__(self, context: DeliveryContext, bus: RelayBus) -> None:
+        self._context = context
+        self._bus = bus
+        self._connections: dict[str, SocketConnection] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def connections(self) -> tuple[SocketConnection, ...]:
+        """Every connection of this process."""
+        return tuple(self._connections.values())
+
+    def find(self, instance: str) -> SocketConnection | None:
+        """The connection of an instance, if this process holds it."""
+        return self._connections.get(instance)
+
+    async def attach(self, connection: SocketConnection) -> bool:
+        """Make a connection its instance's one; False when there is a newer one already."""
+        instance, epoch = connection.session.claim
+        other = self._connections.get(instance)
+        if other is not None and other.session.epoch > epoch:
+            return False
+        self._connections[instance] = connection
+        tenant = connection.session.tenant
+        self._bus.publish(BusHint(Topic.OPENED, tenant, instance, epoch))
+        if other is not None:
+            self.start(other.close(REPLACED, "replaced"))
+        return True
+
+    def detach(self, connection: SocketConnection) -> None:
+        """Forget a connection that has ended."""
+        instance = connection.session.instance
+        if self._connections.get(instance) is connection:
+            del self._connections[instance]
+
+    def committed(self, admitted: list[AdmissionResult], states: dict[str, QueueState]) -> None:
+        """Hand committed rows to their connections, and wake instances that sleep."""
+        added: dict[str, list[BufferRow]] = defaultdict(list)
+        for each in admitted:
+            for instance, row in each.rows:
+                added[instance].append(row)
+        for instance, rows in added.items():
+            queue = states[instance]
+            connection = self._connections.get(instance)
+            if connection is not None:
+                connection.offer(rows, queue.head)
+            else:
+                self._bus.publish(BusHint(Topic.ROWS, queue.tenant, instance, queue.head))
+            if queue.flipped:
+                self._context.counts["wake asked"] += 1
+                self.start(self._context.directory.wake(instance))
+
+    def receive_hint(self, hint: BusHint) -> None:
+        """Act on a hint of another process."""
+        connection = self._connections.get(hint.instance)
+        if connection is None or connection.session.tenant != hint.tenant:
+            return
+        if hint.topic is Topic.ROWS:
+            connection.offer([], hint.number)
+        elif hint.topic is Topic.OPENED and hint.number > connection.session.epoch:
+            self.start(connection.close(REPLACED, "replaced"))
+        elif hint.topic is Topic.INTERRUPT:
+            connection.send_frame(InterruptInbound(hint.session_key, hint.chat_id))
+
+    def interrupt(self, tenant: str, instance: str, session_key: str, chat_id: str) -> None:
+        """Stop one session's turn, by the instance's socket in this or another process."""
+        connection = self._connections.get(instance)
+        if connection is not None:
+            connection.send_frame(InterruptInbound(session_key, chat_id))
+        else:
+            self._bus.publish(BusHint(Topic.INTERRUPT, tenant, instance, 0, session_key, chat_id))
+
+    async def sweep(self) -> None:
+        """Look for rows and for newer sockets elsewhere whose hints were lost."""
+        names = sorted(self._connections)
+        for start in range(0, len(names), _LOOKUP):
+            some = names[start : start + _LOOKUP]
+            try:
+                found = await self._context.store.read(partial(_queue_heads, some))
+            except StoreError as error:
+                _log.error("queues could not be read", reason=str(error))
+                return
+            for instance, head, epoch in found:
+                connection = self._connections.get(instance)
+                if connection is None:
+                    continue
+                if epoch > connection.session.epoch:
+                    self.start(connection.close(REPLACED, "replaced"))
+                else:
+                    connection.session.offer([], head)
+                    await connection.check()
+
+    async def load(self, instance: str, after: int, limit: int) -> list[BufferRow]:
+        """Rows of the buffer after a number."""
+        values = {"of": instance, "after": after, "most": limit}
+
+        def work(database: Database) -> list[BufferRow]:
+            return [BufferRow(*row) for row in database.execute(_LOAD, values)]
+
+        return await self._context.store.read(work)
+
+    async def close(self, instance: str, code: int, reason: str) -> None:
+        """Close an instance's socket, if this process holds it."""
+        connection = self._connections.get(instance)
+        if connection is not None:
+            await connection.close(code, reason)
+
+    async def close_all(self, code: int, reason: str) -> None:
+        """Close every socket of this process."""
+        closing = [each.close(code, reason) for each in self.connections]
+        await asyncio.gather(*closing, *self._tasks, return_exceptions=True)
+
+    def start(self, work: Awaitable[None]) -> None:
+        """Run something in the background; a failure is logged."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a background task failed", exc_info=error)
+
+
+def _queue_heads(instances: list[str], database: Database) -> list[tuple[str, int, int]]:
+    rows = database.execute(_QUEUE_HEADS, {"instances": instances})
+    return [(row.instance, row.head, row.epoch) for row in rows]
+
+
+def _chat_of(instance: str, session_key: str, database: Database) -> str | None:
+    query = (
+        select(chats.c.chat_id)
+        .where(chats.c.instance == instance, chats.c.session_key == session_key)
+        .order_by(chats.c.delivered_at.desc())
+    )
+    return database.execute(query).scalar()

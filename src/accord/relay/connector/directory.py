@@ -1,0 +1,286 @@
+"""The directory: what delivery asks about gateways, bindings, routes and policies.
+
+It answers from memory wherever possible, and reports changes and revocations.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from typing import Any, Final
+
+import structlog
+from sqlalchemy import Connection, update
+
+from accord.kernel.clock import Clock
+from accord.relay.connector import gate_facts, links, registry, vault
+from accord.relay.connector.authentication import Authentication, ManagedTokens
+from accord.relay.connector.gate_facts import Cache, FactLookup
+from accord.relay.connector.keyring import Keyring
+from accord.relay.connector.links import LinkReply
+from accord.relay.connector.platform import InboundEvent, InboundKind
+from accord.relay.connector.rate_limits import RateLimiter
+from accord.relay.connector.registry import Principal
+from accord.relay.connector.settings import ControlSettings
+from accord.relay.connector.store import ChangeLog, CommittedChange, ControlChange, Storage
+from accord.relay.connector.tables import instances
+from accord.relay.connector.vault import Vault
+from accord.relay.connector.visibility import PlatformPermissions, VisibilityCache
+from accord.relay.connector.wake import Waker
+from accord.relay.errors import Code, RelayError
+from accord.relay.rules.gate import Facts
+from accord.relay.rules.links import BURNED, find_link_codes, read_link_request
+from accord.relay.rules.members import is_name
+from accord.relay.rules.session_keys import Dialect
+from accord.storage import StoreError
+from accord.web.outgoing import Resolver, resolve
+
+_log: Final = structlog.stdlib.get_logger(__name__)
+
+
+class Directory:
+    """What delivery asks of control; made and used on one event loop, closed when done.
+
+    The mapping of platforms by name may grow later.
+    """
+
+    def __init__(
+        self,
+        store: Storage,
+        keyring: Keyring,
+        clock: Clock,
+        settings: ControlSettings,
+        *,
+        managed: ManagedTokens | None = None,
+        platforms: Mapping[str, PlatformPermissions] | None = None,
+        resolver: Resolver = resolve,
+    ) -> None:
+        self.changes = ChangeLog(store, clock)
+        self.keyring = keyring
+        self.settings = settings
+        self.counts: Counter[str] = Counter()
+        self.visibility = VisibilityCache(
+            {} if platforms is None else platforms,
+            clock,
+            seconds=settings.visibility_seconds,
+            timeout=settings.platform_seconds,
+        )
+        self._clock = clock
+        # More than anybody types; messages beyond it are consumed without an answer.
+        self._talking = RateLimiter(clock, per_minute=20, burst=20)
+        self._change_listeners: list[Callable[[], None]] = []
+        self._revocation_listeners: list[Callable[[str], Awaitable[None]]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self.cache = Cache(
+            self.changes,
+            clock,
+            seconds=settings.freshness_seconds,
+            revoked=self._report_revoked,
+        )
+        self.changes.listen(self._report_change)  # after the cache, which must forget first
+        self.lookup = FactLookup(self.cache, self.visibility, clock)
+        self.authentication = Authentication(
+            self.cache, keyring, managed or ManagedTokens(), settings, clock
+        )
+        self.vault = Vault(store, keyring, clock)
+        self.waker = Waker(store, settings, clock, resolver=resolver)
+
+    async def settle(self) -> None:
+        """Wait until all listeners have handled the revocations so far."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
+
+    async def close(self) -> None:
+        """Stop waking, and wait for what is under way."""
+        await self.waker.close()
+        await self.settle()
+        await self.cache.close()
+
+    async def authenticate(self, bearer: str | None) -> Principal:
+        """Who dials `/relay`, by its upgrade token (without the word `Bearer`).
+
+        Raises:
+            RelayError: The token is refused; `close_reason` says how to close the socket.
+            StoreError: The store failed, so that nothing is known.
+        """
+        return await self.authentication.by_secret(bearer)
+
+    async def facts(self, inbound: InboundEvent) -> Facts:
+        """The facts that the gate decides this event by, from memory wherever possible.
+
+        Raises:
+            StoreError: What is not in memory could not be read.
+        """
+        return await self.lookup.facts(inbound)
+
+    async def held_scopes(self, instance: str, platform: str, channel_id: str) -> tuple[str, ...]:
+        """In which scopes an instance holds a channel of this id; '' where there is no scope.
+
+        A grant whose owner is no longer linked does not count.
+        """
+        profile = await self._profile(instance)
+        if profile is None or not profile.record.live:
+            return ()
+        return profile.held.get((platform, channel_id), ())
+
+    async def linked(
+        self, principal: Principal, platform: str, users: Collection[str] | None = None
+    ) -> frozenset[str]:
+        """Which of the users are linked to an instance; without `users`, any one who is.
+
+        Read from the store, so that a link that another process removed does not count.
+        """
+        if users is not None and not users:
+            return frozenset()
+        return await self.changes.read(
+            lambda connection: gate_facts.read_linked(connection, principal, platform, users)
+        )
+
+    async def front(self, principal: Principal, platform: str, bot_id: str) -> None:
+        """Store through which bot an instance speaks, as its hello says."""
+        if not (is_name(platform) and is_name(bot_id)):
+            raise RelayError(Code.BAD_REQUEST, "a hello names a platform and a bot by their ids")
+        profile = await self._profile(principal.instance)
+        if profile is None or (platform, bot_id) not in profile.fronted:
+            await self.changes.change(
+                lambda change: registry.front(change, principal.instance, platform, bot_id)
+            )
+
+    async def session_dialect(self, instance: str) -> Dialect:
+        """The dialect of this instance's session keys."""
+        profile = await self._profile(instance)
+        return "scoped" if profile is not None and profile.record.dialect == "scoped" else "hermes"
+
+    async def choose_dialect(
+        self, instance: str, dialect: Dialect, buffer_is_empty: Callable[[Connection], bool]
+    ) -> bool:
+        """Set the dialect of a hello; False when it differs and buffer or vault are not empty."""
+        profile = await self._profile(instance)
+        # Nothing is stored under an instance's dialect before its first hello.
+        is_first = profile is not None and not profile.record.dialect
+        if not is_first and await self.session_dialect(instance) == dialect:
+            return True
+
+        def work(change: ControlChange) -> bool:
+            if not is_first and (
+                not buffer_is_empty(change.connection)
+                or not vault.is_empty(change.connection, instance, change.now)
+            ):
+                return False
+            change.connection.execute(
+                update(instances).where(instances.c.instance == instance).values(dialect=dialect)
+            )
+            change.touch("instance", instance)
+            return True
+
+        return await self.changes.change(work)
+
+    async def wake(self, instance: str) -> None:
+        """Poke a sleeping instance, again after each cooldown while something waits for it."""
+        profile = await self._profile(instance)
+        if profile is not None and profile.record.live and profile.record.wake_url:
+            self.waker.wake(instance)
+
+    async def consume_link_dm(self, inbound: InboundEvent) -> LinkReply | None:
+        """Handle an account-link message; None when it is an ordinary one.
+
+        Called before the gate; what is consumed is not routed.
+        """
+        if inbound.kind is not InboundKind.MESSAGE or not is_name(inbound.platform):
+            return None
+        if not self.cache.is_fresh:
+            await self.cache.refresh()
+        if not inbound.event.source.is_dm:
+            return await self._burn_shown(inbound.event.text)
+        author = inbound.event.source.user_id
+        if not is_name(author) or inbound.author_is_bot:
+            return None
+        person = await self.lookup.person(inbound.platform, author)
+        talk = links.LinkMessage(inbound.platform, author, f"{inbound.bot_id} {inbound.event_id}")
+        if person.talked is not None and person.talked[0] == talk.event:
+            return person.talked[1]
+        awaiting = person.pending
+        request = read_link_request(
+            inbound.event.text,
+            is_dm=True,
+            awaiting=awaiting is not None and self._clock.now() * 1000 < awaiting.expires_at,
+        )
+        if request is None:
+            return None
+        self.counts[f"link_{request.command.value}"] += 1
+        if not is_name(talk.event) or self._talking.wait(f"{talk.platform} {author}"):
+            self.counts["link.limited"] += 1
+            return LinkReply("", "link.limited")
+        reply = await self.changes.change(
+            lambda change: links.handle_message(change, self.keyring, self.settings, request, talk),
+            by=f"{talk.platform} user {talk.user_id}",
+        )
+        self.counts[reply.rule] += 1
+        return reply
+
+    def flush_visibility(self, platform: str, scope_id: str | None = None) -> None:
+        """Drop cached visibility, after a role or permission event or a lost session."""
+        self.lookup.flush_visibility(platform, scope_id)
+
+    def hint(self) -> None:
+        """Another process has changed something: look now, and before the next answer."""
+        self.cache.hint()
+        if self._looking is None or self._looking.done():
+            self._looking = self._begin(self.look())
+
+    async def look(self) -> None:
+        """Look for changes of other processes, so that their revocations are reported here too."""
+        try:
+            await self.cache.refresh()
+            while self.cache.is_hinted:
+                await self.cache.refresh()
+        except StoreError as error:
+            _log.warning("changes of other processes could not be read", reason=error.what)
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call back after each change made here."""
+        self._change_listeners.append(callback)
+
+    def on_revoked(self, callback: Callable[[str], Awaitable[None]]) -> None:
+        """Call back for each instance that was revoked, here or in another process."""
+        self._revocation_listeners.append(callback)
+
+    async def _profile(self, instance: str) -> gate_facts.InstanceFacts | None:
+        if not self.cache.is_fresh:
+            await self.cache.refresh()
+        return await self.lookup.profile(instance) if is_name(instance) else None
+
+    async def _burn_shown(self, text: str) -> LinkReply | None:
+        """Cancel a link code that was shown in a group."""
+        asked = read_link_request(text, is_dm=False, awaiting=False)
+        # Texts are searched only while codes are out, and only those codes are cancelled.
+        if out := await self.lookup.codes():
+            shown = find_link_codes(text) if asked is None or asked.code is None else (asked.code,)
+            digests = [digest for code in shown for digest in self.keyring.digests(code)]
+            if any(digest in out for digest in digests):
+                self.counts["link_burn"] += 1
+                await self.changes.change(lambda change: links.burn(change, digests))
+                return LinkReply(BURNED.text, BURNED.rule) if asked else None
+        return LinkReply("", BURNED.rule) if asked else None
+
+    def _report_change(self, _changed: CommittedChange) -> None:
+        for callback in self._change_listeners:
+            callback()
+
+    def _report_revoked(self, instance: str) -> None:
+        self.waker.forget(instance)
+        self._begin(self._call_revoked(instance))
+
+    async def _call_revoked(self, instance: str) -> None:
+        for callback in self._revocation_listeners:
+            try:
+                await callback(instance)
+            except Exception:  # noqa: BLE001 (whatever failed there)
+                # The other listeners must still be called; the store refuses the instance already.
+                _log.exception("a revocation was not handled", instance=instance)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

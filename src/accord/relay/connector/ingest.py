@@ -1,0 +1,355 @@
+"""Ingest: an event is decided by the gate, then stored with everything it becomes.
+
+Returns when the event is on disk; a repeated event id changes nothing. Keeps the order of events of
+a chat. The journal gets the gate's decision, never what people wrote.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+
+import orjson
+from blake3 import blake3
+
+from accord.kernel.traceparent import Trace
+from accord.relay.connector.connections import ConnectionHub
+from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.keyed_lock import KeyedLock
+from accord.relay.connector.links import LinkReply
+from accord.relay.connector.platform import Fence, InboundEvent, InboundKind
+from accord.relay.connector.queue import (
+    INBOUND,
+    PASSTHROUGH,
+    AdmissionResult,
+    EventAdmission,
+    NewRow,
+    SeenChat,
+)
+from accord.relay.connector.vault import Capability
+from accord.relay.connector.writer import QueueWriter
+from accord.relay.errors import Code, RelayError
+from accord.relay.rules.actions import Send
+from accord.relay.rules.decision_records import to_record
+from accord.relay.rules.gate import Decision, Facts, GateEvent, decide
+from accord.relay.rules.links import LinkCommand, read_link_request
+from accord.relay.rules.messages import interaction_event
+from accord.relay.rules.session_keys import Dialect, session_key
+from accord.storage import JournalRecord
+from accord.telemetry import tracing
+from accord.telemetry.tracing import Span, SpanKind
+
+_MOST_DECISIONS = 4096
+# Stands for the event's id in a record; a NUL occurs nowhere else in it.
+_MARK = "\x00id\x00"
+_WRITTEN = orjson.dumps(_MARK).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class CachedDecision:
+    """A decision and its record, which lacks only the event's id."""
+
+    facts: Facts
+    decision: Decision
+    before: str
+    after: str
+
+    def record(self, event_id: str) -> str:
+        """The record of one event, as JSON."""
+        return f"{self.before}{orjson.dumps(event_id).decode()}{self.after}"
+
+
+class DecisionCache:
+    """The latest decisions of the gate, by event and facts."""
+
+    def __init__(self) -> None:
+        self._cached: OrderedDict[GateEvent, CachedDecision] = OrderedDict()
+
+    def decide(self, event: GateEvent, facts: Facts) -> CachedDecision:
+        """Decide, or return the cached decision on the same facts."""
+        known = self._cached.get(event)
+        # Compared by identity: changed facts are always a new object.
+        if known is not None and known.facts is facts:
+            return known
+        decision = decide(event, facts)
+        marked = to_record(replace(event, event_id=_MARK), facts, decision)
+        before, _, after = orjson.dumps(marked).decode().partition(_WRITTEN)
+        made = self._cached[event] = CachedDecision(facts, decision, before, after)
+        self._cached.move_to_end(event)
+        if len(self._cached) > _MOST_DECISIONS:
+            self._cached.popitem(last=False)
+        return made
+
+
+INBOUND_STREAM = "relay.inbound"
+DECISIONS = "relay.decisions"
+
+# A chat that was seen within this time gets no new row; it may be answered for days anyway.
+_CHAT_MS = 3_600_000
+_MOST_CHATS = 50_000
+_LONGEST_ID = 512
+
+
+class Ingest:
+    """Takes events from platforms: link messages, the gate, then the queues."""
+
+    def __init__(self, context: DeliveryContext, writer: QueueWriter, hub: ConnectionHub) -> None:
+        self._context = context
+        self._writer = writer
+        self._hub = hub
+        self._lanes = KeyedLock()
+        self._decisions = DecisionCache()
+        self._chats: OrderedDict[tuple[str, str, str, str, str], int] = OrderedDict()
+
+    async def take(self, inbound: InboundEvent, fence: Fence | None) -> AdmissionResult:
+        """Take an event; returns when it is on disk.
+
+        Raises:
+            RelayError: It is invalid, or the lease that `fence` names was lost.
+            StoreError: The store failed; the event was not taken.
+        """
+        _check(inbound)
+        # A platform's event carries no trace: it begins here.
+        with tracing.incoming_span(
+            "relay ingest", None, SpanKind.CONSUMER, platform=inbound.platform
+        ) as span:
+            admitted = await self._take(inbound, fence, tracing.current_trace(span))
+            tracing.set_attributes(
+                span, event=admitted.event, kind=inbound.kind.value, is_new=admitted.is_new
+            )
+            return admitted
+
+    async def _take(
+        self, inbound: InboundEvent, fence: Fence | None, trace: Trace | None
+    ) -> AdmissionResult:
+        context = self._context
+        began = context.clock.monotonic()
+        lane = (inbound.platform, inbound.bot_id, inbound.event.source.chat_id)
+        # The next event may be decided before this one is stored: the writer keeps the order.
+        async with self._lanes.turn(lane):
+            with tracing.span("relay gate") as step:
+                reply = await context.directory.consume_link_dm(inbound)
+                event = _gate_event(inbound, reply)
+                facts = await context.directory.facts(inbound)
+                decided = self._decisions.decide(event, facts)
+                if step.is_recording():
+                    _trace_decision(step, decided.decision)
+            decision, record = decided.decision, decided.record(inbound.event_id)
+            admission = await self._admission(inbound, fence, decision, record, trace)
+            stored = self._writer.admit(admission)
+        admitted = await stored
+        context.ingest_seconds.add(context.clock.monotonic() - began)
+        if not admitted.is_new:
+            context.counts["duplicates"] += 1
+            return admitted
+        refusal = decision.refusal
+        context.counts["taken for nobody" if refusal else "taken"] += 1
+        if refusal is not None:
+            context.counts[f"dropped {refusal.rule}"] += 1
+        self._remember(admission)
+        if reply is not None and reply.text:
+            self._hub.start(self._send_reply(inbound, reply, admitted.event))
+        if inbound.kind is InboundKind.INTERRUPT:
+            self._hub.start(self._interrupt(inbound, decision))
+        return admitted
+
+    async def _send_reply(self, inbound: InboundEvent, reply: LinkReply, event: str) -> None:
+        platform = self._context.platforms.get((inbound.platform, inbound.bot_id))
+        if platform is not None:
+            await platform.perform(Send(inbound.event.source.chat_id, reply.text), event)
+
+    async def _interrupt(self, inbound: InboundEvent, decision: Decision) -> None:
+        source = inbound.event.source
+        for instance in decision.deliveries:
+            dialect = await self._context.directory.session_dialect(instance)
+            key = session_key(source, dialect=dialect)
+            self._hub.interrupt(decision.tenant or "", instance, key, source.chat_id)
+
+    async def _admission(
+        self,
+        inbound: InboundEvent,
+        fence: Fence | None,
+        decision: Decision,
+        record: str,
+        trace: Trace | None,
+    ) -> EventAdmission:
+        context = self._context
+        name, now = context.ids.new(), context.now()
+        rows: list[NewRow] = []
+        chats: list[SeenChat] = []
+        capabilities: list[Capability] = []
+        tenant, deliveries = decision.tenant, decision.deliveries
+        if deliveries and tenant is not None:
+            source = inbound.event.source
+            scope = source.scope_id or ""
+            kind, body = self._body(inbound)
+            for instance in deliveries:
+                dialect = await context.directory.session_dialect(instance)
+                key = session_key(source, dialect=dialect)
+                if inbound.kind is not InboundKind.INTERRUPT:
+                    rows.append(NewRow(instance, tenant, scope, key, kind, body))
+                if self._is_new_chat(instance, inbound, key, now):
+                    user = (source.user_id or "") if source.is_dm else ""
+                    chats.append(
+                        SeenChat(
+                            instance=instance,
+                            platform=inbound.platform,
+                            chat_id=source.chat_id,
+                            session_key=key,
+                            bot_id=inbound.bot_id,
+                            tenant=tenant,
+                            scope_id=scope,
+                            user_id=user,
+                            author=source.user_id or "",
+                            parent_id=source.parent_chat_id or "",
+                        )
+                    )
+                capabilities += _capabilities(inbound, tenant, instance, key, dialect)
+        return EventAdmission(
+            inbound.platform,
+            inbound.bot_id,
+            inbound.event_id,
+            name,
+            now,
+            fence,
+            tuple(rows),
+            tuple(chats),
+            tuple(capabilities),
+            (
+                JournalRecord(INBOUND_STREAM, name, now, context.name, _journal(inbound, trace)),
+                JournalRecord(DECISIONS, name, now, context.name, record),
+            ),
+            None if trace is None else str(trace),
+        )
+
+    def _body(self, inbound: InboundEvent) -> tuple[str, str]:
+        if inbound.kind is InboundKind.PASSTHROUGH and inbound.forward is not None:
+            kind, value = PASSTHROUGH, inbound.forward.to_dict()
+        else:
+            kind, value = INBOUND, inbound.event.to_dict()
+        try:
+            body = orjson.dumps(value)
+        except orjson.JSONEncodeError as error:
+            raise _refused(f"the event cannot be written as JSON ({error})") from None
+        if len(body) > self._context.limits.line_bytes:
+            raise RelayError(Code.TOO_LARGE, "the event is too long for a gateway")
+        return kind, body.decode()
+
+    def _is_new_chat(self, instance: str, inbound: InboundEvent, key: str, now: int) -> bool:
+        source = inbound.event.source
+        chat = (instance, inbound.platform, source.chat_id, key, source.user_id or "")
+        seen = self._chats.get(chat)
+        return seen is None or now - seen >= _CHAT_MS
+
+    def _remember(self, admission: EventAdmission) -> None:
+        for chat in admission.chats:
+            key = (chat.instance, chat.platform, chat.chat_id, chat.session_key, chat.author)
+            self._chats[key] = admission.received_at
+            self._chats.move_to_end(key)
+        while len(self._chats) > _MOST_CHATS:
+            self._chats.popitem(last=False)
+
+
+def _gate_event(inbound: InboundEvent, reply: LinkReply | None) -> GateEvent:
+    """The event as the gate sees it, without its id, which decides nothing."""
+    source = inbound.event.source
+    link = None
+    if reply is not None:
+        asked = read_link_request(inbound.event.text, is_dm=source.is_dm, awaiting=True)
+        link = asked.command if asked else LinkCommand.LINK if source.is_dm else LinkCommand.BURN
+    return GateEvent.of(
+        source,
+        event_id="",
+        bot_id=inbound.bot_id,
+        author_is_bot=inbound.author_is_bot,
+        addressed=inbound.addressed,
+        hook=inbound.route_key,
+        link=link,
+    )
+
+
+def _trace_decision(span: Span, decision: Decision) -> None:
+    refusal = decision.refusal
+    tracing.set_attributes(
+        span,
+        verdict="deliver" if decision.deliveries else "drop",
+        rule=None if refusal is None else refusal.rule,
+        deliveries=len(decision.deliveries),
+    )
+
+
+def _journal(inbound: InboundEvent, trace: Trace | None) -> str:
+    """The journal's record of an event, without its text."""
+    source = inbound.event.source
+    text = inbound.event.text.encode("utf-8", "surrogatepass")
+    record = {
+        "platform": inbound.platform,
+        "bot_id": inbound.bot_id,
+        "event_id": inbound.event_id,
+        "kind": inbound.kind.value,
+        "scope_id": source.scope_id,
+        "chat_id": source.chat_id,
+        "chat_type": source.chat_type,
+        "thread_id": source.thread_id,
+        "user_id": source.user_id,
+        "message_type": inbound.event.message_type.value,
+        "text_digest": blake3(text).hexdigest(),
+        "text_bytes": len(text),
+    }
+    if trace is not None:
+        record["trace_id"] = trace.id
+    return orjson.dumps(record).decode()
+
+
+def _capabilities(
+    inbound: InboundEvent, tenant: str, instance: str, key: str, dialect: Dialect
+) -> list[Capability]:
+    if not inbound.found:
+        return []
+    source = inbound.event.source
+    # An existing gateway keys an interaction by what it decodes itself.
+    decoded = interaction_event(inbound.forward) if inbound.forward else None
+    alias = session_key(decoded.source, dialect=dialect) if decoded else None
+    return [
+        Capability(
+            tenant=tenant,
+            instance=instance,
+            platform=inbound.platform,
+            scope_id=source.scope_id or "",
+            session_key=key,
+            kind=found.kind,
+            value=found.value,
+            expires_at=found.expires_at,
+            message_id=inbound.event.message_id or source.message_id,
+            alias=alias if alias != key else None,
+            author=source.user_id,
+            chat_id=source.chat_id,
+            parent_id=source.parent_chat_id,
+        )
+        for found in inbound.found
+    ]
+
+
+def _check(inbound: InboundEvent) -> None:
+    """Refuse events that cannot be stored or decided."""
+    source = inbound.event.source
+    if source.platform != inbound.platform:
+        raise _refused("the event names another platform than the one that received it")
+    names = (inbound.bot_id, inbound.event_id, source.chat_id, source.scope_id, source.user_id)
+    for name in (*names, source.thread_id, source.user_id_alt, source.parent_chat_id):
+        if name is None:
+            continue
+        if len(name) > _LONGEST_ID or "\0" in name or not _is_text(name):
+            raise _refused("an id is too long, or not text")
+    if not inbound.event_id or not source.chat_id:
+        raise _refused("an event needs an id and a chat")
+    if (inbound.kind is InboundKind.PASSTHROUGH) != (inbound.forward is not None):
+        raise _refused("a passthrough needs a forward, and nothing else may have one")
+    if not all(found.kind.startswith(f"{inbound.platform}.") for found in inbound.found):
+        raise _refused("a capability's kind begins with the name of its platform")
+
+
+def _is_text(name: str) -> bool:
+    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def _refused(what: str) -> RelayError:
+    return RelayError(Code.BAD_REQUEST, what)

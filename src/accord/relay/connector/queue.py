@@ -1,0 +1,490 @@
+"""The queues of instances: rows of the buffer, and the unit of work that writes a batch.
+
+The order of locks is the same in every process: leases, queues, buffer, chats, vault, journal. A
+unit may be run again, so it changes nothing but the database.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final
+
+import orjson
+from sqlalchemy import Connection, bindparam, delete, exists, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from accord.relay.connector.platform import Fence
+from accord.relay.connector.tables import buffer, chat_authors, chats, leases, queues, receipts
+from accord.relay.connector.vault import Capability, Vault
+from accord.relay.errors import Code, RelayError
+from accord.storage import BulkInsert, JournalRecord, journal
+
+
+class RowState(Enum):
+    """The state of a row. Only the first two occur in the buffer; the journal has them all."""
+
+    PENDING = "pending"
+    SENT = "sent"
+    ACKED = "acked"
+    DEAD = "dead"
+
+
+INBOUND: Final = "inbound"
+PASSTHROUGH: Final = "passthrough"
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRow:
+    """One row of an instance's buffer; `created_at` in milliseconds since the epoch."""
+
+    seq: int
+    kind: str
+    body: str
+    deliveries: int = 0
+    created_at: int = 0
+    traceparent: str | None = None
+
+    def line(self, series: str | None) -> str:
+        """The frame as a line; without a series it carries no `bufferId`."""
+        ending = "}\n" if series is None else f',"bufferId":"{series}-{self.seq}"}}\n'
+        if self.traceparent is not None:
+            ending = f',"traceparent":"{self.traceparent}"{ending}'
+        if self.kind == INBOUND:
+            return f'{{"type":"inbound","event":{self.body}{ending}'
+        return f'{{"type":"passthrough_forward","forward":{self.body}{ending}'
+
+
+def read_buffer_id(text: str, series: str) -> int | None:
+    """The row that an acknowledgement names; None when it is not of this series."""
+    prefix, _, number = text.rpartition("-")
+    if prefix != series or not number.isascii() or not number.isdigit() or len(number) > 18:
+        return None
+    return int(number)
+
+
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """A row to be added to an instance's queue."""
+
+    instance: str
+    tenant: str
+    scope_id: str
+    session_key: str
+    kind: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenChat:
+    """A chat from which something is delivered to an instance.
+
+    `user_id` is set for direct chats, `parent_id` is the channel of a thread; else ''.
+    """
+
+    instance: str
+    platform: str
+    chat_id: str
+    session_key: str
+    bot_id: str
+    tenant: str
+    scope_id: str
+    user_id: str
+    author: str
+    parent_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventAdmission:
+    """An event with everything that is stored for it, in one transaction.
+
+    `traceparent` continues the event's trace at its delivery, also after a restart.
+    """
+
+    platform: str
+    bot_id: str
+    event_id: str
+    event: str
+    received_at: int
+    fence: Fence | None
+    new_rows: tuple[NewRow, ...] = ()
+    chats: tuple[SeenChat, ...] = ()
+    capabilities: tuple[Capability, ...] = ()
+    records: tuple[JournalRecord, ...] = ()
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionResult:
+    """The result of an admission: rows by instance; for a duplicate, the first event's id."""
+
+    event: str
+    is_new: bool
+    rows: tuple[tuple[str, BufferRow], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """The state of an instance's queue."""
+
+    tenant: str
+    series: str
+    head: int
+    epoch: int
+    flipped: bool
+
+
+SocketClaim = tuple[str, int]
+"""An instance and the epoch of its socket; only the newest epoch is accepted."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What is written together; `opens` are instances and tenants whose gateway has dialled.
+
+    It is not modified any more once it is being written.
+    """
+
+    admissions: list[EventAdmission] = field(default_factory=list)
+    sent: dict[SocketClaim, set[int]] = field(default_factory=dict)
+    acked: dict[SocketClaim, set[int]] = field(default_factory=dict)
+    opens: list[tuple[str, str]] = field(default_factory=list)
+    flips: list[SocketClaim] = field(default_factory=list)
+    settles: list[SocketClaim] = field(default_factory=list)
+    id: str = ""
+    series: str = ""
+    now: int = 0
+
+    def __bool__(self) -> bool:
+        reports = self.sent or self.acked
+        return bool(self.admissions or reports or self.opens or self.flips or self.settles)
+
+
+@dataclass(slots=True)
+class BatchResult:
+    """The results of a batch; each list is aligned with that of the batch."""
+
+    admitted: list[AdmissionResult | RelayError] = field(default_factory=list)
+    queues: dict[str, QueueState] = field(default_factory=dict)
+    opened: list[QueueState] = field(default_factory=list)
+    flipped: list[bool] = field(default_factory=list)
+    settled: list[bool] = field(default_factory=list)
+
+
+def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Numbers as ranges of consecutive ones, both ends included."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+DELIVERIES = "relay.deliveries"
+
+# Far below the number of parameters that either engine takes in one statement.
+_LOOKUP = 500
+
+_OWNERS = (
+    select(leases.c.name, leases.c.holder, leases.c.epoch)
+    .where(leases.c.name.in_(bindparam("names", expanding=True)))
+    .order_by(leases.c.name)
+    .with_for_update(read=True)
+)
+_TAKEN = select(receipts.c.event_id, receipts.c.event).where(
+    receipts.c.platform == bindparam("platform"),
+    receipts.c.bot_id == bindparam("bot_id"),
+    receipts.c.event_id.in_(bindparam("ids", expanding=True)),
+)
+_RECEIVE = BulkInsert(receipts)
+_QUEUES = (
+    select(
+        queues.c.instance,
+        queues.c.tenant,
+        queues.c.series,
+        queues.c.head,
+        queues.c.epoch,
+        queues.c.flipped,
+    )
+    .where(queues.c.instance.in_(bindparam("instances", expanding=True)))
+    .order_by(queues.c.instance)
+    .with_for_update()
+)
+_NEW_QUEUE = {
+    "postgresql": postgresql.insert(queues).on_conflict_do_nothing(),
+    "sqlite": sqlite.insert(queues).on_conflict_do_nothing(),
+}
+_ADVANCE = update(queues).where(queues.c.instance == bindparam("of")).values(head=bindparam("to"))
+_OPEN = update(queues).where(queues.c.instance == bindparam("of")).values(epoch=queues.c.epoch + 1)
+_FLIP = (
+    update(queues)
+    .where(queues.c.instance == bindparam("of"))
+    .values(flipped=1, flipped_at=bindparam("at"))
+)
+_SETTLE = (
+    update(queues)
+    .where(
+        queues.c.instance == bindparam("of"),
+        ~exists().where(buffer.c.instance == bindparam("of"), buffer.c.kind == INBOUND),
+    )
+    .values(flipped=0, flipped_at=None)
+)
+_ADD = BulkInsert(buffer)
+_RANGE = (
+    buffer.c.instance == bindparam("of"),
+    buffer.c.seq.between(bindparam("first"), bindparam("last")),
+)
+_SENT = (
+    update(buffer)
+    .where(*_RANGE)
+    .values(
+        state=RowState.SENT.value,
+        deliveries=buffer.c.deliveries + 1,
+        epoch=bindparam("by"),
+    )
+)
+_ACKED = delete(buffer).where(*_RANGE)
+
+
+def _seen_chat(dialect: Any) -> Any:
+    row = dialect.insert(chats)
+    keep = {
+        name: row.excluded[name]
+        for name in ("bot_id", "tenant", "scope_id", "user_id", "delivered_at")
+    }
+    return row.on_conflict_do_update(index_elements=list(chats.primary_key), set_=keep)
+
+
+def _seen_author(dialect: Any) -> Any:
+    row = dialect.insert(chat_authors)
+    keep = {name: row.excluded[name] for name in ("parent_id", "delivered_at")}
+    return row.on_conflict_do_update(index_elements=list(chat_authors.primary_key), set_=keep)
+
+
+_SEEN_CHAT = {"postgresql": _seen_chat(postgresql), "sqlite": _seen_chat(sqlite)}
+_SEEN_AUTHOR = {"postgresql": _seen_author(postgresql), "sqlite": _seen_author(sqlite)}
+_CHAT_COLUMNS = tuple(each.name for each in chats.c if each.name != "delivered_at")
+_AUTHOR_COLUMNS = tuple(each.name for each in chat_authors.c if each.name != "delivered_at")
+
+
+def write_batch(connection: Connection, batch: Batch, vault: Vault, source: str) -> BatchResult:
+    """Write a batch."""
+    result = BatchResult()
+    new_events = _new_events(connection, batch, result)
+    result.queues = _queues(connection, batch, new_events)
+    changes = _store_reports(connection, batch, result)
+    _raise_epochs(connection, batch, result)
+    changes |= _store_events(connection, batch, new_events, result)
+    result.opened = [result.queues[instance] for instance, _ in batch.opens]
+    if capabilities := [each for admission in new_events for each in admission.capabilities]:
+        vault.bind(connection, capabilities)
+    records = [record for admission in new_events for record in admission.records]
+    if changes:
+        body = orjson.dumps(changes).decode()
+        records.append(JournalRecord(DELIVERIES, batch.id, batch.now, source, body))
+    if records:
+        journal.append(connection, records)
+    return result
+
+
+def _new_events(connection: Connection, batch: Batch, result: BatchResult) -> list[EventAdmission]:
+    """The new events of a batch; those under a lost lease and duplicates are answered."""
+    owners = _owners(connection, {a.fence.lease for a in batch.admissions if a.fence})
+    taken: dict[tuple[str, str, str], str] = {}
+    asked: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for admission in batch.admissions:
+        asked[admission.platform, admission.bot_id].append(admission.event_id)
+    for (platform, bot_id), ids in asked.items():
+        for some in _slices(ids):
+            values = {"platform": platform, "bot_id": bot_id, "ids": some}
+            for event_id, event in connection.execute(_TAKEN, values):
+                taken[platform, bot_id, event_id] = event
+    new_events = []
+    for admission in batch.admissions:
+        key = (admission.platform, admission.bot_id, admission.event_id)
+        if admission.fence and owners.get(admission.fence.lease) != admission.fence:
+            result.admitted.append(lease_lost(admission.fence))
+        elif key in taken:
+            result.admitted.append(AdmissionResult(taken[key], is_new=False))
+        else:
+            taken[key] = admission.event
+            result.admitted.append(AdmissionResult(admission.event, is_new=True))
+            new_events.append(admission)
+    return new_events
+
+
+def lease_lost(fence: Fence) -> RelayError:
+    """The error for a former owner of a lease."""
+    return RelayError(
+        Code.CONFLICT,
+        "this connector no longer owns the platform's socket",
+        where=fence.lease,
+        mend="let the new owner receive it",
+    )
+
+
+def _owners(connection: Connection, names: set[str]) -> dict[str, Fence]:
+    if not names:
+        return {}
+    rows = connection.execute(_OWNERS, {"names": sorted(names)})
+    return {name: Fence(name, holder, epoch) for name, holder, epoch in rows}
+
+
+def read_queues(connection: Connection, instances: Sequence[str]) -> dict[str, QueueState]:
+    """The states of queues, locked in the order of their names until the transaction ends."""
+    return {
+        instance: QueueState(tenant, series, head, epoch, bool(flipped))
+        for some in _slices(sorted(instances))
+        for instance, tenant, series, head, epoch, flipped in connection.execute(
+            _QUEUES, {"instances": some}
+        )
+    }
+
+
+def is_queue_empty(connection: Connection, instance: str) -> bool:
+    """Whether nothing waits for an instance."""
+    query = select(buffer.c.seq).where(buffer.c.instance == instance).limit(1)
+    return connection.execute(query).first() is None
+
+
+def new_queue(connection: Connection, instance: str, tenant: str, series: str) -> None:
+    """Make a queue, unless there is one."""
+    fresh = {"instance": instance, "tenant": tenant, "series": series, "head": 0, "epoch": 0}
+    connection.execute(_NEW_QUEUE[connection.dialect.name], fresh | {"flipped": 0})
+
+
+def _queues(
+    connection: Connection, batch: Batch, new_events: list[EventAdmission]
+) -> dict[str, QueueState]:
+    owed = dict(batch.opens)
+    owed |= {new_row.instance: new_row.tenant for a in new_events for new_row in a.new_rows}
+    claims = (*batch.sent, *batch.acked, *batch.flips, *batch.settles)
+    wanted = owed.keys() | {instance for instance, _ in claims}
+    if not wanted:
+        return {}
+    found = read_queues(connection, list(wanted))
+    if missing := sorted(owed.keys() - found.keys()):
+        for instance in missing:
+            new_queue(connection, instance, owed[instance], batch.series)
+        found |= read_queues(connection, missing)
+    return found
+
+
+def _store_reports(connection: Connection, batch: Batch, result: BatchResult) -> dict[str, Any]:
+    """Write what sockets reported; only the newest socket of each instance counts."""
+
+    def current(claim: SocketClaim) -> bool:
+        queue = result.queues.get(claim[0])
+        return queue is not None and queue.epoch == claim[1]
+
+    changes: dict[str, Any] = {}
+    gone = {claim: seqs for claim, seqs in batch.acked.items() if current(claim)}
+    sent = [
+        {"of": claim[0], "first": first, "last": last, "by": claim[1]}
+        for claim, seqs in sorted(batch.sent.items())
+        if current(claim)
+        for first, last in ranges(seqs - gone.get(claim, set()))
+    ]
+    if sent:
+        connection.execute(_SENT, sent)
+    acked = [
+        {"of": claim[0], "first": first, "last": last}
+        for claim, seqs in sorted(gone.items())
+        for first, last in ranges(seqs)
+    ]
+    if acked:
+        connection.execute(_ACKED, acked)
+        changes[RowState.ACKED.value] = [list(each.values()) for each in acked]
+    for claim in batch.flips:
+        result.flipped.append(current(claim))
+        if result.flipped[-1]:
+            connection.execute(_FLIP, {"of": claim[0], "at": batch.now})
+    for claim in batch.settles:
+        result.settled.append(
+            current(claim) and connection.execute(_SETTLE, {"of": claim[0]}).rowcount > 0
+        )
+    return changes
+
+
+def _raise_epochs(connection: Connection, batch: Batch, result: BatchResult) -> None:
+    """Raise the epochs of opened queues, after the reports of their older sockets."""
+    for instance, _ in batch.opens:
+        connection.execute(_OPEN, {"of": instance})
+        result.queues[instance] = replace(
+            result.queues[instance], epoch=result.queues[instance].epoch + 1
+        )
+
+
+def _store_events(
+    connection: Connection, batch: Batch, new_events: list[EventAdmission], result: BatchResult
+) -> dict[str, Any]:
+    """Number the new rows and store them."""
+    if not new_events:
+        return {}
+    heads = {instance: queue.head for instance, queue in result.queues.items()}
+    rows: dict[str, list[tuple[str, BufferRow]]] = {admission.event: [] for admission in new_events}
+    added, pending = [], []
+    seen: dict[tuple[str, ...], dict[str, str]] = {}
+    authors: dict[tuple[str, ...], dict[str, str]] = {}
+    for admission in new_events:
+        for new_row in admission.new_rows:
+            seq = heads[new_row.instance] = heads[new_row.instance] + 1
+            row = BufferRow(seq, new_row.kind, new_row.body, 0, batch.now, admission.traceparent)
+            rows[admission.event].append((new_row.instance, row))
+            added.append(_buffer_row(admission, new_row, seq, batch.now))
+            pending.append((new_row.instance, seq, admission.event))
+        for chat in admission.chats:
+            place = (chat.instance, chat.platform)
+            row_of_chat = {name: getattr(chat, name) for name in _CHAT_COLUMNS}
+            row_of_author = {name: getattr(chat, name) for name in _AUTHOR_COLUMNS}
+            seen[*place, chat.chat_id, chat.session_key] = row_of_chat
+            authors[*place, chat.scope_id, chat.chat_id, chat.author] = row_of_author
+    _RECEIVE.insert(
+        connection,
+        [(a.platform, a.bot_id, a.event_id, a.event, batch.now) for a in new_events],
+    )
+    if added:
+        _ADD.insert(connection, added)
+        moved = sorted({new_row.instance for a in new_events for new_row in a.new_rows})
+        connection.execute(_ADVANCE, [{"of": each, "to": heads[each]} for each in moved])
+    if seen:
+        for statement, by_key in (
+            (_SEEN_CHAT[connection.dialect.name], seen),
+            (_SEEN_AUTHOR[connection.dialect.name], authors),
+        ):
+            values = [{**by_key[key], "delivered_at": batch.now} for key in sorted(by_key)]
+            connection.execute(statement, values)
+    for index, answer in enumerate(result.admitted):
+        if isinstance(answer, AdmissionResult) and answer.is_new:
+            result.admitted[index] = AdmissionResult(
+                answer.event, is_new=True, rows=tuple(rows[answer.event])
+            )
+    for instance, queue in result.queues.items():
+        if heads[instance] != queue.head:
+            result.queues[instance] = replace(queue, head=heads[instance])
+    return {RowState.PENDING.value: pending} if pending else {}
+
+
+def _buffer_row(admission: EventAdmission, new_row: NewRow, seq: int, now: int) -> tuple[Any, ...]:
+    return (
+        new_row.instance,
+        seq,
+        new_row.tenant,
+        admission.platform,
+        new_row.scope_id,
+        new_row.session_key,
+        admission.event,
+        new_row.kind,
+        new_row.body,
+        RowState.PENDING.value,
+        0,
+        0,
+        now,
+        admission.traceparent,
+    )
+
+
+def _slices(items: Sequence[str]) -> list[Sequence[str]]:
+    return [items[start : start + _LOOKUP] for start in range(0, len(items), _LOOKUP)]

@@ -1,0 +1,186 @@
+"""Retention: removes what has expired, and rotates the key.
+
+`Housekeeping` deletes expired codes, tokens and vault entries. `QueueRetention`, one process at a
+time, moves old rows to the dead letters and deletes old receipts, chats and requests.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from sqlalchemy import Column, Connection, delete, exists, func, select, tuple_
+
+from accord.relay.connector import dead_letters, enrolment, leases
+from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.directory import Directory
+from accord.relay.connector.keyring import count_old_boxes, reencrypt
+from accord.relay.connector.store import ControlChange
+from accord.relay.connector.tables import (
+    buffer,
+    chat_authors,
+    chats,
+    dead_letter_rows,
+    enrolments,
+    link_codes,
+    link_pending,
+    link_talks,
+    messages,
+    queues,
+    receipts,
+    requests,
+)
+from accord.relay.errors import Code, RelayError
+from accord.storage import StoreError
+
+_log: Final = structlog.stdlib.get_logger(__name__)
+
+_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Housekeeping:
+    """Retention and key rotation of the control half."""
+
+    directory: Directory
+
+    async def run(self) -> None:
+        """Read other processes' changes often, and delete expired entries each minute."""
+        # An idle process learns of revocations elsewhere only this way, so it runs in every one.
+        pause = self.directory.settings.freshness_seconds / 2
+        while True:
+            try:
+                await self.tidy()
+            except StoreError as error:
+                _log.warning("expired entries could not be deleted", reason=error.what)
+            for _ in range(max(1, int(_SECONDS / pause))):
+                await asyncio.sleep(pause)
+                await self.directory.look()
+
+    async def tidy(self) -> None:
+        """Delete expired vault entries, codes, confirmations, talks and enrolment tokens."""
+        await self.directory.vault.purge()
+        await self.directory.changes.change(_drop_expired)
+
+    async def rotate_key(self) -> int:
+        """Add a key to the key file and encrypt everything under it; how many boxes that were."""
+        self.directory.keyring.rotate()
+        return await reencrypt(self.directory.changes, self.directory.keyring)
+
+    async def forget_old_keys(self) -> None:
+        """Drop older keys; only when every connector has been restarted since the rotation.
+
+        Raises:
+            RelayError: Something is still encrypted under one of them.
+        """
+        keyring = self.directory.keyring
+        left = await self.directory.changes.read(
+            lambda connection: count_old_boxes(connection, keyring)
+        )
+        if left:
+            raise RelayError(
+                Code.CONFLICT,
+                f"{left} secrets are still encrypted under an older key",
+                mend="restart the other connectors, then encrypt everything anew",
+            )
+        keyring.forget_old()
+
+
+def _drop_expired(change: ControlChange) -> None:
+    connection, now = change.connection, change.now
+    for table in (link_codes, link_pending):
+        connection.execute(delete(table).where(table.c.expires_at <= now))
+    connection.execute(delete(link_talks).where(link_talks.c.until <= now))
+    connection.execute(
+        delete(enrolments).where(enrolments.c.expires_at <= now - enrolment.REMEMBERED_MS)
+    )
+
+
+LEASE = "janitor"
+# How many rows of each table are removed at a time.
+_MOST = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBacklog:
+    """How many rows wait for gateways, and how long the oldest has waited."""
+
+    rows: int = 0
+    oldest_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionResult:
+    """Rows moved to the dead letters and deleted elsewhere, and idle instances with a backlog."""
+
+    dead: int = 0
+    deleted: int = 0
+    asleep: tuple[str, ...] = ()
+    waiting: QueueBacklog = QueueBacklog()
+
+
+class QueueRetention:
+    """Applies the limits of age and size to delivery's tables, in one process at a time."""
+
+    def __init__(self, context: DeliveryContext) -> None:
+        self._context = context
+
+    async def apply(self, seconds: float) -> RetentionResult:
+        """Remove what is too old or too much, unless another process does.
+
+        It is called every so many seconds; the lease lasts twice as long.
+        """
+        context = self._context
+        store, limits = context.store, context.limits
+        lease = await store.write(lambda c: leases.claim(c, LEASE, context.name, seconds * 2))
+        if lease is None:
+            return RetentionResult()
+        now = context.now()
+        old = context.dead_letter_cause("waited too long")
+        many = context.dead_letter_cause("too many were waiting")
+        before = now - int(limits.buffer_seconds * 1000)
+        dead = await store.write(lambda c: dead_letters.move_old(c, before, old))
+        dead += await store.write(lambda c: dead_letters.move_excess(c, limits.buffer_rows, many))
+        deleted = 0
+        for column, seconds_kept in (
+            (receipts.c.received_at, limits.receipt_seconds),
+            (chats.c.delivered_at, limits.chat_seconds),
+            (chat_authors.c.delivered_at, limits.chat_seconds),
+            (messages.c.sent_at, limits.message_seconds),
+            (requests.c.asked_at, limits.request_seconds),
+            (dead_letter_rows.c.dead_at, limits.dead_seconds),
+        ):
+            end = now - int(seconds_kept * 1000)
+            deleted += await store.write(
+                lambda c, column=column, end=end: _delete_before(c, column, end)  # type: ignore[misc]
+            )
+        asleep = await store.read(_asleep)
+        waiting = await store.read(lambda c: _backlog(c, now))
+        return RetentionResult(dead, deleted, asleep, waiting)
+
+
+def _delete_before(connection: Connection, moment: "Column[Any]", end: int) -> int:
+    table = moment.table
+    key = tuple_(*table.primary_key)
+    some = select(*table.primary_key).where(moment < end).order_by(moment).limit(_MOST)
+    return connection.execute(delete(table).where(key.in_(some))).rowcount
+
+
+def _asleep(connection: Connection) -> tuple[str, ...]:
+    some = exists().where(buffer.c.instance == queues.c.instance)
+    query = select(queues.c.instance).where(queues.c.flipped == 1, some).limit(_MOST)
+    return tuple(connection.execute(query).scalars())
+
+
+def _backlog(connection: Connection, now: int) -> QueueBacklog:
+    # The oldest row of a queue is its first, which the primary key finds.
+    rows = connection.execute(select(func.count()).select_from(buffer)).scalar_one()
+    first = (
+        select(buffer.c.created_at)
+        .where(buffer.c.instance == queues.c.instance)
+        .order_by(buffer.c.seq)
+        .limit(1)
+        .scalar_subquery()
+    )
+    oldest = connection.execute(select(func.min(first)).select_from(queues)).scalar()
+    return QueueBacklog(rows, 0.0 if oldest is None else max(0, now - oldest) / 1000)

@@ -1,0 +1,92 @@
+"""Settings and limits of a connector, with their defaults; times are seconds."""
+
+from dataclasses import dataclass, field
+
+from accord.web.outgoing import OutgoingPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class ControlSettings:
+    """The operator's choices."""
+
+    # How far ahead an upgrade token may expire, and whether later or no expiry is accepted.
+    token_seconds: int = 600
+    endless_tokens: bool = False
+    # How long an enrolment token can be used.
+    enrolment_seconds: int = 86_400
+    # How long the old secret stays valid after a rotation.
+    grace_seconds: int = 3_600
+    # How long a link code, and then its confirmation, can be used.
+    link_seconds: int = 600
+    # How many wrong codes one platform user may send within a time.
+    link_tries: int = 5
+    link_tries_seconds: int = 3_600
+    # How long a platform's answer about its permissions is cached, and how long it may take.
+    visibility_seconds: float = 30.0
+    platform_seconds: float = 3.0
+    # How old the knowledge of other processes' changes may be.
+    freshness_seconds: float = 1.0
+    # The cooldown between two pokes of one instance, and how long one poke may take in all.
+    wake_seconds: float = 60.0
+    wake_timeout_seconds: float = 5.0
+    # The `iss` that managed tokens must carry; empty accepts any.
+    managed_issuer: str = ""
+    # The claim of a managed token that names the tenant.
+    managed_tenant_claim: str = "tenant"
+    # A JWKS or PEM file with the public keys for managed tokens; empty for none.
+    managed_keys: str = ""
+    # Where wake pokes may go.
+    outgoing: OutgoingPolicy = field(default_factory=OutgoingPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryLimits:
+    """What one connector allows."""
+
+    # The longest line that a gateway may send, and the longest WebSocket message sent to it.
+    line_bytes: int = 1024 * 1024
+    message_bytes: int = 256 * 1024
+    # Frames that a gateway may send, saved up for ten seconds. Acknowledgements of what it was sent
+    # are free; a blank line counts as a frame, and so does every 64 KiB.
+    frames_per_second: int = 200
+    # How many actions of one gateway may be under way.
+    pending_outbound: int = 64
+    # How long a gateway may take to say hello, and how long after a refused hello another may come.
+    hello_seconds: float = 30.0
+    refused_seconds: float = 2.0
+    # How long a gateway may take to read what was sent to it.
+    send_seconds: float = 30.0
+    # How long a full window may wait for an acknowledgement.
+    ack_seconds: float = 120.0
+    # How long a platform may take for an action, and actions when the connector stops.
+    outbound_seconds: float = 30.0
+    finish_seconds: float = 5.0
+    # How many rows one gateway may have unacknowledged.
+    window: int = 256
+    # How often an event is delivered before it is dead; a forwarded request has three retries.
+    deliveries: int = 5
+    forward_deliveries: int = 4
+    # How many rows may wait for one instance, and how long.
+    buffer_rows: int = 100_000
+    buffer_seconds: float = 7 * 86400.0
+    # How long dead letters are kept.
+    dead_seconds: float = 30 * 86400.0
+    # How long an event id is remembered, so that a repeated event is recognised.
+    receipt_seconds: float = 7 * 86400.0
+    # How long a chat may be answered after something was delivered from it.
+    chat_seconds: float = 7 * 86400.0
+    # How long an instance's own messages may be edited.
+    message_seconds: float = 30 * 86400.0
+    # How long a `requestId` is an idempotency key.
+    request_seconds: float = 600.0
+    # How often a process looks for rows whose hint was lost.
+    sweep_seconds: float = 1.0
+    # How long a platform's lease lasts, by the database's clock, and how often it is renewed.
+    lease_seconds: float = 6.0
+    renew_seconds: float = 2.0
+    # How many events share a transaction.
+    batch: int = 512
+    # How long acknowledgements wait for others to share a commit with.
+    ack_batch_seconds: float = 0.02
+    # How long after it was sent a row is stored as sent, unless it is acknowledged before.
+    note_seconds: float = 0.25

@@ -1,0 +1,367 @@
+"""Agents: the `Turn` that they get, the forms that they may have, and loading them by name.
+
+An agent is called with a turn. It is an async generator that yields text, an async function that
+returns text or None, or an object or class that is called like one of them; or a command that
+reads the event on its standard input and prints the answer.
+"""
+
+import asyncio
+import codecs
+import importlib
+import inspect
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from typing import Any, Final
+
+from accord.kernel import canonical
+from accord.relay.errors import Code, RelayError
+from accord.relay.gateway.inbox import ReceivedEvent
+from accord.relay.gateway.outbox import ChatAddress, RecentChats, Requests
+from accord.relay.gateway.replies import Reply
+from accord.relay.gateway.rules import GatewayLimits
+from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
+from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.messages import MessageEvent
+from accord.relay.rules.session_keys import SessionSource
+from accord.relay.rules.splitting import split_text
+
+
+class Turn:
+    """One event and its answer.
+
+    Attributes:
+        attempt: How often this turn was started, from 1; above 1 the process ended during an
+            earlier attempt, and parts of the answer may have been sent.
+        cancelled: Whether it was interrupted, for work in threads; async code is cancelled.
+    """
+
+    def __init__(
+        self,
+        delivery: ReceivedEvent,
+        descriptor: Descriptor,
+        requests: Requests,
+        chats: RecentChats,
+        limits: GatewayLimits,
+        interrupt: Callable[[str], bool],
+    ) -> None:
+        self.event: MessageEvent = delivery.event
+        self.session_key = delivery.session_key
+        self.descriptor = descriptor
+        self.attempt = delivery.attempt
+        self.cancelled = False
+        self._place = ChatAddress.of(delivery)
+        self._capability = delivery.capability
+        self._requests = requests
+        self._chats = chats
+        self._limits = limits
+        self._interrupt = interrupt
+
+    def cancel(self) -> None:
+        """End this turn, as an interrupt does."""
+        self._interrupt(self.session_key)
+
+    @property
+    def source(self) -> SessionSource:
+        """Where the message comes from."""
+        return self.event.source
+
+    @property
+    def description(self) -> str:
+        """Where the agent is speaking, for its system prompt.
+
+        It includes the platform's own hint. If the platform's descriptor is `pii_safe`, it names no
+        person and no chat.
+        """
+        descriptor, source = self.descriptor, self.source
+        place = f"You are in a {source.chat_type} on {descriptor.label}"
+        if descriptor.pii_safe:
+            told = [f"{place}."]
+        else:
+            name = f" called {source.chat_name!r}" if source.chat_name else ""
+            told = [f"{place}{name}."]
+            if source.chat_topic:
+                told.append(f"Its topic is {source.chat_topic!r}.")
+            if source.user_name or source.user_id:
+                told.append(f"You are talking to {source.user_name or source.user_id}.")
+        return " ".join([*told, descriptor.platform_hint]).strip()
+
+    async def reply(self, text: str) -> Result:
+        """Answer with a text, in as many messages as the platform needs; the last one's result."""
+        result = Result(False, error="there is nothing to say")
+        parts = split_text(text, self.descriptor.max_message_length, self.descriptor.len_unit)
+        for number, part in enumerate(parts):
+            result = await self.say(part, is_first=number == 0)
+            if not result.success:
+                break
+        return result
+
+    async def send(
+        self, content: str, *, chat_id: str | None = None, reply_to: str | None = None
+    ) -> Result:
+        """Send one message as it is, into the chat of the turn or another."""
+        chat, place = self._chat(chat_id)
+        return await self._do(Send(chat, content, reply_to, place.metadata), place)
+
+    async def edit(self, message_id: str, content: str, *, chat_id: str | None = None) -> Result:
+        """Change a message that this agent sent."""
+        chat, place = self._chat(chat_id)
+        return await self._do(Edit(chat, message_id, content, place.metadata), place)
+
+    async def typing(self) -> Result:
+        """Show that an answer is coming, for a few seconds."""
+        return await self._do(Typing(self.source.chat_id), self._place)
+
+    async def draft(self, content: str) -> Result:
+        """Show an unfinished answer, where the platform has drafts."""
+        return await self._do(Typing(self.source.chat_id, content), self._place)
+
+    async def follow_up(self, kind: str, content: str) -> Result:
+        """Use a capability that came with the event; the connector keeps its value."""
+        metadata = dict(self._place.metadata)
+        if self.event.message_id:
+            metadata["message_id"] = self.event.message_id
+        action = FollowUp(self.session_key, kind, content, metadata)
+        return await self._do(action, self._place)
+
+    async def chat_info(self, chat_id: str | None = None) -> Mapping[str, Any] | None:
+        """The name and type of a chat, and what else the platform knows; None if it fails."""
+        chat, place = self._chat(chat_id)
+        result = await self._do(GetChatInfo(chat), place)
+        return result.chat_info if result.success else None
+
+    async def create_handoff_thread(self, name: str) -> str | None:
+        """Open a thread to hand the conversation over to; None if that fails.
+
+        The wire has no action that opens a thread. It is asked for as a capability, which a
+        connector without it refuses.
+        """
+        if not self.descriptor.supports_threads:
+            return None
+        result = await self.follow_up(f"{self._place.platform}.create_handoff_thread", name)
+        return result.message_id if result.success else None
+
+    async def say(self, content: str, *, is_first: bool) -> Result:
+        """Send a part of the answer: by the capability that came with the event, else as usual."""
+        if self._capability is not None:
+            result = await self.follow_up(self._capability, content)
+            if result.success:
+                return result
+            self._capability = None  # used up or expired
+        answers = is_first and not self.source.is_dm
+        return await self.send(content, reply_to=self.event.message_id if answers else None)
+
+    def open_reply(self) -> Reply:
+        """A reply that is shown while it is written."""
+        edits = self.descriptor.supports_edit and self._capability is None
+        drafts = self.descriptor.supports_draft_streaming and self.source.is_dm
+        pause = self._limits.edit
+        return Reply(self, self.descriptor, edits=edits, pause=pause, drafts=drafts)
+
+    def _chat(self, chat_id: str | None) -> tuple[str, ChatAddress]:
+        if chat_id is None or chat_id == self.source.chat_id:
+            return self.source.chat_id, self._place
+        return chat_id, self._chats.find(chat_id)
+
+    async def _do(self, action: Action, place: ChatAddress) -> Result:
+        return await self._requests.perform(action, place.platform, place.bot_id)
+
+
+Agent = Callable[[Turn], AsyncIterator[str] | Awaitable[str | None]]
+"""Gets a turn; yields or returns what it has to say."""
+
+_MEND = "write it as `async def agent(turn)` that yields or returns text"
+
+
+def prepare_agent(agent: Agent | type[Any]) -> Agent:
+    """The agent, instantiated if it is a class; raises RelayError if it is none."""
+    made = agent() if isinstance(agent, type) else agent
+    if not callable(made):
+        raise RelayError(Code.BAD_REQUEST, "the agent cannot be called", mend=_MEND)
+    call = made if inspect.isroutine(made) else type(made).__call__
+    if inspect.isgeneratorfunction(call):
+        raise RelayError(Code.BAD_REQUEST, "the agent is not asynchronous", mend=_MEND)
+    return made
+
+
+async def run_agent(agent: Agent, turn: Turn) -> AsyncGenerator[str, None]:
+    """The text of an agent in a turn, piece by piece; raises RelayError for other values."""
+    answer: Any = agent(turn)
+    if isinstance(answer, AsyncGenerator):
+        async with aclosing(answer):  # so that a turn that is cut short ends the agent at once
+            async for text in answer:
+                yield _text(text)
+    elif isinstance(answer, AsyncIterator):
+        async for text in answer:
+            yield _text(text)
+    elif inspect.isawaitable(answer):
+        text = await answer
+        if text is not None:
+            yield _text(text)
+    else:
+        raise RelayError(
+            Code.BAD_REQUEST, f"the agent gave {type(answer).__name__}, not text", mend=_MEND
+        )
+
+
+def load_agent(name: str) -> Agent:
+    """Import an agent by `module:name`.
+
+    Raises:
+        RelayError: There is no such module or name, or it is no agent.
+    """
+    module_name, _, path = name.partition(":")
+    if not module_name or not path:
+        raise RelayError(
+            Code.BAD_REQUEST, f"{name[:80]!r} names no agent", mend="write it like module:name"
+        )
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise RelayError(
+            Code.NOT_FOUND,
+            f"there is no module {error.name}",
+            where=name,
+            mend="run it from the folder that holds the module, or install it",
+        ) from error
+    except (ImportError, ValueError, TypeError) as error:
+        raise RelayError(
+            Code.BAD_REQUEST, f"the module cannot be imported ({error})", where=name
+        ) from error
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise RelayError(
+                Code.NOT_FOUND, f"the module has no {path}", where=name, mend=_MEND
+            ) from None
+    return prepare_agent(found)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise RelayError(
+            Code.BAD_REQUEST, f"the agent gave {type(value).__name__}, not text", mend=_MEND
+        )
+    return value
+
+
+_GRACE_SECONDS: Final = 2.0
+_CHUNK: Final = 64 * 1024
+# The gateway's own settings are withheld from the command.
+_WITHHELD: Final = "GATEWAY_RELAY_"
+
+
+def command_agent(
+    argv: Sequence[str],
+    *,
+    timeout: float = 300.0,
+    output_bytes: int = 1024 * 1024,
+    environment: Mapping[str, str] | None = None,
+) -> Agent:
+    """An agent that runs a command for each event and answers with its output.
+
+    The command reads one line of JSON: `event`, `session_key`, `description` and `attempt`.
+
+    Args:
+        argv: The command and its arguments; it is run without a shell.
+        timeout: Seconds that it may take.
+        output_bytes: How much it may print.
+        environment: None for that of this process without the gateway's own settings.
+
+    Raises:
+        RelayError: `argv` is empty.
+    """
+    words = tuple(argv)
+    if not words:
+        raise RelayError(Code.BAD_REQUEST, "there is no command", mend="give at least its name")
+
+    async def agent(turn: Turn) -> AsyncIterator[str]:
+        process = await _start(words, environment)
+        feeding = asyncio.create_task(_feed(process, turn))
+        has_ended = False
+        try:
+            deadline = asyncio.get_running_loop().time() + timeout
+            try:
+                async for text in _output(process, words[0], output_bytes, deadline):
+                    yield text
+                async with asyncio.timeout_at(deadline):
+                    code = await process.wait()
+            except TimeoutError:
+                raise _failed(words[0], f"did not end within {timeout:g} seconds") from None
+            has_ended = True
+        finally:
+            feeding.cancel()
+            if not has_ended:
+                await asyncio.shield(_end(process))
+        if code:
+            raise _failed(words[0], f"ended with exit code {code}")
+
+    return agent
+
+
+async def _start(words: Sequence[str], environment: Mapping[str, str] | None) -> Process:
+    if environment is None:
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)
+        }
+    try:
+        return await asyncio.create_subprocess_exec(
+            *words, stdin=PIPE, stdout=PIPE, env=environment, start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        raise _failed(words[0], f"cannot be run ({error})") from error
+
+
+async def _feed(process: Process, turn: Turn) -> None:
+    told = {
+        "event": turn.event.to_dict(),
+        "session_key": turn.session_key,
+        "description": turn.description,
+        "attempt": turn.attempt,
+    }
+    assert process.stdin is not None
+    with suppress(BrokenPipeError, ConnectionResetError):  # it need not read
+        process.stdin.write(canonical.encode(told) + b"\n")
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+async def _output(process: Process, name: str, most: int, deadline: float) -> AsyncIterator[str]:
+    assert process.stdout is not None
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    chunk = b"first"
+    while chunk:
+        async with asyncio.timeout_at(deadline):  # must not span a yield
+            chunk = await process.stdout.read(_CHUNK)
+        most -= len(chunk)
+        if most < 0:
+            raise _failed(name, "printed too much")
+        if text := decoder.decode(chunk, final=not chunk):
+            yield text
+
+
+async def _end(process: Process) -> None:
+    """Terminate the process group; kill it if it does not end in time."""
+    _signal(process, signal.SIGTERM)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_GRACE_SECONDS):
+            await process.wait()
+    _signal(process, signal.SIGKILL)  # also its children
+    assert process.stdout is not None
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_GRACE_SECONDS):
+            await process.wait()
+            while await process.stdout.read(_CHUNK):
+                pass
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _failed(name: str, what: str) -> RelayError:
+    return RelayError(Code.UNAVAILABLE, f"the command {name[:80]} {what}")

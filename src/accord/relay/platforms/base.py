@@ -1,0 +1,397 @@
+"""What platforms share: webhook routes, bounded bodies, and HTTP with retries and rate limits.
+
+What comes in is stored before it is acknowledged. Nothing here is particular to one service.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import httpx
+import orjson
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from accord.kernel import canonical
+from accord.relay.connector.platform import InboundEvent, InboundKind, PlatformContext
+from accord.relay.errors import Code, RelayError
+from accord.relay.rules.actions import Result
+from accord.relay.rules.connection import backoff
+from accord.relay.rules.members import Payload, bad
+from accord.relay.rules.messages import is_stop
+from accord.storage import StoreError
+from accord.web import responses
+from accord.web.outgoing import OutgoingError
+from accord.web.responses import ResponseError
+
+MAX_BODY: Final = 65_536
+"""The longest body that is read."""
+
+_BODY_SECONDS: Final = 10.0
+_WATCH_SECONDS: Final = 300.0
+_LONGEST_DELAY: Final = 60.0
+PERMANENT: Final = frozenset({Code.BAD_REQUEST, Code.TOO_LARGE})
+"""The refusals of events that can never be stored; any other may pass."""
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+def webhook_route(
+    path: str, handle: Handler, platform: str, methods: Sequence[str] = ("POST",)
+) -> Route:
+    """A route for a service's webhook; refusals are logged without the request's content.
+
+    `handle` verifies, ingests and answers; it may raise RelayError and StoreError.
+    """
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await handle(request)
+        except RelayError as error:
+            refusal = error
+        except StoreError as error:
+            _log.error("an event could not be stored", platform=platform, reason=error.what)
+            refusal = RelayError(Code.UNAVAILABLE, "the store does not answer", mend="try again")
+        _log.info("a webhook was refused", platform=platform, reason=str(refusal))
+        answer = {"error": refusal.code.value, "message": str(refusal)}
+        return JSONResponse(answer, refusal.code.status, {"cache-control": "no-store"})
+
+    return Route(path, endpoint, methods=list(methods))
+
+
+async def read_body(
+    request: Request, max_bytes: int = MAX_BODY, seconds: float = _BODY_SECONDS
+) -> bytes:
+    """The body of a request, byte by byte as it was signed.
+
+    Raises:
+        RelayError: It is too long (TOO_LARGE), or did not arrive within `seconds`.
+    """
+    raw = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                raw += chunk
+                if len(raw) > max_bytes:
+                    raise RelayError(Code.TOO_LARGE, f"a body has at most {max_bytes} bytes")
+    except TimeoutError:
+        raise bad("the body did not arrive in time") from None
+    except ClientDisconnect:
+        raise bad("the body did not arrive") from None
+    return bytes(raw)
+
+
+def request_url(request: Request, public_url: str) -> str:
+    """The URL that the sender requested, path and query exactly as sent."""
+    path = request.scope.get("raw_path") or request.url.path.encode()
+    query = request.scope["query_string"]
+    written = path.partition(b"?")[0] + (b"?" + query if query else b"")
+    return public_url.rstrip("/") + written.decode("latin-1")
+
+
+def json_object(raw: bytes) -> Payload:
+    """The JSON object in a body; raises RelayError if it is none in strict JSON."""
+    try:
+        value = canonical.decode(raw, max_bytes=MAX_BODY)
+    except canonical.CanonicalError as error:
+        raise bad(f"the body is not strict JSON: {error.what}", where=error.where) from None
+    if not isinstance(value, dict):
+        raise bad("the body is a JSON object")
+    return value
+
+
+async def ingest(context: PlatformContext | None, inbound: InboundEvent) -> bool:
+    """Ingest an event; whether it was new.
+
+    Raises:
+        RelayError: It can never be stored (BAD_REQUEST, TOO_LARGE), or not now (UNAVAILABLE).
+        StoreError: The store failed.
+    """
+    if context is None:
+        raise RelayError(Code.UNAVAILABLE, "the connector is starting", mend="try again")
+    try:
+        return await context.ingest(inbound)
+    except RelayError as error:
+        if error.code in PERMANENT:
+            raise
+        raise RelayError(Code.UNAVAILABLE, error.what, mend="try again") from None
+
+
+async def ingest_or_skip(context: PlatformContext | None, inbound: InboundEvent) -> None:
+    """Ingest an event; one that can never be stored is logged and skipped.
+
+    Raises:
+        RelayError: It was not stored; the service should send it again.
+        StoreError: The store failed.
+    """
+    try:
+        await ingest(context, inbound)
+    except RelayError as error:
+        if error.code is Code.UNAVAILABLE:
+            raise
+        _log.warning(
+            "an event cannot be stored",
+            platform=inbound.platform,
+            event_id=inbound.event_id[:80],
+            reason=error.what,
+        )
+
+
+def inbound_kind(text: str) -> InboundKind:
+    """Whether a text is a message, or asks to stop the running turn."""
+    return InboundKind.INTERRUPT if is_stop(text) else InboundKind.MESSAGE
+
+
+async def watch_service(context: PlatformContext, probe: Callable[[], Awaitable[None]]) -> None:
+    """Probe a service every five minutes and report its state, until credentials are refused."""
+    failures = 0
+    while True:
+        try:
+            await probe()
+        except (RelayError, TimeoutError) as error:
+            if not isinstance(error, RelayError):
+                error = RelayError(Code.UNAVAILABLE, str(error))
+            if error.code is Code.UNAUTHORIZED:
+                raise error from None
+            context.troubled(error)
+            await asyncio.sleep(retry_delay(failures))
+            failures += 1
+        else:
+            context.ready()
+            failures = 0
+            await asyncio.sleep(_WATCH_SECONDS)
+
+
+def retry_delay(failures: int, longest: float = _LONGEST_DELAY) -> float:
+    """Seconds to wait after so many failures before this one: 1, 2, 4, ... up to `longest`."""
+    return backoff(failures, 1.0, first=1.0, longest=longest)
+
+
+CALL_SECONDS: Final = 10.0
+LONGEST_WAIT: Final = 5.0
+"""How many seconds a service may ask to wait before an action fails instead."""
+
+DEFAULT_WAIT: Final = 1.0
+"""Seconds to wait after a rate limit that names no time."""
+
+# Nothing of a request has left when one of these is raised.
+_UNSENT: Final = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
+    httpx.InvalidURL,
+)
+
+R = TypeVar("R")
+
+
+class UnansweredError(RelayError):
+    """A request was sent and not answered: whether it was done is unknown."""
+
+
+class RateLimitedError(RelayError):
+    """A service takes no more requests for `retry_after` seconds."""
+
+    def __init__(self, what: str, retry_after: float) -> None:
+        seconds = max(1, math.ceil(retry_after))
+        super().__init__(Code.RATE_LIMITED, what, mend=f"retry after {seconds} seconds")
+        self.retry_after = retry_after
+
+
+def failed_result(error: RelayError) -> Result:
+    """The result of an action that ended in an error."""
+    wait = error.retry_after if isinstance(error, RateLimitedError) else None
+    return Result(False, error=str(error), retry_after=wait)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceResponse:
+    """What a service answered; the body is empty where it is encoded or too long."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    is_too_long: bool = False
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
+    @property
+    def members(self) -> Payload:
+        """The JSON object in the body; empty where there is none."""
+        try:
+            return json_object(self.body)
+        except RelayError:
+            return {}
+
+    @property
+    def json(self) -> Any:
+        """The JSON in the body, read leniently; None where there is none."""
+        try:
+            return orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return None
+
+    @property
+    def retry_header(self) -> float | None:
+        """The seconds in the header `Retry-After`; None where it has none."""
+        value = self.headers.get("retry-after", "")
+        is_number = value.isascii() and value.isdecimal() and len(value) < 10
+        return float(value) if is_number else None
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds to wait after a 429; None for any other status."""
+        if self.status != 429:
+            return None
+        return DEFAULT_WAIT if self.retry_header is None else self.retry_header
+
+
+@dataclass(frozen=True, slots=True)
+class HttpService:
+    """The HTTP API of a platform's service; every request to it is sent here.
+
+    Errors of the HTTP library are replaced, since their texts hold URLs and with them secrets.
+
+    Attributes:
+        name: The service, for errors.
+        max_bytes: The longest body that is read.
+        seconds: How long a whole exchange may take; None for the timeouts of the client alone.
+    """
+
+    name: str
+    client: httpx.AsyncClient
+    max_bytes: int = MAX_BODY
+    seconds: float | None = CALL_SECONDS
+
+    async def call(self, method: str, url: str, **options: Any) -> ServiceResponse:
+        """Send a request, once more after a short rate limit; raises what `send` raises."""
+        return await retry_limited(
+            lambda: self.send(method, url, **options), lambda reply: reply.retry_after
+        )
+
+    async def send(
+        self, method: str, url: str, *, more_seconds: float = 0.0, **options: Any
+    ) -> ServiceResponse:
+        """Send a request once; `options` are those of `httpx.AsyncClient.build_request`.
+
+        Args:
+            more_seconds: Added to the time that the exchange may take.
+
+        Raises:
+            RelayError: Nothing was sent: the service cannot be reached (UNAVAILABLE), or its
+                address is not allowed (FORBIDDEN).
+            TimeoutError: There was no answer, so the outcome is unknown.
+        """
+        deadline = None if self.seconds is None else self.seconds + more_seconds
+        body, is_too_long = b"", False
+        try:
+            async with asyncio.timeout(deadline):
+                request = self.client.build_request(method, url, **options)
+                response = await self.client.send(request, stream=True)
+                try:
+                    body = await responses.read_bounded(response, self.max_bytes)
+                except ResponseError:
+                    is_too_long = True
+                finally:
+                    await response.aclose()
+        except OutgoingError as refused:
+            raise RelayError(Code.FORBIDDEN, refused.what, where=refused.where) from None
+        except _UNSENT as error:
+            what = f"{self.name} cannot be reached ({type(error).__name__})"
+            raise RelayError(Code.UNAVAILABLE, what) from None
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise TimeoutError(f"{self.name} did not answer ({type(error).__name__})") from None
+        return ServiceResponse(response.status_code, response.headers, body, is_too_long)
+
+
+async def retry_limited(
+    send: Callable[[], Awaitable[R]],
+    retry_after: Callable[[R], float | None],
+    *,
+    patience: float = LONGEST_WAIT,
+    tries: int = 2,
+) -> R:
+    """Send until the answer is no rate limit, at most `tries` times; the last answer.
+
+    Args:
+        retry_after: Seconds that an answer asks to wait; None where it is no rate limit.
+        patience: The longest wait, in seconds; an answer that asks for more is returned at once.
+    """
+    answer = await send()
+    for _ in range(tries - 1):
+        wait = retry_after(answer)
+        if wait is None or wait > patience:
+            break
+        await asyncio.sleep(wait)
+        answer = await send()
+    return answer
+
+
+def open_client(**options: Any) -> httpx.AsyncClient:
+    """A client for the service that the operator's settings name; close it when done.
+
+    It follows no redirects and ignores proxies of the environment. `options` are those of httpx.
+    """
+    # A failed connection must be known before the whole call times out.
+    timeout = httpx.Timeout(CALL_SECONDS, connect=CALL_SECONDS / 2, pool=CALL_SECONDS / 2)
+    headers = {"user-agent": "accord-relay", **options.pop("headers", {})}
+    fixed = {"trust_env": False, "follow_redirects": False, "headers": headers}
+    return responses.bounded_client(None, **{"timeout": timeout, **options, **fixed})
+
+
+class RewritingTransport(httpx.AsyncBaseTransport):
+    """Sends each request to the URL that `rewrite` returns.
+
+    For services with a secret in the URL: the client, which logs URLs, never sees it.
+    """
+
+    def __init__(self, rewrite: Callable[[httpx.Request], httpx.URL]) -> None:
+        self._rewrite = rewrite
+        self._inner = httpx.AsyncHTTPTransport(trust_env=False)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request to its real URL."""
+        rewritten = httpx.Request(
+            request.method,
+            self._rewrite(request),
+            headers=request.headers,
+            stream=request.stream,
+            extensions=request.extensions,
+        )
+        return await self._inner.handle_async_request(rewritten)
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+        await self._inner.aclose()
+
+
+class AccessMonitor:
+    """Reports refused credentials to the connector, which is `context` once it is bound."""
+
+    def __init__(self) -> None:
+        self.context: PlatformContext | None = None
+        self._is_refused = False
+
+    async def send(self, sending: Awaitable[Result]) -> Result:
+        """The result of an action; refused credentials are also reported."""
+        try:
+            result = await sending
+        except RelayError as error:
+            if error.code is Code.UNAUTHORIZED and self.context is not None:
+                self._is_refused = True
+                self.context.troubled(error)
+            return Result(False, error=error.what)
+        if result.success and self._is_refused and self.context is not None:
+            self._is_refused = False
+            self.context.ready()
+        return result

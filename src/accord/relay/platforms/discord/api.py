@@ -1,0 +1,205 @@
+"""Discord's API: calls within its rate limits.
+
+The bot's token is in a header and an interaction's token in a path; no error and no log shows them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+import orjson
+import structlog
+from pydantic import SecretStr
+
+from accord.kernel.clock import Clock
+from accord.relay.errors import Code, RelayError
+from accord.relay.platforms.base import (
+    HttpService,
+    RateLimitedError,
+    RewritingTransport,
+    ServiceResponse,
+    UnansweredError,
+    open_client,
+)
+from accord.relay.platforms.discord.rules.rate_limits import ApiRoute, RateLimits, retry_after
+
+PATIENCE: Final = 5.0
+"""How many seconds an action waits for a rate limit at most."""
+_REPEAT_SECONDS: Final = 0.5
+_MOST_BYTES: Final = 8 * 1024 * 1024
+_TURNS: Final = 20
+_TARGET: Final = "accord.target"
+_USER_AGENT: Final = "DiscordBot (https://discord.com/developers, 10) accord"
+_log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscordResponse:
+    """What the API answered; `body` is None where it is no JSON."""
+
+    status: int
+    body: Any = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
+    @property
+    def code(self) -> int:
+        """Discord's own error code; 0 where it gave none."""
+        code = self.body.get("code") if isinstance(self.body, dict) else 0
+        return code if isinstance(code, int) else 0
+
+    @property
+    def reason(self) -> str:
+        """Why it was refused, as a sentence."""
+        message = self.body.get("message") if isinstance(self.body, dict) else None
+        if not isinstance(message, str) or not message:
+            message = f"it answered {self.status}"
+        return f"Discord refused it: {message[:200]}"
+
+
+class DiscordApi:
+    """Discord's API with one bot's token."""
+
+    def __init__(self, http: httpx.AsyncClient, url: str, token: SecretStr, clock: Clock) -> None:
+        self._service = HttpService("Discord", http, _MOST_BYTES)
+        self._url = url.rstrip("/")
+        self._token = token
+        self._clock = clock
+        self._limits = RateLimits()
+
+    async def get(self, template: str, *parameters: str, **options: Any) -> DiscordResponse:
+        """Read something; see `ask`."""
+        return await self.ask(ApiRoute.of("GET", template, *parameters), repeats=2, **options)
+
+    async def ask(
+        self,
+        route: ApiRoute,
+        body: Any = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        patience: float = PATIENCE,
+        repeats: int = 0,
+        by_token: bool = True,
+    ) -> DiscordResponse:
+        """Send a request as soon as the rate limits allow.
+
+        Args:
+            body: Sent as JSON.
+            patience: How many seconds to wait for the rate limits at most.
+            repeats: How often to send it again when Discord fails; only for requests that are
+                idempotent.
+            by_token: Whether to send the bot's token; the path of a webhook has one already.
+
+        Raises:
+            UnansweredError: Whether it was done is unknown.
+            RelayError: Discord fails (UNAVAILABLE), the wait would be too long (RATE_LIMITED), or
+                the token is refused (UNAUTHORIZED).
+        """
+        while True:
+            try:
+                return await self._send_in_turn(route, body, query, patience, by_token)
+            except RelayError as error:
+                if error.code is not Code.UNAVAILABLE or not repeats:
+                    raise
+                repeats -= 1
+                await asyncio.sleep(_REPEAT_SECONDS)
+
+    async def _send_in_turn(
+        self,
+        route: ApiRoute,
+        body: Any,
+        query: Mapping[str, str] | None,
+        patience: float,
+        by_token: bool,
+    ) -> DiscordResponse:
+        pause = 0.0
+        for _ in range(_TURNS):
+            pause = self._limits.wait(route, self._clock.monotonic())
+            if pause > patience:
+                break
+            if pause:
+                patience -= pause
+                await asyncio.sleep(pause)
+                continue
+            reply = await self._send(route, body, query, by_token)
+            now = self._clock.monotonic()
+            self._limits.note_headers(route, reply.headers, now)
+            if reply.status == 429:
+                self._note_refusal(route, reply, now)
+                continue
+            if reply.status == 401 and by_token:
+                raise RelayError(
+                    Code.UNAUTHORIZED,
+                    "Discord refuses the bot's token",
+                    mend="make a new one in the developer portal, under Bot",
+                )
+            if reply.status >= 500:
+                raise RelayError(Code.UNAVAILABLE, f"Discord fails: it answered {reply.status}")
+            return DiscordResponse(reply.status, reply.json)
+        raise RateLimitedError("Discord is asked too often", pause)
+
+    def _note_refusal(self, route: ApiRoute, reply: ServiceResponse, now: float) -> None:
+        body = reply.json if isinstance(reply.json, dict) else {}
+        seconds = retry_after(body.get("retry_after", _float(reply.headers.get("retry-after"))))
+        scope = reply.headers.get("x-ratelimit-scope")
+        everyone = body.get("global") is True or scope == "global"
+        self._limits.note_refusal(route, seconds, now, everyone=everyone)
+        _log.info("rate limited", route=route.template, seconds=seconds, everyone=everyone)
+
+    async def _send(
+        self, route: ApiRoute, body: Any, query: Mapping[str, str] | None, by_token: bool
+    ) -> ServiceResponse:
+        headers = {"user-agent": _USER_AGENT}
+        if by_token:
+            headers["authorization"] = f"Bot {self._token.get_secret_value()}"
+        content = None
+        if body is not None:
+            try:
+                content = orjson.dumps(body)
+            except orjson.JSONEncodeError:
+                raise RelayError(Code.BAD_REQUEST, "this cannot be written as JSON") from None
+            headers["content-type"] = "application/json"
+        try:
+            reply = await self._service.send(
+                route.method,
+                self._url + route.shown,
+                params=query,
+                content=content,
+                headers=headers,
+                extensions={_TARGET: self._url + route.path},
+            )
+        except TimeoutError as error:
+            raise _unanswered(route, str(error)) from None
+        if reply.is_too_long:
+            raise _unanswered(route, "Discord answered with more than can be read")
+        return reply
+
+
+@asynccontextmanager
+async def open_api(url: str, token: SecretStr, clock: Clock) -> AsyncIterator[DiscordApi]:
+    """Open the API; nothing is sent yet."""
+    async with open_client(transport=RewritingTransport(_real_url)) as http:
+        yield DiscordApi(http, url, token, clock)
+
+
+def _real_url(request: httpx.Request) -> httpx.URL:
+    return httpx.URL(request.extensions[_TARGET]).copy_with(query=request.url.query or None)
+
+
+def _unanswered(route: ApiRoute, what: str) -> RelayError:
+    """The error for a request without an answer; a read that was not answered changed nothing."""
+    kind = RelayError if route.method == "GET" else UnansweredError
+    return kind(Code.UNAVAILABLE, what)
+
+
+def _float(text: str | None) -> float | None:
+    try:
+        return float(text or "")
+    except ValueError:
+        return None

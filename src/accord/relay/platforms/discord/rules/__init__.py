@@ -1,0 +1,1 @@
+"""Pure parts of Discord: permissions, the gateway session, rate limits, commands."""

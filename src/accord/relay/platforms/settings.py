@@ -1,0 +1,324 @@
+"""Settings of every platform, one class each, and the secrets that they give or name files of.
+
+Apart from the platforms, so that reading the settings loads none of them.
+"""
+
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from accord.kernel.section import Section
+from accord.relay.errors import Code, RelayError
+
+if TYPE_CHECKING:
+    from accord.web.outgoing import OutgoingPolicy
+
+
+_MAX_SECRET_BYTES = 64 * 1024
+
+
+def resolve_secret(value: SecretStr, file: str, where: str) -> SecretStr:
+    """The secret of a setting, given directly or by a file.
+
+    `where` names the setting in errors.
+
+    Raises:
+        RelayError: There is none, there are two, or the file cannot be read.
+    """
+    if value.get_secret_value():
+        if not file:
+            return value
+        raise _bad_secret(
+            "the secret is given twice", where, f"keep one of {where} and {where}_file"
+        )
+    if not file:
+        raise _bad_secret(
+            "a secret is missing", where, f"set {where}, or {where}_file to a file of it"
+        )
+    return read_secret_file(file, f"{where}_file")
+
+
+def read_secret_file(file: str, where: str) -> SecretStr:
+    """The secret in the file of a setting, stripped; raises RelayError if there is none."""
+    try:
+        with Path(file).expanduser().open("rb") as opened:
+            text = opened.read(_MAX_SECRET_BYTES).decode("utf-8").strip()
+    except OSError as error:
+        raise _bad_secret(
+            f"a secret's file cannot be read ({error.strerror})", where, "correct it"
+        ) from None
+    except UnicodeDecodeError:
+        raise _bad_secret("a secret's file is no text", where, "correct it") from None
+    if not text:
+        raise _bad_secret("a secret's file is empty", where, "write the secret into it")
+    return SecretStr(text)
+
+
+def _bad_secret(what: str, where: str, mend: str) -> RelayError:
+    return RelayError(Code.BAD_REQUEST, what, where=where, mend=mend)
+
+
+_Number = Annotated[int, Field(ge=0)]
+
+
+class DiscordSettings(Section):
+    """One bot on Discord."""
+
+    application_id: str = Field(
+        pattern=r"^[0-9]{1,20}$",
+        description="the application's id, which is also its bot's; General Information shows it",
+    )
+    token: SecretStr = Field(default=SecretStr(""), description="the bot's token")
+    token_file: str = Field(
+        default="", description="a file with the bot's token, instead of the token"
+    )
+    public_key: str = Field(
+        default="",
+        pattern=r"^([0-9a-fA-F]{64})?$",
+        description="the application's public key, by which interactions are verified that Discord "
+        "posts to the station; empty where it posts none",
+    )
+    shard: tuple[_Number, Annotated[int, Field(ge=1)]] = Field(
+        default=(0, 1), description="the number of this shard, and how many there are"
+    )
+    message_content: bool = Field(
+        default=True,
+        description="whether to ask for what people write where they do not mention the bot: a "
+        "privileged intent",
+    )
+    member_events: bool = Field(
+        default=False,
+        description="whether to ask to be told when somebody's roles change: a privileged intent. "
+        "Without it a role that was taken away counts for up to half a minute",
+    )
+    mentions: tuple[Literal["users", "roles", "everyone"], ...] = Field(
+        default=(), description="whom a mention in an agent's text may notify"
+    )
+    backfill_hours: float = Field(
+        default=24.0,
+        ge=0,
+        le=24 * 14,
+        description="how old a message may be that is fetched after the session was lost",
+    )
+    api_url: str = Field(
+        default="https://discord.com/api/v10",
+        pattern=r"^https?://[^\s?#@]+$",
+        description="where Discord's API is",
+    )
+
+    @model_validator(mode="after")
+    def _is_one_of_the_shards(self) -> Self:
+        if self.shard[0] >= self.shard[1]:
+            raise ValueError("shards are numbered from 0, so the number is less than the count")
+        return self
+
+
+Invites = Literal["anyone", "nobody", "server"]
+
+
+class MatrixSettings(Section):
+    """One bot on Matrix."""
+
+    homeserver: str = Field(
+        pattern=r"^https?://[^\s/]+(/[^\s?#]*)?$",
+        description="the address of the homeserver's client interface: https://matrix.example.org",
+    )
+    user_id: str = Field(
+        pattern=r"^@[a-zA-Z0-9._=/+-]{1,128}:[a-zA-Z0-9.:\[\]-]{1,230}$",
+        description="who the bot is there: @agent:example.org",
+    )
+    access_token: SecretStr = Field(
+        default=SecretStr(""),
+        description="the bot's access token; of an application service, its as_token",
+    )
+    access_token_file: str = Field(default="", description="a file that holds the access token")
+    mode: Literal["sync", "appservice"] = Field(
+        default="sync",
+        description="whether the bot asks for news, or is an application service that is told",
+    )
+    hs_token: SecretStr = Field(
+        default=SecretStr(""),
+        description="what the homeserver proves itself by; for an application service only",
+    )
+    hs_token_file: str = Field(default="", description="a file that holds the hs_token")
+    invites: Invites | tuple[str, ...] = Field(
+        default="server",
+        description=(
+            "whose invitations are accepted: anyone's, nobody's, those of users of the bot's own"
+            " server, or of a list of user ids and servers"
+        ),
+    )
+    notices: bool = Field(
+        default=False,
+        description="whether answers are notices, which notify nobody and no other bot answers",
+    )
+    sync_seconds: int = Field(
+        default=30, ge=0, le=120, description="how long the homeserver may wait for news"
+    )
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        has_hs_token = bool(self.hs_token.get_secret_value() or self.hs_token_file)
+        if has_hs_token != (self.mode == "appservice"):
+            raise ValueError("an application service, and nothing else, has an hs_token")
+        return self
+
+
+class SmsSettings(Section):
+    """`[[relay.sms]]`: a phone number at Twilio that agents answer text messages by."""
+
+    account_sid: Annotated[
+        str, Field(pattern=r"^AC[0-9a-fA-F]{32}$", description="the account's SID, AC...")
+    ]
+    phone_number: Annotated[
+        str, Field(pattern=r"^\+?[1-9][0-9]{2,14}$", description="the number, such as +15005550006")
+    ]
+    auth_token: Annotated[SecretStr, Field(description="the account's auth token")] = SecretStr("")
+    auth_token_file: Annotated[str, Field(description="a file with the auth token instead")] = ""
+    api_url: Annotated[
+        str, Field(pattern=r"^https?://[^\s/]", description="where Twilio's API is")
+    ] = "https://api.twilio.com"
+
+
+class TelegramSettings(Section):
+    """One bot on Telegram."""
+
+    token: SecretStr = Field(
+        default=SecretStr(""), description="the bot's token, as BotFather gave it"
+    )
+    token_file: str = Field(
+        default="", description="a file with the token, in place of the token itself"
+    )
+    mode: Literal["poll", "webhook"] = Field(
+        default="poll",
+        description="whether the connector asks Telegram for news, or is called by Telegram",
+    )
+    api_url: str = Field(
+        default="https://api.telegram.org",
+        pattern=r"^https?://[^\s?#]+$",
+        description="where the Bot API is; another one is a Bot API server of your own",
+    )
+    drafts: bool = Field(
+        default=False,
+        description="whether an answer in a private chat is shown as a draft while it grows",
+    )
+    poll_seconds: int = Field(
+        default=25, ge=1, le=50, description="how long Telegram may keep a question for news open"
+    )
+
+
+class WebhookSettings(Section):
+    """`[[relay.webhook]]`: a program of yours that speaks for people by signed webhooks."""
+
+    name: Annotated[
+        str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$", description="its name, and its route key")
+    ]
+    secret: Annotated[
+        SecretStr, Field(description="whsec_ or whpk_ keys that prove what comes in")
+    ] = SecretStr("")
+    secret_file: Annotated[str, Field(description="a file with these keys instead")] = ""
+    url: Annotated[
+        str, Field(max_length=2048, description="where agents' actions are posted; empty for none")
+    ] = ""
+    send_secret: Annotated[
+        SecretStr, Field(description="whsec_ or whsk_ keys that sign what goes out")
+    ] = SecretStr("")
+    send_secret_file: Annotated[str, Field(description="a file with these keys instead")] = ""
+    edits: Annotated[bool, Field(description="the receiver can change messages")] = False
+    deduplicates: Annotated[
+        bool, Field(description="the receiver does nothing twice for one webhook-id")
+    ] = False
+    max_message_length: Annotated[
+        int, Field(ge=64, le=16_000, description="how long one message may be, in characters")
+    ] = 4096
+    markdown: Annotated[bool, Field(description="the receiver shows Markdown")] = True
+    managers: Annotated[
+        tuple[str, ...], Field(max_length=100, description="user ids that may claim its chats")
+    ] = ()
+    open_chats: Annotated[
+        bool, Field(description="every user may view every chat of it that is not a dm")
+    ] = False
+    allow_http: Annotated[bool, Field(description="let the URL be plain `http`")] = False
+    ports: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=65535)], ...],
+        Field(max_length=64, description="ports that the URL may name besides 443"),
+    ] = ()
+    networks: Annotated[
+        tuple[str, ...],
+        Field(max_length=64, description="private ranges that the URL may lead to"),
+    ] = ()
+
+    @field_validator("networks")
+    @classmethod
+    def _ranges_are_ranges(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for network in networks:
+            ip_network(network)
+        return networks
+
+    @property
+    def outgoing(self) -> "OutgoingPolicy":
+        """Where the URL may lead."""
+        from accord.web.outgoing import OutgoingPolicy
+
+        return OutgoingPolicy(
+            http=self.allow_http,
+            ports=frozenset(self.ports),
+            networks=tuple(map(ip_network, self.networks)),
+        )
+
+
+_EMPTY = SecretStr("")
+
+
+class WecomSettings(Section):
+    """`[[relay.wecom]]`: an application of a corporation in WeCom that agents answer by."""
+
+    corp_id: Annotated[
+        str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="the corporation's id, ww...")
+    ]
+    agent_id: Annotated[int, Field(ge=1, lt=2**31, description="the application's AgentId")]
+    secret: Annotated[SecretStr, Field(description="the application's Secret")] = _EMPTY
+    secret_file: Annotated[str, Field(description="a file with the Secret instead")] = ""
+    token: Annotated[SecretStr, Field(description="the Token of its API reception")] = _EMPTY
+    token_file: Annotated[str, Field(description="a file with the Token instead")] = ""
+    encoding_aes_key: Annotated[
+        SecretStr, Field(description="the EncodingAESKey of its API reception")
+    ] = _EMPTY
+    encoding_aes_key_file: Annotated[
+        str, Field(description="a file with the EncodingAESKey instead")
+    ] = ""
+    api_url: Annotated[
+        str, Field(pattern=r"^https?://[^\s/]", description="where WeCom's API is")
+    ] = "https://qyapi.weixin.qq.com"
+
+
+@dataclass(frozen=True, slots=True)
+class WebChatSettings:
+    """The choices of the operator.
+
+    Attributes:
+        base_url: Under which address people reach the chat, such as `https://chat.example`; empty
+            for the one by which they came. Behind a proxy that ends TLS it must be given, or the
+            session cookie is not marked `Secure`.
+        bot: The name of the bot that is made when there is none.
+        invite_seconds: How long an invitation can be used.
+        session_seconds: How long a browser stays logged in.
+        posts_per_minute: How many messages and edits one user may send in the long run.
+        requests_per_minute: How many requests of any other kind.
+        entries_per_minute: How many times one address may try to join or log in.
+        streams_per_user: How many pages of one user are told live.
+        streams: How many pages are told live in all, in one process.
+    """
+
+    base_url: str = ""
+    bot: str = "accord"
+    invite_seconds: int = 7 * 86_400
+    session_seconds: int = 30 * 86_400
+    posts_per_minute: int = 60
+    requests_per_minute: int = 600
+    entries_per_minute: int = 20
+    streams_per_user: int = 8
+    streams: int = 2000

@@ -1,0 +1,207 @@
+"""The actions that a gateway asks for, and their results: the wire forms.
+
+Whether an action is allowed is decided by `egress`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Self
+
+from accord.relay.errors import RelayError
+from accord.relay.rules import members
+from accord.relay.rules.session_keys import SessionSource
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message to a chat."""
+
+    op: ClassVar = "send"
+    chat_id: str
+    content: str
+    reply_to: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Change a message that the agent sent before."""
+
+    op: ClassVar = "edit"
+    chat_id: str
+    message_id: str
+    content: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Typing:
+    """Show that an answer is coming.
+
+    Attributes:
+        draft: The answer so far, for platforms that show it. An extension that older connectors
+            ignore.
+    """
+
+    op: ClassVar = "typing"
+    chat_id: str
+    draft: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """Use a capability in the connector's vault, named by session and kind, never by value."""
+
+    op: ClassVar = "follow_up"
+    session_key: str
+    kind: str
+    content: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GetChatInfo:
+    """Ask for a chat's name and type."""
+
+    op: ClassVar = "get_chat_info"
+    chat_id: str
+
+
+Action = Send | Edit | Typing | FollowUp | GetChatInfo
+
+
+@dataclass(frozen=True, slots=True)
+class BadAction:
+    """An action that could not be read; its request is answered with `why`."""
+
+    op: str
+    why: str
+
+
+def read_action(value: Any) -> Action | BadAction:
+    """Read an action; one that cannot be read is a `BadAction`, as its request needs an answer."""
+    op = value.get("op") if isinstance(value, dict) else None
+    name = op[:40] if isinstance(op, str) else ""
+    reader = _READERS.get(name)
+    if reader is None:
+        return BadAction(name, f"there is no action {name!r}" if name else "an action has an op")
+    try:
+        return reader(value)
+    except RelayError as error:
+        return BadAction(name, str(error))
+
+
+def write_action(action: Action) -> dict[str, Any]:
+    """The wire form, with every member of its kind; `draft` only where it is set."""
+    written: dict[str, Any] = {"op": action.op}
+    for name in action.__dataclass_fields__:
+        value = getattr(action, name)
+        if name != "draft" or value:
+            written[name] = dict(value) if name == "metadata" else value
+    return written
+
+
+def reply_metadata(source: SessionSource | None) -> dict[str, str]:
+    """The hints of a reply: the scope of the chat's last message, else its author."""
+    if source is None:
+        return {}
+    if source.scope_id:
+        return {"scope_id": source.scope_id}
+    return {"user_id": source.user_id} if source.user_id else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of an action.
+
+    Attributes:
+        chat_info: The answer to `get_chat_info`: at least name and type.
+        retry_after: After a rate limit, how many seconds to wait before trying again. It is an
+            addition of ours; other connectors say it in `error` alone.
+    """
+
+    success: bool
+    message_id: str | None = None
+    error: str | None = None
+    chat_info: Mapping[str, Any] | None = None
+    retry_after: float | None = None
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Self:
+        """Read the wire form; unknown members are ignored.
+
+        Raises:
+            RelayError: `success` is missing, or a member has the wrong type.
+        """
+        payload = members.payload(value, "a result")
+        info = None if payload.get("chat_info") is None else members.member(payload, "chat_info")
+        return cls(
+            members.flag(payload, "success"),
+            members.optional_text(payload, "message_id"),
+            members.optional_text(payload, "error"),
+            info,
+            _seconds(payload.get("retry_after")),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The wire form: `success`, and what is set."""
+        written: dict[str, Any] = {"success": self.success}
+        if self.message_id is not None:
+            written["message_id"] = self.message_id
+        if self.error is not None:
+            written["error"] = self.error
+        if self.chat_info is not None:
+            written["chat_info"] = dict(self.chat_info)
+        if self.retry_after is not None:
+            written["retry_after"] = self.retry_after
+        return written
+
+
+def _seconds(value: Any) -> float | None:
+    """A number of seconds; None for anything else, since `error` says the same."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < 1e9 else None
+
+
+def _send(payload: members.Payload) -> Send:
+    return Send(
+        members.identifier(payload, "chat_id"),
+        members.text(payload, "content"),
+        members.optional_text(payload, "reply_to"),
+        members.member(payload, "metadata"),
+    )
+
+
+def _edit(payload: members.Payload) -> Edit:
+    return Edit(
+        members.identifier(payload, "chat_id"),
+        members.identifier(payload, "message_id"),
+        members.text(payload, "content"),
+        members.member(payload, "metadata"),
+    )
+
+
+def _typing(payload: members.Payload) -> Typing:
+    return Typing(members.identifier(payload, "chat_id"), members.text(payload, "draft", ""))
+
+
+def _follow_up(payload: members.Payload) -> FollowUp:
+    return FollowUp(
+        members.text(payload, "session_key"),
+        members.identifier(payload, "kind"),
+        members.text(payload, "content"),
+        members.member(payload, "metadata"),
+    )
+
+
+def _get_chat_info(payload: members.Payload) -> GetChatInfo:
+    return GetChatInfo(members.identifier(payload, "chat_id"))
+
+
+_READERS: Final[Mapping[str, Callable[[members.Payload], Action]]] = {
+    Send.op: _send,
+    Edit.op: _edit,
+    Typing.op: _typing,
+    FollowUp.op: _follow_up,
+    GetChatInfo.op: _get_chat_info,
+}

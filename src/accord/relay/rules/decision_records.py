@@ -1,0 +1,262 @@
+"""Decisions of the gate with the facts they depend on, as plain JSON.
+
+The journal keeps these records and Spark decides them again, with the same result. They contain no
+message text and no secret.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple, TypeVar
+
+from accord.relay.errors import Code, RelayError
+from accord.relay.rules import gate, members
+from accord.relay.rules.gate import (
+    Candidate,
+    ChannelGrant,
+    Decision,
+    DmDefault,
+    Facts,
+    GateEvent,
+    PlatformAccount,
+    RouteKey,
+    TenantAccount,
+    TenantChannel,
+    Visibility,
+    VisibilityKey,
+)
+from accord.relay.rules.links import LinkCommand
+from accord.relay.rules.policy import PolicyKey, PrincipalPolicy, PrincipalRule, RelevancePolicy
+from accord.relay.rules.verdicts import GATE_RULES, GateVerdict, Layer
+
+K = TypeVar("K", bound=tuple[Any, ...])
+V = TypeVar("V")
+
+
+def narrow_facts(event: GateEvent, facts: Facts) -> Facts:
+    """The facts that the decision on an event depends on."""
+    platform, author = event.platform, event.author or ""
+    account = PlatformAccount(platform, author)
+    routes = _only(facts.routes, [event.discriminator])
+    homes = _only(facts.dm_defaults, [account] if event.is_dm else [])
+    voices = _only(facts.voices, [account])
+    tenant, _ = gate.find_tenant(event, facts)
+    if tenant is None:
+        return Facts(routes=routes, dm_defaults=homes)
+    channels = (
+        [event.chat_id]
+        if event.parent_chat_id is None
+        else [
+            event.chat_id,
+            event.parent_chat_id,
+        ]
+    )
+    grants = _only(
+        facts.grants,
+        [TenantChannel(tenant, platform, event.scope_id, channel) for channel in channels],
+    )
+    owners = {grant.owner for grant in grants.values() if grant.owner is not None}
+    bindings = _only(
+        facts.bindings,
+        [TenantAccount(tenant, platform, user) for user in sorted({author, *owners})],
+    )
+    instances = {grant.instance for grant in grants.values()}
+    instances.update(bindings.get(TenantAccount(tenant, platform, author), ()))
+    keys = [PolicyKey(tenant, instance, platform) for instance in sorted(instances)]
+    views = [
+        VisibilityKey(platform, event.scope_id, event.chat_id, user)
+        for user in sorted({author, *owners})
+    ]
+    considered = frozenset(instances)
+    return Facts(
+        routes,
+        bindings,
+        homes,
+        grants,
+        {
+            key: each._replace(allow=each.allow & {author})
+            for key, each in _only(facts.principals, keys).items()
+        },
+        _only(facts.visibility, views),
+        {
+            key: RelevancePolicy(
+                each.require_address, each.free_response_scopes & {*channels}, each.allow_other_bots
+            )
+            for key, each in _only(facts.relevance, keys).items()
+        },
+        {account: spoken & considered for account, spoken in voices.items()},
+    )
+
+
+def _only(known: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
+    return {key: known[key] for key in keys if key in known}
+
+
+VERSION: Final = 1
+
+
+class DecisionRecord(NamedTuple):
+    """The content of a record."""
+
+    event: GateEvent
+    facts: Facts
+    decision: Decision
+
+
+def to_record(event: GateEvent, facts: Facts, decision: Decision) -> dict[str, Any]:
+    """Write a decision with the facts it depends on."""
+    narrow = narrow_facts(event, facts)
+    return {
+        "version": VERSION,
+        "event": _write_event(event),
+        "facts": {
+            "routes": _rows(narrow.routes, lambda tenant: [tenant]),
+            "bindings": _rows(narrow.bindings, lambda instances: [list(instances)]),
+            "dm_defaults": _rows(narrow.dm_defaults, list),
+            "grants": _rows(narrow.grants, list),
+            "principals": _rows(
+                narrow.principals, lambda each: [each.policy.value, sorted(each.allow)]
+            ),
+            "visibility": _rows(narrow.visibility, lambda visible: [visible.value]),
+            "relevance": _rows(narrow.relevance, lambda policy: [policy.to_dict()]),
+            "voices": _rows(narrow.voices, lambda instances: [sorted(instances)]),
+        },
+        "decision": {
+            "tenant": decision.tenant,
+            "verdicts": [_write_verdict(each) for each in decision.verdicts],
+            "candidates": [
+                {
+                    "instance": each.instance,
+                    "delivers": each.delivers,
+                    "verdicts": [_write_verdict(verdict) for verdict in each.verdicts],
+                }
+                for each in decision.candidates
+            ],
+        },
+    }
+
+
+def from_record(record: Any) -> DecisionRecord:
+    """Read what `to_record` wrote, also after a round trip through JSON.
+
+    Raises:
+        RelayError: It is no such record, or of an unknown version.
+    """
+    if not isinstance(record, dict) or record.get("version") != VERSION:
+        raise _bad(f"not a decision's record of version {VERSION}")
+    try:
+        return DecisionRecord(
+            _read_event(record["event"]),
+            _read_facts(record["facts"]),
+            _read_decision(record["decision"]),
+        )
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise _bad(f"the record of a decision is damaged ({type(error).__name__})") from None
+
+
+def _rows(known: Mapping[K, V], values: Callable[[V], list[Any]]) -> list[list[Any]]:
+    return [[*key, *values(value)] for key, value in known.items()]
+
+
+def _write_event(event: GateEvent) -> dict[str, Any]:
+    return {
+        name: value.value if isinstance(value, Enum) else value
+        for name in GateEvent.__dataclass_fields__
+        if (value := getattr(event, name)) is not None
+    }
+
+
+def _write_verdict(verdict: GateVerdict) -> str | dict[str, str]:
+    """The rule's id; of a failure, the whole verdict."""
+    if verdict.rule in GATE_RULES:
+        return verdict.rule
+    return {
+        "layer": verdict.layer.value,
+        "rule": verdict.rule,
+        "sentence": verdict.sentence,
+    }
+
+
+def _read_event(value: Mapping[str, Any]) -> GateEvent:
+    link = members.optional_text(value, "link")
+    return GateEvent(
+        members.text(value, "event_id"),
+        members.text(value, "platform"),
+        members.text(value, "bot_id"),
+        members.text(value, "chat_id"),
+        members.flag(value, "is_dm"),
+        members.optional_text(value, "author"),
+        members.optional_text(value, "scope_id"),
+        members.optional_text(value, "parent_chat_id"),
+        members.flag(value, "author_is_bot"),
+        members.flag(value, "addressed"),
+        members.optional_text(value, "hook"),
+        None if link is None else LinkCommand(link),
+    )
+
+
+def _read_facts(value: Mapping[str, Any]) -> Facts:
+    return Facts(
+        {RouteKey(*_texts(row[:2])): _text(row[2]) for row in value["routes"]},
+        {TenantAccount(*_texts(row[:3])): _texts(row[3]) for row in value["bindings"]},
+        {
+            PlatformAccount(*_texts(row[:2])): DmDefault(*_texts(row[2:]))
+            for row in value["dm_defaults"]
+        },
+        {_channel(row): ChannelGrant(_text(row[4]), _optional(row[5])) for row in value["grants"]},
+        {
+            PolicyKey(*_texts(row[:3])): PrincipalRule(
+                PrincipalPolicy(row[3]), frozenset(_texts(row[4]))
+            )
+            for row in value["principals"]
+        },
+        {_view(row): Visibility(row[4]) for row in value["visibility"]},
+        {
+            PolicyKey(*_texts(row[:3])): RelevancePolicy.from_dict(row[3])
+            for row in value["relevance"]
+        },
+        {PlatformAccount(*_texts(row[:2])): frozenset(_texts(row[2])) for row in value["voices"]},
+    )
+
+
+def _read_decision(value: Mapping[str, Any]) -> Decision:
+    return Decision(
+        _optional(value["tenant"]),
+        tuple(_read_verdict(each) for each in value["verdicts"]),
+        tuple(
+            Candidate(_text(each["instance"]), *map(_read_verdict, each["verdicts"]))
+            for each in value["candidates"]
+        ),
+    )
+
+
+def _read_verdict(value: Any) -> GateVerdict:
+    if isinstance(value, str):
+        return GATE_RULES[value]
+    layer, rule, sentence = (_text(value[name]) for name in ("layer", "rule", "sentence"))
+    return GateVerdict(Layer(layer), rule, False, sentence)
+
+
+def _channel(row: list[Any]) -> TenantChannel:
+    return TenantChannel(_text(row[0]), _text(row[1]), _optional(row[2]), _text(row[3]))
+
+
+def _view(row: list[Any]) -> VisibilityKey:
+    return VisibilityKey(_text(row[0]), _optional(row[1]), _text(row[2]), _text(row[3]))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _optional(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _texts(values: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(map(_text, values))
+
+
+def _bad(what: str) -> RelayError:
+    return RelayError(Code.BAD_REQUEST, what)

@@ -1,0 +1,357 @@
+"""The frames of the `/relay` socket in both directions, and the lines that carry them.
+
+Invalid lines and unknown frames are values too, so that a reader can count and drop them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from accord.kernel import canonical, traceparent
+from accord.kernel.traceparent import Trace
+from accord.relay.errors import RelayError
+from accord.relay.rules import members
+from accord.relay.rules.actions import Action, BadAction, Result, read_action, write_action
+from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.messages import MessageEvent, PassthroughForward
+from accord.relay.rules.session_keys import Dialect, read_dialect
+
+MAX_LINE: Final = 8 * 1024 * 1024
+"""The longest line that is read, in bytes without the newline."""
+
+MAX_MESSAGE: Final = 1024 * 1024
+"""The longest WebSocket message that existing gateways accept, in bytes."""
+
+_WHITE: Final = b" \t\r"
+
+
+class LineReader:
+    """Assembles lines from chunks.
+
+    A line above the limit is dropped while it arrives, so that it takes no memory, and counted in
+    `dropped`. Blank lines are skipped and counted in `blank`, so that a flood of them is noticed.
+    """
+
+    def __init__(self, limit: int = MAX_LINE) -> None:
+        self._limit = limit
+        self._begun = bytearray()
+        self._is_dropping = False
+        self.dropped = 0
+        self.blank = 0
+
+    def feed(self, chunk: bytes | str) -> list[bytes]:
+        """The lines that this chunk completes, without newlines; blank ones are skipped."""
+        if isinstance(chunk, str):
+            chunk = chunk.encode("utf-8", "surrogatepass")
+        *ended, rest = chunk.split(b"\n")
+        lines = []
+        for part in ended:
+            self._take(part)
+            if not self._is_dropping:
+                if line := bytes(self._begun).strip(_WHITE):
+                    lines.append(line)
+                else:
+                    self.blank += 1
+            self._begun.clear()
+            self._is_dropping = False
+        self._take(rest)
+        return lines
+
+    def _take(self, part: bytes) -> None:
+        if self._is_dropping:
+            return
+        if len(self._begun) + len(part) > self._limit:
+            self._begun = bytearray()
+            self._is_dropping = True
+            self.dropped += 1
+            return
+        self._begun += part
+
+
+def cut_line(line: bytes, limit: int = MAX_MESSAGE) -> Iterator[bytes]:
+    """Cut a line into messages of at most `limit` bytes (at least 4), between characters."""
+    start = 0
+    while len(line) - start > limit:
+        end = start + limit
+        while line[end] & 0xC0 == 0x80:  # inside a character
+            end -= 1
+        yield line[start:end]
+        start = end
+    yield line[start:]
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A gateway names one identity that it fronts.
+
+    Attributes:
+        session_keys: The dialect of its session keys.
+        command_manifest: The commands that it offers, in its own form.
+    """
+
+    platform: str
+    bot_id: str = ""
+    session_keys: Dialect = "hermes"
+    command_manifest: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outbound:
+    """A gateway asks for an action; the answer carries the same `request_id`."""
+
+    request_id: str
+    action: Action | BadAction
+    platform: str | None = None
+    bot_id: str | None = None
+    trace: Trace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """A gateway stops a session's turn."""
+
+    session_key: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GoingIdle:
+    """A gateway asks the connector to buffer everything from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class InboundAck:
+    """A gateway has durably stored a buffered entry."""
+
+    buffer_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The answer to a hello."""
+
+    descriptor: Descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class HelloRefused:
+    """The answer to a hello for an unknown identity; others on the socket are not affected.
+
+    Existing gateways ignore it, like every frame of an unknown type.
+    """
+
+    platform: str
+    bot_id: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """A message for a gateway; one with a `buffer_id` must be acknowledged."""
+
+    event: MessageEvent
+    buffer_id: str | None = None
+    trace: Trace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundResult:
+    """The result of an action."""
+
+    request_id: str
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptInbound:
+    """Stop the turn of exactly this session."""
+
+    session_key: str
+    chat_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Passthrough:
+    """A platform's request, forwarded."""
+
+    forward: PassthroughForward
+    buffer_id: str | None = None
+    trace: Trace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GoingIdleAck:
+    """Everything is buffered from now on; the gateway may close."""
+
+
+FromGateway = Hello | Outbound | Interrupt | GoingIdle | InboundAck
+FromConnector = (
+    Described
+    | HelloRefused
+    | Inbound
+    | OutboundResult
+    | InterruptInbound
+    | Passthrough
+    | GoingIdleAck
+)
+Frame = FromGateway | FromConnector
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownFrame:
+    """A frame of a type that this code does not know."""
+
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that is no frame; `why` may name a member and never repeats a value."""
+
+    why: str
+
+
+def read_frame(line: bytes | str) -> Frame | UnknownFrame | BadLine:
+    """Read one line strictly; never raises."""
+    try:
+        payload = members.payload(canonical.decode(line, max_bytes=MAX_LINE), "a frame")
+        name = members.identifier(payload, "type")
+        reader = _READERS.get(name)
+        return UnknownFrame(name[:80]) if reader is None else reader(payload)
+    except (canonical.CanonicalError, RelayError) as error:
+        return BadLine(str(error))
+
+
+def write_frame(frame: Frame) -> bytes:
+    """A frame as one line with its newline, in UTF-8.
+
+    Raises:
+        CanonicalError: The frame contains something that JSON cannot represent.
+    """
+    return canonical.encode(frame_dict(frame)) + b"\n"
+
+
+def frame_dict(frame: Frame) -> dict[str, Any]:
+    """A frame as a JSON object."""
+    match frame:
+        case Inbound(event, buffer_id, trace):
+            written = {"type": "inbound", "event": event.to_dict()}
+            return _with(written, bufferId=buffer_id, traceparent=_written(trace))
+        case OutboundResult(request_id, result):
+            written = result.to_dict()
+            return {"type": "outbound_result", "requestId": request_id, "result": written}
+        case Outbound(request_id, action, platform, bot_id, trace):
+            if isinstance(action, BadAction):
+                raise members.bad("an action that could not be read cannot be sent")
+            written = {
+                "type": "outbound",
+                "requestId": request_id,
+                "action": write_action(action),
+            }
+            return _with(written, platform=platform, botId=bot_id, traceparent=_written(trace))
+        case InboundAck(buffer_id):
+            return {"type": "inbound_ack", "bufferId": buffer_id}
+        case Passthrough(forward, buffer_id, trace):
+            written = {"type": "passthrough_forward", "forward": forward.to_dict()}
+            return _with(written, bufferId=buffer_id, traceparent=_written(trace))
+        case Hello(platform, bot_id, session_keys, manifest):
+            dialect = None if session_keys == "hermes" else session_keys
+            written = {"type": "hello", "platform": platform, "botId": bot_id}
+            return _with(written, session_keys=dialect, command_manifest=manifest)
+        case HelloRefused(platform, bot_id, error):
+            identity = {"platform": platform, "botId": bot_id}
+            return {"type": "hello_refused", **identity, "error": error}
+        case Described(descriptor):
+            return {"type": "descriptor", "descriptor": descriptor.to_dict()}
+        case Interrupt(key, reason):
+            return {"type": "interrupt", "session_key": key, "reason": reason}
+        case InterruptInbound(key, chat_id):
+            return {"type": "interrupt_inbound", "session_key": key, "chat_id": chat_id}
+        case GoingIdle():
+            return {"type": "going_idle"}
+        case GoingIdleAck():
+            return {"type": "going_idle_ack"}
+
+
+def _with(written: dict[str, Any], **others: Any) -> dict[str, Any]:
+    return written | {name: value for name, value in others.items() if value is not None}
+
+
+def _written(trace: Trace | None) -> str | None:
+    return None if trace is None else str(trace)
+
+
+def _trace(payload: members.Payload) -> Trace | None:
+    """The trace context of a frame, if it has a valid one."""
+    return traceparent.parse(payload.get(traceparent.HEADER))
+
+
+def _optional_id(payload: members.Payload, name: str) -> str | None:
+    return None if payload.get(name) is None else members.identifier(payload, name)
+
+
+def _hello(payload: members.Payload) -> Hello:
+    return Hello(
+        members.identifier(payload, "platform"),
+        members.text(payload, "botId", ""),
+        read_dialect(payload.get("session_keys")),
+        payload.get("command_manifest"),
+    )
+
+
+def _outbound(payload: members.Payload) -> Outbound:
+    return Outbound(
+        members.identifier(payload, "requestId"),
+        read_action(payload.get("action")),
+        _optional_id(payload, "platform"),
+        _optional_id(payload, "botId"),
+        _trace(payload),
+    )
+
+
+def _interrupt(payload: members.Payload) -> Interrupt:
+    return Interrupt(members.text(payload, "session_key"), members.optional_text(payload, "reason"))
+
+
+def _inbound(payload: members.Payload) -> Inbound:
+    return Inbound(
+        MessageEvent.from_dict(payload.get("event")),
+        _optional_id(payload, "bufferId"),
+        _trace(payload),
+    )
+
+
+def _outbound_result(payload: members.Payload) -> OutboundResult:
+    return OutboundResult(
+        members.identifier(payload, "requestId"), Result.from_dict(payload.get("result"))
+    )
+
+
+def _passthrough(payload: members.Payload) -> Passthrough:
+    return Passthrough(
+        PassthroughForward.from_dict(payload.get("forward")),
+        _optional_id(payload, "bufferId"),
+        _trace(payload),
+    )
+
+
+_READERS: Final[Mapping[str, Callable[[members.Payload], Frame]]] = {
+    "hello": _hello,
+    "outbound": _outbound,
+    "interrupt": _interrupt,
+    "going_idle": lambda _: GoingIdle(),
+    "inbound_ack": lambda payload: InboundAck(members.identifier(payload, "bufferId")),
+    "descriptor": lambda payload: Described(Descriptor.from_dict(payload.get("descriptor"))),
+    "hello_refused": lambda payload: HelloRefused(
+        members.text(payload, "platform", ""),
+        members.text(payload, "botId", ""),
+        members.text(payload, "error", ""),
+    ),
+    "inbound": _inbound,
+    "outbound_result": _outbound_result,
+    "interrupt_inbound": lambda payload: InterruptInbound(
+        members.text(payload, "session_key"), members.text(payload, "chat_id", "")
+    ),
+    "passthrough_forward": _passthrough,
+    "going_idle_ack": lambda _: GoingIdleAck(),
+}

@@ -1,0 +1,373 @@
+"""The gate: who receives an event, with the verdict of every layer.
+
+Four layers are about the event as a whole; a refusal there leaves the later ones unreached. Three
+are about each candidate and are always all evaluated. A layer that raises refuses. Every key has
+the event's tenant, so facts of another tenant cannot be found.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple, Self
+
+from accord.relay.rules import verdicts
+from accord.relay.rules.links import LinkCommand
+from accord.relay.rules.policy import PolicyKey, PrincipalPolicy, PrincipalRule, RelevancePolicy
+from accord.relay.rules.session_keys import SessionSource
+from accord.relay.rules.verdicts import NOT_REACHED, GateVerdict, Layer, failed
+
+
+class RouteKey(NamedTuple):
+    """A discriminator on a platform: a scope, a chat that is in none, or a webhook."""
+
+    platform: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class GateEvent:
+    """The parts of an event that the gate decides by."""
+
+    event_id: str
+    platform: str
+    # The platform's user id of the bot that saw it; it does not identify a tenant.
+    bot_id: str
+    chat_id: str
+    is_dm: bool
+    # The authenticated user id.
+    author: str | None
+    scope_id: str | None = None
+    parent_chat_id: str | None = None
+    # Whether the platform says that the author is a bot or a webhook.
+    author_is_bot: bool = False
+    # Whether it mentions the bot or answers one of its messages.
+    addressed: bool = False
+    # The path or subdomain of its webhook, where that identifies the tenant.
+    hook: str | None = None
+    # The command, if it is about linking an account.
+    link: LinkCommand | None = None
+
+    @property
+    def discriminator(self) -> RouteKey:
+        """The route key by which its tenant is found."""
+        return RouteKey(self.platform, self.hook or self.scope_id or self.chat_id)
+
+    @classmethod
+    def of(
+        cls,
+        source: SessionSource,
+        *,
+        event_id: str,
+        bot_id: str,
+        author_is_bot: bool = False,
+        addressed: bool = False,
+        hook: str | None = None,
+        link: LinkCommand | None = None,
+    ) -> Self:
+        """The event of a message from this source."""
+        return cls(
+            event_id,
+            source.platform,
+            bot_id,
+            source.chat_id,
+            source.is_dm,
+            source.user_id,
+            source.scope_id,
+            source.parent_chat_id,
+            author_is_bot,
+            addressed,
+            hook,
+            link,
+        )
+
+
+class TenantAccount(NamedTuple):
+    """An account on a platform, in one tenant."""
+
+    tenant: str
+    platform: str
+    user_id: str
+
+
+class PlatformAccount(NamedTuple):
+    """An account on a platform."""
+
+    platform: str
+    user_id: str
+
+
+class DmDefault(NamedTuple):
+    """Where an account's direct messages go."""
+
+    tenant: str
+    instance: str
+
+
+class TenantChannel(NamedTuple):
+    """A channel on a platform, in one tenant."""
+
+    tenant: str
+    platform: str
+    scope_id: str | None
+    channel_id: str
+
+
+class ChannelGrant(NamedTuple):
+    """The holder of a channel, and the bound owner whose visibility of it counts."""
+
+    instance: str
+    owner: str | None
+
+
+class VisibilityKey(NamedTuple):
+    """A user and a chat, for the question whether the user can view it."""
+
+    platform: str
+    scope_id: str | None
+    chat_id: str
+    user_id: str
+
+
+class Visibility(Enum):
+    """Whether a user can view a chat on the platform."""
+
+    VISIBLE = "visible"
+    HIDDEN = "hidden"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The facts that the gate decides by; whatever is missing counts against delivery."""
+
+    # The tenant of each discriminator.
+    routes: Mapping[RouteKey, str] = field(default_factory=dict)
+    # The instances that an account is linked to.
+    bindings: Mapping[TenantAccount, tuple[str, ...]] = field(default_factory=dict)
+    dm_defaults: Mapping[PlatformAccount, DmDefault] = field(default_factory=dict)
+    grants: Mapping[TenantChannel, ChannelGrant] = field(default_factory=dict)
+    # Missing means owner only.
+    principals: Mapping[PolicyKey, PrincipalRule] = field(default_factory=dict)
+    # Missing means unknown.
+    visibility: Mapping[VisibilityKey, Visibility] = field(default_factory=dict)
+    # Missing means all defaults.
+    relevance: Mapping[PolicyKey, RelevancePolicy] = field(default_factory=dict)
+    # Our own bots, with the instances that speak through each.
+    voices: Mapping[PlatformAccount, frozenset[str]] = field(default_factory=dict)
+
+
+_OWNER_ONLY: Final = PrincipalRule()
+_DEFAULTS: Final = RelevancePolicy()
+
+
+class CandidateClaim(NamedTuple):
+    """Why an instance is a candidate: its owner is the author, or it holds the channel."""
+
+    key: PolicyKey
+    is_owned: bool
+    # Whose visibility of the channel counts; None where nobody's does.
+    owner: str | None
+    # Whether the author is a bot through which the instance speaks.
+    is_own_voice: bool
+    # Whether the author is a bot, according to the platform or as one of ours.
+    is_bot: bool
+
+
+def is_echo(event: GateEvent) -> bool:
+    """Whether the bot sees its own message."""
+    return event.author is not None and event.author == event.bot_id
+
+
+def find_tenant(event: GateEvent, facts: Facts) -> tuple[str | None, GateVerdict]:
+    """Layer 0: the tenant of an event, from the event itself."""
+    tenant = facts.routes.get(event.discriminator)
+    if not event.is_dm:
+        return tenant, verdicts.UNROUTED if tenant is None else verdicts.ROUTED
+    home = facts.dm_defaults.get(PlatformAccount(event.platform, event.author or ""))
+    if home is None:
+        return None, verdicts.NO_DM_HOME
+    if tenant is not None and tenant != home.tenant:
+        return None, verdicts.AMBIGUOUS
+    return home.tenant, verdicts.DM_HOME
+
+
+def find_candidates(
+    event: GateEvent, facts: Facts, tenant: str
+) -> tuple[tuple[CandidateClaim, ...], GateVerdict]:
+    """Layer 1: the instances bound to the author, and the holder of the channel."""
+    author, platform = event.author, event.platform
+    if not author:
+        return (), verdicts.NO_AUTHOR
+    account = PlatformAccount(platform, author)
+    bound = facts.bindings.get(TenantAccount(tenant, platform, author), ())
+    if event.is_dm:
+        home = facts.dm_defaults[account].instance
+        bound = (home,) if home in bound else ()
+    # Also for bots: later layers only narrow, and an operator can link a bot's account.
+    if not bound:
+        return (), verdicts.UNLINKED
+    voices = facts.voices.get(account)
+    is_bot = event.author_is_bot or voices is not None
+    own = voices or ()
+    claims = [
+        CandidateClaim(PolicyKey(tenant, instance, platform), True, author, instance in own, is_bot)
+        for instance in bound
+    ]
+    grant = None if event.is_dm else find_grant(event, facts, tenant)
+    if grant is not None and grant.instance not in bound:
+        holder, owner = grant
+        if owner is not None and holder not in facts.bindings.get(
+            TenantAccount(tenant, platform, owner), ()
+        ):
+            owner = None
+        key = PolicyKey(tenant, holder, platform)
+        claims.append(CandidateClaim(key, False, owner, holder in own, is_bot))
+    return tuple(claims), verdicts.FOUND
+
+
+def find_grant(event: GateEvent, facts: Facts, tenant: str) -> ChannelGrant | None:
+    """The grant of the event's channel; of a thread, its own or else its channel's."""
+    scope = event.scope_id
+    grant = facts.grants.get(TenantChannel(tenant, event.platform, scope, event.chat_id))
+    if grant is None and event.parent_chat_id is not None:
+        return facts.grants.get(TenantChannel(tenant, event.platform, scope, event.parent_chat_id))
+    return grant
+
+
+def check_authority(event: GateEvent, facts: Facts, claim: CandidateClaim) -> GateVerdict:
+    """Layer 2: may this instance see this author here?"""
+    if claim.is_own_voice:
+        return verdicts.OWN_VOICE
+    if claim.is_owned:
+        return verdicts.OWNER
+    policy, allow = facts.principals.get(claim.key, _OWNER_ONLY)
+    if policy is PrincipalPolicy.ANY:
+        return verdicts.ANY_PRINCIPAL
+    if policy is PrincipalPolicy.ALLOW_LIST:
+        return verdicts.LISTED if event.author in allow else verdicts.NOT_LISTED
+    return verdicts.OWNER_ONLY
+
+
+def check_visibility(event: GateEvent, facts: Facts, claim: CandidateClaim) -> GateVerdict:
+    """Layer 3: can the owner view the channel on the platform?"""
+    if event.is_dm:
+        return verdicts.DIRECT
+    if claim.owner is None:
+        return verdicts.OWNER_GONE
+    view = VisibilityKey(event.platform, event.scope_id, event.chat_id, claim.owner)
+    visibility = facts.visibility.get(view)
+    if visibility is Visibility.VISIBLE:
+        return verdicts.VISIBLE
+    return verdicts.HIDDEN if visibility is Visibility.HIDDEN else verdicts.UNSEEN
+
+
+def check_relevance(event: GateEvent, facts: Facts, claim: CandidateClaim) -> GateVerdict:
+    """Layer 4: should the agent engage?"""
+    if claim.is_owned:
+        return verdicts.OWNERS_WORD
+    policy = facts.relevance.get(claim.key, _DEFAULTS)
+    if claim.is_bot and not policy.allow_other_bots:
+        return verdicts.OTHER_BOT
+    if not policy.require_address:
+        return verdicts.OPEN
+    if event.addressed:
+        return verdicts.ADDRESSED
+    free = policy.free_response_scopes
+    is_free = event.chat_id in free or event.parent_chat_id in free
+    return verdicts.FREE if is_free else verdicts.UNADDRESSED
+
+
+_EVENT_LAYERS: Final = (Layer.LINK, Layer.ORIGIN, Layer.TENANT, Layer.CANDIDATES)
+
+
+class Candidate(NamedTuple):
+    """An instance that was considered, with the verdict of each layer."""
+
+    instance: str
+    authority: GateVerdict
+    visibility: GateVerdict
+    relevance: GateVerdict
+
+    @property
+    def verdicts(self) -> tuple[GateVerdict, GateVerdict, GateVerdict]:
+        """The verdicts of the layers, in their order."""
+        return self.authority, self.visibility, self.relevance
+
+    @property
+    def delivers(self) -> bool:
+        """Whether it receives the event."""
+        return self.authority.passed and self.visibility.passed and self.relevance.passed
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Who receives an event, and why.
+
+    `verdicts` are those of link, origin, tenant and candidates, in this order.
+    """
+
+    tenant: str | None
+    verdicts: tuple[GateVerdict, ...]
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def deliveries(self) -> tuple[str, ...]:
+        """The instances, all of `tenant`, that receive the event."""
+        return tuple([each.instance for each in self.candidates if each.delivers])
+
+    @property
+    def refusal(self) -> GateVerdict | None:
+        """The first verdict that refused; None if anybody receives the event."""
+        if any(each.delivers for each in self.candidates):
+            return None
+        reached = [*self.verdicts, *(v for each in self.candidates for v in each.verdicts)]
+        return next(verdict for verdict in reached if not verdict.passed)
+
+    @property
+    def wakes(self) -> tuple[str, ...]:
+        """The instances that are woken if they are idle: those that receive the event."""
+        return self.deliveries
+
+
+def decide(event: GateEvent, facts: Facts) -> Decision:
+    """Decide who receives an event; never raises."""
+    if event.link is not None:
+        return _nobody(None, verdicts.CONSUMED)
+    if is_echo(event):
+        return _nobody(None, verdicts.NOT_A_LINK, verdicts.OWN_ECHO)
+    before = (verdicts.NOT_A_LINK, verdicts.ANOTHER_AUTHOR)
+    try:
+        tenant, routed = find_tenant(event, facts)
+    except Exception as error:  # noqa: BLE001 (a layer that fails refuses)
+        tenant, routed = None, failed(Layer.TENANT, error)
+    if tenant is None:
+        return _nobody(None, *before, routed)
+    try:
+        found, some = find_candidates(event, facts, tenant)
+    except Exception as error:  # noqa: BLE001 (a layer that fails refuses)
+        found, some = (), failed(Layer.CANDIDATES, error)
+    if not some.passed:
+        return _nobody(tenant, *before, routed, some)
+    candidates = tuple([_judge(event, facts, claim) for claim in found])
+    return Decision(tenant, (*before, routed, some), candidates)
+
+
+def _judge(event: GateEvent, facts: Facts, claim: CandidateClaim) -> Candidate:
+    try:
+        authority = check_authority(event, facts, claim)
+    except Exception as error:  # noqa: BLE001 (a layer that fails refuses)
+        authority = failed(Layer.AUTHORITY, error)
+    try:
+        visibility = check_visibility(event, facts, claim)
+    except Exception as error:  # noqa: BLE001 (a layer that fails refuses)
+        visibility = failed(Layer.VISIBILITY, error)
+    try:
+        relevance = check_relevance(event, facts, claim)
+    except Exception as error:  # noqa: BLE001 (a layer that fails refuses)
+        relevance = failed(Layer.RELEVANCE, error)
+    return Candidate(claim.key.instance, authority, visibility, relevance)
+
+
+def _nobody(tenant: str | None, *reached: GateVerdict) -> Decision:
+    unreached = [NOT_REACHED[layer] for layer in _EVENT_LAYERS[len(reached) :]]
+    return Decision(tenant, (*reached, *unreached))
