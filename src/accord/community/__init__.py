@@ -1,5 +1,4 @@
-"""The commons: a signed log that every member can verify, and a signed bus between devices.
+"""The community plane: a signed log that every member can verify, and a signed bus between nodes.
 
-`envelope`, `fold` and `reconcile` are pure and decide; `log`, `bus`, `sync` and `node` store,
-listen and speak.
+`rules` is pure and decides; `log`, `bus`, `sync` and `node` do the I/O.
 """

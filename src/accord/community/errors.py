@@ -1,7 +1,4 @@
-"""The one error type of the community, with the codes that its protocol knows.
-
-Owns the codes and their HTTP statuses. Pure: it is raised by decisions and by servers alike.
-"""
+"""The error type of the community plane, with the codes of its protocol and their HTTP statuses."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -74,14 +71,14 @@ _RETRYABLE = frozenset(
 
 
 class CommunityError(AccordError):
-    """Something that the community refuses, with the code that goes over the wire.
+    """A refusal, with the code that goes over the wire.
 
     Args:
         code: The protocol's code.
         what: A clause without a final full stop.
         where: The member, file or event concerned.
         mend: What to do about it.
-        findings: Every reason, where there are several.
+        findings: All reasons, where there are several.
         details: Further members of the error response, such as `retry_after_ms`.
     """
 

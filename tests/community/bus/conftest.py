@@ -18,17 +18,21 @@ from accord.community.bus import (
     Bus,
     BusSettings,
     Call,
+    CallLedger,
     Frame,
-    Ledger,
-    Limits,
+    RateLimits,
     open_ledger,
 )
-from accord.community.client import Client, LocalTransport
-from accord.community.envelope import answers, calls
-from accord.community.envelope.calls import Request
-from accord.community.envelope.names import Level
-from accord.community.envelope.schemas import Descriptor, describe
+from accord.community.client import Client
 from accord.community.errors import Code
+from accord.community.rules import (
+    CapabilityDescriptor,
+    Level,
+    SignedRequest,
+    read_descriptor,
+    requests,
+)
+from accord.community.transport import LocalTransport
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
@@ -43,7 +47,7 @@ def key_of(number: int) -> SigningKey:
 
 NODE, MEMBER, TRUSTED, ANCHOR, STRANGER, REVOKED, ROOT = map(key_of, range(1, 8))
 ANY = {"type": "object"}
-QUIET = BusSettings(limits=Limits(per_capability=1e6, per_caller=1e6))
+QUIET = BusSettings(limits=RateLimits(per_capability=1e6, per_caller=1e6))
 
 
 @dataclass
@@ -72,7 +76,7 @@ class Village:
         return node_id in self.naming
 
 
-def capability(name: str, **members: Any) -> Descriptor:
+def capability(name: str, **members: Any) -> CapabilityDescriptor:
     form: dict[str, Any] = {
         "name": f"experimental.{name}",
         "version": "1.0",
@@ -82,7 +86,7 @@ def capability(name: str, **members: Any) -> Descriptor:
         "request_schema": ANY,
         "response_schema": ANY,
     }
-    return describe(form | members)
+    return read_descriptor(form | members)
 
 
 async def tokens(call: Call) -> AsyncIterator[Frame]:
@@ -98,7 +102,7 @@ class Stage:
     """A bus and the means to speak with it, byte by byte or by a client."""
 
     bus: Bus
-    ledger: Ledger
+    ledger: CallLedger
     store: Store
     clock: VirtualClock
     village: Village
@@ -113,7 +117,7 @@ class Stage:
     revoked: SigningKey = REVOKED
     community: str = ROOT.id
 
-    def capability(self, name: str, **members: Any) -> Descriptor:
+    def capability(self, name: str, **members: Any) -> CapabilityDescriptor:
         return capability(name, **members)
 
     def sign(
@@ -123,7 +127,7 @@ class Stage:
         *,
         key: SigningKey = MEMBER,
         **changes: Any,
-    ) -> Request:
+    ) -> SignedRequest:
         members: dict[str, Any] = {
             "capability": name,
             "version": "1.0",
@@ -133,11 +137,11 @@ class Stage:
             "body": body,
             "to": NODE.id,
         }
-        return calls.sign_request(key, **(members | changes))
+        return requests.sign_request(key, **(members | changes))
 
     async def send(
         self,
-        request: Request | None,
+        request: SignedRequest | None,
         content: bytes,
         *,
         address: str = "198.51.100.7",
@@ -151,7 +155,7 @@ class Stage:
         async with httpx.AsyncClient(base_url="http://node", transport=transport) as http:
             answer = await http.request(method, path, content=content, headers=named)
         if request is not None and answer.headers.get("content-type") == "application/json":
-            answers.verify_response(
+            requests.verify_response(
                 answer.headers.raw,
                 request=request,
                 server=NODE.id,
@@ -186,13 +190,13 @@ class Stage:
         body: dict[str, Any] = answer.json()
         assert body["error"] == code.value
         assert body["message"]
-        assert self.bus.figures.refusals == {(check, code.value): 1}
-        self.bus.figures._refused.clear()
+        assert self.bus.metrics.refusals == {(check, code.value): 1}
+        self.bus.metrics._refused.clear()
         assert code in {each.name: each for each in CHECKS}[check].codes
         assert self.served == []
         return body
 
-    def offer(self, descriptor: Descriptor, handler: Any = None, **options: Any) -> None:
+    def offer(self, descriptor: CapabilityDescriptor, handler: Any = None, **options: Any) -> None:
         async def echo(call: Call) -> dict[str, Any]:
             self.served.append(call)
             return {"output": dict(call.body.get("input", {})), "meta": {"turn": len(self.served)}}

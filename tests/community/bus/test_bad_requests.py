@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from accord.community.bus import BusSettings, Call, Frame, Limits
+from accord.community.bus import BusSettings, Call, Frame, RateLimits
 from accord.community.client import Client
-from accord.community.envelope import headers
+from accord.community.rules import headers
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 from accord.station import listener
 
 SETTINGS = BusSettings(
-    limits=Limits(per_capability=1e6, per_caller=1e6), max_body=65536, body_seconds=0.3
+    limits=RateLimits(per_capability=1e6, per_caller=1e6), max_body=65536, body_seconds=0.3
 )
 STRICT = {
     "type": "object",
@@ -265,8 +265,10 @@ async def test_a_client_that_stops_reading_ends_the_handler(open_stage: Any) -> 
         del reader
 
 
-async def test_bodies_that_are_still_arriving_take_only_so_much_memory(open_stage: Any) -> None:
-    settings = BusSettings(limits=SETTINGS.limits, max_unverified=100_000, body_seconds=0.3)
+async def test_bodies_that_arrive_from_one_address_take_only_a_quarter_of_the_room(
+    open_stage: Any,
+) -> None:
+    settings = BusSettings(limits=SETTINGS.limits, max_unverified=400_000, body_seconds=0.3)
     async with open_stage(settings) as stage, listening(stage) as port:
         named = stage.sign(GOOD).headers
         holding = [

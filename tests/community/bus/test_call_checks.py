@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from accord.community.bus import CHECKS, BusSettings
-from accord.community.bus.checks import SCHEMA_HASH
-from accord.community.envelope import headers
 from accord.community.errors import Code
+from accord.community.rules import SCHEMA_HASH, headers
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 
@@ -72,11 +71,11 @@ async def test_an_address_that_sends_too_often_is_refused_before_anything_is_rea
     async with open_stage(BusSettings()) as stage:
         for _ in range(1000):
             await stage.send(None, b"", address="203.0.113.5")
-        before = len(stage.bus.figures.refusals)
+        before = len(stage.bus.metrics.refusals)
         answer = await stage.call(address="203.0.113.5")
         assert (answer.status_code, answer.json()["error"]) == (429, "rate_limited")
         assert answer.json()["retry_after_ms"] >= 1
-        assert len(stage.bus.figures.refusals) == before + 1
+        assert len(stage.bus.metrics.refusals) == before + 1
         assert (await stage.call(address="203.0.113.6")).status_code == 200
         stage.clock.advance(0.01)
         assert (await stage.call(address="203.0.113.5")).status_code == 200

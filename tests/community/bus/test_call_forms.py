@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from accord.community.envelope import headers
 from accord.community.errors import Code
+from accord.community.rules import headers
 from accord.kernel import canonical
 
 BODY: dict[str, Any] = {"params": {}, "input": {"say": "hello"}}

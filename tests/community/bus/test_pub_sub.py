@@ -7,12 +7,20 @@ from typing import Any
 import httpx
 import pytest
 
-from accord.community.bus import TOPICS, Audience, BusSettings, Limits, Topics
-from accord.community.bus.topics import MAX_BYTES, MAX_MESSAGES, Listener, check_listener
-from accord.community.client import LocalTransport
-from accord.community.envelope import calls
-from accord.community.envelope.names import Level
+from accord.community.bus import (
+    MAX_TOPIC_BYTES,
+    MAX_TOPIC_MESSAGES,
+    TOPICS,
+    Audience,
+    BusSettings,
+    RateLimits,
+    TopicListener,
+    Topics,
+    check_listener,
+)
 from accord.community.errors import Code, CommunityError
+from accord.community.rules import Level, requests
+from accord.community.transport import LocalTransport
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
 from accord.testing import VirtualClock, run_virtual
@@ -20,8 +28,8 @@ from accord.testing import VirtualClock, run_virtual
 NODE = SigningKey.from_seed(b"n" * 32).id
 OTHER = SigningKey.from_seed(b"o" * 32).id
 
-MEMBER, ANCHOR = Listener(OTHER, Level.MEMBER), Listener(OTHER, Level.ANCHOR)
-OWN = Listener(NODE, Level.ANCHOR, own=True)
+MEMBER, ANCHOR = TopicListener(OTHER, Level.MEMBER), TopicListener(OTHER, Level.ANCHOR)
+OWN = TopicListener(NODE, Level.ANCHOR, own=True)
 
 
 def test_the_topics_are_those_of_the_specification() -> None:
@@ -59,7 +67,7 @@ def test_each_topic_has_its_listeners(topic: str) -> None:
 
 def test_a_chat_is_told_to_its_recipient_only() -> None:
     check_listener(f"chat.message.{OTHER}", MEMBER)
-    for listener in (OWN, Listener(NODE, Level.ANCHOR)):
+    for listener in (OWN, TopicListener(NODE, Level.ANCHOR)):
         with pytest.raises(CommunityError):
             check_listener(f"chat.message.{OTHER}", listener)
 
@@ -111,16 +119,16 @@ def test_a_listener_is_told_when_the_time_is_over() -> None:
 
 def test_what_is_kept_of_a_topic_is_bounded_in_number_and_in_bytes() -> None:
     topics = Topics(VirtualClock())
-    for number in range(3 * MAX_MESSAGES):
+    for number in range(3 * MAX_TOPIC_MESSAGES):
         topics.publish(ADDED, number)
-    large = "x" * (MAX_BYTES // 4)
+    large = "x" * (MAX_TOPIC_BYTES // 4)
     for _ in range(10):
         topics.publish("node.manifest.updated", large)
 
     async def kept(topic: str) -> int:
         return len(await topics.following(topic, 0, timeout_seconds=1))
 
-    assert run_virtual(kept(ADDED)) == MAX_MESSAGES
+    assert run_virtual(kept(ADDED)) == MAX_TOPIC_MESSAGES
     assert run_virtual(kept("node.manifest.updated")) == 3
 
 
@@ -156,12 +164,12 @@ async def test_a_client_hears_a_topic_by_long_poll(stage: Any) -> None:
 
 async def test_a_client_that_missed_messages_can_see_it(stage: Any) -> None:
     first = stage.bus.topics.publish(ADDED, 0, community=stage.community)
-    for number in range(1, MAX_MESSAGES + 3):
+    for number in range(1, MAX_TOPIC_MESSAGES + 3):
         stage.bus.topics.publish(ADDED, number, community=stage.community)
     async with stage.client() as client:
         told = await client.get("/pubsub/v1/subscribe", {"topic": ADDED, "last_seq": first})
     assert told["missed"] is True
-    assert len(told["messages"]) == MAX_MESSAGES
+    assert len(told["messages"]) == MAX_TOPIC_MESSAGES
 
 
 async def test_a_client_follows_a_topic(stage: Any) -> None:
@@ -187,7 +195,7 @@ BAD_QUERIES = [
 
 
 def signed_get(stage: Any, query: str, key: SigningKey) -> Any:
-    return calls.sign_path_request(
+    return requests.sign_path_request(
         key,
         path="/pubsub/v1/subscribe",
         query=query,
@@ -258,8 +266,8 @@ async def test_messages_come_as_an_event_stream_until_the_listener_leaves(stage:
             assert (await anext(parts)).endswith(b'data: {"n":1}\n\n')
             stage.bus.topics.publish(ADDED, {"n": 2}, community=stage.community)
             assert (await anext(parts)).endswith(b'data: {"n":2}\n\n')
-            assert stage.bus._subscribing.listening == 1
-    assert stage.bus._subscribing.listening == 0
+            assert stage.bus._subscriptions.listening == 1
+    assert stage.bus._subscriptions.listening == 0
 
 
 async def test_a_listener_that_is_revoked_hears_no_more(stage: Any) -> None:
@@ -279,7 +287,7 @@ async def test_a_listener_that_is_revoked_hears_no_more(stage: Any) -> None:
 
 
 async def test_too_many_subscriptions_are_refused(open_stage: Any) -> None:
-    limits = Limits(per_capability=1e6, per_caller=1e6)
+    limits = RateLimits(per_capability=1e6, per_caller=1e6)
     settings = BusSettings(limits=limits, max_listeners=1)
     async with (
         open_stage(settings) as stage,
@@ -290,11 +298,11 @@ async def test_too_many_subscriptions_are_refused(open_stage: Any) -> None:
             client.get("/pubsub/v1/subscribe", {"topic": ADDED, "timeout": 60})
         )
         async with asyncio.timeout(10):
-            while stage.bus._subscribing.listening == 0:  # noqa: ASYNC110 - it has no event
+            while stage.bus._subscriptions.listening == 0:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0)
         with pytest.raises(CommunityError) as error:
             await other.get("/pubsub/v1/subscribe", {"topic": ADDED})
         assert error.value.code is Code.CAPACITY_EXCEEDED
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
-        assert stage.bus._subscribing.listening == 0
+        assert stage.bus._subscriptions.listening == 0

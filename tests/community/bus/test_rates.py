@@ -4,13 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.community.bus.rates import Buckets, Limits, Rates, address_key, is_loopback
+from accord.community.bus import RateLimits, Rates
+from accord.web.addresses import address_key, is_loopback
+from accord.web.limits import TokenBuckets
 
 
 @given(st.lists(st.floats(0, 0.5), max_size=200), st.integers(1, 50))
 def test_no_second_has_more_than_twice_its_tokens(pauses: list[float], rate: int) -> None:
     """A full bucket and a second's refill: never more, however the calls are spread."""
-    buckets = Buckets(rate, 10)
+    buckets = TokenBuckets(rate, 10)
     now, admitted = 0.0, list[float]()
     for pause in pauses:
         now += pause
@@ -25,7 +27,7 @@ def test_no_second_has_more_than_twice_its_tokens(pauses: list[float], rate: int
 def test_a_second_of_calls_may_come_at_once_and_the_next_is_told_how_long_to_wait(
     rate: int,
 ) -> None:
-    buckets = Buckets(rate, 10)
+    buckets = TokenBuckets(rate, 10)
     for _ in range(rate):
         assert buckets.wait("a", 5.0) == 0
         buckets.take("a", 5.0)
@@ -36,7 +38,7 @@ def test_a_second_of_calls_may_come_at_once_and_the_next_is_told_how_long_to_wai
 
 
 def test_only_the_last_keys_are_remembered() -> None:
-    rates = Rates(Limits(remembered=16))
+    rates = Rates(RateLimits(remembered=16))
     for number in range(10_000):
         rates.address(f"10.0.{number // 256}.{number % 256}", 0.0)
         rates.caller(f"node-{number}", f"capability-{number}", 0.0)
@@ -44,19 +46,19 @@ def test_only_the_last_keys_are_remembered() -> None:
 
 
 def test_a_capability_and_all_together_have_limits_of_their_own() -> None:
-    rates = Rates(Limits(per_capability=2, per_caller=5))
+    rates = Rates(RateLimits(per_capability=2, per_caller=5))
     admitted = [rates.caller("a", name, 0.0) == 0 for name in "xxxyyyzzz"]
     assert admitted == [True, True, False, True, True, False, True, False, False]
     assert rates.caller("b", "x", 0.0) == 0
 
 
 def test_requests_to_other_paths_count_in_all_only() -> None:
-    rates = Rates(Limits(per_capability=1, per_caller=3))
+    rates = Rates(RateLimits(per_capability=1, per_caller=3))
     assert [rates.caller("a", None, 0.0) == 0 for _ in range(4)] == [True, True, True, False]
 
 
 def test_a_refused_call_costs_nothing() -> None:
-    rates = Rates(Limits(per_capability=1, per_caller=2))
+    rates = Rates(RateLimits(per_capability=1, per_caller=2))
     for _ in range(50):
         rates.caller("a", "x", 0.0)
     assert rates.caller("a", "y", 0.0) == 0

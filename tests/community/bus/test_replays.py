@@ -11,10 +11,9 @@ from alembic.runtime.migration import MigrationContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.community.bus import BUS_STORE, BusSettings, Call
-from accord.community.bus.ledger import MAX_ANSWER
-from accord.community.bus.replay import REPLAY_SECONDS, Replay
+from accord.community.bus import BUS_STORE, MAX_KEPT_ANSWER, BusSettings, Call
 from accord.community.errors import CommunityError
+from accord.community.rules import REPLAY_SECONDS, ReplayGuard
 from accord.kernel import canonical
 from accord.storage import StoreError, check, open_store
 
@@ -185,7 +184,7 @@ async def test_an_answer_too_long_to_keep_is_made_again(stage: Any) -> None:
     async def long(_call: Call) -> dict[str, Any]:
         nonlocal turns
         turns += 1
-        return {"text": "x" * MAX_ANSWER}
+        return {"text": "x" * MAX_KEPT_ANSWER}
 
     stage.offer(stage.capability("long", idempotent=True), long)
     request = stage.sign(BODY, "experimental.long")
@@ -283,7 +282,7 @@ async def test_the_store_passes_its_check(open_stage: Any, tmp_path: Path) -> No
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.integers(0, 400)), max_size=60))
 def test_an_id_is_new_once_in_ten_minutes(events: list[tuple[int, bool, int]]) -> None:
-    replay = Replay()
+    replay = ReplayGuard()
     now, seen = 0.0, dict[int, float]()
     for name, idempotent, pause in events:
         now += pause
@@ -299,7 +298,7 @@ def test_an_id_is_new_once_in_ten_minutes(events: list[tuple[int, bool, int]]) -
 
 
 def test_when_more_come_than_can_be_remembered_the_newest_are_refused() -> None:
-    replay = Replay(most=10)
+    replay = ReplayGuard(most=10)
     for number in range(10):
         replay.claim("a", str(number), "", 0.0, idempotent=False)
     with pytest.raises(CommunityError, match="can be remembered"):

@@ -9,13 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 
-from accord.community.bus import Call, Guest, Registry, Topics, public_routes
-from accord.community.bus.figures import Figures
-from accord.community.client import LocalTransport
-from accord.community.envelope import headers
-from accord.community.envelope.names import Level
+from accord.community.bus import AdmittedRequest, Call, public_routes
 from accord.community.errors import Code, CommunityError
-from accord.kernel.clock import SystemClock
+from accord.community.rules import Level, headers
+from accord.community.transport import LocalTransport
 from accord.kernel.signing import SigningKey
 
 OTHER = SigningKey.from_seed(b"o" * 32)
@@ -126,13 +123,13 @@ async def test_a_node_serves_several_communities_and_keeps_them_apart(stage: Any
 
 
 async def test_a_plane_may_have_signed_routes_of_its_own(stage: Any) -> None:
-    async def heads(guest: Guest) -> dict[str, Any]:
+    async def heads(guest: AdmittedRequest) -> dict[str, Any]:
         return {"asked by": guest.request.caller, "level": guest.level.text}
 
-    async def mirror(guest: Guest) -> bytes:
+    async def mirror(guest: AdmittedRequest) -> bytes:
         return bytes(reversed(guest.body))
 
-    async def greet(guest: Guest) -> dict[str, Any]:
+    async def greet(guest: AdmittedRequest) -> dict[str, Any]:
         return {"level": guest.level.text}
 
     stage.app.routes.extend(
@@ -159,7 +156,7 @@ async def test_figures_count_answers_and_refusals_without_names_that_callers_cho
     await stage.call()
     await stage.call("experimental.made_up")
     registry = CollectorRegistry()
-    registry.register(stage.bus.figures)
+    registry.register(stage.bus.metrics)
     lines = generate_latest(registry).decode().splitlines()
     assert 'accord_bus_answers_total{capability="experimental.echo"} 1.0' in lines
     refusal = 'accord_bus_refusals_total{check="capability",code="not_found"} 1.0'
@@ -167,25 +164,23 @@ async def test_figures_count_answers_and_refusals_without_names_that_callers_cho
     assert not any("made_up" in line for line in lines)
 
 
-async def test_anyone_may_ask_for_manifests_and_health() -> None:
+async def test_anyone_may_ask_for_the_nodes_manifest_and_health() -> None:
     manifests = {None: {"version": 1}, OTHER.id: {"version": 2}}
     is_ready = False
     routes = public_routes(
         manifest=manifests.get,
-        community_manifest=manifests.get,
         is_ready=lambda: is_ready,
-        figures=Figures(Registry(Topics(SystemClock()))),
     )
     transport = LocalTransport(Starlette(routes=list(routes)))
     async with httpx.AsyncClient(base_url="http://node", transport=transport) as http:
-        for path in ("/manifest", "/community/manifest"):
-            assert (await http.get(path)).json() == {"version": 1}
-            other = await http.get(path, headers={headers.COMMUNITY: OTHER.id})
-            assert other.json() == {"version": 2}
-            unknown = await http.get(path, headers={headers.COMMUNITY: "nobody"})
-            assert (unknown.status_code, unknown.json()["error"]) == (404, "not_found")
+        assert (await http.get("/manifest")).json() == {"version": 1}
+        other = await http.get("/manifest", headers={headers.COMMUNITY: OTHER.id})
+        assert other.json() == {"version": 2}
+        unknown = await http.get("/manifest", headers={headers.COMMUNITY: "nobody"})
+        assert (unknown.status_code, unknown.json()["error"]) == (404, "not_found")
         assert (await http.get("/health")).json() == {"status": "ok"}
         assert (await http.get("/ready")).status_code == 503
         is_ready = True
         assert (await http.get("/ready")).json() == {"ready": True}
-        assert "accord_bus_in_hand 0.0" in (await http.get("/metrics")).text
+        for path in ("/community/manifest", "/metrics"):
+            assert (await http.get(path)).status_code == 404

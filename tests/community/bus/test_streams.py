@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.community.bus import BusSettings, Call, Frame, Limits, frames
+from accord.community.bus import BusSettings, Call, Frame, RateLimits
 from accord.community.errors import Code, CommunityError
+from accord.community.rules import frames
 from accord.kernel import canonical
 
 
@@ -180,7 +181,7 @@ async def test_the_node_stays_within_the_window_of_a_client_that_acknowledges(st
 
 
 async def test_a_client_that_announces_acks_and_sends_none_is_dropped(open_stage: Any) -> None:
-    limits = Limits(per_capability=1e6, per_caller=1e6)
+    limits = RateLimits(per_capability=1e6, per_caller=1e6)
     async with open_stage(BusSettings(limits=limits, stall_seconds=0.01)) as stage:
         stage.offer_tokens()
         answer = await stage.call(
@@ -252,12 +253,12 @@ async def test_a_stream_that_was_changed_on_the_way_is_noticed(stage: Any) -> No
     for old, new in ((b'"1"', b'"7"'), (b"id: 2", b"id: 9"), (b'"count":3', b'"count":4')):
         transcript = frames.Transcript()
         parsed = [
-            frames.parse(block, transcript)
+            frames.parse_frame(block, transcript)
             for block in answer.content.replace(old, new).split(b"\n\n")[:-1]
         ]
         untouched = frames.Transcript()
         for block in answer.content.split(b"\n\n")[:-1]:
-            frames.parse(block, untouched)
+            frames.parse_frame(block, untouched)
         assert parsed[-1] is not None
         assert transcript.body() != untouched.body()
 
@@ -269,17 +270,17 @@ async def test_a_stream_that_was_changed_on_the_way_is_noticed(stage: Any) -> No
 )
 def test_a_frame_is_read_as_it_was_written(text: str, event: str, number: int) -> None:
     said, heard = frames.Transcript(), frames.Transcript()
-    written = said.add(frames.write(event, number, {"text": text}))
+    written = said.add(frames.write_frame(event, number, {"text": text}))
     block, end = (written + b"\n").split(b"\n\n")
-    parsed = frames.parse(block, heard)
+    parsed = frames.parse_frame(block, heard)
     assert end == b""
-    assert parsed == frames.Parsed(event, number, {"text": text})
+    assert parsed == frames.ParsedFrame(event, number, {"text": text})
     assert said.body() == heard.body()
 
 
 @given(st.binary())
 def test_no_bytes_can_break_the_reader(raw: bytes) -> None:
     try:
-        frames.parse(raw, frames.Transcript())
+        frames.parse_frame(raw, frames.Transcript())
     except CommunityError as error:
         assert error.code is Code.BAD_REQUEST

@@ -5,11 +5,11 @@ from typing import Any
 import httpx
 import pytest
 
-from accord.community.bus import BusSettings, Legacy
-from accord.community.client import LocalTransport
+from accord.community.bus import BusSettings, UnsignedCalls
+from accord.community.transport import LocalTransport
 
 FLAT = {"capability": "experimental.echo", "version": "1.0", "params": {}, "input": {"say": "hi"}}
-LOOPBACK = BusSettings(legacy=Legacy.LOOPBACK)
+LOOPBACK = BusSettings(legacy=UnsignedCalls.LOOPBACK)
 
 
 async def send(app: Any, body: Any, *, address: str = "127.0.0.1", **headers: str) -> Any:
@@ -51,8 +51,10 @@ async def test_whoever_comes_through_a_proxy_on_this_machine_must_sign_too(open_
         assert not stage.served
 
 
-@pytest.mark.parametrize("legacy", [Legacy.LOOPBACK, Legacy.ANYWHERE])
-async def test_no_page_in_a_browser_can_call_unsigned(open_stage: Any, legacy: Legacy) -> None:
+@pytest.mark.parametrize("legacy", [UnsignedCalls.LOOPBACK, UnsignedCalls.ANYWHERE])
+async def test_no_page_in_a_browser_can_call_unsigned(
+    open_stage: Any, legacy: UnsignedCalls
+) -> None:
     async with open_stage(settings=BusSettings(legacy=legacy)) as stage:
         for name, value in (("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site")):
             answer = await send(stage.app, FLAT, **{name: value})

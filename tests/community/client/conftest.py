@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from accord.community.bus import BUS_STORE, Bus, BusSettings, Call, Frame, Limits, open_ledger
-from accord.community.client import Client, LocalTransport, Retry
-from accord.community.envelope.names import Level
-from accord.community.envelope.schemas import describe
+from accord.community.bus import BUS_STORE, Bus, BusSettings, Call, Frame, RateLimits, open_ledger
+from accord.community.client import Client
 from accord.community.errors import CommunityError
+from accord.community.rules import Level, RetryPolicy, read_descriptor
+from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.storage import open_store
@@ -65,7 +65,7 @@ class Node:
 
     def client(self, **options: Any) -> Client:
         options.setdefault("transport", LocalTransport(self.app))
-        options.setdefault("retry", Retry(first=0.001))
+        options.setdefault("retry", RetryPolicy(first=0.001))
         node_id = options.pop("node_id", self.key.id)
         return Client("http://node", self.caller, self.community, node_id, **options)
 
@@ -78,13 +78,13 @@ def open_node(tmp_path: Path) -> Maker:
     def form(name: str, **members: Any) -> Any:
         plain: dict[str, Any] = {"version": "1.0", "stability": "experimental", "trust": "member"}
         plain |= {"name": name, "request_schema": {"type": "object"}}
-        return describe(plain | {"idempotent": False} | members)
+        return read_descriptor(plain | {"idempotent": False} | members)
 
     @asynccontextmanager
-    async def opened(number: int = 1, limits: Limits | None = None) -> Any:
+    async def opened(number: int = 1, limits: RateLimits | None = None) -> Any:
         key, caller, root = (SigningKey.from_seed(bytes([n]) * 32) for n in (number, 101, 102))
         clock = SystemClock()
-        settings = BusSettings(limits=limits or Limits(per_capability=1e6, per_caller=1e6))
+        settings = BusSettings(limits=limits or RateLimits(per_capability=1e6, per_caller=1e6))
         async with (
             open_store(tmp_path / f"node-{number}", BUS_STORE) as store,
             open_ledger(store, clock, source=key.id) as ledger,

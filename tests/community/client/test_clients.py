@@ -12,8 +12,11 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from accord.community.bus import Frame
-from accord.community.client import LocalTransport, Retry, Router, SyncClient
+from accord.community.client import SyncClient
 from accord.community.errors import Code, CommunityError
+from accord.community.router import Router
+from accord.community.rules import RetryPolicy
+from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station import listener
@@ -164,7 +167,7 @@ async def test_an_idempotent_call_whose_answer_was_lost_gets_that_answer(node: A
 
 async def test_a_client_gives_up_in_the_end(node: Any, refusals: Any) -> None:
     node.says = [FAULT] * 10
-    async with node.client(retry=Retry(attempts=3, first=0.001)) as client:
+    async with node.client(retry=RetryPolicy(attempts=3, first=0.001)) as client:
         assert await refusals(client.call("experimental.again", idempotent=True)) == (
             "internal_error"
         )
@@ -172,7 +175,7 @@ async def test_a_client_gives_up_in_the_end(node: Any, refusals: Any) -> None:
 
 
 def test_pauses_grow_honour_the_node_and_end() -> None:
-    retry = Retry(attempts=4, first=1.0, longest=10.0)
+    retry = RetryPolicy(attempts=4, first=1.0, longest=10.0)
     pauses = [retry.pause(FAULT, made, 1.0, idempotent=True) for made in (1, 2, 3, 4)]
     assert pauses == [1.0, 2.0, 4.0, None]
     slow = CommunityError(Code.RATE_LIMITED, "", details={"retry_after_ms": 5000})
@@ -187,7 +190,7 @@ def test_pauses_grow_honour_the_node_and_end() -> None:
 
 @pytest.mark.parametrize("code", [code for code in Code if not code.retryable])
 def test_what_cannot_succeed_later_is_not_tried_again(code: Code) -> None:
-    assert Retry().pause(CommunityError(code, ""), 1, 0.5, idempotent=True) is None
+    assert RetryPolicy().pause(CommunityError(code, ""), 1, 0.5, idempotent=True) is None
 
 
 async def test_a_node_that_is_not_there_is_a_partition(node: Any, refusals: Any) -> None:
@@ -268,8 +271,8 @@ async def test_a_router_calls_the_best_provider_and_the_next_when_it_fails(
     async with (
         open_node(1) as one,
         open_node(2) as two,
-        one.client(retry=Retry(1)) as first,
-        two.client(retry=Retry(1)) as second,
+        one.client(retry=RetryPolicy(1)) as first,
+        two.client(retry=RetryPolicy(1)) as second,
     ):
         router = Router(SystemClock())
         assert await refusals(router.call("experimental.say")) == "not_found"

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from accord.community.discovery import Endpoint, Hint, PeerBook, peers
-from accord.community.envelope import manifests
+from accord.community import peers
 from accord.community.errors import Code, CommunityError
+from accord.community.peers import Endpoint, Hint, PeerBook
+from accord.community.rules import manifests
 from accord.kernel.signing import SigningKey
 
 NOW = 1_780_000_000.0
@@ -117,3 +118,29 @@ def test_hints_are_few_and_fade() -> None:
     assert found[0].endpoint.port == peers.MAX_HINTS + 10
     assert book.hints(now=NOW + peers.HINT_SECONDS + 1) == []
     assert book.peers(COMMUNITY) == []
+
+
+def test_an_address_where_nobody_answers_is_tried_more_and_more_seldom() -> None:
+    book, now, address = PeerBook(OWN.id), NOW, "https://192.0.2.7:7080"
+    pauses = []
+    for _ in range(10):
+        assert book.is_due(COMMUNITY, address, now=now)
+        book.unreached(COMMUNITY, address, now=now)
+        pause = next(
+            each for each in range(1, 400) if book.is_due(COMMUNITY, address, now=now + each)
+        )
+        pauses.append(pause)
+        now += pause
+    assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    assert book.is_due(COMMUNITY, "https://192.0.2.8:7080", now=now)
+    book.unreached(COMMUNITY, address, now=now)
+    book.reached(COMMUNITY, address)
+    assert book.is_due(COMMUNITY, address, now=now)
+
+
+def test_silent_addresses_are_forgotten_when_there_are_too_many() -> None:
+    book = PeerBook(OWN.id)
+    for number in range(peers.MAX_SILENT + 1):
+        book.unreached(COMMUNITY, f"https://192.0.2.1:{number}", now=NOW)
+    assert not book.is_silent(COMMUNITY, "https://192.0.2.1:0")
+    assert book.is_silent(COMMUNITY, "https://192.0.2.1:1")

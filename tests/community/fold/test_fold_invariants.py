@@ -6,24 +6,23 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fakes.histories import HistoryAuthor, HistoryWriter, hostile
 
-from accord.community.envelope import Event
-from accord.community.envelope.names import Level
-from accord.community.fold import (
+from accord.community.rules import (
     ACCEPTED,
-    Link,
-    Memory,
+    ChainLink,
+    Event,
+    Level,
+    MemoryHistory,
     Replay,
-    fold,
+    Roster,
     fold_events,
-    settling,
+    fold_history,
+    read_state,
+    revocations,
     state_bytes,
-    state_from,
     views,
 )
-from accord.community.fold.roster import Roster
-from accord.testing.chronicles import hostile
-from accord.testing.histories import Pen, Scribe
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -75,13 +74,13 @@ class Town:
     """A founder, three trusted members, and three who have just come."""
 
     def __init__(self) -> None:
-        self.scribe = Scribe("invariants")
+        self.scribe = HistoryWriter("invariants")
         self.founder = self.scribe.pen("founder")
         self.scribe.found(self.founder)
         self.trusted = [self.admit(f"trusted {number}", "trusted") for number in range(3)]
         self.new = [self.admit(f"new {number}") for number in range(3)]
 
-    def admit(self, name: str, level: str = "member") -> Pen:
+    def admit(self, name: str, level: str = "member") -> HistoryAuthor:
         pen = self.scribe.pen(name)
         self.scribe.admit(self.founder, pen, level)
         return pen
@@ -136,16 +135,18 @@ def test_what_lies_below_a_floor_is_not_changed_by_what_comes_after_it() -> None
     scribe.post(town.founder)
     scribe.floor(town.founder, closed, heads)
     before = list(scribe.events)
-    at_floor = fold(Memory(e for e in before if e.lamport <= closed), scribe.community_id)
+    at_floor = fold_history(
+        MemoryHistory(e for e in before if e.lamport <= closed), scribe.community_id
+    )
     scribe.revoke(town.founder, target, *town.trusted[1:], last_seq=1)
     late = scribe.post(guest, lamport=guest.lamport + 1)
     assert late.lamport > closed
     assert town.rule(joined) == "invite.missing"
     assert town.rule(post) == "accepted"
     assert town.rule(late) == "membership.level"
-    snapshot = state_from(state_bytes(at_floor))
-    replay, _ = Replay.resume(snapshot, Memory(scribe.events))
-    full = fold(Memory(scribe.events), scribe.community_id)
+    snapshot = read_state(state_bytes(at_floor))
+    replay, _ = Replay.resume(snapshot, MemoryHistory(scribe.events))
+    full = fold_history(MemoryHistory(scribe.events), scribe.community_id)
     assert state_bytes(replay.state) == state_bytes(full)
 
 
@@ -156,8 +157,10 @@ def test_what_comes_late_below_a_floor_is_void_and_needs_no_history() -> None:
     heads = scribe.heads(closed)
     scribe.post(town.founder)
     scribe.floor(town.founder, closed, heads)
-    memory = Memory(scribe.events)
-    snapshot = fold(Memory(e for e in scribe.events if e.lamport <= closed), scribe.community_id)
+    memory = MemoryHistory(scribe.events)
+    snapshot = fold_history(
+        MemoryHistory(e for e in scribe.events if e.lamport <= closed), scribe.community_id
+    )
     replay, _ = Replay.resume(snapshot, memory)
     late = scribe.post(writer, lamport=writer.lamport + 1)
     invite = scribe.invite(town.new[1], scribe.pen("guest"), lamport=town.new[1].lamport + 1)
@@ -166,7 +169,7 @@ def test_what_comes_late_below_a_floor_is_void_and_needs_no_history() -> None:
     advance = replay.advance(memory, [late, invite])
     changed = {event.digest: verdict.rule for event, verdict in advance.changed}
     assert changed == {late.digest: "floor", invite.digest: "accepted"}
-    full = fold(Memory(scribe.events), scribe.community_id)
+    full = fold_history(MemoryHistory(scribe.events), scribe.community_id)
     assert state_bytes(replay.state) == state_bytes(full)
     again, _ = Replay.resume(snapshot, memory)
     assert state_bytes(again.state) == state_bytes(full)
@@ -194,7 +197,7 @@ def test_a_quarrel_costs_a_bounded_number_of_passes(monkeypatch: pytest.MonkeyPa
             passes += 1
             super().__init__(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(settling, "Roster", Counted)
+    monkeypatch.setattr(revocations, "Roster", Counted)
     town = Town()
     scribe = town.scribe
     puppets = [town.admit(f"puppet {number}", "trusted") for number in range(60)]
@@ -211,10 +214,10 @@ def test_a_quarrel_costs_a_bounded_number_of_passes(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_gap_that_closes_is_looked_at_from_the_gap_on() -> None:
-    class Counting(Memory):
+    class Counting(MemoryHistory):
         links = 0
 
-        def author(self, author: str, after: int = 0) -> Iterator[Link]:
+        def author(self, author: str, after: int = 0) -> Iterator[ChainLink]:
             for link in super().author(author, after):
                 self.links += 1
                 yield link
@@ -232,5 +235,5 @@ def test_a_gap_that_closes_is_looked_at_from_the_gap_on() -> None:
         memory.add([late])
         replay.advance(memory, [late])
     assert memory.links < 20
-    full = fold(Memory(town.scribe.events), town.scribe.community_id)
+    full = fold_history(MemoryHistory(town.scribe.events), town.scribe.community_id)
     assert state_bytes(replay.state) == state_bytes(full)

@@ -8,29 +8,42 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fakes.histories import HistoryWriter, hostile, realistic
 
-from accord.community.envelope import Event
-from accord.community.fold import ACCEPTED, VERDICTS, Memory, Verdict, fold_events, state_bytes
-from accord.community.fold.content import JUDGES, Content
-from accord.community.fold.folding import Ground, read_ground, run
-from accord.community.fold.history import MEMBERSHIP
-from accord.community.fold.parts import NAMING, assembled, subject
-from accord.community.fold.state import Item, items, state_object
+from accord.community.rules import (
+    ACCEPTED,
+    CONTENT_RULES,
+    MEMBERSHIP_TYPES,
+    NAMING_TYPES,
+    VERDICTS,
+    Content,
+    Event,
+    FoldBasis,
+    MemoryHistory,
+    StateItem,
+    Verdict,
+    assemble_state,
+    fold_events,
+    judge_events,
+    read_basis,
+    state_bytes,
+    state_items,
+    state_object,
+    subject,
+)
 from accord.kernel import canonical
-from accord.testing.chronicles import hostile, realistic
-from accord.testing.histories import Scribe
 
 seeds = st.integers(0, 2**32 - 1)
 
 
-def judged(on: Ground, part: Iterable[Event]) -> tuple[dict[bytes, Verdict], Content]:
+def judged(on: FoldBasis, part: Iterable[Event]) -> tuple[dict[bytes, Verdict], Content]:
     verdicts: dict[bytes, Verdict] = {}
     content = Content()
 
     def note(event: Event, verdict: Verdict) -> None:
         verdicts[event.digest] = verdict
 
-    run(on, content, part, note)
+    judge_events(on, content, part, note)
     return verdicts, content
 
 
@@ -38,8 +51,8 @@ def in_parts(
     events: list[Event], community_id: str, chance: random.Random, count: int
 ) -> tuple[dict[bytes, Verdict], bytes]:
     """Every group of events in one of so many parts, by chance, and what they come to."""
-    memory = Memory(events)
-    on = pickle.loads(pickle.dumps(read_ground(memory, community_id)))
+    memory = MemoryHistory(events)
+    on = pickle.loads(pickle.dumps(read_basis(memory, community_id)))
     places: dict[object, int] = {}
 
     def part_of(group: object) -> int:
@@ -49,7 +62,7 @@ def in_parts(
     second: list[list[Event]] = [[] for _ in range(count)]
     verdicts: dict[bytes, Verdict] = {}
     for event in memory.in_order():
-        if event.event_type in NAMING:
+        if event.event_type in NAMING_TYPES:
             first[part_of((event.event_type, event.author))].append(event)
     for part in first:
         verdicts |= judged(on, part)[0]
@@ -57,22 +70,22 @@ def in_parts(
     for event in memory.in_order():
         if event.digest not in fallen:
             second[part_of(subject(event))].append(event)
-    found: list[Item] = []
+    found: list[StateItem] = []
     for part in second:
         again, content = judged(on, part)
         assert all(verdicts.get(digest, verdict) is verdict for digest, verdict in again.items())
         verdicts |= again
-        found += items(content)
+        found += state_items(content)
     found.sort(key=lambda item: item[:3])
     last = [event.position for event in memory.in_order() if event.lamport <= on.reach]
     frame = state_object(on.state(Content(head=last[-1] if last else None)))
     counted = Counter(
         verdicts[event.digest].status.value
         for event in memory.in_order()
-        if event.event_type not in MEMBERSHIP or event.lamport > on.reach
+        if event.event_type not in MEMBERSHIP_TYPES or event.lamport > on.reach
     )
     frame["counts"]["content"] |= counted
-    return verdicts, assembled(
+    return verdicts, assemble_state(
         frame, ((item.section, canonical.encode(item.value)) for item in found)
     )
 
@@ -108,17 +121,17 @@ def test_an_honest_history_in_parts_comes_to_the_whole() -> None:
 
 
 def test_an_empty_log_is_written_from_no_parts() -> None:
-    community_id = Scribe().community_id
+    community_id = HistoryWriter().community_id
     assert in_parts([], community_id, random.Random(0), 1)[1] == state_bytes(
         fold_events([], community_id).state
     )
 
 
 def test_every_content_rule_has_its_subject_and_what_is_not_known_is_about_itself() -> None:
-    scribe = Scribe()
+    scribe = HistoryWriter()
     founder = scribe.pen("founder")
     scribe.found(founder)
-    for event_type in JUDGES:
+    for event_type in CONTENT_RULES:
         newer = scribe.write(founder, event_type, {}, version=2)
         assert subject(newer) == ("event", newer.hash)
     strange = scribe.write(founder, "weather.report.made", {})
@@ -126,7 +139,7 @@ def test_every_content_rule_has_its_subject_and_what_is_not_known_is_about_itsel
 
 
 def test_an_authors_ids_and_those_who_name_them_are_about_one_subject() -> None:
-    scribe = Scribe()
+    scribe = HistoryWriter()
     founder, other = scribe.pen("founder"), scribe.pen("other")
     post = scribe.post(founder)
     same = scribe.post(other, event_id=post.event_id)

@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.fakes.histories import hostile, realistic
 
-from accord.community.envelope import Event
 from accord.community.errors import Code, CommunityError
-from accord.community.fold import (
-    Memory,
+from accord.community.rules import (
+    Event,
+    MemoryHistory,
     NeedsHistoryError,
     Replay,
     Status,
     Verdict,
-    fold,
     fold_events,
-    past,
+    fold_history,
+    read_state,
+    replay,
     state_bytes,
-    state_from,
     state_object,
 )
 from accord.kernel import canonical
-from accord.testing.chronicles import hostile, realistic
 
 seeds = st.integers(0, 2**32 - 1)
 few = settings(max_examples=120)
@@ -76,7 +76,7 @@ def test_every_event_has_a_verdict_and_is_counted(seed: int) -> None:
 
 def check_incremental(seed: int) -> None:
     chance, community_id, events = a_history(seed)
-    replay, memory = Replay(community_id), Memory()
+    replay, memory = Replay(community_id), MemoryHistory()
     verdicts: dict[bytes, Verdict] = {}
     for batch in in_batches(chance, events):
         fresh = memory.add(batch)
@@ -105,7 +105,7 @@ def test_batch_by_batch_comes_to_the_same_as_all_at_once(seed: int) -> None:
 @given(seed=seeds)
 def test_it_does_wherever_the_past_is_undone_or_copied(window: int, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(past, "WINDOW", window)
+        patch.setattr(replay, "REWIND_WINDOW", window)
         check_incremental(seed)
 
 
@@ -115,13 +115,13 @@ def test_a_snapshot_and_what_follows_come_to_the_whole_or_say_that_they_cannot(s
     chance, community_id, events = a_history(seed)
     lamport = chance.choice(events).lamport
     before = [event for event in events if event.lamport <= lamport]
-    snapshot = state_from(state_bytes(fold(Memory(before), community_id)))
-    memory = Memory(before)
+    snapshot = read_state(state_bytes(fold_history(MemoryHistory(before), community_id)))
+    memory = MemoryHistory(before)
     try:
-        replay, _ = Replay.resume(snapshot, Memory(events))
+        replay, _ = Replay.resume(snapshot, MemoryHistory(events))
     except NeedsHistoryError:
         return
-    whole = state_object(fold(Memory(events), community_id))
+    whole = state_object(fold_history(MemoryHistory(events), community_id))
     assert state_object(replay.state) == whole
     replay, _ = Replay.resume(snapshot, memory)
     for batch in in_batches(chance, events):
@@ -135,10 +135,10 @@ def test_a_snapshot_and_what_follows_come_to_the_whole_or_say_that_they_cannot(s
 def test_an_honest_tail_never_needs_the_history() -> None:
     community_id, stream = realistic(600, seed=3)
     events = list(stream)
-    whole = state_bytes(fold(Memory(events), community_id))
+    whole = state_bytes(fold_history(MemoryHistory(events), community_id))
     for size in (0, 1, 50, 599, 600):
-        snapshot = state_from(state_bytes(fold(Memory(events[:size]), community_id)))
-        replay, advance = Replay.resume(snapshot, Memory(events))
+        snapshot = read_state(state_bytes(fold_history(MemoryHistory(events[:size]), community_id)))
+        replay, advance = Replay.resume(snapshot, MemoryHistory(events))
         assert state_bytes(replay.state) == whole
         assert len(advance.changed) == sum(
             not event.event_type.startswith("community.") for event in events[size:]
@@ -147,18 +147,20 @@ def test_an_honest_tail_never_needs_the_history() -> None:
 
 def test_an_honest_history_stands() -> None:
     community_id, events = realistic(2000)
-    state = fold(Memory(events), community_id)
+    state = fold_history(MemoryHistory(events), community_id)
     assert state.content.counts[Status.ACCEPTED] + state.membership_counts[Status.ACCEPTED] == 2000
 
 
 def test_signed_histories_are_verified_and_folded_alike() -> None:
-    from accord.community.envelope import parse, verify
+    from accord.community.rules import parse_event, verify_event
 
     community_id, stream = realistic(60, members=5, signed=True)
     events = list(stream)
     for event in events:
-        verify(parse(event.encode()))
-    state = fold(Memory(map(parse, (event.encode() for event in events))), community_id)
+        verify_event(parse_event(event.encode()))
+    state = fold_history(
+        MemoryHistory(map(parse_event, (event.encode() for event in events))), community_id
+    )
     assert state.content.counts[Status.REFUSED] == state.membership_counts[Status.REFUSED] == 0
 
 
@@ -166,8 +168,8 @@ def test_signed_histories_are_verified_and_folded_alike() -> None:
 @given(seeds)
 def test_a_state_is_read_back_as_it_was_written(seed: int) -> None:
     _, community_id, events = a_history(seed)
-    raw = state_bytes(fold(Memory(events), community_id))
-    assert state_bytes(state_from(raw)) == raw
+    raw = state_bytes(fold_history(MemoryHistory(events), community_id))
+    assert state_bytes(read_state(raw)) == raw
 
 
 values: st.SearchStrategy[Any] = st.sampled_from(
@@ -179,7 +181,7 @@ values: st.SearchStrategy[Any] = st.sampled_from(
 @given(seeds, st.data())
 def test_nothing_else_is_read_as_a_state(seed: int, data: st.DataObject) -> None:
     _, community_id, events = a_history(seed, most=30)
-    written = canonical.decode(state_bytes(fold(Memory(events), community_id)))
+    written = canonical.decode(state_bytes(fold_history(MemoryHistory(events), community_id)))
     at: Any = written
     while True:
         keys = sorted(at) if isinstance(at, dict) else list(range(len(at)))
@@ -189,14 +191,14 @@ def test_nothing_else_is_read_as_a_state(seed: int, data: st.DataObject) -> None
         at = at[key]
     at[key] = data.draw(values)
     try:
-        state = state_from(canonical.encode(written))
+        state = read_state(canonical.encode(written))
     except CommunityError as error:
         assert error.code is Code.BAD_REQUEST
         return
     assert state_bytes(state) == canonical.encode(written)
     # What is read can be used: no member has a form that a fold could not have written.
     with contextlib.suppress(NeedsHistoryError):
-        Replay.resume(state, Memory(events))
+        Replay.resume(state, MemoryHistory(events))
 
 
 @pytest.mark.parametrize(
@@ -204,4 +206,4 @@ def test_nothing_else_is_read_as_a_state(seed: int, data: st.DataObject) -> None
 )
 def test_what_is_no_state_is_refused(raw: bytes) -> None:
     with pytest.raises(CommunityError, match="not a state"):
-        state_from(raw)
+        read_state(raw)

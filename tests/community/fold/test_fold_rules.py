@@ -4,10 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.fakes.histories import POLICY, START, HistoryAuthor, HistoryWriter, ulid
 
-from accord.community.envelope import Event
-from accord.community.fold import ACCEPTED, VERDICTS, Status, fold_events
-from accord.testing.histories import POLICY, START, Pen, Scribe, ulid
+from accord.community.rules import ACCEPTED, VERDICTS, Event, Status, fold_events
 
 YEAR = 365 * 86_400
 
@@ -16,38 +15,38 @@ class Town:
     """A founder (anchor), three trusted members, two plain ones, and a stranger."""
 
     def __init__(self, **policy: Any) -> None:
-        self.scribe = Scribe("town")
+        self.scribe = HistoryWriter("town")
         self.founder, self.stranger = self.pen("founder"), self.pen("stranger")
         self.scribe.found(self.founder, policy)
         self.trusted = [self.admit(f"trusted {number}", "trusted") for number in range(3)]
         self.plain = [self.admit(f"plain {number}") for number in range(2)]
 
-    def pen(self, name: str) -> Pen:
+    def pen(self, name: str) -> HistoryAuthor:
         return self.scribe.pen(name)
 
-    def admit(self, name: str, level: str = "member") -> Pen:
+    def admit(self, name: str, level: str = "member") -> HistoryAuthor:
         pen = self.pen(name)
         self.scribe.admit(self.founder, pen, level)
         return pen
 
-    def change(self, pen: Pen, post: Event, **fields: Any) -> Event:
+    def change(self, pen: HistoryAuthor, post: Event, **fields: Any) -> Event:
         data = {"client_id": "c", "target_event_id": post.event_id, "fields": {"title": "Saw"}}
         return self.scribe.write(pen, "market.post.updated", data, **fields)
 
-    def end(self, pen: Pen, post: Event, reason: str = "withdrawn") -> Event:
+    def end(self, pen: HistoryAuthor, post: Event, reason: str = "withdrawn") -> Event:
         data = {"client_id": "c", "target_event_id": post.event_id, "reason": reason}
         return self.scribe.write(pen, "market.post.expired", data)
 
-    def read(self, pen: Pen, message: Event, **options: Any) -> Event:
+    def read(self, pen: HistoryAuthor, message: Event, **options: Any) -> Event:
         data = {"target_event_id": message.event_id, "read_at": "2026-01-02T00:00:00Z"}
         return self.scribe.write(pen, "chat.message.read", data, **options)
 
-    def hold(self, pen: Pen, cid: str = "a", *, is_held: bool = True) -> Event:
+    def hold(self, pen: HistoryAuthor, cid: str = "a", *, is_held: bool = True) -> Event:
         kind = "advertised" if is_held else "unpinned"
         data = {"cid": "blake3:" + cid * 64} | ({"sizes_bytes": 1} if is_held else {})
         return self.scribe.write(pen, f"file.cid.{kind}", data)
 
-    def ingest(self, pen: Pen) -> Event:
+    def ingest(self, pen: HistoryAuthor) -> Event:
         data = {"corpus": "rules", "doc_cid": "blake3:" + "b" * 64, "chunks": 1}
         return self.scribe.write(pen, "rag.document.ingested", data)
 
@@ -124,7 +123,7 @@ def below_a_floor_that_does_not_list_it(town: Town) -> Event:
 
 @meets("community.foreign")
 def another_communitys(town: Town) -> Event:
-    return town.scribe.post(town.founder, community_id=Scribe("elsewhere").community_id)
+    return town.scribe.post(town.founder, community_id=HistoryWriter("elsewhere").community_id)
 
 
 @meets("community.missing")
@@ -218,6 +217,23 @@ def join_too_late(town: Town) -> Event:
     return town.scribe.join(town.stranger, invite, at=START + YEAR + 1)
 
 
+@meets("invite.withdrawn")
+def join_by_a_withdrawn_invite(town: Town) -> Event:
+    invite = town.scribe.invite(town.founder, town.stranger)
+    town.scribe.withdraw(town.founder, invite)
+    return town.scribe.join(town.stranger, invite)
+
+
+@meets("invite.unwitnessed")
+def join_by_a_guarded_invite_without_a_witness(town: Town) -> Event:
+    town.scribe.guard(town.founder)
+    invite = town.scribe.invite(town.founder, town.stranger, "trusted")
+    # Neither somebody who could not have given it, nor one who came too late, is a witness.
+    town.scribe.witness(town.plain[0], invite)
+    town.scribe.witness(town.founder, invite, at=START + YEAR + 1)
+    return town.scribe.join(town.stranger, invite)
+
+
 @meets("invite.manifest")
 def join_with_anothers_manifest(town: Town) -> Event:
     invite = town.scribe.invite(town.founder, town.stranger)
@@ -305,7 +321,7 @@ def ingest_twice(town: Town) -> Event:
 
 @meets("manifest.foreign")
 def manifest_for_another_community(town: Town) -> Event:
-    manifest = Scribe("elsewhere").manifest(town.founder)
+    manifest = HistoryWriter("elsewhere").manifest(town.founder)
     return town.scribe.write(town.founder, "node.manifest.updated", {"manifest": manifest})
 
 
@@ -372,7 +388,7 @@ def test_unchained_events_stand_by_their_place_where_the_policy_allows_them() ->
 
 
 def test_a_founder_that_is_the_root_itself_founds_nothing() -> None:
-    scribe = Scribe("rootless")
+    scribe = HistoryWriter("rootless")
     founding = scribe.found(scribe.root)
     folded = fold_events(scribe.events, scribe.community_id)
     assert folded.verdicts[founding.digest].rule == "community.founded"
@@ -383,5 +399,90 @@ def test_a_foreign_event_with_a_used_number_is_no_equivocation() -> None:
     town = Town()
     elsewhere = town.founder.back(town.founder.seq)
     ours = town.scribe.post(town.founder)
-    town.scribe.post(elsewhere, community_id=Scribe("elsewhere").community_id)
+    town.scribe.post(elsewhere, community_id=HistoryWriter("elsewhere").community_id)
     assert town.verdict(ours) == "accepted"
+
+
+def test_a_guarded_invite_is_redeemed_by_whoever_was_seen_in_time() -> None:
+    town = Town()
+    scribe, newcomer = town.scribe, town.pen("newcomer")
+    before = scribe.invite(town.trusted[0], town.stranger)
+    scribe.guard(town.trusted[0])
+    invite = scribe.invite(town.trusted[0], newcomer, "trusted")
+    assert town.verdict(scribe.witness(town.plain[0], invite)) == "membership.above"
+    assert town.verdict(scribe.witness(town.founder, invite, at=START + YEAR + 1)) == (
+        "invite.expired"
+    )
+    assert town.verdict(scribe.witness(town.trusted[1], invite)) == "accepted"
+    assert town.verdict(scribe.witness(town.founder, invite)) == "membership.already"
+    assert town.verdict(scribe.join(newcomer, invite)) == "accepted"
+    # An invite from before the guard needs nobody.
+    assert town.verdict(scribe.join(town.stranger, before)) == "accepted"
+
+
+def test_who_was_seen_later_in_the_log_was_not_seen_before_joining() -> None:
+    town = Town()
+    scribe = town.scribe
+    scribe.guard(town.founder)
+    invite = scribe.invite(town.founder, town.stranger)
+    joined = scribe.join(town.stranger, invite)
+    scribe.witness(town.founder, invite)
+    assert town.verdict(joined) == "invite.unwitnessed"
+
+
+def test_members_that_may_not_invite_witness_nothing() -> None:
+    town = Town(default_member_can_invite=False)
+    scribe = town.scribe
+    scribe.guard(town.founder)
+    invite = scribe.invite(town.founder, town.stranger)
+    assert town.verdict(scribe.witness(town.plain[0], invite)) == "membership.level"
+    assert town.verdict(scribe.guard(town.stranger)) == "membership.level"
+    assert town.verdict(scribe.guard(town.founder)) == "membership.already"
+
+
+class Hamlet:
+    """A founder (anchor), one trusted member and one plain one, where three must sign."""
+
+    def __init__(self) -> None:
+        self.scribe = HistoryWriter("hamlet")
+        policy = {"min_signatures_to_revoke": 3, "min_signatures_to_demote": 3}
+        self.founder, self.trusted, self.plain = (
+            self.scribe.pen(name) for name in ("founder", "trusted", "plain")
+        )
+        self.scribe.found(self.founder, policy)
+        self.scribe.admit(self.founder, self.trusted, "trusted")
+        self.scribe.admit(self.founder, self.plain)
+
+    def verdict(self, event: Event) -> str:
+        folded = fold_events(self.scribe.events, self.scribe.community_id)
+        return folded.verdicts[event.digest].rule
+
+
+def test_where_fewer_are_trusted_than_must_sign_all_others_together_are_enough() -> None:
+    hamlet = Hamlet()
+    alone = hamlet.scribe.revoke(hamlet.founder, hamlet.plain)
+    assert hamlet.verdict(alone) == "membership.signatures"
+    both = hamlet.scribe.revoke(hamlet.founder, hamlet.plain, hamlet.trusted)
+    assert hamlet.verdict(both) == "accepted"
+    # The device of the only other trusted member was stolen, and does not sign against itself.
+    demoted = hamlet.scribe.level(hamlet.founder, "demoted", hamlet.trusted, "member")
+    assert hamlet.verdict(demoted) == "accepted"
+    assert hamlet.verdict(hamlet.scribe.revoke(hamlet.founder, hamlet.trusted)) == "accepted"
+
+
+def test_those_below_do_not_throw_out_those_above_by_being_few() -> None:
+    hamlet = Hamlet()
+    against = hamlet.scribe.revoke(hamlet.trusted, hamlet.founder)
+    assert hamlet.verdict(against) == "membership.signatures"
+    demoted = hamlet.scribe.level(hamlet.trusted, "demoted", hamlet.founder, "member")
+    assert hamlet.verdict(demoted) == "membership.signatures"
+
+
+def test_a_target_that_signs_is_none_of_those_who_must() -> None:
+    hamlet = Hamlet()
+    other = hamlet.scribe.pen("other")
+    hamlet.scribe.admit(hamlet.founder, other, "trusted")
+    data = hamlet.scribe.revoke(hamlet.founder, hamlet.trusted, hamlet.trusted)
+    assert hamlet.verdict(data) == "membership.signatures"
+    agreed = hamlet.scribe.revoke(hamlet.founder, hamlet.trusted, other)
+    assert hamlet.verdict(agreed) == "accepted"

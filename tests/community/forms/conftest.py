@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from accord.community import envelope
-from accord.community.envelope import Event, manifests
+from accord.community.rules import Event, event, manifests
 from accord.kernel.signing import SigningKey
 
 NOW = 1_780_000_000.0
@@ -38,7 +37,7 @@ def compose(key: SigningKey) -> Callable[..., Event]:
     """Write an event of the first key's."""
 
     def write(event_type: str, data: dict[str, Any], *, author: SigningKey = key) -> Event:
-        return envelope.compose(
+        return event.compose_event(
             author,
             event_type,
             data,

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.community.envelope import names
-from accord.community.envelope.names import Level, Version, Wanted
 from accord.community.errors import CommunityError
+from accord.community.rules import CapabilityQuery, Level, Version, capabilities, formats
 from accord.kernel.signing import SigningKey
 
 numbers = st.integers(0, 9999)
@@ -14,10 +13,10 @@ numbers = st.integers(0, 9999)
 
 @given(numbers, numbers, numbers, numbers)
 def test_the_major_must_be_equal_and_the_minor_enough(a: int, b: int, x: int, y: int) -> None:
-    wanted = Wanted.parse(f"llm.chat@>={a}.{b}")
+    wanted = CapabilityQuery.parse(f"llm.chat@>={a}.{b}")
     assert wanted.is_met_by("llm.chat", Version(x, y)) == (x == a and y >= b)
     assert not wanted.is_met_by("llm.complete", Version(a, b))
-    assert Wanted.parse(str(wanted)) == wanted
+    assert CapabilityQuery.parse(str(wanted)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -31,14 +30,14 @@ def test_a_version_has_one_form(text: str) -> None:
 @pytest.mark.parametrize("text", ["llm.chat", "llm.chat@1.0", "@>=1.0", "llm.chat@>=", "a@>=1.0"])
 def test_a_wish_names_a_capability_and_a_version(text: str) -> None:
     with pytest.raises(CommunityError):
-        Wanted.parse(text)
+        CapabilityQuery.parse(text)
 
 
 @pytest.mark.parametrize(
     "name", ["llm.chat", "rag.list_corpora", "experimental.a.b.c", "community.x"]
 )
 def test_names_that_may_be_registered(name: str) -> None:
-    assert names.check_registrable(name) == name
+    assert capabilities.check_registrable(name) == name
 
 
 @pytest.mark.parametrize(
@@ -47,9 +46,9 @@ def test_names_that_may_be_registered(name: str) -> None:
 )
 def test_reserved_and_ownerless_prefixes_are_refused_with_a_way_out(name: str) -> None:
     with pytest.raises(CommunityError) as caught:
-        names.check_registrable(name)
+        capabilities.check_registrable(name)
     assert caught.value.mend == f"register it as experimental.{name}"
-    names.check_registrable(f"experimental.{name}")
+    capabilities.check_registrable(f"experimental.{name}")
 
 
 @pytest.mark.parametrize(
@@ -58,12 +57,17 @@ def test_reserved_and_ownerless_prefixes_are_refused_with_a_way_out(name: str) -
 )
 def test_other_texts_are_no_names(name: str) -> None:
     with pytest.raises(CommunityError):
-        names.check_capability(name)
+        capabilities.check_capability(name)
 
 
 @given(st.text())
 def test_any_text_is_answered(text: str) -> None:
-    for question in (names.check_registrable, Version.parse, Wanted.parse, Level.parse):
+    for question in (
+        capabilities.check_registrable,
+        Version.parse,
+        CapabilityQuery.parse,
+        Level.parse,
+    ):
         try:
             question(text)
         except CommunityError as error:
@@ -77,12 +81,12 @@ def test_levels_are_ordered() -> None:
 
 def test_answers_that_must_be_verified() -> None:
     must = ["market.post", "community.invite", "community.revoke", "rag.ingest", "market.expire"]
-    assert all(map(names.must_verify_answer, [*must, "chat.send"]))
-    assert not any(map(names.must_verify_answer, ["llm.chat", "market.list", "file.read"]))
+    assert all(map(capabilities.must_verify_answer, [*must, "chat.send"]))
+    assert not any(map(capabilities.must_verify_answer, ["llm.chat", "market.list", "file.read"]))
 
 
 def test_an_id_as_people_read_it() -> None:
-    shown = names.display_id(SigningKey.from_seed(bytes(range(32))).id)
+    shown = formats.display_id(SigningKey.from_seed(bytes(range(32))).id)
     assert shown == "AOQQ-PP7T-ZYIL-4HLQ"
     with pytest.raises(CommunityError):
-        names.display_id("ed25519:short")
+        formats.display_id("ed25519:short")

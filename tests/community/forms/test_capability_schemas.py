@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from accord.community.envelope import intents, schemas
-from accord.community.envelope.names import Level, Version
 from accord.community.errors import Code, CommunityError
+from accord.community.rules import Level, Version, capabilities, event
 from accord.kernel import canonical, digest
 from accord.kernel.signing import SigningKey
 
@@ -25,7 +24,7 @@ FORM: dict[str, Any] = {
 
 
 def test_a_description_becomes_a_descriptor() -> None:
-    echo = schemas.describe(FORM)
+    echo = capabilities.read_descriptor(FORM)
     assert (echo.key, echo.version, echo.trust) == (
         "experimental.echo@1.0",
         Version(1, 0),
@@ -53,7 +52,7 @@ def test_the_hash_is_of_the_object_of_section_11() -> None:
         "stream_schema": {"type": "object"},
     }
     wanted = str(digest.blake3(canonical.encode(whole)))
-    assert schemas.schema_hash("a.b", "1.0", True, None, {"type": "object"}) == wanted
+    assert capabilities.schema_hash("a.b", "1.0", True, None, {"type": "object"}) == wanted
 
 
 @pytest.mark.parametrize("member", ["name", "version", "request_schema", "stream_schema"])
@@ -64,10 +63,12 @@ def test_whatever_changes_the_speech_changes_the_hash(member: str) -> None:
         "request_schema": {"type": "array"},
         "stream_schema": None,
     }
-    changed = schemas.describe({**FORM, member: changes[member]})
-    assert changed.schema_hash != schemas.describe(FORM).schema_hash
-    described = schemas.describe({**FORM, "description": "says it again", "trust": "trusted"})
-    assert described.schema_hash == schemas.describe(FORM).schema_hash
+    changed = capabilities.read_descriptor({**FORM, member: changes[member]})
+    assert changed.schema_hash != capabilities.read_descriptor(FORM).schema_hash
+    described = capabilities.read_descriptor(
+        {**FORM, "description": "says it again", "trust": "trusted"}
+    )
+    assert described.schema_hash == capabilities.read_descriptor(FORM).schema_hash
 
 
 @pytest.mark.parametrize(
@@ -92,26 +93,31 @@ def test_whatever_changes_the_speech_changes_the_hash(member: str) -> None:
 )
 def test_a_description_that_cannot_be_used_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(CommunityError) as caught:
-        schemas.describe({**FORM, **change})
+        capabilities.read_descriptor({**FORM, **change})
     assert caught.value.code is Code.BAD_REQUEST
 
 
 def test_a_description_is_whole() -> None:
     for member in ("name", "version", "stability", "trust", "idempotent", "request_schema"):
         with pytest.raises(CommunityError, match=member):
-            schemas.describe({name: value for name, value in FORM.items() if name != member})
+            capabilities.read_descriptor(
+                {name: value for name, value in FORM.items() if name != member}
+            )
     with pytest.raises(CommunityError):
-        schemas.describe([])
+        capabilities.read_descriptor([])
 
 
 def test_membership_is_described() -> None:
-    found = schemas.load("accord.capabilities.membership")
-    assert list(found) == ["community.invite@1.0", "community.revoke@1.0"]
-    assert [each.trust for each in found.values()] == [Level.MEMBER, Level.TRUSTED]
+    found = capabilities.load_descriptors("accord.capabilities.membership")
+    assert {name: each.trust for name, each in found.items()} == {
+        "community.invite@1.0": Level.MEMBER,
+        "community.revoke@1.0": Level.TRUSTED,
+        "experimental.community.withdraw@1.0": Level.MEMBER,
+    }
 
 
 def test_the_examples_of_the_specification_are_taken() -> None:
-    found = schemas.load("accord.capabilities.membership")
+    found = capabilities.load_descriptors("accord.capabilities.membership")
     key = SigningKey.from_seed(b"1" * 32)
     invite = {
         "params": {},
@@ -130,7 +136,7 @@ def test_the_examples_of_the_specification_are_taken() -> None:
         "target_last_seq": 3,
         "target_last_hash": f"blake3:{'0' * 64}",
     }
-    signed = intents.co_sign(key, key.id, "community.member.revoked", intent)
+    signed = event.co_sign(key, key.id, "community.member.revoked", intent)
     revoke = {"params": {}, "input": {**intent, "co_signers": [signed] * 3}}
     assert not found["community.revoke@1.0"].request.findings(revoke)
     for member in revoke["input"]:

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.community.envelope import manifests
-from accord.community.envelope.manifests import Pins
-from accord.community.envelope.names import Level
 from accord.community.errors import Code, CommunityError
+from accord.community.rules import Level, Pins, manifests
 from accord.kernel import canonical, signing
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from accord.community import envelope
-from accord.community.envelope import Event, intents, manifests
-from accord.community.envelope.forms import write_signature
 from accord.community.errors import Code, CommunityError
+from accord.community.rules import Event, event, manifests, write_signature
+from accord.community.rules import event as envelope
 from accord.kernel import canonical, signing
 from accord.kernel.signing import SigningKey
 
@@ -27,37 +26,37 @@ REVOCATION: dict[str, Any] = {
 
 def code_of(event: Event) -> Code:
     with pytest.raises(CommunityError) as caught:
-        envelope.verify(event)
+        envelope.verify_event(event)
     return caught.value.code
 
 
 def test_a_post_has_one_signature_over_the_bytes_that_were_read(compose: Compose) -> None:
     event = compose("file.cid.unpinned", {"cid": f"blake3:{'1' * 64}"})
-    parsed = envelope.parse_signed(event.encode())
+    parsed = envelope.parse_signed_event(event.encode())
     assert parsed.event == event
-    claims = envelope.verification_inputs(*parsed)
-    assert claims == envelope.verification_inputs(event)
+    claims = envelope.signature_claims(*parsed)
+    assert claims == envelope.signature_claims(event)
     assert [claim.holds() for claim in claims] == [True]
-    envelope.verify(*parsed)
+    envelope.verify_event(*parsed)
 
 
 def test_a_changed_event_is_refused(compose: Compose) -> None:
     event = compose("file.cid.unpinned", {"cid": f"blake3:{'1' * 64}"})
-    forged = envelope.read({**event.payload(), "lamport": 8})
+    forged = envelope.read_event({**event.payload(), "lamport": 8})
     assert code_of(forged) is Code.INVALID_SIGNATURE
 
 
 @pytest.mark.parametrize("signature", ["", "ed25519:", "ed25519:AA", "rsa:" + "A" * 86])
 def test_a_signature_of_no_proper_form_is_refused(compose: Compose, signature: str) -> None:
     event = compose("file.cid.unpinned", {"cid": f"blake3:{'1' * 64}"})
-    assert code_of(envelope.read({**event.payload(), "signature": signature})) is (
+    assert code_of(envelope.read_event({**event.payload(), "signature": signature})) is (
         Code.INVALID_SIGNATURE
     )
 
 
 def revocation(*signers: SigningKey, community: str = COMMUNITY.id) -> dict[str, Any]:
     made = [
-        intents.co_sign(signer, community, "community.member.revoked", REVOCATION)
+        event.co_sign(signer, community, "community.member.revoked", REVOCATION)
         for signer in signers
     ]
     return {**REVOCATION, "co_signers": made}
@@ -67,8 +66,8 @@ def test_every_co_signature_is_checked(
     compose: Compose, other: SigningKey, third: SigningKey
 ) -> None:
     event = compose("community.member.revoked", revocation(other, third))
-    assert len(envelope.verification_inputs(event)) == 3
-    envelope.verify(event)
+    assert len(envelope.signature_claims(event)) == 3
+    envelope.verify_event(event)
 
 
 def test_a_co_signature_cannot_move_to_another_community(
@@ -82,7 +81,7 @@ def test_a_co_signature_cannot_move_to_another_type_or_target(
     compose: Compose, other: SigningKey
 ) -> None:
     promotion = {"target_node_id": other.id, "new_level": "trusted"}
-    made = intents.co_sign(other, COMMUNITY.id, "community.member.promoted", promotion)
+    made = event.co_sign(other, COMMUNITY.id, "community.member.promoted", promotion)
     assert (
         code_of(compose("community.member.demoted", {**promotion, "co_signers": [made]}))
         is Code.INVALID_SIGNATURE
@@ -112,7 +111,7 @@ def test_a_co_signer_whose_id_has_bits_left_over_is_refused_with_a_code(
 def test_an_embedded_manifest_may_be_stale_but_is_the_authors_own(
     compose: Compose, manifest: dict[str, Any], other: SigningKey
 ) -> None:
-    envelope.verify(compose("node.manifest.updated", {"manifest": manifest}))
+    envelope.verify_event(compose("node.manifest.updated", {"manifest": manifest}))
     foreign = compose("node.manifest.updated", {"manifest": manifest}, author=other)
     assert code_of(foreign) is Code.INVALID_SIGNATURE
 
@@ -143,11 +142,11 @@ def test_an_unknown_type_has_its_own_signature_alone(key: SigningKey, compose: C
     unknown = {**known, "event_type": "garden.bed.dug", "data": {"co_signers": "what?"}}
     message = signing.signed_bytes(unknown)
     unknown["signature"] = write_signature(key.sign_bytes(message))
-    event, signed = envelope.parse_signed(canonical.encode(unknown))
-    assert envelope.verification_inputs(event, signed) == [
-        envelope.Claim(key.public, message, key.sign_bytes(message))
+    event, signed = envelope.parse_signed_event(canonical.encode(unknown))
+    assert envelope.signature_claims(event, signed) == [
+        envelope.SignatureClaim(key.public, message, key.sign_bytes(message))
     ]
-    envelope.verify(event, signed)
+    envelope.verify_event(event, signed)
 
 
 def test_manifests_are_written_where_their_own_reader_takes_them(

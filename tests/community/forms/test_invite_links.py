@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.community.envelope.invites import BLOB, LINK, MAX_BYTES, Invite
 from accord.community.errors import Code, CommunityError
+from accord.community.rules import INVITE_BLOB, INVITE_LINK, MAX_INVITE_BYTES, Invite
 from accord.kernel import base64url, canonical, signing
 from accord.kernel.clock import parse_time
 from accord.kernel.signing import SigningKey
@@ -31,7 +31,7 @@ def made(**changes: Any) -> Invite:
 
 
 def packed(payload: Any) -> str:
-    return LINK + base64url.encode(canonical.encode(payload))
+    return INVITE_LINK + base64url.encode(canonical.encode(payload))
 
 
 def code_of(function: Any, *args: Any, **named: Any) -> Code:
@@ -45,7 +45,7 @@ def test_link_and_blob_are_two_spellings_of_one_invite() -> None:
     assert invite.link.startswith("hearthnet://v1/")
     assert invite.blob.startswith("ed25519:")
     assert Invite.parse(invite.link) == Invite.parse(invite.blob) == invite
-    assert len(canonical.encode(invite.payload())) < MAX_BYTES
+    assert len(canonical.encode(invite.payload())) < MAX_INVITE_BYTES
     invite.check(now=parse_time(EXPIRES), invitee=INVITEE.id)
 
 
@@ -96,12 +96,12 @@ def test_anything_else_is_refused(change: dict[str, Any]) -> None:
 def test_a_spelling_that_is_not_canonical_is_refused() -> None:
     raw = canonical.encode(made().payload())
     for spelled in (raw + b" ", b" " + raw):
-        assert code_of(Invite.parse, LINK + base64url.encode(spelled)) is Code.BAD_REQUEST
+        assert code_of(Invite.parse, INVITE_LINK + base64url.encode(spelled)) is Code.BAD_REQUEST
     assert code_of(Invite.parse, made().link + "=") is Code.BAD_REQUEST
 
 
 @given(
-    st.sampled_from([LINK, BLOB, ""]),
+    st.sampled_from([INVITE_LINK, INVITE_BLOB, ""]),
     st.text(max_size=50) | st.binary(max_size=200).map(base64url.encode),
 )
 def test_no_text_is_more_than_refused(prefix: str, text: str) -> None:
@@ -109,4 +109,4 @@ def test_no_text_is_more_than_refused(prefix: str, text: str) -> None:
 
 
 def test_a_text_beyond_any_invite_is_refused() -> None:
-    assert code_of(Invite.parse, LINK + "A" * 10_000_000) is Code.BAD_REQUEST
+    assert code_of(Invite.parse, INVITE_LINK + "A" * 10_000_000) is Code.BAD_REQUEST

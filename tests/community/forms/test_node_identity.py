@@ -64,13 +64,13 @@ def test_a_certificate_is_made_once(tmp_path: Path) -> None:
     assert identity.ensure_certificate(tmp_path).read_bytes() == made
     assert mode(path) == 0o600
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
-    assert identity.fingerprint(identity.certificate(path)).startswith("sha256:")
+    assert identity.fingerprint(identity.read_certificate(path)).startswith("sha256:")
 
 
 def test_a_damaged_certificate_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     path = identity.ensure_certificate(tmp_path)
     path.write_bytes(b"damaged")
-    for use in (identity.server_context, identity.certificate):
+    for use in (identity.server_context, identity.read_certificate):
         with pytest.raises(CommunityError, match="restore the file"):
             use(path)
     with pytest.raises(CommunityError):
@@ -119,14 +119,14 @@ async def say(port: int, context: ssl.SSLContext) -> bytes:
 
 async def test_the_pinned_certificate_is_spoken_with(tmp_path: Path) -> None:
     async with listening(tmp_path / "one") as listener:
-        shown = await identity.probe("127.0.0.1", listener.port)
-        assert shown == identity.certificate(tmp_path / "one" / "tls.pem")
+        shown = await identity.probe_certificate("127.0.0.1", listener.port)
+        assert shown == identity.read_certificate(tmp_path / "one" / "tls.pem")
         assert await say(listener.port, identity.pinned_context(shown)) == b"a secret\n"
 
 
 async def test_another_certificate_hears_no_byte_of_the_request(tmp_path: Path) -> None:
     async with listening(tmp_path / "one") as one, listening(tmp_path / "two") as two:
-        pinned = identity.pinned_context(await identity.probe("127.0.0.1", one.port))
+        pinned = identity.pinned_context(await identity.probe_certificate("127.0.0.1", one.port))
         with pytest.raises(ssl.SSLCertVerificationError):
             await say(two.port, pinned)
     assert (one.heard, two.heard) == (b"", b"")
@@ -139,10 +139,10 @@ async def test_where_nobody_speaks_tls_there_is_no_certificate() -> None:
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(CommunityError) as caught:
-            await identity.probe("127.0.0.1", port)
+            await identity.probe_certificate("127.0.0.1", port)
     assert caught.value.code is Code.PARTITION
     with pytest.raises(CommunityError):
-        await identity.probe("127.0.0.1", port)
+        await identity.probe_certificate("127.0.0.1", port)
 
 
 def test_what_is_not_a_certificate_is_not_pinned() -> None:
@@ -153,7 +153,7 @@ def test_what_is_not_a_certificate_is_not_pinned() -> None:
 
 def test_an_invite_as_a_qr_code() -> None:
     link = "hearthnet://v1/" + "A" * 660
-    drawn = identity.as_terminal(link)
+    drawn = identity.qr_text(link)
     assert 40 < len(drawn.splitlines()) < 60
-    svg = ET.fromstring(identity.as_svg(link))
+    svg = ET.fromstring(identity.qr_svg(link))
     assert svg.tag.endswith("svg")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.community import envelope
-from accord.community.envelope.petitions import MAX_TEXT, Petition
 from accord.community.errors import Code, CommunityError
+from accord.community.rules import MAX_PETITION_TEXT, Petition
+from accord.community.rules import event as envelope
 from accord.kernel import base64url, canonical
 from accord.kernel.signing import SigningKey
 
@@ -43,7 +43,7 @@ def test_signatures_gathered_on_two_ways_become_one_event(
     merged = one.merge(two)
     assert merged.signers == sorted({key.id, other.id, third.id})
     assert merged == two.merge(one)
-    event = envelope.compose(
+    event = envelope.compose_event(
         key,
         merged.event_type,
         merged.event_data(),
@@ -54,8 +54,8 @@ def test_signatures_gathered_on_two_ways_become_one_event(
         author_seq=1,
         prev=None,
     )
-    assert len(envelope.verification_inputs(event)) == 4
-    envelope.verify(event)
+    assert len(envelope.signature_claims(event)) == 4
+    envelope.verify_event(event)
 
 
 def test_signing_twice_changes_nothing(key: SigningKey) -> None:
@@ -117,7 +117,7 @@ def test_a_petition_has_room_for_no_more_signers_than_an_event() -> None:
     petition = opened()
     for number in range(64):
         petition = petition.signed_by(SigningKey.from_seed(bytes([number]) * 32))
-    assert len(str(petition)) < MAX_TEXT
+    assert len(str(petition)) < MAX_PETITION_TEXT
     with pytest.raises(CommunityError):
         petition.signed_by(SigningKey.from_seed(b"\xff" * 32))
 
@@ -130,4 +130,4 @@ def test_no_text_is_more_than_refused(text: str) -> None:
 
 def test_a_text_beyond_the_limit_is_not_even_decoded() -> None:
     with pytest.raises(CommunityError, match="at most"):
-        Petition.parse("A" * (MAX_TEXT + 1))
+        Petition.parse("A" * (MAX_PETITION_TEXT + 1))

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from accord.community.envelope import Event, compose, manifests
-from accord.community.log import SCHEMA, Log, open_log
+from accord.community.log import EventLog, open_log
+from accord.community.rules import Event, compose_event, manifests
+from accord.community.tables import COMMUNITY_STORE
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource
@@ -49,13 +50,13 @@ class Town:
     @asynccontextmanager
     async def log(
         self, who: SigningKey | None = None, where: str | None = None, **options: Any
-    ) -> AsyncIterator[Log]:
+    ) -> AsyncIterator[EventLog]:
         """The log on somebody's node; by default the founder's, kept in SQLite."""
         owner = who or self.founder
         folder = self.path / owner.id[-8:]
         folder.mkdir(exist_ok=True)
         async with (
-            open_store(where or folder, SCHEMA) as store,
+            open_store(where or folder, COMMUNITY_STORE) as store,
             open_log(
                 store,
                 options.pop("community_id", self.id),
@@ -73,7 +74,7 @@ class Town:
         turn = self._counters[who] = self._counters.get(who, 0) + 1
         return UlidSource(self.clock, lambda: hash((who[-8:], turn)) & (2**79 - 1))
 
-    async def found(self, log: Log) -> Event:
+    async def found(self, log: EventLog) -> Event:
         """Let the root key found the community."""
         return await log.append(
             "community.created",
@@ -81,7 +82,7 @@ class Town:
             key=self.root,
         )
 
-    async def admit(self, host: Log, guest: SigningKey, level: str = "member") -> list[Event]:
+    async def admit(self, host: EventLog, guest: SigningKey, level: str = "member") -> list[Event]:
         """Let somebody be invited by a log's owner, and join."""
         invite = await host.append(
             "community.member.invited",
@@ -104,7 +105,7 @@ class Town:
             "endpoints": [],
             "capabilities": [],
         }
-        return compose(
+        return compose_event(
             guest,
             "community.member.joined",
             {
@@ -125,7 +126,7 @@ class Town:
         made: list[Event] = []
         for number in range(count):
             lamport = more.get("lamport", after.lamport + 1 if after else 1)
-            after = compose(
+            after = compose_event(
                 who,
                 "market.post.created",
                 post(f"{more.get('name', 'post')}-{number}"),

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from accord.community.envelope import Event
+from accord.community.author import SigningMarker
 from accord.community.errors import Code, CommunityError
-from accord.community.fold import Status
-from accord.community.log import SCHEMA
-from accord.community.log.marker import Marker
+from accord.community.rules import Event, Status
+from accord.community.tables import COMMUNITY_STORE
 from accord.kernel.signing import SigningKey
 from accord.storage import StoreError, backup, restore
 
@@ -156,7 +155,7 @@ async def test_what_was_signed_but_not_stored_is_stored_at_the_next_start(
         signed = [
             (await log._author(town.founder)).compose(POST, post_data("b"), author_head(log), 1)
         ]
-        log._authors[town.founder.id].promise(signed)  # and then the power fails
+        log._authors[town.founder.id].write_marker(signed)  # and then the power fails
     async with town.log() as log:
         assert not log.is_recovering
         assert log.state.content.posts.keys() >= {signed[0].event_id}
@@ -174,11 +173,11 @@ async def test_a_restored_node_is_silent_until_it_has_heard_from_another(
     async with town.log() as log:
         await town.found(log)
         await log.append(POST, post_data("a"))
-        backup(folder, SCHEMA, tmp_path / "old.db")
+        backup(folder, COMMUNITY_STORE, tmp_path / "old.db")
         later = [await log.append(POST, post_data(f"b{n}")) for n in range(3)]
     for file in folder.glob("community.db*"):
         file.unlink()
-    restore(tmp_path / "old.db", folder, SCHEMA)
+    restore(tmp_path / "old.db", folder, COMMUNITY_STORE)
     async with town.log() as log:
         assert log.is_recovering
         error = await refused(log, POST, post_data("c"))
@@ -212,7 +211,7 @@ async def test_a_damaged_record_of_what_was_signed_is_told(town: Any, tmp_path: 
     with pytest.raises(CommunityError, match="signed last is damaged"):
         async with town.log():
             pass
-    assert Marker(folder / "absent").read() == []
+    assert SigningMarker(folder / "absent").read() == []
 
 
 async def test_nothing_is_stored_that_could_not_be_written_down_first(
@@ -220,11 +219,11 @@ async def test_nothing_is_stored_that_could_not_be_written_down_first(
 ) -> None:
     async with town.log() as log:
         await town.found(log)
-        log._authors[town.founder.id]._marker = Marker(tmp_path / "missing" / "signed")
+        log._authors[town.founder.id].marker = SigningMarker(tmp_path / "missing" / "signed")
         error = await refused(log, POST, post_data("a"))
         assert error.code is Code.INTERNAL_ERROR
         assert log.state.chains.get(town.founder.id) is None
-        log._authors[town.founder.id]._marker = Marker(tmp_path / "signed")
+        log._authors[town.founder.id].marker = SigningMarker(tmp_path / "signed")
         assert (await log.append(POST, post_data("a"))).author_seq == 1
 
 

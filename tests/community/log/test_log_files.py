@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from accord.community.envelope import Event
+from accord.community import retention
+from accord.community.audit import LogAudit, verify_log
 from accord.community.errors import Code, CommunityError
-from accord.community.fold import state_bytes
-from accord.community.log import Audit, export_log, import_log, upkeep, verify_log
-from accord.community.log.tables import events, snapshots
+from accord.community.log import export_log, import_log
+from accord.community.rules import Event, state_bytes
+from accord.community.tables import events, snapshots
 from accord.kernel.signing import SigningKey
 
 POST = "market.post.created"
@@ -87,7 +88,7 @@ async def test_the_log_of_another_community_is_not_imported(town: Any) -> None:
             await import_log(log, io.BytesIO(json.dumps(header).encode()))
 
 
-def rules(audit: Audit) -> set[str]:
+def rules(audit: LogAudit) -> set[str]:
     return {finding.rule for finding in audit.findings}
 
 
@@ -96,7 +97,7 @@ async def test_a_sound_log_is_found_sound(
 ) -> None:
     async with town.log(where=where) as log:
         await filled(town, log, post_data)
-        await upkeep.take_snapshot(log, 20)
+        await retention.take_snapshot(log, 20)
         audit = await verify_log(log)
         assert audit.ok, audit.findings
         assert (audit.events, audit.stubs) == (34, 0)
@@ -115,7 +116,7 @@ async def test_a_log_that_many_use_at_once_is_sound_while_they_do(
             brought += town.chain(guest, joined, 30, name=guest.id[-6:])
         chance.shuffle(brought)
 
-        async def look() -> list[Audit]:
+        async def look() -> list[LogAudit]:
             return [await verify_log(log) for _ in range(4)]
 
         async def bring(part: list[Event]) -> None:
@@ -161,7 +162,7 @@ async def test_a_changed_body_or_signature_or_snapshot_is_found(
 ) -> None:
     async with town.log() as log:
         await filled(town, log, post_data, 5)
-        await upkeep.take_snapshot(log, 4)
+        await retention.take_snapshot(log, 4)
         body = select(events.c.body).where(events.c.author_seq == 3)
         text = await log.store.read(lambda c: c.execute(body).first()[0])
         changed = update(events).where(events.c.body == text)

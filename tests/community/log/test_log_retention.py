@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, func, select
 
-from accord.community.envelope import parse
+from accord.community import retention, store
+from accord.community.audit import verify_log
 from accord.community.errors import Code, CommunityError
-from accord.community.fold import fold_events, state_bytes
-from accord.community.log import Stub, keeping, upkeep, verify_log
-from accord.community.log.holding import bodies, items
-from accord.community.log.stubs import read_stub
-from accord.community.log.tables import events
-from accord.community.reconcile import Body
+from accord.community.rules import Stub, SyncBody, fold_events, parse_event, read_stub, state_bytes
+from accord.community.store import sync_bodies, sync_items
+from accord.community.tables import events
 from accord.kernel.signing import SigningKey
 
 POST = "market.post.created"
@@ -24,18 +22,18 @@ DAY = 86_400
 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "LAMPORTS", 10)
+    monkeypatch.setattr(retention, "SNAPSHOT_LAMPORTS", 10)
 
 
-async def held(log: Any) -> list[Body]:
-    def read(connection: Connection) -> list[Body | None]:
-        return list(bodies(connection, log.number, list(items(connection, log.number))))
+async def held(log: Any) -> list[SyncBody]:
+    def read(connection: Connection) -> list[SyncBody | None]:
+        return list(sync_bodies(connection, log.number, list(sync_items(connection, log.number))))
 
     return [body for body in await log.store.read(read) if body is not None]
 
 
 async def places(log: Any) -> list[Any]:
-    return await log.store.read(lambda c: list(items(c, log.number)))  # type: ignore[no-any-return]
+    return await log.store.read(lambda c: list(sync_items(c, log.number)))  # type: ignore[no-any-return]
 
 
 async def raws(log: Any) -> list[bytes]:
@@ -57,8 +55,8 @@ async def counted(log: Any) -> int:
 
 
 async def newest_snapshot(log: Any) -> Any:
-    assert await upkeep.take_snapshot(log, log.head_lamport)
-    return (await upkeep.snapshots(log))[0]
+    assert await retention.take_snapshot(log, log.head_lamport)
+    return (await retention.signed_snapshots(log))[0]
 
 
 async def grow(town: Any, log: Any, post_data: Callable[..., Any]) -> Any:
@@ -81,12 +79,12 @@ async def test_an_anchor_floors_and_every_node_prunes_to_the_same_state(
     async with town.log(where=where) as log, town.log(GUEST) as other:
         await grow(town, log, post_data)
         before = await raws(log)
-        done = await upkeep.maintain(log)
+        done = await retention.maintain_log(log)
         assert done.floor == 22
         assert done.pruned == 24
         after = await log.view(state_bytes)
         unpruned = [*before, *(raw for raw in await raws(log) if raw not in before)]
-        assert after == state_bytes(fold_events(map(parse, unpruned), town.id).state)
+        assert after == state_bytes(fold_events(map(parse_event, unpruned), town.id).state)
         left = {json.loads(raw)["event_type"] for raw in (await raws(log))[:4]}
         assert left == {
             "community.created",
@@ -96,11 +94,11 @@ async def test_an_anchor_floors_and_every_node_prunes_to_the_same_state(
         }
         assert len(await stubs(log)) == 24
         assert (await verify_log(log)).findings == ()
-        assert (await upkeep.maintain(log)).pruned == 0
+        assert (await retention.maintain_log(log)).pruned == 0
 
         await other.receive(unpruned)
         assert await other.view(state_bytes) == after
-        assert (await upkeep.maintain(other)).pruned == 24
+        assert (await retention.maintain_log(other)).pruned == 24
         assert await other.view(state_bytes) == after
         event = await log.append(POST, post_data("after"))
         await other.receive([event.encode()])
@@ -117,13 +115,13 @@ async def test_a_node_that_lacks_events_below_the_floor_does_not_prune(
     async with town.log() as log, town.log(GUEST) as other:
         last = await grow(town, log, post_data)
         everything = await raws(log)
-        await upkeep.maintain(log)
+        await retention.maintain_log(log)
         floor = [raw for raw in await raws(log) if raw not in everything]
-        lacking = [raw for raw in everything if parse(raw).digest != last.digest]
+        lacking = [raw for raw in everything if parse_event(raw).digest != last.digest]
         await other.receive([*lacking, *floor])
-        assert await upkeep.prune(other) == 0
+        assert await retention.prune_log(other) == 0
         await other.receive([last.encode()])
-        assert await upkeep.prune(other) == 24
+        assert await retention.prune_log(other) == 24
 
 
 async def test_what_comes_late_below_the_floor_is_void_also_where_it_was_pruned(
@@ -132,7 +130,7 @@ async def test_what_comes_late_below_the_floor_is_void_also_where_it_was_pruned(
     async with town.log() as log, town.log(GUEST) as other:
         last = await grow(town, log, post_data)
         before = await raws(log)
-        await upkeep.maintain(log)
+        await retention.maintain_log(log)
         await other.receive(before)
         await other.receive(await raws(log))
         late = town.chain(GUEST, last, 1, lamport=last.lamport + 1, name="late")[0]
@@ -157,7 +155,7 @@ async def test_a_pruned_event_that_comes_again_is_a_duplicate(
     async with town.log() as log:
         await grow(town, log, post_data)
         before = await raws(log)
-        await upkeep.maintain(log)
+        await retention.maintain_log(log)
         receipt = await log.receive(before)
         assert (receipt.accepted, receipt.duplicates) == (0, len(before))
         assert len(await stubs(log)) == 24
@@ -168,18 +166,20 @@ async def test_stubs_are_taken_from_a_peer_only_where_a_floor_has_settled_the_pa
 ) -> None:
     async with town.log() as log, town.log(GUEST) as other:
         await grow(town, log, post_data)
-        await upkeep.maintain(log)
+        await retention.maintain_log(log)
         given = [stub.encode() for stub in await stubs(log)]
         assert [read_stub(raw).encode() for raw in given] == given
 
         async def refused(raw: bytes) -> Code:
             with pytest.raises(CommunityError) as error:
-                await upkeep.receive_stubs(other, [*given[:2], raw])
+                await retention.receive_stubs(other, [*given[:2], raw])
             return error.value.code
 
         with pytest.raises(CommunityError, match="settled"):
-            await upkeep.receive_stubs(other, given)
-        await upkeep.adopt(other, await newest_snapshot(log), frozenset({town.founder.id}))
+            await retention.receive_stubs(other, given)
+        await retention.adopt_snapshot(
+            other, await newest_snapshot(log), frozenset({town.founder.id})
+        )
         await other.receive(await raws(log))
         one = json.loads(given[0])
         assert await refused(b"nonsense") is Code.BAD_REQUEST
@@ -195,8 +195,8 @@ async def test_stubs_are_taken_from_a_peer_only_where_a_floor_has_settled_the_pa
         ):
             assert await refused(json.dumps({**one, **change}).encode()) is Code.BAD_REQUEST
         assert await stubs(other) == []
-        assert await upkeep.receive_stubs(other, given) == 24
-        assert await upkeep.receive_stubs(other, given) == 0
+        assert await retention.receive_stubs(other, given) == 24
+        assert await retention.receive_stubs(other, given) == 0
         assert await places(other) == await places(log)
 
 
@@ -206,16 +206,18 @@ async def test_a_stub_never_replaces_an_event_and_an_event_always_its_stub(
     async with town.log() as log, town.log(GUEST) as other:
         await grow(town, log, post_data)
         before = await raws(log)
-        await upkeep.maintain(log)
-        await upkeep.adopt(other, await newest_snapshot(log), frozenset({town.founder.id}))
+        await retention.maintain_log(log)
+        await retention.adopt_snapshot(
+            other, await newest_snapshot(log), frozenset({town.founder.id})
+        )
         await other.receive(await raws(log))
         real = next(stub for stub in await stubs(log) if stub.author == GUEST.id)
         lie = json.loads(real.encode()) | {"hash": "blake3:" + "0" * 64}
-        await upkeep.receive_stubs(other, [json.dumps(lie).encode()])
+        await retention.receive_stubs(other, [json.dumps(lie).encode()])
         assert len(await stubs(other)) == 1
         await other.receive(before)
         assert await stubs(other) == []
-        assert await upkeep.receive_stubs(other, [json.dumps(lie).encode(), real.encode()]) == 0
+        assert await retention.receive_stubs(other, [json.dumps(lie).encode(), real.encode()]) == 0
         await other.recovered()
         assert await other.view(state_bytes) == await log.view(state_bytes)
 
@@ -225,15 +227,15 @@ async def test_a_joiner_of_a_pruned_community_comes_to_the_same_state(
 ) -> None:
     async with town.log() as log:
         await grow(town, log, post_data)
-        await upkeep.maintain(log)
+        await retention.maintain_log(log)
         await log.append(POST, post_data("behind the floor"))
         snapshot = await newest_snapshot(log)
         await log.append(POST, post_data("behind the snapshot"))
         joiner = SigningKey(b"joiner".ljust(32, b"."))
         async with town.log(joiner) as other:
-            await upkeep.adopt(other, snapshot, frozenset({town.founder.id}))
+            await retention.adopt_snapshot(other, snapshot, frozenset({town.founder.id}))
             await other.receive(await raws(log))
-            await upkeep.receive_stubs(other, [stub.encode() for stub in await stubs(log)])
+            await retention.receive_stubs(other, [stub.encode() for stub in await stubs(log)])
             await other.recovered()
             assert await other.view(state_bytes) == await log.view(state_bytes)
             assert await places(other) == await places(log)
@@ -247,16 +249,16 @@ async def test_a_joiner_of_a_pruned_community_comes_to_the_same_state(
 async def test_a_second_floor_prunes_further(town: Any, post_data: Callable[..., Any]) -> None:
     async with town.log() as log:
         await grow(town, log, post_data)
-        await upkeep.maintain(log)
+        await retention.maintain_log(log)
         for number in range(20):
             await log.append(POST, post_data(f"more {number}"))
         town.clock.advance(31 * DAY)
         await log.append(POST, post_data("much later"))
         state = await log.view(state_bytes)
-        done = await upkeep.maintain(log)
+        done = await retention.maintain_log(log)
         assert done.floor is not None
         assert done.pruned > 20
-        bases = await log.store.read(lambda c: keeping.base(c, log.number))
+        bases = await log.store.read(lambda c: store.base_snapshot(c, log.number))
         assert bases.lamport == done.floor
         assert json.loads(state)["market"] == json.loads(await log.view(state_bytes))["market"]
         assert (await verify_log(log)).ok

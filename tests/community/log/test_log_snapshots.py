@@ -8,12 +8,20 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
+from accord.community import retention, store
+from accord.community.audit import verify_log
 from accord.community.errors import Code, CommunityError
-from accord.community.fold import state_bytes
-from accord.community.fold.vouching import agree, check_author, read_snapshot, sign_snapshot
-from accord.community.log import keeping, upkeep, verify_log
-from accord.community.log.holding import bodies, items
-from accord.community.log.snapshots import KEPT, LAMPORTS, due
+from accord.community.rules import (
+    SNAPSHOT_LAMPORTS,
+    SNAPSHOTS_KEPT,
+    check_snapshot_author,
+    choose_snapshot,
+    read_snapshot,
+    sign_snapshot,
+    snapshot_due,
+    state_bytes,
+)
+from accord.community.store import sync_bodies, sync_items
 from accord.kernel.signing import SigningKey
 
 POST = "market.post.created"
@@ -32,21 +40,21 @@ async def promote(log: Any, target: SigningKey, level: str) -> Any:
 
 async def everything(log: Any) -> list[bytes]:
     def read(connection: Connection) -> list[bytes]:
-        wanted = list(items(connection, log.number))
-        held = bodies(connection, log.number, wanted)
+        wanted = list(sync_items(connection, log.number))
+        held = sync_bodies(connection, log.number, wanted)
         return [body.raw for body in held if body is not None and not body.is_stub]
 
     return await log.store.read(read)  # type: ignore[no-any-return]
 
 
 def test_a_snapshot_is_due_every_thousand_lamports_and_every_day() -> None:
-    assert due(-1, now=0.0, last=None) is None
-    assert due(999, now=100_000.0, last=None) == 999
-    assert due(1000, now=0.0, last=None) == LAMPORTS
-    assert due(2345, now=10.0, last=(1000, 9.0)) == 2000
-    assert due(2345, now=10.0, last=(2000, 9.0)) is None
-    assert due(2345, now=90_000.0, last=(2000, 9.0)) == 2345
-    assert due(2345, now=9e9, last=(2345, 9.0)) is None
+    assert snapshot_due(-1, now=0.0, last=None) is None
+    assert snapshot_due(999, now=100_000.0, last=None) == 999
+    assert snapshot_due(1000, now=0.0, last=None) == SNAPSHOT_LAMPORTS
+    assert snapshot_due(2345, now=10.0, last=(1000, 9.0)) == 2000
+    assert snapshot_due(2345, now=10.0, last=(2000, 9.0)) is None
+    assert snapshot_due(2345, now=90_000.0, last=(2000, 9.0)) == 2345
+    assert snapshot_due(2345, now=9e9, last=(2345, 9.0)) is None
 
 
 async def test_snapshot_and_tail_are_the_whole_byte_for_byte(
@@ -57,9 +65,9 @@ async def test_snapshot_and_tail_are_the_whole_byte_for_byte(
         for number in range(30):
             await log.append(POST, post_data(f"p{number}"))
             if number % 10 == 5:
-                assert await upkeep.take_snapshot(log, log.head_lamport - 3)
+                assert await retention.take_snapshot(log, log.head_lamport - 3)
         whole = await log.view(state_bytes)
-        assert len(await upkeep.snapshots(log)) == 3
+        assert len(await retention.signed_snapshots(log)) == 3
         assert (await verify_log(log)).findings == ()
     async with town.log(where=where) as log:
         assert await log.view(state_bytes) == whole
@@ -76,28 +84,28 @@ async def test_two_anchors_make_the_same_snapshot_and_a_joiner_begins_with_it(
             await host.append(POST, post_data(f"p{number}"))
         await guest.receive(await everything(host))
         for log in (host, guest):
-            assert await upkeep.take_snapshot(log, 15)
-        theirs = [(await upkeep.snapshots(log))[0] for log in (host, guest)]
+            assert await retention.take_snapshot(log, 15)
+        theirs = [(await retention.signed_snapshots(log))[0] for log in (host, guest)]
         assert theirs[0].state == theirs[1].state
         anchors = {town.founder.id, GUEST.id}
         read = [read_snapshot(each.encode(), town.id) for each in theirs]
-        agreed = agree(read, anchors)
+        agreed = choose_snapshot(read, anchors)
         assert (agreed.lamport, agreed.state) == (15, theirs[0].state)
         with pytest.raises(CommunityError) as error:
-            agree(read[:1], anchors)
+            choose_snapshot(read[:1], anchors)
         assert error.value.code is Code.UNAUTHORIZED
-        assert agree(read[:1], {town.founder.id}) is read[0]
+        assert choose_snapshot(read[:1], {town.founder.id}) is read[0]
 
         joiner = SigningKey(b"joiner".ljust(32, b"."))
         async with town.log(joiner) as log:
-            await upkeep.adopt(log, agreed, frozenset(anchors))
+            await retention.adopt_snapshot(log, agreed, frozenset(anchors))
             assert await log.view(state_bytes) == agreed.state
             with pytest.raises(CommunityError, match="still lacks"):
                 await log.append(POST, post_data("early"))
             await log.receive(await everything(host))
             await log.recovered()
             assert await log.view(state_bytes) == await host.view(state_bytes)
-            await upkeep.adopt(log, agreed, frozenset(anchors))
+            await retention.adopt_snapshot(log, agreed, frozenset(anchors))
             assert await log.view(state_bytes) == await host.view(state_bytes)
 
 
@@ -106,14 +114,14 @@ async def test_a_forged_snapshot_is_refused(town: Any, post_data: Callable[..., 
         await town.found(log)
         _, _ = await town.admit(log, GUEST)
         await log.append(POST, post_data("a"))
-        await upkeep.take_snapshot(log, log.head_lamport)
-        [real] = await upkeep.snapshots(log)
+        await retention.take_snapshot(log, log.head_lamport)
+        [real] = await retention.signed_snapshots(log)
     anchors = {town.founder.id}
     raw = json.loads(real.encode())
 
     def code(payload: Any) -> Code:
         with pytest.raises(CommunityError) as error:
-            check_author(read_snapshot(json.dumps(payload).encode(), town.id), anchors)
+            check_snapshot_author(read_snapshot(json.dumps(payload).encode(), town.id), anchors)
         return error.value.code
 
     changed = json.loads(real.encode())
@@ -139,7 +147,7 @@ async def test_a_forged_snapshot_is_refused(town: Any, post_data: Callable[..., 
 
     assert code(sign(payload, town.founder)) is Code.BAD_REQUEST
     with pytest.raises(CommunityError) as error:
-        agree([by_a_member], anchors)
+        choose_snapshot([by_a_member], anchors)
     assert error.value.code is Code.UNAUTHORIZED
 
 
@@ -149,8 +157,8 @@ async def test_an_anchor_by_the_snapshots_own_word_is_not_one_by_ours(
     """Somebody founds a look-alike in which it is the anchor."""
     async with town.log() as log:
         await town.found(log)
-        await upkeep.take_snapshot(log, 0)
-        [real] = await upkeep.snapshots(log)
+        await retention.take_snapshot(log, 0)
+        [real] = await retention.signed_snapshots(log)
     state = json.loads(real.state)
     state["members"][0]["node_id"] = GUEST.id
     from accord.kernel import canonical
@@ -163,7 +171,7 @@ async def test_an_anchor_by_the_snapshots_own_word_is_not_one_by_ours(
         state=canonical.encode(state),
     )
     with pytest.raises(CommunityError) as error:
-        check_author(read_snapshot(forged.encode(), town.id), {town.founder.id})
+        check_snapshot_author(read_snapshot(forged.encode(), town.id), {town.founder.id})
     assert error.value.code is Code.UNAUTHORIZED
 
 
@@ -176,10 +184,10 @@ async def test_a_late_event_takes_the_snapshots_away_that_lack_it(
         for number in range(10):
             await log.append(POST, post_data(f"p{number}"))
         for lamport in (3, 6, 9):
-            assert await upkeep.take_snapshot(log, lamport)
+            assert await retention.take_snapshot(log, lamport)
         [late] = town.chain(GUEST, joined, 1, lamport=5)
         await log.receive([late.encode()])
-        kept = await log.store.read(lambda c: keeping.every(c, log.number))
+        kept = await log.store.read(lambda c: store.all_snapshots(c, log.number))
         assert [each.lamport for each in kept] == [3]
         assert (await verify_log(log)).ok
 
@@ -189,9 +197,9 @@ async def test_only_the_newest_snapshots_are_kept(town: Any, post_data: Callable
         await town.found(log)
         for number in range(12):
             await log.append(POST, post_data(f"p{number}"))
-            assert await upkeep.take_snapshot(log, log.head_lamport)
-        kept = await upkeep.snapshots(log)
-        assert [each.lamport for each in kept] == list(range(12, 12 - KEPT, -1))
+            assert await retention.take_snapshot(log, log.head_lamport)
+        kept = await retention.signed_snapshots(log)
+        assert [each.lamport for each in kept] == list(range(12, 12 - SNAPSHOTS_KEPT, -1))
 
 
 async def test_a_snapshot_that_was_overtaken_is_not_kept(
@@ -205,20 +213,22 @@ async def test_a_snapshot_that_was_overtaken_is_not_kept(
         at = log.head_lamport
         [late] = town.chain(GUEST, joined, 1, lamport=at)
         await log.receive([late.encode()])
-        kept = keeping.Kept(at, "2026-01-01T00:00:00Z", state, is_base=False)
-        assert not await log.store.write(lambda c: keeping.keep(c, log.number, kept, arrival=4))
+        kept = store.StoredSnapshot(at, "2026-01-01T00:00:00Z", state, is_base=False)
+        assert not await log.store.write(
+            lambda c: store.store_snapshot(c, log.number, kept, arrival=4)
+        )
 
 
 async def test_upkeep_takes_what_is_due(town: Any, post_data: Callable[..., Any]) -> None:
     async with town.log() as log:
         await town.found(log)
         await asyncio.gather(*(log.append(POST, post_data(f"p{n}")) for n in range(10)))
-        assert (await upkeep.maintain(log)).snapshot == 10
-        assert (await upkeep.maintain(log)).snapshot is None
+        assert (await retention.maintain_log(log)).snapshot == 10
+        assert (await retention.maintain_log(log)).snapshot is None
         town.clock.advance(86_400)
-        assert (await upkeep.maintain(log)).snapshot is None, "nothing has happened since"
+        assert (await retention.maintain_log(log)).snapshot is None, "nothing has happened since"
         await log.append(POST, post_data("later"))
-        assert (await upkeep.maintain(log)).snapshot == 11
+        assert (await retention.maintain_log(log)).snapshot == 11
 
 
 def test_any_bytes_as_a_snapshot_are_refused_or_read(town: Any) -> None:
@@ -230,5 +240,5 @@ def test_any_bytes_as_a_snapshot_are_refused_or_read(town: Any) -> None:
 
 def test_nobody_agrees_about_nothing(town: Any) -> None:
     with pytest.raises(CommunityError) as error:
-        agree([], {town.founder.id})
+        choose_snapshot([], {town.founder.id})
     assert error.value.code is Code.UNAUTHORIZED

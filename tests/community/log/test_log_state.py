@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from accord.community.envelope import Event
+from accord.community import retention, store
 from accord.community.errors import Code, CommunityError
-from accord.community.fold import fold, fold_events, state_bytes
-from accord.community.fold.views import market, members
-from accord.community.log import News, keeping, upkeep
-from accord.community.log.folding import Folding
-from accord.community.log.history import StoreHistory
-from accord.community.log.rows import Proven
-from accord.community.log.tables import events
+from accord.community.log import LogUpdate
+from accord.community.log_state import LogState
+from accord.community.rules import Event, fold_events, fold_history, state_bytes, views
+from accord.community.store import ProvenEvent, StoreHistory
+from accord.community.tables import events
 from accord.kernel.signing import SigningKey
 
 POST = "market.post.created"
@@ -88,10 +86,10 @@ async def test_any_order_of_arrival_gives_the_same_state_and_verdicts(
             part, history = history[:count], history[count:]
             await log.receive([event.encode() for event in part])
             if chance.random() < 0.1:
-                await upkeep.take_snapshot(log, chance.randrange(0, 30))
+                await retention.take_snapshot(log, chance.randrange(0, 30))
         assert await log.view(state_bytes) == state_bytes(expected)
         whole = await log.store.read(
-            lambda c: state_bytes(fold(StoreHistory(c, log.number), town.id))
+            lambda c: state_bytes(fold_history(StoreHistory(c, log.number), town.id))
         )
         assert whole == state_bytes(expected)
         everything = await log.store.read(
@@ -114,14 +112,14 @@ async def test_what_is_stored_before_it_is_folded_has_its_right_verdict_written(
     for event in history:
         chance.choice(parts).append(event)
     async with town.log() as log:
-        folding = Folding(log.store, log.number, town.id, town.clock)
+        folding = LogState(log.store, log.number, town.id, town.clock)
         await folding.open()
         told: list[Event] = []
         with folding.at_hand(chance.sample(history, len(history) // 2)):
             for part in parts:
-                proven = [Proven(event, event.encode().decode()) for event in part]
+                proven = [ProvenEvent(event, event.encode().decode()) for event in part]
                 await log.store.write(
-                    lambda c, p=proven: keeping.add(c, log.number, p, now_ms=0, source="")
+                    lambda c, p=proven: store.add_events(c, log.number, p, now_ms=0, source="")
                 )
                 if chance.random() < 0.5:
                     told += await folding.take(fresh=True)
@@ -152,7 +150,7 @@ async def test_verdicts_that_a_crash_left_unwritten_are_written_at_the_next_star
 async def test_listeners_hear_once_of_what_stands_and_of_all_that_arrived(
     town: Any, post_data: Callable[..., Any]
 ) -> None:
-    heard: list[News] = []
+    heard: list[LogUpdate] = []
     async with town.log() as log:
         end = log.subscribe(heard.append)
         created = await town.found(log)
@@ -196,9 +194,9 @@ async def test_views_are_asked_of_a_state_that_stands_still(
         await town.found(log)
         writers = asyncio.gather(*(log.append(POST, post_data(f"p{n}")) for n in range(60)))
         while not writers.done():
-            shown = await log.view(lambda state: market(state, town.clock.now()))
+            shown = await log.view(lambda state: views.market(state, town.clock.now()))
             assert len({post["event_id"] for post in shown}) == len(shown)
             await asyncio.sleep(0)
         await writers
-        assert len(await log.view(lambda state: market(state, town.clock.now()))) == 60
-        assert [member["level"] for member in await log.view(members)] == ["anchor"]
+        assert len(await log.view(lambda state: views.market(state, town.clock.now()))) == 60
+        assert [member["level"] for member in await log.view(views.members)] == ["anchor"]

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Connection, select
 
-from accord.community.envelope import Event, compose
 from accord.community.errors import Code
-from accord.community.log import SCHEMA, STREAM, open_log
-from accord.community.log.provers import Provers
-from accord.community.log.proving import prove
-from accord.community.log.tables import events
+from accord.community.log import open_log
+from accord.community.proofs import ProverPool, prove_event
+from accord.community.rules import Event, compose_event
+from accord.community.tables import COMMUNITY_STORE, EVENT_STREAM, events
 from accord.kernel import base64url
 from accord.kernel.signing import SigningKey
 from accord.storage import check, journal, open_store
@@ -35,9 +34,9 @@ async def stored(log: Any) -> list[Any]:
 async def test_the_revisions_build_the_tables_that_are_declared(where: str) -> None:
     def differences(connection: Connection) -> list[Any]:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        return list(compare_metadata(context, SCHEMA.metadata))
+        return list(compare_metadata(context, COMMUNITY_STORE.metadata))
 
-    async with open_store(where, SCHEMA) as store:
+    async with open_store(where, COMMUNITY_STORE) as store:
         assert await store.read(differences) == []
 
 
@@ -53,10 +52,10 @@ async def test_events_are_stored_once_and_journaled_as_they_are(town: Any, where
         rows = await stored(log)
         assert [row.body.encode() for row in rows[1:]] == raws
         assert [row.digest for row in rows[1:]] == [event.digest for event in posts]
-        entries = await log.store.read(lambda c: journal.read(c, STREAM))
+        entries = await log.store.read(lambda c: journal.read(c, EVENT_STREAM))
         assert [entry.body for entry in entries] == [row.body for row in rows]
     if "://" not in where:
-        assert check(where, SCHEMA).findings == ()
+        assert check(where, COMMUNITY_STORE).findings == ()
 
 
 async def test_an_event_is_kept_in_canonical_form_however_it_was_written(town: Any) -> None:
@@ -71,7 +70,7 @@ async def test_an_event_is_kept_in_canonical_form_however_it_was_written(town: A
 @given(body=st.text(st.characters(codec="utf-8"), min_size=1, max_size=60))
 def test_the_kept_text_is_the_canonical_one(body: str) -> None:
     key = SigningKey(b"k" * 32)
-    event = compose(
+    event = compose_event(
         key,
         "market.post.created",
         {"client_id": "c", "category": "offer", "title": '"wall_clock":"x"', "body": body},
@@ -82,7 +81,7 @@ def test_the_kept_text_is_the_canonical_one(body: str) -> None:
         author_seq=1,
         prev=None,
     )
-    assert prove(event.encode(), key.id).body == event.encode().decode()
+    assert prove_event(event.encode(), key.id).body == event.encode().decode()
 
 
 async def test_each_bad_event_is_refused_by_itself_with_its_code(town: Any) -> None:
@@ -200,7 +199,7 @@ async def test_two_communities_of_a_node_share_a_store_and_nothing_else(
     town: Any, where: str, tmp_path: Path
 ) -> None:
     other = SigningKey(b"o" * 32)
-    async with open_store(where, SCHEMA) as store:
+    async with open_store(where, COMMUNITY_STORE) as store:
         options = {"key": town.founder, "clock": town.clock}
         (tmp_path / "a").mkdir()
         (tmp_path / "b").mkdir()
@@ -221,7 +220,7 @@ async def test_provers_prove_what_a_thread_proves(town: Any) -> None:
     raws = [event.encode() for event in town.chain(town.founder, None, 40)]
     raws[7] = raws[7].replace(b"Ladder", b"Lender")
     raws[9] = b"nonsense"
-    provers = Provers(2)
+    provers = ProverPool(2)
     try:
         async with town.log(provers=provers) as log:
             receipt = await log.receive(raws)
@@ -238,12 +237,12 @@ async def test_a_prover_that_is_killed_loses_nothing(town: Any) -> None:
     import psutil
 
     raws = [event.encode() for event in town.chain(town.founder, None, 40)]
-    provers = Provers(1)
+    provers = ProverPool(1)
     try:
         async with town.log(provers=provers) as log:
             assert (await log.receive(raws[:20])).accepted == 20
             children = psutil.Process().children()
-            mine = [c for c in children if "accord.community.log.prover" in c.cmdline()]
+            mine = [c for c in children if "accord.community.prover" in c.cmdline()]
             assert len(mine) == 1
             mine[0].kill()
             assert (await log.receive(raws[20:])).accepted == 20

@@ -12,15 +12,24 @@ import pytest
 
 from accord.capabilities import membership
 from accord.community.bus import Call
-from accord.community.client import Client, LocalTransport
-from accord.community.discovery import Endpoint
-from accord.community.envelope import Event, calls, compose
-from accord.community.envelope.intents import co_sign
-from accord.community.envelope.invites import Invite
-from accord.community.envelope.schemas import describe
-from accord.community.fold import state_bytes
-from accord.community.identity import certificate, ensure_certificate, fingerprint
-from accord.community.node import Hosted, Node, NodeSettings, open_node
+from accord.community.client import Client
+from accord.community.communities import HostedCommunity
+from accord.community.discovery import announced
+from accord.community.identity import ensure_certificate, fingerprint, read_certificate
+from accord.community.node import Node, open_node
+from accord.community.peers import Endpoint
+from accord.community.quota import LogLimits
+from accord.community.rules import (
+    Event,
+    Invite,
+    co_sign,
+    compose_event,
+    read_descriptor,
+    requests,
+    state_bytes,
+)
+from accord.community.settings import NodeSettings
+from accord.community.transport import LocalTransport
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
@@ -28,7 +37,7 @@ from accord.kernel.ulid import UlidSource
 from accord.station import listener
 from accord.testing import VirtualClock
 
-ECHO = describe(
+ECHO = read_descriptor(
     {
         "name": "experimental.echo",
         "version": "1.0",
@@ -59,7 +68,7 @@ class House:
     def id(self) -> str:
         return self.key.id
 
-    def in_(self, community: str) -> Hosted:
+    def in_(self, community: str) -> HostedCommunity:
         return self.node.community(community)
 
     def client(self, community: str, to: "House") -> Client:
@@ -74,9 +83,9 @@ class House:
 
     async def verdicts(self, community: str, event: Event) -> tuple[str, str | None]:
         """What the log says of an event: status and rule."""
-        from accord.community.node import reading
+        from accord.community import queries
 
-        (found,) = await reading.named(self.in_(community), event.hash)
+        (found,) = await queries.find_events(self.in_(community), event.hash)
         return found["status"], found["rule"]
 
 
@@ -95,13 +104,21 @@ class Street:
     def key(self, name: str) -> SigningKey:
         return SigningKey.from_seed(name.encode().ljust(32, b"."))
 
-    async def house(self, name: str, *, tls: bool = False, named: bool = True) -> House:
+    async def house(
+        self,
+        name: str,
+        *,
+        tls: bool = False,
+        named: bool = True,
+        log: LogLimits | None = None,
+    ) -> House:
         """A node that listens.
 
         Args:
             name: Whose.
             tls: Whether by TLS.
             named: Whether its manifest names the certificate that it shows.
+            log: The limits of its logs.
         """
         key = self.key(name)
         folder = self.path / name
@@ -113,14 +130,15 @@ class Street:
                 home=folder,
                 stores=folder / "stores",
                 clock=self.clock,
-                settings=NodeSettings(display_name=name),
+                settings=NodeSettings(display_name=name, log=log or LogLimits()),
             )
         )
         membership.register(node, self.clock)
         node.bus.registry.register(ECHO, echo)
         secret = ensure_certificate(keys) if tls else None
-        shown = fingerprint(certificate(secret)) if secret and named else None
+        shown = fingerprint(read_certificate(secret)) if secret and named else None
         listening = self.opened.enter_context(listener.bind("127.0.0.1", 0))
+        self.opened.enter_context(announced(listening.getsockname()[1]))
         server = listener.Listener(node.application(), certificate=secret)
         serving = asyncio.create_task(server.serve([listening]))
         self.opened.push_async_callback(asyncio.wait, [serving])
@@ -162,7 +180,7 @@ class Street:
         ago: float = 0,
     ) -> Event:
         """An event as anybody may write one with a key of theirs."""
-        return compose(
+        return compose_event(
             key,
             event_type,
             data,
@@ -192,7 +210,7 @@ class Street:
     def call(self, key: SigningKey, community: str, to: str | None, **changes: Any) -> Any:
         """A signed call of `experimental.echo`, ready to be sent anywhere."""
         body = {"params": {}, "input": {"text": "hello"}}
-        request = calls.sign_request(
+        request = requests.sign_request(
             key,
             capability="experimental.echo",
             version="1.0",

@@ -9,10 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
-from accord.community.client import Client, LocalTransport
-from accord.community.discovery import Announcement, Endpoint, Hint, LocalNetwork
+from accord.community.client import Client
+from accord.community.discovery import Announcement, LocalNetwork, announced
 from accord.community.errors import Code, CommunityError
-from accord.community.node import NodeSettings, open_node
+from accord.community.node import open_node
+from accord.community.peers import Endpoint, Hint
+from accord.community.settings import NodeSettings
+from accord.community.transport import LocalTransport
 from accord.kernel import canonical
 
 
@@ -73,13 +76,13 @@ async def test_an_invite_that_the_log_does_not_know_admits_nobody(street: Any) -
 
 
 def _read(link: str) -> dict[str, Any]:
-    from accord.community.envelope.invites import Invite
+    from accord.community.rules import Invite
 
     return Invite.parse(link).payload()
 
 
 def _forge(key: Any, payload: dict[str, Any]) -> str:
-    from accord.community.envelope.invites import Invite
+    from accord.community.rules import Invite
 
     return Invite.make(
         key,
@@ -109,6 +112,7 @@ async def test_a_node_that_moved_is_found_by_what_it_logged(street: Any) -> None
     moved = Endpoint("http", "127.0.0.1", bob.node.presence.endpoints[0].port)
     with socket.create_server(("127.0.0.1", 0)) as gone:
         away = Endpoint("http", "127.0.0.1", gone.getsockname()[1])
+    street.opened.enter_context(announced(away.port))
     # Alice met Bob at a place where nobody is now; the log has the new one.
     bob.node.presence.endpoints = (away,)
     alice.node.book.admit(
@@ -148,10 +152,10 @@ async def test_news_travels_by_itself_while_nodes_run(street: Any) -> None:
 
 
 async def _knows(house: Any, community: str, name: str) -> bool:
-    from accord.community.node import reading
+    from accord.community import queries
 
     try:
-        await reading.named(house.in_(community), name)
+        await queries.find_events(house.in_(community), name)
     except CommunityError:
         return False
     return True
@@ -271,10 +275,36 @@ async def test_work_that_is_stopped_at_any_moment_leaves_no_half_a_file(
     community = await street.found(alice)
     for turns in range(24):
         file = tmp_path / f"{turns}.jsonl"
-        asking = asyncio.create_task(alice.node.working.ask(community, "export", str(file)))
+        asking = asyncio.create_task(alice.node.jobs.ask(community, "export", str(file)))
         for _ in range(turns):
             await asyncio.sleep(0)
-        await alice.node.working.close()
+        await alice.node.jobs.close()
         await asyncio.gather(asking, return_exceptions=True)
     left = await asyncio.to_thread(lambda: [path.name for path in tmp_path.iterdir()])
     assert [name for name in left if name.startswith(".")] == []
+
+
+async def test_the_owner_is_told_of_changes_by_their_number(street: Any) -> None:
+    anna, ben = await street.house("anna"), await street.house("ben")
+    community = await street.found(anna)
+    await street.admit(anna, ben, community)
+    async with anna.client(community, anna) as own:
+        number = (await own.post("/node/v1/changes", {}))["number"]
+        now = {"after": number, "seconds": 0}
+        assert await own.post("/node/v1/changes", now) == {"number": number, "event_types": []}
+        waiting = asyncio.create_task(
+            own.post("/node/v1/changes", {"after": number, "seconds": 30})
+        )
+        await anna.post(community)
+        told = {"number": number + 1, "event_types": ["market.post.created"]}
+        assert await waiting == told
+        assert await own.post("/node/v1/changes", now) == told
+        for unknown in (0, number + 9):  # of another run, or too long ago
+            asked = {"after": unknown, "seconds": 0}
+            assert (await own.post("/node/v1/changes", asked))["event_types"] is None
+        for wrong in ({"after": -1, "seconds": 0}, {"after": 1}, {"after": 1, "seconds": 61}):
+            with pytest.raises(CommunityError, match="whole number"):
+                await own.post("/node/v1/changes", wrong)
+    async with ben.client(community, anna) as member:
+        with pytest.raises(CommunityError, match="only the node's owner"):
+            await member.post("/node/v1/changes", {})

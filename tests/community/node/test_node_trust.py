@@ -9,8 +9,10 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from accord.community.client import Client, LocalTransport
+from accord.community.client import Client
+from accord.community.discovery import announced
 from accord.community.errors import Code, CommunityError
+from accord.community.transport import LocalTransport
 from accord.station import listener
 
 POST = "market.post.created"
@@ -36,7 +38,10 @@ async def test_a_stale_manifest_reaches_nobody(street: Any) -> None:
 
 async def dial_app(street: Any, house: Any, app: Starlette, community: str) -> Any:
     """Dial an application on a socket of its own, as a node would."""
-    with listener.bind("127.0.0.1", 0) as listening:
+    with (
+        listener.bind("127.0.0.1", 0) as listening,
+        announced(listening.getsockname()[1]),
+    ):
         server = listener.Listener(app)
         serving = asyncio.create_task(server.serve([listening]))
         await server.serving.wait()
@@ -74,8 +79,9 @@ async def test_a_certificate_that_the_manifest_does_not_name_is_not_spoken_to(st
 async def test_another_machine_is_not_dialled_without_tls(street: Any) -> None:
     alice = await street.house("alice")
     community = await street.found(alice)
+    street.opened.enter_context(announced(1))
     for address, code in (
-        ("http://192.0.2.7:7080", Code.BAD_REQUEST),
+        ("http://192.168.0.7:7080", Code.BAD_REQUEST),
         ("ftp://127.0.0.1:1", Code.BAD_REQUEST),
         ("http://127.0.0.1", Code.BAD_REQUEST),
         ("http://[::1", Code.BAD_REQUEST),

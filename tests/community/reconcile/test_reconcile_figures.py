@@ -7,25 +7,34 @@ from dataclasses import dataclass
 import pytest
 from blake3 import blake3
 
-from accord.community.reconcile import Body, Index, Initiator, Item, Limits, respond
+from accord.community.rules import (
+    SyncBody,
+    SyncIndex,
+    SyncInitiator,
+    SyncItem,
+    SyncLimits,
+    respond_sync,
+)
+
+pytestmark = pytest.mark.slow
 
 COUNT = 1_000_000
 DIFFERENCES = 10_000
 EVENT_BYTES = 700
 
 
-def item(number: int) -> Item:
+def item(number: int) -> SyncItem:
     """One of a log in which about three authors write at once, so that lamports tie."""
     name = number.to_bytes(8)
     digest = blake3(name).digest(24) + name
     return number // 3, f"01HX{number:06X}{digest[:8].hex().upper()}", digest
 
 
-def fetch(items: Sequence[Item]) -> Iterator[Body]:
-    return (Body(digest.hex().encode().ljust(EVENT_BYTES, b".")) for _, _, digest in items)
+def fetch(items: Sequence[SyncItem]) -> Iterator[SyncBody]:
+    return (SyncBody(digest.hex().encode().ljust(EVENT_BYTES, b".")) for _, _, digest in items)
 
 
-def take(index: Index, bodies: Iterable[Body]) -> int:
+def take(index: SyncIndex, bodies: Iterable[SyncBody]) -> int:
     return index.insert(item(int(body.raw[48:64], 16)) for body in bodies)
 
 
@@ -36,32 +45,32 @@ class Cost:
     events: int
 
 
-def reconcile(left: Index, right: Index, limits: Limits | None = None) -> Cost:
-    session = Initiator(left, b"8 bytes!", fetch, limits)
+def reconcile(left: SyncIndex, right: SyncIndex, limits: SyncLimits | None = None) -> Cost:
+    session = SyncInitiator(left, b"8 bytes!", fetch, limits)
     size = events = 0
     while (request := session.request()) is not None:
-        answer = respond(right, request, fetch, limits)
+        answer = respond_sync(right, request, fetch, limits)
         events += take(right, answer.received) + take(left, session.receive(answer.reply))
         size += len(request) + len(answer.reply)
     return Cost(session.rounds, size, events)
 
 
-def content(index: Index) -> bytes:
+def content(index: SyncIndex) -> bytes:
     return b"".join(index.slices(0, len(index)))
 
 
 @dataclass
 class Logs:
-    common: Index
+    common: SyncIndex
     scattered: list[int]
 
-    def without(self, *lacking: int) -> Index:
+    def without(self, *lacking: int) -> SyncIndex:
         """The log of a million events that lacks some of the scattered ones."""
         index = self.common.snapshot()
         index.insert(item(number) for number in self.scattered if number not in lacking)
         return index
 
-    def with_some(self, some: Iterable[int]) -> Index:
+    def with_some(self, some: Iterable[int]) -> SyncIndex:
         index = self.common.snapshot()
         index.insert(map(item, some))
         return index
@@ -71,7 +80,7 @@ class Logs:
 def logs() -> Logs:
     scattered = random.Random(4).sample(range(COUNT), DIFFERENCES)
     lacking = set(scattered)
-    common = Index(item(number) for number in range(COUNT) if number not in lacking)
+    common = SyncIndex(item(number) for number in range(COUNT) if number not in lacking)
     return Logs(common, scattered)
 
 
@@ -123,7 +132,7 @@ def test_ten_thousand_differences_at_the_tail(logs: Logs, share: float) -> None:
 def test_small_messages_cost_round_trips_but_hardly_bytes(logs: Logs) -> None:
     left, right = logs.with_some(logs.scattered[:1000]), logs.common.snapshot()
 
-    cost = reconcile(left, right, Limits(message=64 * 1024))
+    cost = reconcile(left, right, SyncLimits(message=64 * 1024))
 
     assert content(left) == content(right)
     assert cost.bytes <= 1.25 * 1000 * EVENT_BYTES + 64 * 1024

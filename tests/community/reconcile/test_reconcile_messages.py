@@ -9,76 +9,85 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accord.community.errors import Code, CommunityError
-from accord.community.reconcile import Body, Index, Initiator, Item, Limits, respond
-from accord.community.reconcile.index import END, START, record
-from accord.community.reconcile.message import (
-    MAX_BODY,
-    MAX_RANGES,
-    Message,
-    Mode,
-    Range,
-    decode,
-    encode,
+from accord.community.rules import (
+    FIRST_BOUND,
+    LAST_BOUND,
+    MAX_SYNC_BODY,
+    MAX_SYNC_RANGES,
+    RangeMode,
+    SyncBody,
+    SyncIndex,
+    SyncInitiator,
+    SyncItem,
+    SyncLimits,
+    SyncMessage,
+    SyncRange,
+    decode_message,
+    encode_item,
+    encode_message,
+    respond_sync,
 )
 
 SALT = b"8 bytes!"
-LIMITS = Limits()
+LIMITS = SyncLimits()
 
 
-def item(number: int) -> Item:
+def item(number: int) -> SyncItem:
     return number // 4, f"{number % 4:026d}", blake3(number.to_bytes(8)).digest()
 
 
-def fetch(items: Sequence[Item]) -> Iterator[Body]:
-    return (Body(digest * 20) for _, _, digest in items)
+def fetch(items: Sequence[SyncItem]) -> Iterator[SyncBody]:
+    return (SyncBody(digest * 20) for _, _, digest in items)
 
 
-INDEX = Index(item(number) for number in range(3000))
+INDEX = SyncIndex(item(number) for number in range(3000))
 
 bounds = st.one_of(
-    st.just(END),
+    st.just(LAST_BOUND),
     st.builds(
         lambda lamport, tail: lamport.to_bytes(8) + tail,
         st.one_of(st.integers(0, 800), st.integers(0, 2**53)),
         st.one_of(st.just(b""), st.binary(max_size=48)),
     ),
-    st.integers(0, 2999).map(lambda number: record(item(number))),
+    st.integers(0, 2999).map(lambda number: encode_item(item(number))),
 )
 ids = st.lists(st.binary(min_size=5, max_size=5), max_size=20).map(tuple)
 
 
 @st.composite
-def ranges(draw: st.DrawFn) -> list[Range]:
-    found: list[Range] = []
-    lower = START
+def ranges(draw: st.DrawFn) -> list[SyncRange]:
+    found: list[SyncRange] = []
+    lower = FIRST_BOUND
     for upper in sorted(draw(st.sets(bounds, max_size=12))):
-        mode = draw(st.sampled_from(Mode))
-        fingerprint = draw(st.binary(min_size=6, max_size=6)) if mode is Mode.FINGERPRINT else b""
-        named = draw(ids) if mode in (Mode.ITEMS, Mode.WANT) else ()
-        found.append(Range(lower, upper, mode, fingerprint, named))
+        mode = draw(st.sampled_from(RangeMode))
+        fingerprint = (
+            draw(st.binary(min_size=6, max_size=6)) if mode is RangeMode.FINGERPRINT else b""
+        )
+        named = draw(ids) if mode in (RangeMode.ITEMS, RangeMode.WANT) else ()
+        found.append(SyncRange(lower, upper, mode, fingerprint, named))
         lower = upper
     return found
 
 
-bodies = st.lists(st.builds(Body, st.binary(max_size=200), st.booleans()), max_size=5)
+bodies = st.lists(st.builds(SyncBody, st.binary(max_size=200), st.booleans()), max_size=5)
 rooms = st.one_of(st.integers(0, 5000), st.integers(0, 2**60))
-messages = st.builds(Message, st.just(SALT), rooms, ranges(), bodies)
+messages = st.builds(SyncMessage, st.just(SALT), rooms, ranges(), bodies)
 
 
 @given(messages)
-def test_a_message_is_read_as_it_was_written(message: Message) -> None:
-    assert decode(encode(message), LIMITS) == message
+def test_a_message_is_read_as_it_was_written(message: SyncMessage) -> None:
+    assert decode_message(encode_message(message), LIMITS) == message
 
 
 def answered(request: bytes) -> None:
     """A request is refused with its code, or gets a reply that is bounded and can be read."""
     try:
-        answer = respond(INDEX, request, fetch)
+        answer = respond_sync(INDEX, request, fetch)
     except CommunityError as refused:
         assert refused.code is Code.BAD_REQUEST
         return
-    assert len(answer.reply) <= LIMITS.message + MAX_BODY
-    decode(answer.reply, LIMITS)
+    assert len(answer.reply) <= LIMITS.message + MAX_SYNC_BODY
+    decode_message(answer.reply, LIMITS)
 
 
 @given(st.one_of(st.binary(), st.binary().map(lambda some: b"\1" + SALT + some)))
@@ -87,7 +96,7 @@ def test_any_bytes_are_refused_or_answered(request: bytes) -> None:
     answered(request)
 
 
-@given(messages.map(encode), st.data())
+@given(messages.map(encode_message), st.data())
 @settings(max_examples=300)
 def test_damaged_messages_are_refused_or_answered(request: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(request)))
@@ -125,33 +134,35 @@ HEAD = b"\1" + SALT + b"\0"
         (HEAD + b"\0\x7f", "more than it holds"),
         (HEAD + b"\0\1\xff\xff\x7f", "above the limit"),
         (HEAD + b"\0\1\x0a....", "ends too early"),
-        (bytes(LIMITS.message + MAX_BODY + 1), "above the limit"),
+        (bytes(LIMITS.message + MAX_SYNC_BODY + 1), "above the limit"),
     ],
 )
 def test_what_is_wrong_with_a_message_is_said(request_bytes: bytes, reason: str) -> None:
     with pytest.raises(CommunityError, match=reason) as refused:
-        respond(INDEX, request_bytes, fetch)
+        respond_sync(INDEX, request_bytes, fetch)
 
     assert refused.value.code is Code.BAD_REQUEST
 
 
-def everything(mode: Mode, **more: Any) -> Range:
-    return Range(START, END, mode, **more)
+def everything(mode: RangeMode, **more: Any) -> SyncRange:
+    return SyncRange(FIRST_BOUND, LAST_BOUND, mode, **more)
 
 
 def test_a_request_without_room_still_gets_a_step_further() -> None:
-    request = encode(Message(SALT, 0, [everything(Mode.ITEMS)], []))
+    request = encode_message(SyncMessage(SALT, 0, [everything(RangeMode.ITEMS)], []))
 
-    reply = decode(respond(INDEX, request, fetch).reply, LIMITS)
+    reply = decode_message(respond_sync(INDEX, request, fetch).reply, LIMITS)
 
     assert len(reply.bodies) == 1
     assert INDEX.rank(reply.ranges[-1].upper) == 1
 
 
 def test_a_request_that_wants_what_nobody_has_costs_bounded_looks() -> None:
-    request = encode(Message(SALT, 10**6, [everything(Mode.WANT, ids=(b"nobody"[:5],))], []))
+    request = encode_message(
+        SyncMessage(SALT, 10**6, [everything(RangeMode.WANT, ids=(b"nobody"[:5],))], [])
+    )
 
-    reply = decode(respond(INDEX, request, fetch, Limits(looks=100)).reply, LIMITS)
+    reply = decode_message(respond_sync(INDEX, request, fetch, SyncLimits(looks=100)).reply, LIMITS)
 
     assert INDEX.rank(reply.ranges[-1].upper) == 100
     assert not reply.bodies
@@ -159,80 +170,95 @@ def test_a_request_that_wants_what_nobody_has_costs_bounded_looks() -> None:
 
 def test_as_many_ranges_as_a_message_may_have_are_answered_in_one() -> None:
     many = [
-        Range(number.to_bytes(8), (number + 1).to_bytes(8), Mode.FINGERPRINT, b"differ")
-        for number in range(MAX_RANGES)
+        SyncRange(number.to_bytes(8), (number + 1).to_bytes(8), RangeMode.FINGERPRINT, b"differ")
+        for number in range(MAX_SYNC_RANGES)
     ]
-    many[0] = many[0]._replace(lower=START)
+    many[0] = many[0]._replace(lower=FIRST_BOUND)
 
-    answered(encode(Message(SALT, 10**6, many, [])))
+    answered(encode_message(SyncMessage(SALT, 10**6, many, [])))
 
 
 @given(st.lists(messages, min_size=1, max_size=8))
 @settings(max_examples=200)
-def test_whatever_a_responder_says_a_session_goes_on_or_stands_still(said: list[Message]) -> None:
-    session = Initiator(INDEX, SALT, fetch)
+def test_whatever_a_responder_says_a_session_goes_on_or_stands_still(
+    said: list[SyncMessage],
+) -> None:
+    session = SyncInitiator(INDEX, SALT, fetch)
     for message in said:
         request = session.request()
         if request is None:
             return
         rounds = session.rounds
         try:
-            session.receive(encode(message))
+            session.receive(encode_message(message))
         except CommunityError as refused:
             assert refused.code is Code.BAD_REQUEST
             assert (session.request(), session.rounds) == (request, rounds)
 
 
-def contradicted(each: Range) -> Range:
-    if each.mode is Mode.FINGERPRINT:
+def contradicted(each: SyncRange) -> SyncRange:
+    if each.mode is RangeMode.FINGERPRINT:
         return each._replace(fingerprint=b"differ")
-    if each.mode is Mode.ITEMS:
-        return each._replace(mode=Mode.WANT)
-    return Range(each.lower, each.upper, Mode.SETTLED)
+    if each.mode is RangeMode.ITEMS:
+        return each._replace(mode=RangeMode.WANT)
+    return SyncRange(each.lower, each.upper, RangeMode.SETTLED)
 
 
-def hostile(session: Initiator, limit: int) -> int:
+def hostile(session: SyncInitiator, limit: int) -> int:
     """Contradict every fingerprint and want every item that is listed; count the round trips."""
     rounds = 0
     while (request := session.request()) is not None:
         rounds += 1
         assert rounds <= limit
-        asked = decode(request, LIMITS)
+        asked = decode_message(request, LIMITS)
         replies = [contradicted(each) for each in asked.ranges]
-        end = replies[-1].upper if replies else START
-        closing = [Range(end, END, Mode.SETTLED)] if end != END else []
-        session.receive(encode(Message(asked.salt, 10**6, [*replies, *closing], [])))
+        end = replies[-1].upper if replies else FIRST_BOUND
+        closing = [SyncRange(end, LAST_BOUND, RangeMode.SETTLED)] if end != LAST_BOUND else []
+        session.receive(encode_message(SyncMessage(asked.salt, 10**6, [*replies, *closing], [])))
     return rounds
 
 
 def test_a_responder_that_contradicts_everything_is_soon_through() -> None:
-    assert hostile(Initiator(INDEX, SALT, fetch), limit=30) > 3
+    assert hostile(SyncInitiator(INDEX, SALT, fetch), limit=30) > 3
 
 
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (Message(b"another!", 0, [everything(Mode.SETTLED)], []), "another session"),
-        (Message(SALT, 0, [], []), "handles nothing"),
-        (Message(SALT, 0, [everything(Mode.FINGERPRINT, fingerprint=b"differ")], []), "not asked"),
-        (Message(SALT, 0, [everything(Mode.ITEMS)], []), "not asked"),
-        (Message(SALT, 0, [everything(Mode.WANT, ids=(b"12345",))], []), "not asked"),
+        (SyncMessage(b"another!", 0, [everything(RangeMode.SETTLED)], []), "another session"),
+        (SyncMessage(SALT, 0, [], []), "handles nothing"),
         (
-            Message(SALT, 0, [Range(START, (1).to_bytes(8), Mode.WANT, ids=(b"12345",))], []),
+            SyncMessage(SALT, 0, [everything(RangeMode.FINGERPRINT, fingerprint=b"differ")], []),
+            "not asked",
+        ),
+        (SyncMessage(SALT, 0, [everything(RangeMode.ITEMS)], []), "not asked"),
+        (SyncMessage(SALT, 0, [everything(RangeMode.WANT, ids=(b"12345",))], []), "not asked"),
+        (
+            SyncMessage(
+                SALT,
+                0,
+                [SyncRange(FIRST_BOUND, (1).to_bytes(8), RangeMode.WANT, ids=(b"12345",))],
+                [],
+            ),
             "not asked",
         ),
         (
-            Message(SALT, 0, [Range(START, (1).to_bytes(8), Mode.ITEMS, ids=(b"12345",) * 99)], []),
+            SyncMessage(
+                SALT,
+                0,
+                [SyncRange(FIRST_BOUND, (1).to_bytes(8), RangeMode.ITEMS, ids=(b"12345",) * 99)],
+                [],
+            ),
             "more open",
         ),
     ],
 )
-def test_a_reply_that_is_no_answer_is_refused(reply: Message, reason: str) -> None:
-    session = Initiator(INDEX, SALT, fetch, Limits(pending=100))
+def test_a_reply_that_is_no_answer_is_refused(reply: SyncMessage, reason: str) -> None:
+    session = SyncInitiator(INDEX, SALT, fetch, SyncLimits(pending=100))
     request = session.request()
 
     with pytest.raises(CommunityError, match=reason) as refused:
-        session.receive(encode(reply))
+        session.receive(encode_message(reply))
 
     assert refused.value.code is Code.BAD_REQUEST
     assert session.request() == request
@@ -240,9 +266,9 @@ def test_a_reply_that_is_no_answer_is_refused(reply: Message, reason: str) -> No
 
 def test_a_reply_that_nobody_asked_for_is_refused() -> None:
     with pytest.raises(CommunityError, match="no request"):
-        Initiator(INDEX, SALT, fetch).receive(b"")
+        SyncInitiator(INDEX, SALT, fetch).receive(b"")
 
 
 def test_a_salt_of_another_length_is_refused() -> None:
     with pytest.raises(ValueError, match="8 bytes"):
-        Initiator(INDEX, b"short", fetch)
+        SyncInitiator(INDEX, b"short", fetch)

@@ -9,14 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accord.community.errors import Code, CommunityError
-from accord.community.reconcile import Body, Index, Initiator, Item, Limits, respond
+from accord.community.rules import (
+    SyncBody,
+    SyncIndex,
+    SyncInitiator,
+    SyncItem,
+    SyncLimits,
+    respond_sync,
+)
 
 SALT = b"8 bytes!"
 EVENT_BYTES = 700
-TINY = Limits(message=3 * EVENT_BYTES)
+TINY = SyncLimits(message=3 * EVENT_BYTES)
 
 
-def item(number: int) -> Item:
+def item(number: int) -> SyncItem:
     """An item whose digest tells its number; three share a lamport, two of them an event id."""
     name = number.to_bytes(8)
     return number // 3, f"01HXR{number % 3 // 2:021d}", blake3(name).digest(24) + name
@@ -25,18 +32,18 @@ def item(number: int) -> Item:
 class Node:
     """A log that keeps nothing but its index: bodies are made from items and back."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: SyncIndex) -> None:
         self.index = index
         self.received = 0
         self.event_bytes = EVENT_BYTES
 
-    def fetch(self, items: Sequence[Item]) -> Iterator[Body]:
+    def fetch(self, items: Sequence[SyncItem]) -> Iterator[SyncBody]:
         for each in items:
             number = int.from_bytes(each[2][24:])
             assert each == item(number)
-            yield Body(b"%020d" % number + b"." * (self.event_bytes - 20), number % 5 == 0)
+            yield SyncBody(b"%020d" % number + b"." * (self.event_bytes - 20), number % 5 == 0)
 
-    def accept(self, bodies: Iterable[Body]) -> None:
+    def accept(self, bodies: Iterable[SyncBody]) -> None:
         numbers = [int(body.raw[:20]) for body in bodies]
         self.received += len(numbers)
         assert self.index.insert(map(item, numbers)) == len(numbers), "a body that was not lacking"
@@ -47,7 +54,7 @@ class Node:
 
 
 def node(numbers: Iterable[int]) -> Node:
-    return Node(Index(map(item, numbers)))
+    return Node(SyncIndex(map(item, numbers)))
 
 
 class Traffic:
@@ -63,11 +70,11 @@ class Traffic:
         self.most = max(self.most, *map(len, messages))
 
 
-def reconcile(left: Node, right: Node, limits: Limits | None = None) -> Traffic:
+def reconcile(left: Node, right: Node, limits: SyncLimits | None = None) -> Traffic:
     traffic = Traffic()
-    session = Initiator(left.index, SALT, left.fetch, limits)
+    session = SyncInitiator(left.index, SALT, left.fetch, limits)
     while (request := session.request()) is not None:
-        answer = respond(right.index, request, right.fetch, limits)
+        answer = respond_sync(right.index, request, right.fetch, limits)
         right.accept(answer.received)
         left.accept(session.receive(answer.reply))
         traffic.count(request, answer.reply)
@@ -83,13 +90,15 @@ numbers = st.lists(
     st.one_of(runs, st.integers(0, 1000).map(lambda n: range(n, n + 1))), max_size=8
 ).map(lambda parts: frozenset(number for part in parts for number in part))
 lots = st.integers(0, 2**32)
-limits = st.sampled_from((None, TINY, Limits(message=1), Limits(looks=1), Limits(message=20_000)))
+limits = st.sampled_from(
+    (None, TINY, SyncLimits(message=1), SyncLimits(looks=1), SyncLimits(message=20_000))
+)
 
 
 @given(numbers, numbers, limits)
 @settings(max_examples=200)
 def test_any_two_logs_become_equal(
-    left: frozenset[int], right: frozenset[int], limit: Limits | None
+    left: frozenset[int], right: frozenset[int], limit: SyncLimits | None
 ) -> None:
     first, second = node(left), node(right)
 
@@ -102,20 +111,20 @@ def test_any_two_logs_become_equal(
 @given(numbers, numbers, limits, lots)
 @settings(max_examples=100)
 def test_lost_messages_and_broken_sessions_lose_nothing(
-    left: frozenset[int], right: frozenset[int], limit: Limits | None, lot: int
+    left: frozenset[int], right: frozenset[int], limit: SyncLimits | None, lot: int
 ) -> None:
     first, second = node(left), node(right)
     chance = random.Random(lot)
 
     for salt in (b"session1", b"session2", b"the last"):
-        session = Initiator(first.index, salt, first.fetch, limit)
+        session = SyncInitiator(first.index, salt, first.fetch, limit)
         while (request := session.request()) is not None:
             fate = chance.choice(("ask lost", "reply lost", "arrives", "arrives", "breaks"))
             if fate == "breaks" and salt != b"the last":
                 break
             if fate == "ask lost":
                 continue
-            answer = respond(second.index, request, second.fetch, limit)
+            answer = respond_sync(second.index, request, second.fetch, limit)
             second.index.insert(item(int(body.raw[:20])) for body in answer.received)
             if fate != "reply lost":
                 first.index.insert(
@@ -145,9 +154,9 @@ def test_a_log_that_grows_during_a_session_keeps_what_it_got(
     left: frozenset[int], right: frozenset[int], news: frozenset[int]
 ) -> None:
     first, second = node(left), node(right)
-    session = Initiator(first.index, SALT, first.fetch, TINY)
+    session = SyncInitiator(first.index, SALT, first.fetch, TINY)
     while (request := session.request()) is not None:
-        answer = respond(second.index, request, second.fetch, TINY)
+        answer = respond_sync(second.index, request, second.fetch, TINY)
         second.index.insert(item(int(body.raw[:20])) for body in answer.received)
         first.index.insert(item(int(body.raw[:20])) for body in session.receive(answer.reply))
         first.index.insert(map(item, news))
@@ -190,7 +199,7 @@ def test_one_difference_takes_three_round_trips_at_most(count: int, who_lacks: s
 def test_an_empty_log_is_filled_in_messages_of_bounded_size() -> None:
     for left, right in ((range(0), range(2000)), (range(2000), range(0))):
         first, second = node(left), node(right)
-        traffic = reconcile(first, second, Limits(message=100_000))
+        traffic = reconcile(first, second, SyncLimits(message=100_000))
 
         assert first.records == second.records
         assert traffic.most <= 100_000
@@ -201,7 +210,7 @@ def test_long_events_are_not_asked_for_again_and_again() -> None:
     left, right = node(number for number in range(9000) if number % 6), node(range(9000))
     right.event_bytes = 8000
 
-    traffic = reconcile(left, right, Limits(message=64 * 1024))
+    traffic = reconcile(left, right, SyncLimits(message=64 * 1024))
 
     assert left.records == right.records
     assert traffic.bytes <= 1.05 * 1500 * 8000
@@ -209,31 +218,35 @@ def test_long_events_are_not_asked_for_again_and_again() -> None:
 
 def test_a_stub_travels_as_a_stub() -> None:
     left, right = node([5]), node([])
-    request = Initiator(left.index, SALT, left.fetch).request()
+    request = SyncInitiator(left.index, SALT, left.fetch).request()
     assert request is not None
-    reply = respond(right.index, request, right.fetch).reply
+    reply = respond_sync(right.index, request, right.fetch).reply
 
-    session = Initiator(left.index, SALT, left.fetch)
+    session = SyncInitiator(left.index, SALT, left.fetch)
     session.request()
     session.receive(reply)
     last = session.request()
 
     assert last is not None
-    (body,) = respond(right.index, last, right.fetch).received
+    (body,) = respond_sync(right.index, last, right.fetch).received
     assert body.is_stub
 
 
 def test_an_event_that_is_gone_or_too_long_is_left_out() -> None:
     left, right = node(range(10)), node([])
 
-    def fetch(items: Sequence[Item]) -> Iterator[Body | None]:
+    def fetch(items: Sequence[SyncItem]) -> Iterator[SyncBody | None]:
         for _, _, digest in items:
             number = digest[-1]
-            yield None if number == 3 else Body(b"%020d" % number + b"." * (10**6 * (number == 4)))
+            yield (
+                None
+                if number == 3
+                else SyncBody(b"%020d" % number + b"." * (10**6 * (number == 4)))
+            )
 
-    session = Initiator(left.index, SALT, fetch)
+    session = SyncInitiator(left.index, SALT, fetch)
     while (request := session.request()) is not None:
-        answer = respond(right.index, request, right.fetch)
+        answer = respond_sync(right.index, request, right.fetch)
         right.accept(answer.received)
         session.receive(answer.reply)
 
@@ -244,7 +257,7 @@ def test_a_session_ends_after_its_round_trips() -> None:
     left, right = node(range(100)), node(range(100, 200))
 
     with pytest.raises(CommunityError) as refused:
-        reconcile(left, right, Limits(message=1, rounds=5))
+        reconcile(left, right, SyncLimits(message=1, rounds=5))
 
     assert refused.value.code is Code.CAPACITY_EXCEEDED
     reconcile(left, right)

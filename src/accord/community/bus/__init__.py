@@ -1,41 +1,63 @@
 """The signed bus: calls between devices that trust keys, not addresses.
 
-`checks` is the table of what a call must pass; `door` and `calling` make the checks; `registry`
-holds what a node offers; `ledger` remembers requests over restarts; `streams` and `topics` speak
-over time; `routing` chooses among providers; `server` puts it behind HTTP.
+`rules.checks` lists the checks of a call; `admission` and `calls` make them; `registry` holds the
+capabilities of a node; `ledger` remembers requests across restarts; `streams` and `topics` send
+over time; `server` has the HTTP routes.
 """
 
-from accord.community.bus.checks import CHECKS, Check, Commons
-from accord.community.bus.door import Guest
-from accord.community.bus.ledger import SCHEMA as BUS_STORE
-from accord.community.bus.ledger import Ledger, open_ledger
-from accord.community.bus.legacy import Legacy
-from accord.community.bus.public import public_routes
-from accord.community.bus.rates import Limits
-from accord.community.bus.registry import Call, Frame, Handler, Offer, Registry
-from accord.community.bus.server import Bus
-from accord.community.bus.settings import BusSettings
-from accord.community.bus.topics import TOPICS, Audience, Topics
+from accord.community.bus.admission import AdmittedRequest, Rates
+from accord.community.bus.answers import ClientGoneError, while_connected
+from accord.community.bus.ledger import (
+    BUS_STORE,
+    CALL_STREAM,
+    MAX_KEPT_ANSWER,
+    CallLedger,
+    open_ledger,
+)
+from accord.community.bus.registry import Call, Frame, Handler, Offer, Produced, Registry
+from accord.community.bus.server import Bus, member_routes, public_routes
+from accord.community.bus.settings import BusSettings, RateLimits, UnsignedCalls
+from accord.community.bus.topics import (
+    MAX_TOPIC_BYTES,
+    MAX_TOPIC_MESSAGES,
+    TOPICS,
+    Audience,
+    TopicListener,
+    Topics,
+    check_listener,
+)
+from accord.community.rules.checks import CHECKS, CallCheck, CommunityFacts
 
 __all__ = [
     "BUS_STORE",
+    "CALL_STREAM",
     "CHECKS",
+    "MAX_KEPT_ANSWER",
+    "MAX_TOPIC_BYTES",
+    "MAX_TOPIC_MESSAGES",
     "TOPICS",
+    "AdmittedRequest",
     "Audience",
     "Bus",
     "BusSettings",
     "Call",
-    "Check",
-    "Commons",
+    "CallCheck",
+    "CallLedger",
+    "ClientGoneError",
+    "CommunityFacts",
     "Frame",
-    "Guest",
     "Handler",
-    "Ledger",
-    "Legacy",
-    "Limits",
     "Offer",
+    "Produced",
+    "RateLimits",
+    "Rates",
     "Registry",
+    "TopicListener",
     "Topics",
+    "UnsignedCalls",
+    "check_listener",
+    "member_routes",
     "open_ledger",
     "public_routes",
+    "while_connected",
 ]

@@ -1,8 +1,7 @@
-"""The bus on disk: requests that came, answers that are given again, and the journal of calls.
+"""The bus on disk: request ids, answers that are sent again, and the journal of calls.
 
-Owns the store `bus`. Everything that waits while a commit is under way shares the next one; what
-nobody waits for goes with the next one that somebody does, or after a moment. It decides nothing:
-which request is a replay is said by `replay`.
+Owns the store `bus`. Writes that wait during a commit share the next one; writes that nobody waits
+for join the next commit or go after a short delay. `ReplayGuard` decides what is a replay.
 """
 
 import asyncio
@@ -27,21 +26,21 @@ from sqlalchemy import (
     select,
 )
 
-from accord.community.bus.answering import Answer
-from accord.community.bus.replay import REPLAY_SECONDS, Claim, Replay, Standing
+from accord.community.bus.answers import SignedAnswer
+from accord.community.rules.checks import REPLAY_SECONDS, ReplayGuard, RequestClaim, RequestStatus
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.kernel.ulid import UlidSource
-from accord.storage import Record, Schema, Store, journal, sealed, verify
+from accord.storage import JournalRecord, Schema, Store, journal, sealed, verify
 
-STREAM: Final = "bus.calls"
+CALL_STREAM: Final = "bus.calls"
 """The journal's stream with one record for each call."""
 
-MAX_ANSWER: Final = 64 * 1024
+MAX_KEPT_ANSWER: Final = 64 * 1024
 """The longest answer that is kept; a longer one is made again, which is the same by declaration."""
 
 _PRUNE_SECONDS: Final = 30.0
-# For how long a record waits for company.
+# How long a record waits for others to share a commit.
 _MOMENT_SECONDS: Final = 0.05
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -57,7 +56,7 @@ requests = sealed(
     Column("answer_head", Text),
     Column("answer_body", LargeBinary),
 )
-SCHEMA: Final = Schema("bus", _metadata, Path(__file__).parent / "migrations")
+BUS_STORE: Final = Schema("bus", _metadata, Path(__file__).parent / "migrations")
 
 _INSERT = insert(requests)
 _KEPT = select(requests).where(requests.c.number == bindparam("wanted"))
@@ -67,74 +66,69 @@ _ALL = select(requests).order_by(requests.c.number)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Entry:
+class _LedgerEntry:
     row: dict[str, Any] | None
-    record: Record | None
+    record: JournalRecord | None
     done: asyncio.Future[None] | None
 
 
-class Ledger:
-    """What the bus remembers; see `open_ledger`.
-
-    Attributes:
-        replay: The requests of the last ten minutes.
-    """
+class CallLedger:
+    """Requests, stored answers and the journal; `replay` has the last ten minutes."""
 
     def __init__(self, store: Store, clock: Clock, source: str) -> None:
-        self.replay = Replay()
+        self.replay = ReplayGuard()
         self._store = store
         self._clock = clock
         self._source = source
         self._ids = UlidSource(clock)
-        self._waiting: list[_Entry] = []
+        self._waiting: list[_LedgerEntry] = []
         self._flushing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pruned_at = clock.monotonic()
 
     async def load(self) -> None:
-        """Remember what the store kept, and forget what is too old."""
+        """Load the stored requests, and delete those that are too old."""
         before = int((self._clock.now() - REPLAY_SECONDS) * 1000)
         await self._store.write(lambda c: c.execute(_FORGET_OLD, {"before": before}).rowcount)
         for claim in await self._store.read(_read_all):
             self.replay.restore(claim)
 
-    async def keep(
+    async def store(
         self,
-        claim: Claim,
+        claim: RequestClaim,
         *,
-        answer: Answer | None = None,
-        told: dict[str, Any] | None = None,
+        answer: SignedAnswer | None = None,
+        record: dict[str, Any] | None = None,
     ) -> None:
-        """Write a request that came, with its answer and what the journal is told; return then.
+        """Write a request with its answer and journal record, and return when it is on disk.
 
-        Raises:
-            AccordError: The store failed, which is logged.
+        A failure of the store is logged and raised.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._add(claim, answer, told, done)
+        self._add(claim, answer, record, done)
         self._begin()
         await done
 
-    def mention(self, told: dict[str, Any], claim: Claim | None = None) -> None:
-        """Write what the journal is told of a call, and the request if it is not yet; soon."""
-        self._add(claim, None, told, None)
+    def store_soon(self, record: dict[str, Any], claim: RequestClaim | None = None) -> None:
+        """Write a journal record, and the request if it is not stored yet, without waiting."""
+        self._add(claim, None, record, None)
         if self._flushing is None and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_MOMENT_SECONDS, self._begin)
 
-    async def kept(self, claim: Claim) -> Answer | None:
-        """The answer that was kept for a request."""
+    async def stored_answer(self, claim: RequestClaim) -> SignedAnswer | None:
+        """The stored answer of a request."""
 
-        def read(connection: Connection) -> Answer | None:
+        def read(connection: Connection) -> SignedAnswer | None:
             row = connection.execute(_KEPT, {"wanted": claim.number}).mappings().first()
             if row is None or row["answer_head"] is None:
                 return None
             verify(requests, row)
-            return Answer(200, orjson.loads(row["answer_head"]), row["answer_body"])
+            return SignedAnswer(200, orjson.loads(row["answer_head"]), row["answer_body"])
 
         return await self._store.read(read)
 
     async def close(self) -> None:
-        """Finish what is to be written."""
+        """Finish all writes."""
         if self._waiting:
             self._begin()
         while self._flushing is not None:
@@ -142,15 +136,15 @@ class Ledger:
 
     def _add(
         self,
-        claim: Claim | None,
-        answer: Answer | None,
-        told: dict[str, Any] | None,
+        claim: RequestClaim | None,
+        answer: SignedAnswer | None,
+        record: dict[str, Any] | None,
         done: asyncio.Future[None] | None,
     ) -> None:
         row = _row(claim, answer) if claim and not claim.durable else None
         if claim is not None:
             claim.durable = True
-        self._waiting.append(_Entry(row, self._record(told) if told else None, done))
+        self._waiting.append(_LedgerEntry(row, self._record(record) if record else None, done))
 
     def _begin(self) -> None:
         if self._timer is not None:
@@ -167,7 +161,7 @@ class Ledger:
         finally:
             self._flushing = None
 
-    async def _commit(self, entries: list[_Entry]) -> None:
+    async def _commit(self, entries: list[_LedgerEntry]) -> None:
         rows = [entry.row for entry in entries if entry.row]
         records = [entry.record for entry in entries if entry.record]
         oldest = self._due_to_prune()
@@ -192,21 +186,17 @@ class Ledger:
         self._pruned_at = now
         return self.replay.oldest
 
-    def _record(self, told: dict[str, Any]) -> Record:
+    def _record(self, record: dict[str, Any]) -> JournalRecord:
         now = int(self._clock.now() * 1000)
-        return Record(STREAM, self._ids.new(), now, self._source, orjson.dumps(told).decode())
+        return JournalRecord(
+            CALL_STREAM, self._ids.new(), now, self._source, orjson.dumps(record).decode()
+        )
 
 
 @asynccontextmanager
-async def open_ledger(store: Store, clock: Clock, *, source: str) -> AsyncIterator[Ledger]:
-    """Begin to remember in an open store of `SCHEMA`; leaving finishes what is to be written.
-
-    Args:
-        store: The store.
-        clock: The time.
-        source: Who writes the journal: the node's id.
-    """
-    ledger = Ledger(store, clock, source)
+async def open_ledger(store: Store, clock: Clock, *, source: str) -> AsyncIterator[CallLedger]:
+    """Open the ledger of a `BUS_STORE`; `source` is the node's id, for the journal."""
+    ledger = CallLedger(store, clock, source)
     await ledger.load()
     try:
         yield ledger
@@ -214,8 +204,8 @@ async def open_ledger(store: Store, clock: Clock, *, source: str) -> AsyncIterat
         await asyncio.shield(ledger.close())
 
 
-def _row(claim: Claim, answer: Answer | None) -> dict[str, Any]:
-    kept = answer if answer and len(answer.content) <= MAX_ANSWER else None
+def _row(claim: RequestClaim, answer: SignedAnswer | None) -> dict[str, Any]:
+    kept = answer if answer and len(answer.content) <= MAX_KEPT_ANSWER else None
     return {
         "number": claim.number,
         "caller": claim.caller,
@@ -230,7 +220,7 @@ def _row(claim: Claim, answer: Answer | None) -> dict[str, Any]:
 def _write(
     connection: Connection,
     rows: Sequence[dict[str, Any]],
-    records: Sequence[Record],
+    records: Sequence[JournalRecord],
     oldest: int | None,
 ) -> None:
     if oldest is not None:
@@ -241,19 +231,19 @@ def _write(
         journal.append(connection, records)
 
 
-def _read_all(connection: Connection) -> list[Claim]:
+def _read_all(connection: Connection) -> list[RequestClaim]:
     found = []
     for row in connection.execute(_ALL).mappings():
         verify(requests, row)
         answered = row["answer_head"] is not None
         found.append(
-            Claim(
+            RequestClaim(
                 row["number"],
                 row["caller"],
                 row["request_id"],
                 row["digest"],
                 row["seen_at"] / 1000,
-                Standing.ANSWERED if answered else Standing.OPEN,
+                RequestStatus.ANSWERED if answered else RequestStatus.OPEN,
                 durable=True,
             )
         )

@@ -1,7 +1,6 @@
-"""What a node offers: capabilities and the functions that serve them.
+"""The capabilities that a node offers, and their handlers.
 
-Owns the offers and how many calls each has in hand. It checks nothing about callers and never runs
-a handler; `calling` does.
+Counts the calls in progress of each. Callers are checked and handlers run in `calls`.
 """
 
 import threading
@@ -10,16 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from accord.community.bus.topics import Topics
-from accord.community.envelope.names import Level, Version, check_registrable
-from accord.community.envelope.schemas import Descriptor
 from accord.community.errors import Code, CommunityError
+from accord.community.rules.capabilities import CapabilityDescriptor, Version, check_registrable
+from accord.community.rules.formats import Level
 
-DEFAULT_SECONDS: Final = 60.0
+DEFAULT_CALL_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame of a stream: the name of its event, and its data."""
+    """One frame of a stream: event name and data."""
 
     event: str
     data: Mapping[str, Any]
@@ -30,15 +29,11 @@ class Call:
     """A call that passed every check, as its handler sees it.
 
     Attributes:
-        caller: Who calls.
-        level: How far the community trusts the caller.
-        own: Whether it is this node's own client on this machine.
-        community: In which community.
-        body: The request, which keeps the capability's schema.
-        deadline: When the caller is told `timeout`, by the node's monotonic clock.
-        trace_id: The trace that it belongs to: the caller's, or one that began here.
-        gone: Set when nobody waits for the answer any more. The handler's task is cancelled then,
-            too; this is for work that it has given to a thread.
+        own: Whether it is from this node's own client on this machine.
+        body: The request, valid by the capability's schema.
+        deadline: When the caller gets `timeout`, by the node's monotonic clock.
+        gone: Set when nobody waits for the answer any more. The handler's task is cancelled too;
+            this is for work in threads.
     """
 
     capability: str
@@ -51,6 +46,18 @@ class Call:
     deadline: float
     trace_id: str
     gone: threading.Event = field(default_factory=threading.Event)
+
+    def check_own(self, what: str, mend: str | None = None) -> None:
+        """Raise `unauthorized` unless the node's own client calls.
+
+        `what` completes "only this node's own clients"; `mend` is what others can do instead.
+        """
+        if not self.own:
+            raise CommunityError(
+                Code.UNAUTHORIZED,
+                f"only this node's own clients, on its machine, {what}",
+                mend=mend,
+            )
 
 
 Produced: TypeAlias = Mapping[str, Any] | AsyncIterator[Frame]
@@ -65,12 +72,11 @@ The last frame of a stream is `done`. A refusal is a `CommunityError`.
 class Offer:
     """A registered capability.
 
-    Attributes:
-        seconds: How long an answer, or the next frame of a stream, may take.
-        in_hand: How many calls are being served.
+    `seconds` is how long an answer, or the next frame of a stream, may take; `in_hand` counts the
+    calls in progress.
     """
 
-    descriptor: Descriptor
+    descriptor: CapabilityDescriptor
     handler: Handler
     params: Mapping[str, Any]
     max_concurrent: int
@@ -79,16 +85,16 @@ class Offer:
 
     @property
     def repeatable(self) -> bool:
-        """Whether a request that is heard again gets its answer again."""
+        """Whether a repeated request gets its answer again."""
         return self.descriptor.idempotent and not self.descriptor.streams
 
     def listing(self) -> dict[str, Any]:
-        """How the node's manifest lists it."""
+        """The entry in the node's manifest."""
         return self.descriptor.offer(self.params, self.max_concurrent)
 
 
 class Registry:
-    """The offers of a node; its own clients hear of every change."""
+    """The offers of a node; changes are published to its own clients."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
@@ -96,18 +102,14 @@ class Registry:
 
     def register(
         self,
-        descriptor: Descriptor,
+        descriptor: CapabilityDescriptor,
         handler: Handler,
         *,
         params: Mapping[str, Any] | None = None,
         max_concurrent: int = 16,
-        seconds: float = DEFAULT_SECONDS,
+        seconds: float = DEFAULT_CALL_SECONDS,
     ) -> Offer:
-        """Offer a capability.
-
-        Raises:
-            CommunityError: It is offered already, or its name may not be used: `bad_request`.
-        """
+        """Offer a capability; `bad_request` if it is offered already or its name is not allowed."""
         check_registrable(descriptor.name)
         versions = self._offers.setdefault(descriptor.name, {})
         if descriptor.key in versions:
@@ -118,11 +120,7 @@ class Registry:
         return offer
 
     def deregister(self, key: str) -> None:
-        """Offer `name@version` no more; calls in hand are finished.
-
-        Raises:
-            CommunityError: It was not offered: `not_found`.
-        """
+        """Withdraw `name@version`, finishing running calls; `not_found` if it is not offered."""
         name, _, version = key.partition("@")
         versions = self._offers.get(name, {})
         if versions.pop(key, None) is None:
@@ -132,7 +130,7 @@ class Registry:
         self._topics.publish("capability.deregistered", {"name": name, "version": version})
 
     def serving(self, name: str, least: Version | None) -> Offer | None:
-        """The newest offer that serves a caller which asks for `name@>=least`."""
+        """The newest offer that satisfies `name@>=least`."""
         fitting = [
             offer
             for offer in self._offers.get(name, {}).values()
@@ -140,12 +138,12 @@ class Registry:
         ]
         return max(fitting, key=lambda offer: offer.descriptor.version, default=None)
 
-    def descriptors(self, name: str) -> list[Descriptor]:
+    def descriptors(self, name: str) -> list[CapabilityDescriptor]:
         """Every offered version of a capability."""
         return [offer.descriptor for offer in self._offers.get(name, {}).values()]
 
     def listings(self) -> list[dict[str, Any]]:
-        """Everything offered, as the node's manifest lists it."""
+        """All entries for the node's manifest."""
         return [
             self._offers[name][key].listing()
             for name in sorted(self._offers)
@@ -154,7 +152,7 @@ class Registry:
 
     @property
     def in_hand(self) -> int:
-        """How many calls are being served."""
+        """How many calls are in progress."""
         return sum(
             offer.in_hand for versions in self._offers.values() for offer in versions.values()
         )

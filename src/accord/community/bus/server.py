@@ -1,57 +1,90 @@
-"""The bus of a node: its routes, and one way to answer whatever comes.
+"""The bus of a node: its routes, metrics and signed answers."""
 
-Owns the routes and that every request gets one signed answer. Checks, handlers and topics are
-elsewhere; nothing is decided here.
-"""
-
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import structlog
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from starlette.requests import Request
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
-from accord import tracing
-from accord.community.bus import checks, streams
-from accord.community.bus.answering import Signer, Visit, failed
-from accord.community.bus.calling import Calling
-from accord.community.bus.checks import Commons
-from accord.community.bus.door import Door, Guest, rate_limited
-from accord.community.bus.figures import Figures
-from accord.community.bus.ledger import Ledger
-from accord.community.bus.presence import GoneError
-from accord.community.bus.rates import Rates
+from accord.community.bus import streams
+from accord.community.bus.admission import Admission, AdmittedRequest, Rates, rate_limited
+from accord.community.bus.answers import (
+    AnswerSigner,
+    ClientGoneError,
+    RequestContext,
+    error_body,
+    internal_failure,
+)
+from accord.community.bus.calls import CallServer
+from accord.community.bus.ledger import CallLedger
 from accord.community.bus.registry import Registry
 from accord.community.bus.settings import BusSettings
-from accord.community.bus.subscribing import Subscribing
-from accord.community.bus.topics import Topics
+from accord.community.bus.topics import SubscriptionServer, Topics
 from accord.community.errors import Code, CommunityError
+from accord.community.rules import checks, headers
+from accord.community.rules.checks import CommunityFacts
+from accord.kernel import canonical, traceparent
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import is_ulid
+from accord.telemetry import tracing
+from accord.telemetry.metrics import family
+
+
+class BusMetrics(Collector):
+    """Counts of answered, refused and running requests."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._answered: Counter[str] = Counter()
+        self._refused: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def refusals(self) -> dict[tuple[str, str], int]:
+        """Refused requests by check and code."""
+        return dict(self._refused)
+
+    def count(self, visit: RequestContext) -> None:
+        """Count an answer, an accepted stream or a refusal."""
+        if visit.refused is not None:
+            check = visit.check.name if visit.check else "handler"
+            self._refused[check, visit.refused.value] += 1
+            return
+        name = visit.request.capability if visit.request else None
+        self._answered[name if name and self._registry.descriptors(name) else "-"] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        """All metric families."""
+        yield family(
+            "accord_bus_answers_total",
+            {(capability,): float(count) for capability, count in self._answered.items()},
+        )
+        yield family("accord_bus_refusals_total", self._refused)
+        yield family("accord_bus_in_hand", self._registry.in_hand)
+
 
 _log = structlog.stdlib.get_logger(__name__)
 
-SignedHandler: TypeAlias = Callable[[Guest], Awaitable[Mapping[str, Any] | bytes]]
+SignedHandler: TypeAlias = Callable[[AdmittedRequest], Awaitable[Mapping[str, Any] | bytes]]
 """What serves a signed request to a path of its own: JSON, or bytes that are not."""
 
-_Work: TypeAlias = Callable[[HttpRequest, Visit], Awaitable[Response]]
+_Work: TypeAlias = Callable[[HttpRequest, RequestContext], Awaitable[Response]]
 
 
 class Bus:
-    """The signed bus of one node.
-
-    Attributes:
-        registry: What the node offers.
-        topics: What it tells those who listen.
-        figures: Its counters, for Prometheus.
-    """
+    """The signed bus of one node; `metrics` are for Prometheus."""
 
     def __init__(
         self,
         key: SigningKey,
-        ledger: Ledger,
+        ledger: CallLedger,
         *,
         clock: Clock,
         settings: BusSettings | None = None,
@@ -59,15 +92,15 @@ class Bus:
         settings = settings or BusSettings()
         self.topics = Topics(clock)
         self.registry = Registry(self.topics)
-        self.figures = Figures(self.registry)
+        self.metrics = BusMetrics(self.registry)
         self._clock = clock
         self._ledger = ledger
         self._rates = Rates(settings.limits)
-        self._signer = Signer(key, clock)
-        self._communities: dict[str, Commons] = {}
-        self._door = Door(key.id, clock, self._rates, self._communities, settings)
-        self._subscribing = Subscribing(self.topics, self._signer, settings)
-        self._calling = Calling(
+        self._signer = AnswerSigner(key, clock)
+        self._communities: dict[str, CommunityFacts] = {}
+        self._admission = Admission(key.id, clock, self._rates, self._communities, settings)
+        self._subscriptions = SubscriptionServer(self.topics, self._signer, settings)
+        self._calls = CallServer(
             clock=clock,
             ledger=ledger,
             rates=self._rates,
@@ -76,17 +109,17 @@ class Bus:
             settings=settings,
         )
 
-    def join(self, commons: Commons) -> None:
-        """Serve the members of a community."""
-        self._communities[commons.community_id] = commons
+    def join(self, community: CommunityFacts) -> None:
+        """Start serving the members of a community."""
+        self._communities[community.community_id] = community
 
     def leave(self, community_id: str) -> None:
-        """Serve the members of a community no more."""
+        """Stop serving the members of a community."""
         self._communities.pop(community_id, None)
 
     @property
     def routes(self) -> Sequence[Route]:
-        """The bus over HTTP."""
+        """The HTTP routes of the bus."""
         return (
             Route("/bus/v1/call", self._answering(self._call), methods=["POST"]),
             self.signed_route("/bus/v1/ack", self._ack, methods=["POST"]),
@@ -102,17 +135,15 @@ class Bus:
         opaque: bool = False,
         strangers: bool = False,
     ) -> Route:
-        """A route of its own whose requests pass the bus's checks and whose answers are signed.
+        """A route whose requests pass the checks of the bus and whose answers are signed.
 
         Args:
-            path: Where.
-            handler: What serves a request; a refusal is a `CommunityError`.
-            methods: The HTTP methods.
+            handler: Serves a request; refuses by raising `CommunityError`.
             opaque: Whether bodies are bytes instead of JSON.
-            strangers: Whether those who are no members are let through to the handler.
+            strangers: Whether non-members are passed to the handler.
         """
 
-        async def serve(http: HttpRequest, visit: Visit) -> Response:
+        async def serve(http: HttpRequest, visit: RequestContext) -> Response:
             guest = await self._admit(http, visit, opaque=opaque, strangers=strangers)
             produced = await handler(guest)
             if isinstance(produced, bytes):
@@ -121,23 +152,25 @@ class Bus:
 
         return Route(path, self._answering(serve), methods=list(methods))
 
-    async def _call(self, http: HttpRequest, visit: Visit) -> Response:
-        with tracing.entry("bus call", tracing.parse(http.headers.get(tracing.HEADER))):
-            visit.trace = tracing.current()
-            guest = await self._door.admit(http, visit)
-            tracing.tell(capability=guest.request.capability)
-            return await self._calling.serve(
+    async def _call(self, http: HttpRequest, visit: RequestContext) -> Response:
+        with tracing.incoming_span(
+            "bus call", traceparent.parse(http.headers.get(traceparent.HEADER))
+        ):
+            visit.trace = tracing.current_trace()
+            guest = await self._admission.admit(http, visit)
+            tracing.set_attributes(capability=guest.request.capability)
+            return await self._calls.serve(
                 guest,
                 visit,
                 schema_hash=http.headers.get(checks.SCHEMA_HASH),
                 acks=http.headers.get(streams.ACK) == "frames",
             )
 
-    async def _subscribe(self, http: HttpRequest, visit: Visit) -> Response:
+    async def _subscribe(self, http: HttpRequest, visit: RequestContext) -> Response:
         guest = await self._admit(http, visit)
-        return await self._subscribing.serve(http, guest, visit)
+        return await self._subscriptions.serve(http, guest, visit)
 
-    async def _ack(self, guest: Guest) -> dict[str, Any]:
+    async def _ack(self, guest: AdmittedRequest) -> dict[str, Any]:
         body = guest.body
         if not isinstance(body, dict) or body.keys() != {"request_id", "upto"}:
             raise CommunityError(Code.BAD_REQUEST, "expected request_id and upto")
@@ -146,15 +179,17 @@ class Bus:
             raise CommunityError(Code.BAD_REQUEST, "expected a ULID", where="/request_id")
         if type(upto) is not int or upto < 0:
             raise CommunityError(Code.BAD_REQUEST, "expected an integer from 0", where="/upto")
-        self._calling.ack(guest.request.caller, request_id, upto)
+        self._calls.ack(guest.request.caller, request_id, upto)
         return {"upto": upto}
 
-    async def _admit(self, http: HttpRequest, visit: Visit, **options: bool) -> Guest:
-        """Let a request to another path in: the door, then its id and the caller's rate.
+    async def _admit(
+        self, http: HttpRequest, visit: RequestContext, **options: bool
+    ) -> AdmittedRequest:
+        """Admit a request to another path: admission, then replay and rate.
 
-        Its id is remembered but not written down: what such requests do, they may do twice.
+        Its id is remembered but not stored: such requests are safe to repeat after a restart.
         """
-        guest = await self._door.admit_path(http, visit, **options)
+        guest = await self._admission.admit_path(http, visit, **options)
         request = guest.request
         visit.check = checks.REPLAY
         claim, _ = self._ledger.replay.claim(
@@ -175,17 +210,81 @@ class Bus:
 
     def _answering(self, work: _Work) -> Callable[[HttpRequest], Awaitable[Response]]:
         async def answer(http: HttpRequest) -> Response:
-            visit = Visit(self._clock.monotonic())
+            visit = RequestContext(self._clock.monotonic())
             try:
                 response = await work(http, visit)
-            except GoneError:
-                return Response()  # nobody hears it
+            except ClientGoneError:
+                return Response()  # it is not sent
             except CommunityError as error:
                 response = self._signer.refusal(visit, error).response()
             except Exception:  # noqa: BLE001 - no request may bring down the server, or see inside
                 _log.exception("a request failed", path=http.url.path)
-                response = self._signer.refusal(visit, failed()).response()
-            self.figures.count(visit)
+                response = self._signer.refusal(visit, internal_failure()).response()
+            self.metrics.count(visit)
             return response
 
         return answer
+
+
+def public_routes(
+    *,
+    manifest: Callable[[str | None], Mapping[str, Any] | None],
+    is_ready: Callable[[], bool],
+) -> Sequence[Route]:
+    """The routes that answer anyone.
+
+    `manifest` gives the node's signed manifest for a community (None: its first one), or None if
+    the node is not in it.
+    """
+
+    async def show(request: Request) -> Response:
+        found = manifest(request.headers.get(headers.COMMUNITY))
+        if found is None:
+            error = CommunityError(
+                Code.NOT_FOUND,
+                "this node has no such manifest",
+                mend="ask a node of that community",
+            )
+            return _json(error_body(error), error.code.status)
+        return _json(found)
+
+    async def health(_request: Request) -> Response:
+        return _json({"status": "ok"})
+
+    async def ready(_request: Request) -> Response:
+        return _json({"ready": True}) if is_ready() else _json({"ready": False}, 503)
+
+    return (Route("/manifest", show), Route("/health", health), Route("/ready", ready))
+
+
+def member_routes(
+    bus: Bus, community_manifest: Callable[[str], Mapping[str, Any] | None]
+) -> Sequence[Route]:
+    """The routes that answer members.
+
+    `community_manifest` gives a community's signed manifest, or None if this node may not sign it.
+    """
+    registry = CollectorRegistry()
+    registry.register(bus.metrics)
+
+    async def show(guest: AdmittedRequest) -> Mapping[str, Any]:
+        found = community_manifest(guest.request.community)
+        if found is None:
+            raise CommunityError(
+                Code.NOT_FOUND,
+                "this node has no such manifest",
+                mend="ask an anchor of the community",
+            )
+        return found
+
+    async def metrics(_guest: AdmittedRequest) -> bytes:
+        return generate_latest(registry)
+
+    return (
+        bus.signed_route("/community/manifest", show),
+        bus.signed_route("/metrics", metrics),
+    )
+
+
+def _json(body: Mapping[str, Any], status: int = 200) -> Response:
+    return Response(canonical.encode(dict(body)), status, media_type="application/json")

@@ -1,12 +1,36 @@
-"""What may be set about a bus."""
+"""Settings of a bus: limits, rates, and unsigned calls."""
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 
-from accord.community.bus.legacy import Legacy
-from accord.community.bus.rates import Limits
 
-MAX_BODY: Final = 8 * 1024 * 1024
+class UnsignedCalls(Enum):
+    """From where unsigned calls are admitted."""
+
+    OFF = "off"
+    LOOPBACK = "loopback"
+    ANYWHERE = "anywhere"
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """Calls per second.
+
+    Attributes:
+        per_capability: For one capability and one caller.
+        per_caller: For one caller in total.
+        hard: The factor on `per_caller` for one address, before anything is verified.
+        remembered: How many addresses and callers are remembered.
+    """
+
+    per_capability: float = 10.0
+    per_caller: float = 100.0
+    hard: float = 10.0
+    remembered: int = 8192
+
+
+MAX_REQUEST_BODY: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,23 +38,27 @@ class BusSettings:
     """The limits of a bus.
 
     Attributes:
-        limits: How many calls a second are served.
         require_to: Whether every call must name its recipient.
         max_body: The longest body of a request, in bytes.
-        max_unverified: How many bytes, in all, are held of bodies not yet verified.
+        max_unverified: The most bytes held of unverified bodies, shared by senders that claim to
+            be members; at most a quarter for one address and for one claimed member. The owner has
+            a quarter of this in addition.
+        max_stranger_body: The longest body of a sender that does not claim to be a member; at most
+            two of these for one address at a time, and sixteen in total.
         body_seconds: How long a body may take to arrive.
         stall_seconds: How long a stream waits for a client that has stopped reading.
-        ack_window: How many frames a stream runs ahead of what the client has acknowledged.
-        legacy: From where calls are taken that nobody signed.
-        max_listeners: How many subscriptions there may be at once, and a 64th of it for one caller.
+        ack_window: How many frames a stream runs ahead of the client's acknowledgements.
+        legacy: From where unsigned calls are admitted.
+        max_listeners: The most subscriptions; one caller may have a 64th of them.
     """
 
-    limits: Limits = field(default_factory=Limits)
+    limits: RateLimits = field(default_factory=RateLimits)
     require_to: bool = False
-    max_body: int = MAX_BODY
-    max_unverified: int = 16 * MAX_BODY
+    max_body: int = MAX_REQUEST_BODY
+    max_unverified: int = 16 * MAX_REQUEST_BODY
+    max_stranger_body: int = 256 * 1024
     body_seconds: float = 30.0
     stall_seconds: float = 60.0
     ack_window: int = 64
-    legacy: Legacy = Legacy.OFF
+    legacy: UnsignedCalls = UnsignedCalls.OFF
     max_listeners: int = 1024

@@ -1,8 +1,7 @@
-"""Streams: what a handler yields, sent as it comes, until one `done` or `error`.
+"""Streams: the frames that a handler yields, ended by one `done` or `error`.
 
-Owns the pace (a client that acknowledges frames is not outrun by more than the window), the end of
-a stream in every case, and that a client which leaves ends the handler. It checks nothing about
-the caller; that has been done.
+A client that acknowledges frames is not outrun by more than the window, and a client that
+disconnects ends the handler.
 """
 
 import asyncio
@@ -13,16 +12,21 @@ import structlog
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from accord import tracing
-from accord.community.bus import frames
-from accord.community.bus.answering import Signer, Visit, error_body, failed
-from accord.community.bus.frames import Transcript
-from accord.community.bus.presence import GoneError, while_present
+from accord.community.bus.answers import (
+    AnswerSigner,
+    ClientGoneError,
+    RequestContext,
+    error_body,
+    internal_failure,
+    while_connected,
+)
 from accord.community.bus.registry import Call, Frame, Offer
 from accord.community.bus.settings import BusSettings
-from accord.community.envelope import headers
 from accord.community.errors import Code, CommunityError
-from accord.tracing import SpanKind
+from accord.community.rules import frames, headers
+from accord.community.rules.frames import Transcript
+from accord.telemetry import tracing
+from accord.telemetry.tracing import SpanKind
 
 ACK: Final = "X-HearthNet-Ack"
 """A caller that will acknowledge frames says so by this header, with the value `frames`."""
@@ -30,8 +34,8 @@ ACK: Final = "X-HearthNet-Ack"
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class Pace:
-    """How far a stream has come, and how far its client has read."""
+class StreamPace:
+    """How many frames were sent, and how many the client has read."""
 
     def __init__(self, window: int | None) -> None:
         self._window = window
@@ -40,11 +44,7 @@ class Pace:
         self._moved = asyncio.Event()
 
     def ack(self, upto: int) -> None:
-        """The client has read so many frames.
-
-        Raises:
-            CommunityError: So many were not sent: `bad_request`.
-        """
+        """Record that the client has read `upto` frames; `bad_request` if fewer were sent."""
         if upto > self._sent:
             raise CommunityError(
                 Code.BAD_REQUEST, f"{self._sent} frames were sent so far", where="/upto"
@@ -53,11 +53,7 @@ class Pace:
         self._moved.set()
 
     async def next(self, seconds: float) -> int:
-        """The number of the next frame, once it may be sent.
-
-        Raises:
-            CommunityError: The client stopped reading: `timeout`.
-        """
+        """The number of the next frame, once it may be sent; `timeout` if the client is stalled."""
         while self._window is not None and self._sent - self._read >= self._window:
             self._moved.clear()
             try:
@@ -70,21 +66,18 @@ class Pace:
         return self.last()
 
     def last(self) -> int:
-        """The number of the last frame, which waits for nobody."""
+        """The number of the last frame, which does not wait."""
         self._sent += 1
         return self._sent
 
 
-class Stream(Response):
-    """A stream under way, as Starlette sends it.
+class CallStream(Response):
+    """A running stream as a Starlette response.
 
     Args:
-        offer: The capability.
-        call: The call.
-        produced: What the handler yields.
-        pace: How far the client has read.
-        ended: Told once, after the last frame or when the client has left: the code that ended the
-            stream (None when all went well), and all that was sent.
+        produced: The handler's iterator.
+        ended: Called once, after the last frame or a disconnect, with the error code (None if
+            all went well) and what was sent.
     """
 
     def __init__(
@@ -93,9 +86,9 @@ class Stream(Response):
         call: Call,
         produced: AsyncIterator[Frame],
         *,
-        visit: Visit,
-        signer: Signer,
-        pace: Pace,
+        visit: RequestContext,
+        signer: AnswerSigner,
+        pace: StreamPace,
         settings: BusSettings,
         ended: Callable[[Code | None, Transcript], None],
     ) -> None:
@@ -110,20 +103,20 @@ class Stream(Response):
         self._settings = settings
         self._ended = ended
         self._transcript = Transcript()
-        self._code: Code | None = Code.PARTITION  # until the end was said
+        self._code: Code | None = Code.PARTITION  # until the last frame was sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream, and end the handler when the client leaves."""
+        """Send the stream, and end the handler when the client disconnects."""
         name, place = self._offer.descriptor.name, self._visit.trace
-        with tracing.entry("bus stream", place, SpanKind.INTERNAL, capability=name):
+        with tracing.incoming_span("bus stream", place, SpanKind.INTERNAL, capability=name):
             try:
-                await while_present(receive, self._pump(send))
-            except GoneError:
-                pass  # the rest was to be said to nobody
+                await while_connected(receive, self._pump(send))
+            except ClientGoneError:
+                pass  # nobody is left to read the rest
             finally:
                 self._call.gone.set()
                 await self._close()
-                tracing.tell(refused=self._code.value if self._code else None)
+                tracing.set_attributes(refused=self._code.value if self._code else None)
                 self._ended(self._code, self._transcript)
 
     async def _pump(self, send: Send) -> None:
@@ -132,10 +125,10 @@ class Stream(Response):
         await self._send(send, text, is_last=True)
 
     async def _say(self, send: Send) -> tuple[Code | None, bytes]:
-        """Send every frame but the last, which is returned with the code that it stands for."""
+        """Send every frame but the last, which is returned with its error code."""
         try:
             return None, await self._forward(send)
-        except GoneError:
+        except ClientGoneError:
             raise
         except CommunityError as error:
             refusal = error
@@ -143,14 +136,16 @@ class Stream(Response):
             refusal = CommunityError(Code.TIMEOUT, "the next frame took too long")
         except Exception:  # noqa: BLE001 - whatever a handler does, its caller hears of an end
             _log.exception("a stream failed", capability=self._offer.descriptor.key)
-            refusal = failed()
-        return refusal.code, frames.write(frames.ERROR, self._pace.last(), error_body(refusal))
+            refusal = internal_failure()
+        return refusal.code, frames.write_frame(
+            frames.ERROR, self._pace.last(), error_body(refusal)
+        )
 
     async def _forward(self, send: Send) -> bytes:
         while (frame := await self._next()).event != frames.DONE:
             number = await self._pace.next(self._settings.stall_seconds)
-            await self._send(send, frames.write(frame.event, number, frame.data))
-        return frames.write(frame.event, self._pace.last(), frame.data)
+            await self._send(send, frames.write_frame(frame.event, number, frame.data))
+        return frames.write_frame(frame.event, self._pace.last(), frame.data)
 
     async def _next(self) -> Frame:
         async with asyncio.timeout(self._offer.seconds):
@@ -158,7 +153,7 @@ class Stream(Response):
         key = self._offer.descriptor.key
         if frame is None:
             raise RuntimeError(f"{key} ended its stream without `done`")
-        if not frames.keeps(self._offer.descriptor.frame, frame.event, frame.data):
+        if not frames.is_allowed(self._offer.descriptor.frame, frame.event, frame.data):
             raise RuntimeError(f"{key} broke its own schema in the frame {frame.event!r}")
         return frame
 
@@ -166,13 +161,15 @@ class Stream(Response):
         self._transcript.add(text)
         if is_last:
             signed = self._signer.sign(self._visit, 200, self._transcript.body())
-            text += frames.write_signature(signed[headers.TIMESTAMP], signed[headers.SIGNATURE])
+            text += frames.write_signature_lines(
+                signed[headers.TIMESTAMP], signed[headers.SIGNATURE]
+            )
         message = {"type": "http.response.body", "body": text + b"\n", "more_body": not is_last}
         try:
             async with asyncio.timeout(self._settings.stall_seconds):
                 await send(message)
         except TimeoutError:
-            raise GoneError from None  # it takes nothing any more
+            raise ClientGoneError from None  # it does not read any more
 
     def _head(self) -> Message:
         named = {

@@ -1,30 +1,44 @@
-"""Pub-sub: what happens now, told to whoever listens, in addition to what the log keeps.
+"""Publish and subscribe: topics (section 8), their audiences, and `GET /pubsub/v1/subscribe`.
 
-Owns the topics of section 8, who may hear which, and for each topic the last few messages with
-their numbers. It never waits for a listener: one that is too slow misses messages and can see that
-it did. It knows nothing of HTTP.
+Each topic keeps its last few messages with their numbers, so a slow listener sees that it missed
+some. A long-poll's answer is signed; messages of an event stream carry their author's signature.
 """
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from accord.community.envelope.names import Level
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from accord.community.bus.admission import AdmittedRequest
+from accord.community.bus.answers import (
+    AnswerSigner,
+    ClientGoneError,
+    RequestContext,
+    while_connected,
+)
+from accord.community.bus.settings import BusSettings
 from accord.community.errors import Code, CommunityError
+from accord.community.rules import headers
+from accord.community.rules.checks import check_membership
+from accord.community.rules.formats import Level
 from accord.kernel import canonical, signing
 from accord.kernel.clock import Clock
 
-MAX_MESSAGES: Final = 256
-MAX_BYTES: Final = 1024 * 1024
+MAX_TOPIC_MESSAGES: Final = 256
+MAX_TOPIC_BYTES: Final = 1024 * 1024
 _MAX_TOPICS: Final = 4096
 _CHAT: Final = "chat.message."
 
 
 class Audience(Enum):
-    """Who may hear a topic."""
+    """Who may subscribe to a topic."""
 
     MEMBERS = "every member"
     ANCHORS = "anchors"
@@ -48,12 +62,8 @@ TOPICS: Final[Mapping[str, Audience]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
-    """Who wants to hear.
-
-    Attributes:
-        own: Whether it is the node itself, on this machine.
-    """
+class TopicListener:
+    """A subscriber; `own` is the node's own client on this machine."""
 
     node_id: str
     level: Level
@@ -61,14 +71,8 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One message of a topic.
-
-    Attributes:
-        seq: Its number; numbers rise, also over a restart.
-        data: The payload.
-        text: The payload in canonical JSON.
-    """
+class TopicMessage:
+    """One message; `seq` also rises across restarts, `text` is the payload in canonical JSON."""
 
     seq: int
     data: Any
@@ -78,17 +82,13 @@ class Message:
 @dataclass(slots=True)
 class _Topic:
     last_seq: int
-    messages: deque[Message] = field(default_factory=deque)
+    messages: deque[TopicMessage] = field(default_factory=deque)
     size: int = 0
     waiting: set[asyncio.Future[None]] = field(default_factory=set)
 
 
-def audience(topic: str) -> Audience:
-    """Who may hear a topic.
-
-    Raises:
-        CommunityError: There is no such topic: `not_found`.
-    """
+def audience_of(topic: str) -> Audience:
+    """The audience of a topic; `not_found` if there is no such topic."""
     if topic.startswith(_CHAT):
         try:
             signing.parse_id(topic.removeprefix(_CHAT))
@@ -101,13 +101,9 @@ def audience(topic: str) -> Audience:
     return found
 
 
-def check_listener(topic: str, listener: Listener) -> None:
-    """Check that somebody may hear a topic.
-
-    Raises:
-        CommunityError: `not_found` where there is no such topic, else `unauthorized`.
-    """
-    who = audience(topic)
+def check_listener(topic: str, listener: TopicListener) -> None:
+    """Raise `not_found` for an unknown topic, `unauthorized` if the listener may not hear it."""
+    who = audience_of(topic)
     if who is Audience.OWN:
         allowed = listener.own
     elif who is Audience.RECIPIENT:
@@ -115,7 +111,9 @@ def check_listener(topic: str, listener: Listener) -> None:
     else:
         allowed = listener.level >= (Level.ANCHOR if who is Audience.ANCHORS else Level.MEMBER)
     if not allowed:
-        raise CommunityError(Code.UNAUTHORIZED, f"only {who.value} may hear this", where=topic[:80])
+        raise CommunityError(
+            Code.UNAUTHORIZED, f"only {who.value} may subscribe to this", where=topic[:80]
+        )
 
 
 class Topics:
@@ -126,22 +124,18 @@ class Topics:
         self._topics: OrderedDict[tuple[str, str], _Topic] = OrderedDict()
 
     def publish(self, topic: str, data: Any, *, community: str = "") -> int:
-        """Tell whoever listens, and return the message's number.
-
-        Raises:
-            CommunityError: There is no such topic (`not_found`), or the payload is not JSON.
-        """
+        """Publish a message and return its number; `not_found` if there is no such topic."""
         try:
             text = canonical.encode(data)
         except canonical.CanonicalError as error:
             raise CommunityError(Code.BAD_REQUEST, str(error), where=topic[:80]) from None
-        # What the encoder gives holds room for several times as much, and this is kept.
+        # A copy: the buffer of the encoder is several times as large, and this is kept.
         text = memoryview(text).tobytes()
         found = self._topic(topic, community)
         found.last_seq += 1
-        found.messages.append(Message(found.last_seq, data, text))
+        found.messages.append(TopicMessage(found.last_seq, data, text))
         found.size += len(text)
-        while len(found.messages) > MAX_MESSAGES or found.size > MAX_BYTES:
+        while len(found.messages) > MAX_TOPIC_MESSAGES or found.size > MAX_TOPIC_BYTES:
             found.size -= len(found.messages.popleft().text)
         for waiter in found.waiting:
             if not waiter.done():
@@ -149,13 +143,13 @@ class Topics:
         return found.last_seq
 
     def last_seq(self, topic: str, *, community: str = "") -> int:
-        """The number after which a listener that comes now hears everything."""
+        """The number of the last message, from which a new listener starts."""
         return self._topic(topic, community).last_seq
 
     async def following(
         self, topic: str, last_seq: int, *, community: str = "", timeout_seconds: float
-    ) -> Sequence[Message]:
-        """The messages after `last_seq`, as soon as there is one; none when the time is over."""
+    ) -> Sequence[TopicMessage]:
+        """The messages after `last_seq`, as soon as there is one; none after the timeout."""
         found = self._topic(topic, community)
         waiter: asyncio.Future[None] | None = None
         try:
@@ -173,10 +167,10 @@ class Topics:
         return tuple(message for message in found.messages if message.seq > last_seq)
 
     def _topic(self, topic: str, community: str) -> _Topic:
-        key = ("" if audience(topic) is Audience.OWN else community, topic)
+        key = ("" if audience_of(topic) is Audience.OWN else community, topic)
         found = self._topics.get(key)
         if found is None:
-            # From the clock, so that numbers rise over a restart and nobody waits for old ones.
+            # From the clock, so that numbers also rise across restarts.
             found = self._topics[key] = _Topic(int(self._clock.now() * 1000))
             if len(self._topics) > _MAX_TOPICS:
                 self._forget_one()
@@ -196,3 +190,149 @@ def _unknown(topic: str) -> CommunityError:
         f"there is no topic {topic[:80]!r}",
         mend="see section 8 of the specification for the topics that there are",
     )
+
+
+MAX_POLL_SECONDS: Final = 60
+DEFAULT_POLL_SECONDS: Final = 30
+_KEEP_ALIVE_SECONDS: Final = 15.0
+_PARAMETERS: Final = frozenset({"topic", "last_seq", "timeout"})
+_PER_CALLER: Final = 64
+
+
+@dataclass(slots=True, eq=False)
+class SubscriptionServer:
+    """Serves subscriptions."""
+
+    topics: Topics
+    signer: AnswerSigner
+    settings: BusSettings
+    _listening: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def listening(self) -> int:
+        """How many subscriptions there are."""
+        return self._listening.total()
+
+    async def serve(
+        self, http: HttpRequest, guest: AdmittedRequest, visit: RequestContext
+    ) -> Response:
+        """Answer a subscription; raises if it is malformed, not allowed, or one too many."""
+        query = http.query_params.multi_items()
+        asked = dict(query)
+        if len(asked) != len(query) or not asked.keys() <= _PARAMETERS or "topic" not in asked:
+            raise CommunityError(
+                Code.BAD_REQUEST, "expected topic and, if wanted, last_seq and timeout, each once"
+            )
+        topic = asked["topic"]
+        _check_subscriber(topic, guest)
+        seconds = _number(asked, "timeout", DEFAULT_POLL_SECONDS, MAX_POLL_SECONDS)
+        community = guest.request.community
+        last_seq = _number(
+            asked, "last_seq", self.topics.last_seq(topic, community=community), 2**53 - 1
+        )
+        if "text/event-stream" in http.headers.get("accept", ""):
+            return self._events(topic, last_seq, guest)
+        with self._counted(guest.request.caller):
+            body = await while_connected(http.receive, self._poll(topic, last_seq, guest, seconds))
+        return self.signer.answer(visit, body).response()
+
+    async def _poll(
+        self, topic: str, last_seq: int, guest: AdmittedRequest, seconds: float
+    ) -> dict[str, Any]:
+        found = await self.topics.following(
+            topic, last_seq, community=guest.request.community, timeout_seconds=seconds
+        )
+        _check_subscriber(topic, guest)
+        if not found:
+            return {"timeout": True}
+        return {
+            "topic": topic,
+            "messages": [{"seq": message.seq, "data": message.data} for message in found],
+            "last_seq": found[-1].seq,
+            "missed": 0 < last_seq < found[0].seq - 1,
+        }
+
+    def _events(self, topic: str, last_seq: int, guest: AdmittedRequest) -> Response:
+        named = {headers.REQUEST_ID: guest.request.request_id, headers.FROM: self.signer.node_id}
+
+        async def tell(say: Callable[[bytes], Awaitable[None]]) -> None:
+            seq = last_seq
+            await say(b": listening\n\n")
+            while True:
+                found = await self.topics.following(
+                    topic,
+                    seq,
+                    community=guest.request.community,
+                    timeout_seconds=_KEEP_ALIVE_SECONDS,
+                )
+                _check_subscriber(topic, guest)
+                if not found:
+                    await say(b": here\n\n")
+                for message in found:
+                    seq = message.seq
+                    await say(b"event: message\nid: %d\ndata: %s\n\n" % (seq, message.text))
+
+        counted = self._counted(guest.request.caller)
+        return _EventStream(tell, named, counted, self.settings.stall_seconds)
+
+    @contextmanager
+    def _counted(self, caller: str) -> Iterator[None]:
+        most = self.settings.max_listeners
+        if self.listening >= most or self._listening[caller] >= max(1, most // _PER_CALLER):
+            raise CommunityError(
+                Code.CAPACITY_EXCEEDED,
+                "too many subscriptions are open",
+                details={"retry_after_ms": 5000},
+            )
+        self._listening[caller] += 1
+        try:
+            yield
+        finally:
+            self._listening[caller] -= 1
+            if not self._listening[caller]:
+                del self._listening[caller]
+
+
+class _EventStream(Response):
+    """A stream of messages, until the listener leaves or loses its right."""
+
+    def __init__(
+        self,
+        tell: Callable[[Callable[[bytes], Awaitable[None]]], Coroutine[Any, Any, None]],
+        named: dict[str, str],
+        counted: AbstractContextManager[None],
+        stall_seconds: float,
+    ) -> None:
+        super().__init__(headers=named, media_type="text/event-stream")
+        del self.headers["content-length"]
+        self._tell = tell
+        self._counted = counted
+        self._stall_seconds = stall_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def say(text: bytes, *, more: bool = True) -> None:
+            async with asyncio.timeout(self._stall_seconds):
+                await send({"type": "http.response.body", "body": text, "more_body": more})
+
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        with self._counted, suppress(ClientGoneError, TimeoutError):
+            await send(start)
+            with suppress(CommunityError):  # it has lost its right to this topic
+                await while_connected(receive, self._tell(say))
+            await say(b"", more=False)
+
+
+def _check_subscriber(topic: str, guest: AdmittedRequest) -> None:
+    _, level = check_membership(guest.community, guest.request.caller)
+    check_listener(topic, TopicListener(guest.request.caller, level, guest.own))
+
+
+def _number(asked: dict[str, str], name: str, default: int, most: int) -> int:
+    text = asked.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= most):
+        raise CommunityError(
+            Code.BAD_REQUEST, f"expected a whole number from 0 to {most}", where=name
+        )
+    return int(text)

@@ -1,0 +1,477 @@
+"""The first six checks, which every signed request passes, and rate limits per address and caller.
+
+Unsigned calls are admitted only where the operator allows them.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from starlette.requests import Request as HttpRequest
+
+from accord.community.bus.answers import ClientGoneError, RequestContext
+from accord.community.bus.settings import BusSettings, RateLimits, UnsignedCalls
+from accord.community.errors import Code, CommunityError
+from accord.community.rules import checks, headers, requests
+from accord.community.rules.checks import CommunityFacts
+from accord.community.rules.formats import Level
+from accord.community.rules.headers import Named
+from accord.community.rules.requests import SignedRequest
+from accord.kernel import canonical
+from accord.kernel.clock import Clock, format_time
+from accord.kernel.signing import SigningKey
+from accord.kernel.ulid import UlidSource, is_ulid
+from accord.web.addresses import address_key, is_from_here, is_loopback
+from accord.web.limits import TokenBuckets
+
+_PREFIX: Final = b"x-hearthnet-"
+_OF_BROWSERS: Final = ("origin", "sec-fetch-site")
+_UNSIGNED_MEMBERS: Final = frozenset(
+    {"capability", "version", "community", "params", "input", "stream"}
+)
+
+
+def is_unsigned(raw: list[tuple[bytes, bytes]]) -> bool:
+    """Whether a request has none of the protocol's headers."""
+    return not any(name.lower().startswith(_PREFIX) for name, _ in raw)
+
+
+class UnsignedCaller:
+    """The common identity of all unsigned calls."""
+
+    def __init__(self, legacy: UnsignedCalls, clock: Clock) -> None:
+        self._legacy = legacy
+        self._clock = clock
+        self._key = SigningKey.generate()
+        self._ids = UlidSource(clock)
+
+    def check(self, host: str, headers: Mapping[str, str]) -> None:
+        """Raise `invalid_signature` unless unsigned calls are allowed from this host.
+
+        A browser is refused, which any web page could make send such a call; it names its page.
+        """
+        is_page = any(name in headers for name in _OF_BROWSERS)
+        is_near = self._legacy is UnsignedCalls.LOOPBACK and is_from_here(host, headers)
+        if not is_page and (is_near or self._legacy is UnsignedCalls.ANYWHERE):
+            return
+        raise CommunityError(Code.INVALID_SIGNATURE, "the request is not signed")
+
+    def read(
+        self, body: Any, communities: Mapping[str, Any]
+    ) -> tuple[SignedRequest, dict[str, Any]]:
+        """Read a flat call, in the community that it names or in the only one."""
+        if not isinstance(body, dict) or not body.keys() <= _UNSIGNED_MEMBERS:
+            raise CommunityError(
+                Code.BAD_REQUEST, f"expected an object of {', '.join(sorted(_UNSIGNED_MEMBERS))}"
+            )
+        community = body.get("community") or next(iter(communities), None)
+        named = (body.get("capability"), body.get("version", "1.0"), community)
+        if not all(isinstance(each, str) for each in named):
+            raise CommunityError(Code.BAD_REQUEST, "capability, version and community are texts")
+        capability, version, community = (str(each) for each in named)
+        said = {"params": body.get("params", {}), "input": body.get("input", {})}
+        request = requests.sign_request(
+            self._key,
+            capability=capability,
+            version=version,
+            request_id=self._ids.new(),
+            community=community,
+            timestamp=format_time(self._clock.now()),
+            body=said,
+        )
+        return request, said
+
+
+class Rates:
+    """The three rate limits of a bus. Each returns seconds to wait, 0 if the call is admitted."""
+
+    def __init__(self, limits: RateLimits) -> None:
+        self._addresses = TokenBuckets(limits.per_caller * limits.hard, limits.remembered)
+        self._callers = TokenBuckets(limits.per_caller, limits.remembered)
+        self._uses = TokenBuckets(limits.per_capability, 4 * limits.remembered)
+
+    def __len__(self) -> int:
+        return len(self._addresses) + len(self._callers) + len(self._uses)
+
+    def address(self, host: str, now: float) -> float:
+        """Count a request from an address."""
+        key = address_key(host)
+        wait = self._addresses.wait(key, now)
+        if not wait:
+            self._addresses.take(key, now)
+        return wait
+
+    def caller(self, node_id: str, capability: str | None, now: float) -> float:
+        """Count a call, or a request to another path; a refused one costs nothing."""
+        use = (node_id, capability)
+        wait = self._callers.wait(node_id, now)
+        if capability is not None:
+            wait = max(wait, self._uses.wait(use, now))
+        if wait:
+            return wait
+        self._callers.take(node_id, now)
+        if capability is not None:
+            self._uses.take(use, now)
+        return 0.0
+
+
+class SenderClaim(Enum):
+    """Who a sender claims to be, before its signature is checked."""
+
+    OWNER = "owner"
+    MEMBER = "member"
+    STRANGER = "stranger"
+
+
+class Sender(NamedTuple):
+    """The origin of a body that is not verified yet."""
+
+    claim: SenderClaim
+    address: str
+    caller: str | None
+
+
+class UnverifiedBytes:
+    """Limits the bytes held of bodies that are not verified yet.
+
+    Strangers, claimed members and the owner have separate room. A claim may be false, so no address
+    and no claimed id may fill the room of members.
+    """
+
+    def __init__(self, *, members: int, strangers: int, stranger_body: int) -> None:
+        self._most = {
+            SenderClaim.OWNER: (members // 4, members // 4),
+            SenderClaim.MEMBER: (members, members // 4),
+            SenderClaim.STRANGER: (strangers, 2 * stranger_body),
+        }
+        self._held: Counter[tuple[SenderClaim, str, str]] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, sender: Sender, size: int) -> bool:
+        """Hold more bytes of a sender; False if there is no room."""
+        most, most_each = self._most[sender.claim]
+        total, *each = keys = _keys(sender)
+        for key in keys:
+            self._held[key] += size
+        return self._held[total] <= most and all(self._held[key] <= most_each for key in each)
+
+    def remove(self, sender: Sender, size: int) -> None:
+        """Release bytes."""
+        for key in _keys(sender):
+            self._held[key] -= size
+            if self._held[key] <= 0:
+                del self._held[key]
+
+
+def _keys(sender: Sender) -> list[tuple[SenderClaim, str, str]]:
+    keys = [(sender.claim, "", ""), (sender.claim, "address", address_key(sender.address))]
+    if sender.caller is not None:
+        keys.append((sender.claim, "caller", sender.caller))
+    return keys
+
+
+_MAX_HEADERS: Final = 64
+_MAX_HEADER_BYTES: Final = 16 * 1024
+# A longer body is parsed in a thread.
+_LONG: Final = 64 * 1024
+_EVERY: Final = (
+    headers.REQUEST_ID,
+    headers.FROM,
+    headers.COMMUNITY,
+    headers.TIMESTAMP,
+    headers.SIGNATURE,
+)
+_REQUEST_ID: Final = headers.REQUEST_ID.lower().encode()
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedRequest:
+    """A request that passed admission.
+
+    Attributes:
+        level: The caller's trust level in the community.
+        own: Whether it is from this node's own client on this machine.
+        body: The JSON value, or bytes where the route takes bytes; None without a body.
+    """
+
+    request: SignedRequest
+    community: CommunityFacts | None
+    level: Level
+    own: bool
+    body: Any
+
+
+_Reader: TypeAlias = Callable[[Named, bytes], tuple[SignedRequest, Any]]
+
+
+class Admission:
+    """Checks incoming requests."""
+
+    def __init__(
+        self,
+        node_id: str,
+        clock: Clock,
+        rates: Rates,
+        communities: Mapping[str, CommunityFacts],
+        settings: BusSettings,
+    ) -> None:
+        self._node_id = node_id
+        self._clock = clock
+        self._rates = rates
+        self._communities = communities
+        self._settings = settings
+        self._stranger = UnsignedCaller(settings.legacy, clock)
+        self._unverified = UnverifiedBytes(
+            members=settings.max_unverified,
+            strangers=16 * settings.max_stranger_body,
+            stranger_body=settings.max_stranger_body,
+        )
+
+    async def admit(self, http: HttpRequest, visit: RequestContext) -> AdmittedRequest:
+        """Admit a bus call, or raise the error of the first check that refuses it."""
+        if self._settings.legacy is not UnsignedCalls.OFF and is_unsigned(http.scope["headers"]):
+            return await self._let_stranger_in(http, visit)
+
+        def read(named: Named, raw: bytes) -> tuple[SignedRequest, Any]:
+            body = _json(raw)
+            if not isinstance(body, dict):
+                raise CommunityError(Code.BAD_REQUEST, "the body of a call is a JSON object")
+            return requests.read_request(named, body), body
+
+        return await self._let_in(http, visit, read)
+
+    async def admit_path(
+        self,
+        http: HttpRequest,
+        visit: RequestContext,
+        *,
+        opaque: bool = False,
+        strangers: bool = False,
+    ) -> AdmittedRequest:
+        """Admit a signed request to another path, or raise the error of the first failing check.
+
+        Args:
+            opaque: Whether its body is bytes instead of JSON.
+            strangers: Whether non-members are admitted; the route then checks them itself.
+        """
+        scope = http.scope
+        path = scope.get("raw_path", b"") or scope["path"].encode()
+        query = scope["query_string"].decode("ascii", "replace")
+
+        def read(named: Named, raw: bytes) -> tuple[SignedRequest, Any]:
+            if not raw:
+                body, signed = None, requests.NO_BODY
+            elif opaque:
+                body, signed = raw, requests.opaque(raw)
+            else:
+                body = signed = _json(raw)
+            request = requests.read_path_request(
+                named, path=path.decode("ascii", "replace"), query=query, body=signed
+            )
+            return request, body
+
+        return await self._let_in(http, visit, read, strangers=strangers)
+
+    async def _let_in(
+        self, http: HttpRequest, visit: RequestContext, read: _Reader, *, strangers: bool = False
+    ) -> AdmittedRequest:
+        self._approach(http, visit)
+        named = _named(http)
+        sender = self._sender(http, named)
+        try:
+            raw = await self._read_body(http, visit, sender, named)
+            request, body = await self._open(visit, lambda: read(named, raw), len(raw))
+        finally:
+            self._unverified.remove(sender, visit.size)
+        return self._know(http, visit, request, body, strangers=strangers)
+
+    async def _let_stranger_in(self, http: HttpRequest, visit: RequestContext) -> AdmittedRequest:
+        self._approach(http, visit)
+        visit.check = checks.SIGNATURE
+        host = _host(http)
+        self._stranger.check(host, http.headers)
+        # The operator admits unsigned calls with the rights of a member.
+        sender = Sender(SenderClaim.MEMBER, host, None)
+        try:
+            raw = await self._read_body(http, visit, sender, {})
+        finally:
+            self._unverified.remove(sender, visit.size)
+        request, body = self._stranger.read(_json(raw), self._communities)
+        visit.know(request)
+        visit.check = checks.MEMBERSHIP
+        community = self._communities.get(request.community)
+        if community is None:
+            raise CommunityError(Code.NOT_FOUND, "this node is not in that community")
+        return AdmittedRequest(request, community, Level.MEMBER, False, body)
+
+    def _approach(self, http: HttpRequest, visit: RequestContext) -> None:
+        """Check what a request declares, before its body is read."""
+        sent: list[tuple[bytes, bytes]] = http.scope["headers"]
+        ids = [value for name, value in sent if name == _REQUEST_ID]
+        if len(ids) == 1 and is_ulid(text := ids[0].decode("ascii", "replace")):
+            visit.request_id = text
+        visit.check, visit.unread = checks.SIZE, True
+        if _declared(http) > self._settings.max_body:
+            raise _too_long(self._settings.max_body)
+        visit.check = checks.ADDRESS_RATE
+        host = _host(http)
+        if not is_loopback(host) and (wait := self._rates.address(host, self._clock.monotonic())):
+            raise rate_limited("this address", wait)
+        visit.check = checks.HEADERS
+        size = sum(len(name) + len(value) for name, value in sent)
+        if len(sent) > _MAX_HEADERS or size > _MAX_HEADER_BYTES:
+            raise CommunityError(
+                Code.BAD_REQUEST,
+                f"a request has at most {_MAX_HEADERS} headers of {_MAX_HEADER_BYTES} bytes in all",
+            )
+
+    def _sender(self, http: HttpRequest, named: Named) -> Sender:
+        host, caller = _host(http), named[headers.FROM]
+        if caller == self._node_id:
+            is_owner = is_from_here(host, http.headers)
+            return Sender(SenderClaim.OWNER if is_owner else SenderClaim.STRANGER, host, None)
+        try:
+            self._check_claims(RequestContext(0.0), named)
+        except CommunityError:
+            return Sender(SenderClaim.STRANGER, host, None)
+        return Sender(SenderClaim.MEMBER, host, caller)
+
+    def _check_claims(self, visit: RequestContext, named: Named) -> None:
+        """Check the unverified headers: member, fresh, for this node; they are checked again."""
+        visit.check = checks.SIGNATURE
+        requests.check_recipient(named.get(headers.TO), self._node_id)
+        visit.check = checks.FRESHNESS
+        headers.check_fresh(named[headers.TIMESTAMP], self._clock.now())
+        visit.check = checks.MEMBERSHIP
+        community = self._communities.get(named[headers.COMMUNITY])
+        checks.check_membership(community, named[headers.FROM])
+
+    async def _read_body(
+        self, http: HttpRequest, visit: RequestContext, sender: Sender, named: Named
+    ) -> bytes:
+        most = self._settings.max_body
+        if sender.claim is SenderClaim.STRANGER:
+            most = min(most, self._settings.max_stranger_body)
+            if _declared(http) > most:
+                raise self._refused(visit, named, most)
+        visit.check = checks.SIZE
+        chunks: list[bytes] = []
+        seconds = self._settings.body_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    message = await http.receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGoneError
+                    chunks.append(message.get("body", b""))
+                    visit.size += len(chunks[-1])
+                    is_room = self._unverified.add(sender, len(chunks[-1]))
+                    if visit.size > most:
+                        raise self._refused(visit, named, most)
+                    if not is_room:
+                        raise CommunityError(
+                            Code.CAPACITY_EXCEEDED,
+                            "too much is being sent to this node",
+                            details={"retry_after_ms": 1000},
+                        )
+                    if not message.get("more_body", False):
+                        break
+        except TimeoutError:
+            raise CommunityError(
+                Code.TIMEOUT, f"the body did not arrive within {seconds:g} seconds"
+            ) from None
+        visit.unread = False
+        visit.check = checks.HEADERS
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def _refused(self, visit: RequestContext, named: Named, most: int) -> CommunityError:
+        """The error for a body that is too long, in general or for such a sender."""
+        if most < self._settings.max_body:
+            try:
+                self._check_claims(visit, named)
+            except CommunityError as error:
+                return error
+        visit.check = checks.SIZE
+        return _too_long(most)
+
+    async def _open(
+        self, visit: RequestContext, read: Callable[[], tuple[SignedRequest, Any]], size: int
+    ) -> tuple[SignedRequest, Any]:
+        def open_it() -> tuple[SignedRequest, Any]:
+            request, body = read()
+            visit.know(request)
+            visit.check = checks.SIGNATURE
+            requests.verify_request(request, self._node_id)
+            return request, body
+
+        return open_it() if size <= _LONG else await asyncio.to_thread(open_it)
+
+    def _know(
+        self,
+        http: HttpRequest,
+        visit: RequestContext,
+        request: SignedRequest,
+        body: Any,
+        *,
+        strangers: bool,
+    ) -> AdmittedRequest:
+        caller = request.caller
+        community = self._communities.get(request.community)
+        required = self._settings.require_to or (
+            community is not None and community.requires_to(caller)
+        )
+        checks.check_names_recipient(request, required=required)
+        visit.check = checks.FRESHNESS
+        headers.check_fresh(request.timestamp, self._clock.now())
+        visit.check = checks.MEMBERSHIP
+        level = Level.UNKNOWN
+        if not strangers:
+            community, level = checks.check_membership(community, caller)
+        elif community is not None:
+            level = community.level_of(caller)
+        own = caller == self._node_id and is_loopback(_host(http))
+        return AdmittedRequest(request, community, level, own, body)
+
+
+def rate_limited(who: str, wait: float) -> CommunityError:
+    """The error for a caller above its rate."""
+    return CommunityError(
+        Code.RATE_LIMITED,
+        f"{who} calls too often",
+        details={"retry_after_ms": int(wait * 1000) + 1},
+    )
+
+
+def _host(http: HttpRequest) -> str:
+    return http.client.host if http.client else ""
+
+
+def _declared(http: HttpRequest) -> int:
+    declared = http.headers.get("content-length", "")
+    return int(declared[:20]) if declared.isascii() and declared.isdecimal() else 0
+
+
+def _named(http: HttpRequest) -> Named:
+    """The protocol's headers; raises if one is missing, repeated or malformed."""
+    named = headers.find(http.scope["headers"])
+    for name in _EVERY:
+        headers.required(named, name)
+    return named
+
+
+def _json(raw: bytes) -> Any:
+    try:
+        return canonical.decode(raw)
+    except canonical.CanonicalError as error:
+        raise CommunityError(Code.BAD_REQUEST, f"the body is not strict JSON: {error}") from None
+
+
+def _too_long(most: int) -> CommunityError:
+    return CommunityError(
+        Code.BAD_REQUEST, f"a body is at most {most} bytes", mend="send large content as a file"
+    )

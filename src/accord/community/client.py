@@ -1,0 +1,390 @@
+"""Calling one node of a community from Python, async (`Client`) or not (`SyncClient`)."""
+
+import asyncio
+import random
+import ssl
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import urlencode
+
+import httpx
+
+from accord.community.bus import streams
+from accord.community.bus.registry import Frame
+from accord.community.errors import Code, CommunityError
+from accord.community.rules import frames, headers, requests
+from accord.community.rules.capabilities import must_verify_answer
+from accord.community.rules.requests import NO_BODY, SignedRequest
+from accord.community.rules.routing import REFUSED_FOR_NOW, RetryPolicy
+from accord.community.transport import EVENT_STREAM_TYPE, JSON_TYPE, Exchange, node_refusal
+from accord.kernel import canonical, traceparent
+from accord.kernel.clock import Clock, SystemClock, format_time
+from accord.kernel.signing import SigningKey
+from accord.kernel.ulid import UlidSource
+from accord.telemetry import tracing
+
+_CALL: Final = "/bus/v1/call"
+_ACK: Final = "/bus/v1/ack"
+_SUBSCRIBE: Final = "/pubsub/v1/subscribe"
+# A signed request may be sent again while the node still accepts its timestamp.
+_RESEND_SECONDS: Final = 40.0
+_ACK_EVERY: Final = 16
+_ACCEPT: Final = f"{JSON_TYPE}, {EVENT_STREAM_TYPE}"
+_SPAN: Final = ("bus request", tracing.SpanKind.CLIENT)
+_MAX_FRAME: Final = 8 * 1024 * 1024
+
+
+class _Progress:
+    """How many frames of a stream were read, and whether they must be acknowledged."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        self.due = asyncio.Event()
+
+
+class Client:
+    """Calls one node in one community; an async context manager.
+
+    Args:
+        endpoint: The node's URL, such as `https://192.168.1.4:7080`.
+        node_id: The node that must answer.
+        transport: The httpx transport; a socket by default.
+        verify: Whether every answer is verified. Answers of capabilities that change something
+            are always verified.
+        seconds: How long the node may be silent.
+        chance: Spreads retries.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        key: SigningKey,
+        community: str,
+        node_id: str,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        verify: bool = True,
+        retry: RetryPolicy | None = None,
+        seconds: float = 70.0,
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.community = community
+        self._key = key
+        self._verify = verify
+        self._retry = retry or RetryPolicy()
+        self._clock = clock or SystemClock()
+        self._chance = chance or random.Random()  # noqa: S311 - it only spreads retries
+        self._ids = UlidSource(self._clock)
+        self._exchange = Exchange(
+            endpoint,
+            node_id,
+            clock=self._clock,
+            ssl_context=ssl_context,
+            transport=transport,
+            seconds=seconds,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._exchange.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._exchange.__aexit__()
+
+    async def call(
+        self,
+        capability: str,
+        params: Mapping[str, Any] | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the protocol's word
+        *,
+        version: str = "1.0",
+        idempotent: bool = False,
+    ) -> dict[str, Any]:
+        """Call a capability and return its answer.
+
+        `version` is the lowest acceptable one. A lost call is repeated only if it is `idempotent`.
+        Raises with the node's code, or `partition`, `timeout` or `invalid_signature`.
+        """
+        body = {"params": dict(params or {}), "input": dict(input or {})}
+        verify = self._verify or must_verify_answer(capability)
+        content = _encode(body)
+        request = self._sign_call(capability, version, body)
+        signed_at, made = self._clock.monotonic(), 0
+        while True:
+            made += 1
+            try:
+                with tracing.span(*_SPAN, capability=capability):
+                    return await self._call(request, content, verify=verify)
+            except CommunityError as error:
+                pause = self._retry.pause(error, made, self._chance.random(), idempotent=idempotent)
+                if pause is None:
+                    raise
+                refused = error.code in REFUSED_FOR_NOW
+            await asyncio.sleep(pause)
+            # The same request finds the answer that may have been made already; one that was
+            # refused needs an id of its own.
+            if refused or self._clock.monotonic() - signed_at > _RESEND_SECONDS:
+                request = self._sign_call(capability, version, body)
+                signed_at = self._clock.monotonic()
+
+    async def stream(
+        self,
+        capability: str,
+        params: Mapping[str, Any] | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the protocol's word
+        *,
+        version: str = "1.0",
+        acks: bool = True,
+    ) -> AsyncIterator[Frame]:
+        """Call a capability that answers with a stream, and yield its frames; the last is `done`.
+
+        Closing the iterator (best with `contextlib.aclosing`) also ends the call on the node. With
+        `acks` frames are acknowledged, so that the node does not run far ahead. Errors carry the
+        node's code, in the stream or instead of it.
+        """
+        body = {"params": dict(params or {}), "input": dict(input or {})}
+        request = self._sign_call(capability, version, body)
+        further = [(streams.ACK, "frames")] if acks else []
+        progress = _Progress()
+        acknowledging = asyncio.create_task(self._acknowledge(request, progress))
+        try:
+            with tracing.detached_span(*_SPAN, capability=capability) as span:
+                further.append((traceparent.HEADER, tracing.traceparent(span)))
+                async with self._exchange.open(
+                    "POST", _CALL, request, _encode(body), accept=_ACCEPT, further=further
+                ) as found:
+                    if not found.headers.get("content-type", "").startswith(EVENT_STREAM_TYPE):
+                        await self._exchange.read(found, request, verify=self._verify)
+                        raise CommunityError(
+                            Code.BAD_REQUEST, f"{capability} answered at once", mend="use call"
+                        )
+                    async for frame in self._frames(found, request):
+                        yield frame
+                        progress.read += 1
+                        if acks and progress.read % _ACK_EVERY == 0:
+                            progress.due.set()
+        finally:
+            acknowledging.cancel()
+            await asyncio.gather(acknowledging, return_exceptions=True)
+
+    async def get(self, path: str, query: Mapping[str, str | int] | None = None) -> Any:
+        """Get JSON from a member path; errors carry the node's code."""
+        text = urlencode(query or {})
+        request = self._sign_path(path, text)
+        target = f"{path}?{text}" if text else path
+        async with self._exchange.open("GET", target, request, b"") as found:
+            return await self._exchange.read(found, request, verify=True)
+
+    async def get_bytes(self, path: str) -> bytes:
+        """Get bytes from a member path; errors carry the node's code."""
+        request = self._sign_path(path, "")
+        async with self._exchange.open("GET", path, request, b"") as found:
+            return await self._exchange.read_bytes(found, request)
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Post JSON to a path of the node; errors carry the node's code."""
+        request = self._sign_path(path, body=body)
+        async with self._exchange.open("POST", path, request, _encode(body)) as found:
+            return await self._exchange.read(found, request, verify=True)
+
+    async def post_bytes(self, path: str, content: bytes) -> bytes:
+        """Post bytes to a path of the node, and return bytes; errors carry the node's code."""
+        request = self._sign_path(path, body=requests.opaque(content))
+        kind = [("Content-Type", "application/octet-stream")]
+        async with self._exchange.open("POST", path, request, content, further=kind) as found:
+            return await self._exchange.read_bytes(found, request)
+
+    async def subscribe(
+        self, topic: str, last_seq: int | None = None, *, seconds: int = 30
+    ) -> AsyncIterator[tuple[int, Any]]:
+        """Yield the messages of a topic with their numbers, until closed.
+
+        Starts after `last_seq`, or with the next message if None. `seconds` is how long one request
+        waits. Errors carry the node's code.
+        """
+        query: dict[str, str | int] = {"topic": topic, "timeout": seconds}
+        if last_seq is not None:
+            query["last_seq"] = last_seq
+        while True:
+            answer = await self.get(_SUBSCRIBE, query)
+            for message in answer.get("messages", ()):
+                yield message["seq"], message["data"]
+            if "last_seq" in answer:
+                query["last_seq"] = answer["last_seq"]
+
+    async def _call(
+        self, request: SignedRequest, content: bytes, *, verify: bool
+    ) -> dict[str, Any]:
+        traced = [(traceparent.HEADER, tracing.traceparent())]
+        async with self._exchange.open("POST", _CALL, request, content, further=traced) as found:
+            if found.headers.get("content-type", "").startswith(EVENT_STREAM_TYPE):
+                raise CommunityError(
+                    Code.BAD_REQUEST,
+                    f"{request.capability} answers by a stream",
+                    mend="use stream",
+                )
+            answer = await self._exchange.read(found, request, verify=verify)
+        if not isinstance(answer, dict):
+            raise CommunityError(Code.BAD_REQUEST, "the answer is not a JSON object")
+        return answer
+
+    async def _frames(self, found: httpx.Response, request: SignedRequest) -> AsyncIterator[Frame]:
+        transcript = frames.Transcript()
+        waiting = bytearray()
+        async for part in found.aiter_bytes():
+            blocks: list[bytes] = []
+            looked = max(len(waiting) - 1, 0)
+            waiting += part
+            # A long frame comes in many parts; only what is new can hold its end.
+            if waiting.find(b"\n\n", looked) >= 0:
+                *blocks, rest = bytes(waiting).split(b"\n\n")
+                waiting = bytearray(rest)
+            if len(waiting) > _MAX_FRAME:
+                raise CommunityError(Code.BAD_REQUEST, "a frame of the stream is too long")
+            for block in blocks:
+                frame = frames.parse_frame(block, transcript)
+                if frame is None:
+                    continue
+                if frame.event in frames.TERMINAL:
+                    self._verify_stream(frame, request, transcript)
+                    if frame.event == frames.ERROR:
+                        raise node_refusal(frame.data, found.status_code)
+                yield Frame(frame.event, frame.data)
+                if frame.event == frames.DONE:
+                    return
+        raise CommunityError(Code.PARTITION, "the stream broke off")
+
+    def _verify_stream(
+        self, frame: frames.ParsedFrame, request: SignedRequest, transcript: frames.Transcript
+    ) -> None:
+        if not (self._verify or must_verify_answer(request.capability or "")):
+            return
+        raw = [
+            (headers.FROM.encode(), self.node_id.encode()),
+            (headers.REQUEST_ID.encode(), request.request_id.encode()),
+            (headers.TIMESTAMP.encode(), frame.timestamp or b""),
+            (headers.SIGNATURE.encode(), frame.signature or b""),
+        ]
+        self._exchange.verify(raw, request, 200, transcript.body())
+
+    async def _acknowledge(self, request: SignedRequest, progress: "_Progress") -> None:
+        while True:
+            await progress.due.wait()
+            progress.due.clear()
+            # A stream that has ended meanwhile needs no acknowledgement.
+            with suppress(CommunityError):
+                body = {"request_id": request.request_id, "upto": progress.read}
+                await self.post(_ACK, body)
+
+    def _sign_call(self, capability: str, version: str, body: Any) -> SignedRequest:
+        return requests.sign_request(
+            self._key,
+            capability=capability,
+            version=version,
+            request_id=self._ids.new(),
+            community=self.community,
+            timestamp=format_time(self._clock.now()),
+            body=body,
+            to=self.node_id,
+        )
+
+    def _sign_path(self, path: str, query: str = "", body: Any = NO_BODY) -> SignedRequest:
+        return requests.sign_path_request(
+            self._key,
+            path=path,
+            query=query,
+            request_id=self._ids.new(),
+            community=self.community,
+            timestamp=format_time(self._clock.now()),
+            body=body,
+            to=self.node_id,
+        )
+
+
+def _encode(body: Any) -> bytes:
+    try:
+        return canonical.encode(body)
+    except canonical.CanonicalError as error:
+        raise CommunityError(
+            Code.BAD_REQUEST, f"this cannot be sent as JSON: {error.what}", where=error.where
+        ) from None
+
+
+T = TypeVar("T")
+
+
+class SyncClient:
+    """Calls one node in one community without asyncio; a context manager. See `Client`."""
+
+    def __init__(
+        self, endpoint: str, key: SigningKey, community: str, node_id: str, **options: Any
+    ) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="accord client", daemon=True
+        )
+        self._client = Client(endpoint, key, community, node_id, **options)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run(self._client.__aexit__())
+        self._run(self._loop.shutdown_asyncgens())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def call(
+        self,
+        capability: str,
+        params: Mapping[str, Any] | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the protocol's word
+        **options: Any,
+    ) -> dict[str, Any]:
+        """See `Client.call`."""
+        return self._run(self._client.call(capability, params, input, **options))
+
+    def stream(
+        self,
+        capability: str,
+        params: Mapping[str, Any] | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the protocol's word
+        **options: Any,
+    ) -> Iterator[Frame]:
+        """See `Client.stream`."""
+        return self._iterate(self._client.stream(capability, params, input, **options))
+
+    def subscribe(
+        self, topic: str, last_seq: int | None = None, **options: Any
+    ) -> Iterator[tuple[int, Any]]:
+        """See `Client.subscribe`."""
+        return self._iterate(self._client.subscribe(topic, last_seq, **options))
+
+    def get(self, path: str, query: Mapping[str, str | int] | None = None) -> Any:
+        """See `Client.get`."""
+        return self._run(self._client.get(path, query))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        end = object()
+
+        async def following() -> T | object:
+            return await anext(items, end)
+
+        async def close() -> None:
+            await items.aclose()  # type: ignore[attr-defined]
+
+        try:
+            while (item := self._run(following())) is not end:
+                yield item  # type: ignore[misc]
+        finally:
+            self._run(close())

@@ -1,0 +1,654 @@
+"""The open log of one community: receive, append, watch, export and import.
+
+An event is proven before it is stored, stored before it is acknowledged, and folded before
+listeners are called. Events of concurrent callers are proven and stored in shared batches.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeAlias, TypeVar
+
+from sqlalchemy import Connection
+
+from accord.community import store
+from accord.community.author import (
+    ChainHead,
+    EventAuthor,
+    RestoreNote,
+    SigningMarker,
+    chain_head,
+)
+from accord.community.errors import Code, CommunityError
+from accord.community.log_state import LogState
+from accord.community.proofs import ProofOutcome, ProverPool, prove_events, too_early
+from accord.community.quota import EARLY, LogLimits, Quota
+from accord.community.rules.event import MAX_EVENT_BYTES, Event, Position
+from accord.community.rules.fold import Trial
+from accord.community.rules.formats import Level
+from accord.community.rules.state import CommunityState
+from accord.community.store import ProvenEvent, register_community
+from accord.kernel import canonical
+from accord.kernel.clock import Clock
+from accord.kernel.signing import SigningKey
+from accord.kernel.ulid import UlidSource
+from accord.storage import Store
+
+INTAKE_BATCH: Final = 512
+"""About how many events are proven and settled together."""
+
+# One batch is proven while another is stored and a third is folded.
+_UNDER_WAY: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedEvent:
+    """A rejected event, by its index among the received ones."""
+
+    index: int
+    code: Code
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeReceipt:
+    """Counts of new events (whatever their verdict) and duplicates, and the rejected events."""
+
+    accepted: int = 0
+    duplicates: int = 0
+    rejected: tuple[RefusedEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _IntakeCall:
+    raws: Sequence[bytes]
+    receipt: asyncio.Future[IntakeReceipt]
+
+
+class _Intake:
+    """Proves and stores received events in batches; used on one event loop."""
+
+    def __init__(self, log: "EventLog", provers: ProverPool | None) -> None:
+        self._log = log
+        self._provers = provers
+        self._waiting: list[_IntakeCall] = []
+        self._running: set[asyncio.Task[None]] = set()
+        self._last = asyncio.Event()
+        self._last.set()
+        self._closed = False
+
+    async def receive(self, raws: Sequence[bytes]) -> IntakeReceipt:
+        if self._closed:
+            raise CommunityError(Code.PARTITION, "the log is closed")
+        if not raws:
+            return IntakeReceipt()
+        loop = asyncio.get_running_loop()
+        calls = [
+            _IntakeCall(raws[start : start + INTAKE_BATCH], loop.create_future())
+            for start in range(0, len(raws), INTAKE_BATCH)
+        ]
+        if not self._waiting:
+            # Later in this iteration of the loop, so that all its callers share a batch.
+            loop.call_soon(self._start)
+        self._waiting += calls
+        outcomes = await asyncio.gather(*(call.receipt for call in calls), return_exceptions=True)
+        receipts = []
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            receipts.append(outcome)
+        return _joined(receipts)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._start()
+        while self._running:
+            await asyncio.wait(self._running)
+
+    def _start(self) -> None:
+        while self._waiting and len(self._running) < _UNDER_WAY:
+            task = asyncio.get_running_loop().create_task(self._run(self._take()))
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._start()
+
+    def _take(self) -> list[_IntakeCall]:
+        size = count = 0
+        for call in self._waiting:
+            if count and size + len(call.raws) > INTAKE_BATCH:
+                break
+            size += len(call.raws)
+            count += 1
+        calls, self._waiting = self._waiting[:count], self._waiting[count:]
+        return calls
+
+    async def _run(self, calls: Sequence[_IntakeCall]) -> None:
+        try:
+            outcomes = await self._outcomes([raw for call in calls for raw in call.raws])
+        except BaseException as error:
+            for call in calls:
+                if not call.receipt.done():
+                    call.receipt.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        start = 0
+        for call in calls:
+            end = start + len(call.raws)
+            if not call.receipt.done():
+                call.receipt.set_result(_receipt(outcomes[start:end]))
+            start = end
+
+    async def _outcomes(self, raws: Sequence[bytes]) -> Sequence[bool | CommunityError]:
+        # Stored in the order of arrival, because a late event makes the fold rewind.
+        before, self._last = self._last, asyncio.Event()
+        last = self._last
+        try:
+            proven = await self._prove(raws)
+            await before.wait()
+        finally:
+            # The next batch is woken after this one, so that it is stored after it.
+            last.set()
+        fresh = iter(await self._settle([each for each in proven if isinstance(each, ProvenEvent)]))
+        return [next(fresh) if isinstance(each, ProvenEvent) else each for each in proven]
+
+    async def _prove(self, raws: Sequence[bytes]) -> Sequence[ProofOutcome]:
+        log, quota = self._log, self._log.quota
+        if self._provers is not None:
+            proven = await self._provers.prove(raws, log.community_id)
+        else:
+            proven = await asyncio.to_thread(prove_events, raws, log.community_id)
+        now = log.clock.now()
+        timely: list[ProofOutcome] = [too_early(each, now) or each for each in proven]
+        quota.refused[EARLY] += sum(old is not new for old, new in zip(proven, timely, strict=True))
+        known: set[Position] = set()
+        if not quota.has_room(timely):
+            places = [each.event.position for each in timely if isinstance(each, ProvenEvent)]
+            known = await log.store.read(lambda c: store.present_positions(c, log.number, places))
+        return quota.admit(timely, known, unlimited=log.is_catching_up)
+
+    async def _settle(self, proven: Sequence[ProvenEvent]) -> Sequence[bool]:
+        stored: Sequence[bool] = [False] * len(proven)
+        try:
+            stored = await self._log.store_proven(proven)
+        finally:
+            for each, is_new in zip(proven, stored, strict=True):
+                self._log.quota.settle(each, stored=is_new)
+        return stored
+
+
+def _receipt(outcomes: Sequence[bool | CommunityError]) -> IntakeReceipt:
+    return IntakeReceipt(
+        sum(outcome is True for outcome in outcomes),
+        sum(outcome is False for outcome in outcomes),
+        tuple(
+            RefusedEvent(index, outcome.code, str(outcome))
+            for index, outcome in enumerate(outcomes)
+            if isinstance(outcome, CommunityError)
+        ),
+    )
+
+
+def _joined(receipts: Sequence[IntakeReceipt]) -> IntakeReceipt:
+    return IntakeReceipt(
+        sum(each.accepted for each in receipts),
+        sum(each.duplicates for each in receipts),
+        tuple(
+            RefusedEvent(number * INTAKE_BATCH + refused.index, refused.code, refused.reason)
+            for number, each in enumerate(receipts)
+            for refused in each.rejected
+        ),
+    )
+
+
+_TOGETHER: Final = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _EventDraft:
+    author: EventAuthor
+    event_type: str
+    data: Mapping[str, Any]
+    done: asyncio.Future[Event]
+
+
+class _SigningQueue:
+    """Signs and stores drafts; used on one event loop.
+
+    One task at a time tries, signs and stores all waiting drafts, so that callers share one marker
+    write and one commit.
+    """
+
+    def __init__(self, log: "EventLog") -> None:
+        self._log = log
+        self._waiting: list[_EventDraft] = []
+        self._unsettled: list[Event] = []
+        self._runner: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def append(self, author: EventAuthor, event_type: str, data: Mapping[str, Any]) -> Event:
+        if self._closed:
+            raise CommunityError(Code.PARTITION, "the log is closed")
+        loop = asyncio.get_running_loop()
+        draft = _EventDraft(author, event_type, data, loop.create_future())
+        self._waiting.append(draft)
+        if self._runner is None:
+            self._runner = loop.create_task(self._run())
+        return await draft.done
+
+    async def close(self) -> None:
+        self._closed = True
+        while self._runner is not None:
+            await asyncio.wait({self._runner})
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                drafts, self._waiting = self._waiting[:_TOGETHER], self._waiting[_TOGETHER:]
+                await self._serve(drafts)
+        finally:
+            self._runner = None
+
+    async def _serve(self, drafts: Sequence[_EventDraft]) -> None:
+        try:
+            if self._unsettled:
+                await self._settle()
+            signed = self._sign(drafts, await self._log.folding.trial())
+            for author in {draft.author for draft, _ in signed}:
+                chain = [event for draft, event in signed if draft.author is author]
+                await asyncio.to_thread(author.write_marker, chain)
+            self._unsettled = [event for _, event in signed]
+            await self._settle()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear of it
+            for draft in drafts:
+                if not draft.done.done():
+                    draft.done.set_exception(error)
+            return
+        for draft, event in signed:
+            if not draft.done.done():
+                draft.done.set_result(event)
+
+    async def _settle(self) -> None:
+        await self._log.store_signed(self._unsettled)
+        self._unsettled = []
+
+    def _sign(self, drafts: Sequence[_EventDraft], trial: Trial) -> list[tuple[_EventDraft, Event]]:
+        signed: list[tuple[_EventDraft, Event]] = []
+        heads: dict[str, ChainHead] = {}
+        seen = self._log.head_lamport
+        for draft in drafts:
+            if draft.done.done():
+                continue  # cancelled before anything was signed
+            author = draft.author
+            try:
+                author.check()
+                head = heads.get(author.id, author.head)
+                event = author.compose(draft.event_type, draft.data, head, seen)
+                trial.add(event)
+            except CommunityError as error:
+                draft.done.set_exception(error)
+                continue
+            signed.append((draft, event))
+            heads[author.id] = ChainHead(head.author_seq + 1, event.hash, event.lamport)
+            seen = event.lamport
+        return signed
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LogUpdate:
+    """A change of the log, as listeners see it.
+
+    Attributes:
+        arrived: Every new item, whatever its verdict.
+        accepted: Events that are accepted now and were not before.
+    """
+
+    arrived: tuple[Position, ...]
+    accepted: tuple[Event, ...]
+
+
+class EventLog:
+    """A community's log on this node; see `open_log`."""
+
+    def __init__(
+        self,
+        store: Store,
+        number: int,
+        community_id: str,
+        *,
+        key: SigningKey,
+        clock: Clock,
+        folder: Path,
+        ids: UlidSource,
+        provers: ProverPool | None,
+        limits: LogLimits,
+    ) -> None:
+        self.store = store
+        self.number = number
+        self.community_id = community_id
+        self.clock = clock
+        self.key = key
+        self._folder = folder
+        self._ids = ids
+        self.folding = LogState(store, number, community_id, clock)
+        self.quota = Quota(limits, clock, folder, self.folding)
+        self._intake = _Intake(self, provers)
+        self._signing = _SigningQueue(self)
+        self._authors: dict[str, EventAuthor] = {}
+        self._note = RestoreNote(folder)
+        self._is_restored = False
+        self._listeners: list[Callable[[LogUpdate], None]] = []
+
+    @property
+    def state(self) -> CommunityState:
+        """The folded state, which changes in place; to read more than one key use `view`."""
+        return self.folding.state
+
+    async def view(self, ask: Callable[[CommunityState], T]) -> T:
+        """Call a function with the state while it does not change, as with `views.members`."""
+        return await self.folding.view(ask)
+
+    @property
+    def folded(self) -> tuple[int, float]:
+        """How many events were folded since the log was opened, and in how many seconds."""
+        return self.folding.events, self.folding.seconds
+
+    @property
+    def head_lamport(self) -> int:
+        """The greatest lamport that is not quarantined; -1 in an empty log."""
+        return self.folding.state.lamport
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether this node must sync with another before it signs; see `recovered`."""
+        return any(author.is_recovering for author in self._authors.values())
+
+    async def receive(self, raws: Sequence[bytes]) -> IntakeReceipt:
+        """Store events from anywhere; returns when they are on disk and folded.
+
+        A bad event does not affect the others. Duplicates are counted and change nothing. After a
+        `StoreError` the call can be repeated.
+        """
+        return await self._intake.receive(raws)
+
+    async def append(
+        self, event_type: str, data: Mapping[str, Any], *, key: SigningKey | None = None
+    ) -> Event:
+        """Sign the next event of this node's chain and store it.
+
+        Args:
+            key: A key other than the node's, such as the community's root key.
+
+        Raises:
+            CommunityError: The data is invalid, the fold would refuse the event, the node must
+                recover its chain first, or it has written too much today
+                (`capacity_exceeded`). Nothing was published.
+            StoreError: The store failed. The event may be stored later, before the next one.
+        """
+        author = await self._author(key or self.key)
+        if not self.is_catching_up:
+            self.quota.check(author.id, event_type)
+        return await self._signing.append(author, event_type, data)
+
+    def subscribe(self, listener: Callable[[LogUpdate], None]) -> Callable[[], None]:
+        """Call a function on the event loop after every batch; returns what unsubscribes it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def watch(self, *, behind: int = 1000) -> AsyncIterator[LogUpdate]:
+        """Follow the log; raises `capacity_exceeded` if the reader is `behind` batches late."""
+        queue: asyncio.Queue[LogUpdate] = asyncio.Queue()
+        end = self.subscribe(queue.put_nowait)
+        try:
+            while queue.qsize() <= behind:
+                yield await queue.get()
+        finally:
+            end()
+        raise CommunityError(
+            Code.CAPACITY_EXCEEDED,
+            f"a reader of the log is more than {behind} batches behind",
+            mend="read the log from where you are, then watch again",
+        )
+
+    async def begin(self, *, recovering: bool) -> None:
+        """Fold what is stored and load this node's chain."""
+        await self.folding.open()
+        since_ms = int(self.quota.begin_of_day * 1000)
+        self.quota.load(
+            await self.store.read(lambda c: store.taken_since(c, self.number, since_ms))
+        )
+        self._is_restored = recovering or await asyncio.to_thread(lambda: self._note.exists)
+        await self._author(self.key)
+
+    async def recovered(self) -> None:
+        """Called after a complete sync with another member: our chain is complete again."""
+        if self.folding.is_partial:
+            await self.refold()
+        if self._is_restored:
+            await asyncio.to_thread(self._note.remove)
+            self._is_restored = False
+        for author in self._authors.values():
+            author.is_recovering = False
+
+    async def prune(self, work: Callable[[Connection], int]) -> int:
+        """Run a function that drops bodies; see `retention`."""
+        return await self.folding.prune(work)
+
+    async def refold(self) -> None:
+        """Fold everything that is stored again."""
+        self.notify(LogUpdate((), await self.folding.open()))
+
+    async def close(self) -> None:
+        """Refuse new events and finish those that were accepted."""
+        await self._intake.close()
+        await self._signing.close()
+
+    async def _author(self, key: SigningKey) -> EventAuthor:
+        author = self._authors.get(key.id)
+        if author is None:
+            marker = SigningMarker(self._folder / f"signed.{key.id.removeprefix('ed25519:')}")
+            author = EventAuthor(key, self.community_id, self.clock, self._ids, marker)
+            head = await self.store.read(lambda c: chain_head(c, self.number, key.id))
+            unsettled = await asyncio.to_thread(author.begin, head)
+            author.is_recovering |= self._is_restored
+            # If a concurrent call was faster, its author is used.
+            if self._authors.setdefault(key.id, author) is author and unsettled:
+                await self.store_signed(unsettled)
+        return self._authors[key.id]
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether this node still has to fetch the log of the others, whatever its size."""
+        return self.is_recovering or self.state.roster.level(self.key.id) < Level.MEMBER
+
+    async def store_signed(self, signed: Sequence[Event]) -> None:
+        """Store this node's own events; see `store_proven`."""
+        proven = [ProvenEvent(event, event.encode().decode()) for event in signed]
+        await self.store_proven(proven)
+        self.quota.take(proven)
+
+    async def store_proven(self, proven: Sequence[ProvenEvent]) -> Sequence[bool]:
+        """Store events, fold them and call the listeners; returns which of them were new."""
+        if not proven:
+            return ()
+        now_ms = int(self.clock.now() * 1000)
+        with self.folding.at_hand([each.event for each in proven]):
+            is_fresh = await self.store.write(
+                lambda c: store.add_events(
+                    c, self.number, proven, now_ms=now_ms, source=self.key.id
+                )
+            )
+            fresh = [each.event for each, new in zip(proven, is_fresh, strict=True) if new]
+            for event in fresh:
+                if event.author in self._authors:
+                    self._authors[event.author].follow(event)
+            accepted = await self.folding.take(fresh=bool(fresh))
+        self.notify(LogUpdate(tuple(event.position for event in fresh), accepted))
+        return is_fresh
+
+    def notify(self, news: LogUpdate) -> None:
+        """Call every listener, unless nothing changed."""
+        if news.arrived or news.accepted:
+            for listener in tuple(self._listeners):
+                listener(news)
+
+
+@asynccontextmanager
+async def open_log(
+    store: Store,
+    community_id: str,
+    *,
+    key: SigningKey,
+    clock: Clock,
+    folder: Path,
+    ids: UlidSource | None = None,
+    provers: ProverPool | None = None,
+    limits: LogLimits | None = None,
+    recovering: bool = False,
+) -> AsyncIterator[EventLog]:
+    """Open the log of a community; closing finishes what was accepted.
+
+    Args:
+        store: The node's community store, shared by the logs of all its communities.
+        folder: The community's folder with the signing marker; not part of the store's backups.
+        provers: Processes that check signatures; None to check in this process.
+        recovering: The operator knows that store and folder are older than what was signed.
+
+    Raises:
+        CommunityError: The signing marker cannot be used.
+        StoreError: The store failed.
+    """
+    number = await store.write(lambda c: register_community(c, community_id))
+    log = EventLog(
+        store,
+        number,
+        community_id,
+        key=key,
+        clock=clock,
+        folder=folder,
+        ids=ids or UlidSource(clock),
+        provers=provers,
+        limits=limits or LogLimits(),
+    )
+    try:
+        await log.begin(recovering=recovering)
+        yield log
+    finally:
+        await asyncio.shield(log.close())
+
+
+EXPORT_FORMAT: Final = "accord.community.log.v1"
+
+# Called with the number of events done so far.
+Progress: TypeAlias = Callable[[int], None]
+
+_AT_ONCE: Final = 4 * INTAKE_BATCH
+_BYTES_AT_ONCE: Final = 8 * 1024 * 1024
+# Longer than any event, so that the error can name the line that is too long.
+_LINE: Final = 2 * MAX_EVENT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedLine:
+    """A rejected line of an imported file; the header is line 1."""
+
+    number: int
+    code: Code
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """Counts of an import, and the first thousand rejected lines."""
+
+    accepted: int
+    duplicates: int
+    rejected: int
+    lines: tuple[RefusedLine, ...]
+
+
+_MAX_LISTED: Final = 1000
+
+
+def no_progress(_done: int) -> None:
+    """Report nothing."""
+
+
+async def export_log(log: EventLog, file: BinaryIO, *, progress: Progress = no_progress) -> int:
+    """Write every event that has a body to a file, and return their number."""
+
+    def write(connection: Connection) -> int:
+        file.write(
+            canonical.encode({"community_id": log.community_id, "format": EXPORT_FORMAT}) + b"\n"
+        )
+        done = 0
+        for *_, body in store.read_rows(connection, store.select_bodies(log.number)):
+            file.write(body.encode() + b"\n")
+            done += 1
+            if not done % store.PAGE:
+                progress(done)
+        progress(done)
+        return done
+
+    return await log.store.read(write)
+
+
+async def import_log(
+    log: EventLog, file: BinaryIO, *, progress: Progress = no_progress
+) -> ImportResult:
+    """Receive every event of a file; importing it again is harmless.
+
+    Raises `bad_request`, receiving nothing, if the header is missing or names another community.
+    """
+    _check_header(file.readline(_LINE), log.community_id)
+    accepted = duplicates = rejected = 0
+    listed: list[RefusedLine] = []
+    start = 2
+    while part := await asyncio.to_thread(_part, file):
+        with log.quota.lifted():
+            receipt = await log.receive(part)
+        accepted += receipt.accepted
+        duplicates += receipt.duplicates
+        rejected += len(receipt.rejected)
+        listed += _lines(receipt.rejected[: _MAX_LISTED - len(listed)], start)
+        start += len(part)
+        progress(start - 2)
+    return ImportResult(accepted, duplicates, rejected, tuple(listed))
+
+
+def _lines(refused: Sequence[RefusedEvent], start: int) -> list[RefusedLine]:
+    return [RefusedLine(start + each.index, each.code, each.reason) for each in refused]
+
+
+def _check_header(line: bytes, community_id: str) -> None:
+    try:
+        header: Any = canonical.decode(line)
+    except canonical.CanonicalError:
+        header = None
+    if not isinstance(header, dict) or header.get("format") != EXPORT_FORMAT:
+        raise CommunityError(
+            Code.BAD_REQUEST, "this is not an exported log", mend="export it with this version"
+        )
+    if header.get("community_id") != community_id:
+        raise CommunityError(Code.BAD_REQUEST, "the file holds the log of another community")
+
+
+def _part(file: BinaryIO) -> list[bytes]:
+    """The next lines, as many as are received at once."""
+    part: list[bytes] = []
+    size = 0
+    while len(part) < _AT_ONCE and size < _BYTES_AT_ONCE and (line := file.readline(_LINE)):
+        part.append(line.rstrip(b"\n"))
+        size += len(line)
+        # The rest of a line that is too long is skipped.
+        while line and not line.endswith(b"\n"):
+            line = file.readline(_LINE)
+    return part

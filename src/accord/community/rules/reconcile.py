@@ -1,0 +1,472 @@
+"""Range-based set reconciliation: make two logs equal in few round trips and few bytes.
+
+Fingerprints and short ids depend on the session's salt. Statements of the other side become tasks,
+and as many tasks as fit become one message. The responder keeps no state.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import chain, islice
+from math import ceil, log
+from typing import Final
+
+from blake3 import blake3
+
+from accord.community.errors import Code, CommunityError
+from accord.community.rules.sync_index import (
+    DIGEST_OFFSET,
+    FIRST_BOUND,
+    LAST_BOUND,
+    SyncIndex,
+    SyncItem,
+    decode_item,
+)
+from accord.community.rules.sync_messages import (
+    FINGERPRINT_BYTES,
+    ID_BYTES,
+    MAX_SYNC_BODY,
+    MAX_SYNC_RANGES,
+    SALT_BYTES,
+    RangeMode,
+    SyncBody,
+    SyncLimits,
+    SyncMessage,
+    SyncRange,
+    bad_message,
+    decode_message,
+    encode_message,
+)
+
+_FINGERPRINTS: Final = "accord community reconcile v1 fingerprints"
+_IDS: Final = "accord community reconcile v1 short ids"
+
+
+class SaltedIndex:
+    """A view of an index with a salt."""
+
+    def __init__(self, index: SyncIndex, salt: bytes) -> None:
+        self._index = index
+        self._fingerprints = blake3(salt, derive_key_context=_FINGERPRINTS).digest()
+        self._ids = blake3(salt, derive_key_context=_IDS).digest()
+
+    def rank(self, bound: bytes) -> int:
+        """How many items are below a bound."""
+        return self._index.rank(bound)
+
+    def fingerprint(self, start: int, stop: int) -> bytes:
+        """The fingerprint of the items between two ranks."""
+        hasher = blake3(key=self._fingerprints)
+        for piece in self._index.slices(start, stop):
+            hasher.update(piece)
+        return hasher.digest(FINGERPRINT_BYTES)
+
+    def items(self, start: int, stop: int) -> Iterator[tuple[bytes, bytes]]:
+        """Short id and record of the items between two ranks."""
+        for record in self._index.records(start, stop):
+            yield blake3(record[DIGEST_OFFSET:], key=self._ids).digest(ID_BYTES), record
+
+    def separator(self, rank: int, slack: int = 0) -> bytes:
+        """The shortest bound below the item of a rank, or of one at most `slack` before it."""
+        return self._index.separator(rank, slack)
+
+
+LEAF: Final = 12
+"""A range of so many items is listed, not split."""
+
+_AIM: Final = 8
+_FIRST_PARTS: Final = 16
+_WIDEST: Final = 128
+_NARROWEST: Final = 4
+_SPLITS: Final = 256
+
+
+class RangeAction(Enum):
+    """What to do with a range."""
+
+    PROBE = "send the fingerprint"
+    LIST = "list the items"
+    SETTLE = "they listed theirs: send what they lack, want what we lack"
+    SEND = "send what they want"
+    WANT = "want what we lack"
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTask:
+    """A range to handle, with the short ids concerned."""
+
+    lower: bytes
+    upper: bytes
+    do: RangeAction
+    ids: tuple[bytes, ...] = ()
+
+
+def first_tasks(salted: SaltedIndex) -> Iterator[RangeTask]:
+    """The first tasks of a session: few ranges, so that equal logs cost little."""
+    count = salted.rank(LAST_BOUND)
+    if count <= LEAF:
+        yield RangeTask(FIRST_BOUND, LAST_BOUND, RangeAction.LIST)
+    else:
+        parts = min(_FIRST_PARTS, ceil(count / _AIM))
+        yield from _split(salted, FIRST_BOUND, LAST_BOUND, (0, count), parts)
+
+
+def tasks_from(salted: SaltedIndex, ranges: Iterable[SyncRange]) -> Iterator[RangeTask]:
+    """The tasks that follow from the other side's statements."""
+    relevant: list[tuple[SyncRange, int, int]] = []
+    differing = stop = 0
+    for each in ranges:
+        start, stop = stop, salted.rank(each.upper)
+        if each.mode is RangeMode.FINGERPRINT:
+            if each.fingerprint == salted.fingerprint(start, stop):
+                continue
+            differing += 1
+        if each.mode is not RangeMode.SETTLED:
+            relevant.append((each, start, stop))
+    widest = max(_NARROWEST, min(_WIDEST, _SPLITS // max(differing, 1)))
+    for (lower, upper, mode, _, ids), start, stop in relevant:
+        if mode is not RangeMode.FINGERPRINT:
+            yield RangeTask(
+                lower,
+                upper,
+                RangeAction.SETTLE if mode is RangeMode.ITEMS else RangeAction.SEND,
+                ids,
+            )
+        elif stop - start <= LEAF:
+            yield RangeTask(lower, upper, RangeAction.LIST)
+        else:
+            parts = _parts(stop - start, widest)
+            yield from _split(salted, lower, upper, (start, stop), parts)
+
+
+def _parts(count: int, widest: int) -> int:
+    """Into how many even parts to split a range, so that few steps lead to a short list."""
+    lists = max(count / _AIM, 2)
+    steps = ceil(log(lists, widest))
+    parts: float = lists ** (1 / steps)
+    return ceil(parts)
+
+
+def _split(
+    salted: SaltedIndex, lower: bytes, upper: bytes, ranks: tuple[int, int], parts: int
+) -> Iterator[RangeTask]:
+    start, count = ranks[0], ranks[1] - ranks[0]
+    for part in range(1, parts):
+        bound = salted.separator(start + count * part // parts, count // parts // 4)
+        yield RangeTask(lower, bound, RangeAction.PROBE)
+        lower = bound
+    yield RangeTask(lower, upper, RangeAction.PROBE)
+
+
+FetchBodies = Callable[[Sequence[SyncItem]], Iterable[SyncBody | None]]
+"""Gives the bodies of items in order, None for what is gone; read as far as there is room."""
+
+TYPICAL_BODY: Final = 700
+MOST_TASKS: Final = MAX_SYNC_RANGES // 2 - 1
+"""In one message: between two ranges there may be a settled one."""
+
+_RANGE_BYTES: Final = 12
+_BODY_BYTES: Final = 4
+_ANSWER_BYTES: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRoom:
+    """The limits of one message.
+
+    Attributes:
+        message: Its bytes.
+        looks: Items compared by short id for it.
+        answer: Bytes of the answer that it may cause; None if there is no answer.
+        typical: The usual length of a body.
+    """
+
+    message: int
+    looks: int
+    answer: int | None = None
+    typical: int = TYPICAL_BODY
+
+
+@dataclass(slots=True)
+class Turn:
+    """The contents of one message (without settled ranges), and the remaining tasks."""
+
+    ranges: list[SyncRange] = field(default_factory=list)
+    bodies: list[SyncBody] = field(default_factory=list)
+    rest: list[RangeTask] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The statements of a task in this message, and the bodies for it.
+
+    `said` holds if all bodies fit; `sent` has each record with the bound that it reaches.
+    """
+
+    task: RangeTask
+    said: SyncRange
+    sent: list[tuple[bytes, bytes]] = field(default_factory=list)
+    looks: int = 0
+
+    @property
+    def size(self) -> int:
+        return _RANGE_BYTES + len(self.said.upper) + len(self.said.ids) * ID_BYTES
+
+
+def compose_turn(
+    salted: SaltedIndex, tasks: Sequence[RangeTask], fetch: FetchBodies, room: MessageRoom
+) -> Turn:
+    """Put as many tasks as fit into one message; at least a part of the first."""
+    plans = _plans(salted, tasks, room)
+    wanted = [decode_item(record) for plan in plans for record, _ in plan.sent]
+    bodies = iter(fetch(wanted) if wanted else ())
+    turn = Turn()
+    size = 0
+    for at, plan in enumerate(plans):
+        reached, size = _load(turn, plan, bodies, size + plan.size, room.message)
+        if reached == plan.task.upper:
+            if plan.said.mode is not RangeMode.SETTLED:
+                turn.ranges.append(plan.said)
+            continue
+        turn.rest = [_cut(salted, turn, plan.task, reached), *tasks[at + 1 :]]
+        return turn
+    turn.rest = list(tasks[len(plans) :])
+    return turn
+
+
+def _plans(salted: SaltedIndex, tasks: Sequence[RangeTask], room: MessageRoom) -> list[_Plan]:
+    plans: list[_Plan] = []
+    size = answer = looks = 0
+    for task in tasks:
+        plan = _plan(salted, task, room.looks - looks, (room.message - size) // room.typical)
+        plans.append(plan)
+        size += plan.size + len(plan.sent) * room.typical
+        answer += _answer(plan.said, room.typical)
+        looks += plan.looks
+        if (
+            plan.said.upper != task.upper
+            or size >= room.message
+            or looks >= room.looks
+            or (room.answer is not None and answer >= room.answer)
+            or len(plans) >= MOST_TASKS
+        ):
+            break
+    return plans
+
+
+def _plan(salted: SaltedIndex, task: RangeTask, looks: int, bodies: int) -> _Plan:
+    lower, upper = task.lower, task.upper
+    if task.do is RangeAction.WANT:
+        return _Plan(task, SyncRange(lower, upper, RangeMode.WANT, ids=task.ids))
+    start, stop = salted.rank(lower), salted.rank(upper)
+    if task.do is RangeAction.LIST and stop - start <= LEAF:
+        ids = tuple(short for short, _ in salted.items(start, stop))
+        return _Plan(task, SyncRange(lower, upper, RangeMode.ITEMS, ids=ids))
+    if task.do in (RangeAction.LIST, RangeAction.PROBE):
+        mark = salted.fingerprint(start, stop)
+        return _Plan(task, SyncRange(lower, upper, RangeMode.FINGERPRINT, mark))
+    theirs = set(task.ids)
+    sent: list[tuple[bytes, bytes]] = []
+    rank = start
+    for short, record in salted.items(start, stop):
+        rank += 1
+        if (short in theirs) is (task.do is RangeAction.SEND):
+            sent.append((record, upper if rank == stop else salted.separator(rank)))
+        theirs.discard(short)
+        if rank - start >= looks or len(sent) >= bodies:
+            break
+    end = upper if rank == stop else salted.separator(rank)
+    return _Plan(task, _said(task, end, theirs), sent, rank - start)
+
+
+def _said(task: RangeTask, upper: bytes, unmatched: set[bytes]) -> SyncRange:
+    """The statement about a task up to a bound; wanting ids of items above it has no effect."""
+    ids = tuple(short for short in task.ids if short in unmatched)
+    if task.do is RangeAction.SETTLE and ids:
+        return SyncRange(task.lower, upper, RangeMode.WANT, ids=ids)
+    return SyncRange(task.lower, upper, RangeMode.SETTLED)
+
+
+def _answer(said: SyncRange, typical: int) -> int:
+    bodies = {RangeMode.ITEMS: 1, RangeMode.WANT: len(said.ids)}.get(said.mode, 0)
+    return _ANSWER_BYTES + bodies * typical
+
+
+def _load(
+    turn: Turn, plan: _Plan, bodies: Iterator[SyncBody | None], size: int, most: int
+) -> tuple[bytes, int]:
+    """Put the bodies of a plan into the message; returns the bound reached and the size."""
+    reached = plan.task.lower
+    if size > most and (turn.ranges or turn.bodies):
+        return reached, size
+    for _, bound in plan.sent:
+        body = next(bodies, None)
+        if body is not None and len(body.raw) <= MAX_SYNC_BODY:
+            size += len(body.raw) + _BODY_BYTES
+            if size > most and turn.bodies:
+                return reached, size
+            turn.bodies.append(body)
+        reached = bound
+    return plan.said.upper, size
+
+
+def _cut(salted: SaltedIndex, turn: Turn, task: RangeTask, reached: bytes) -> RangeTask:
+    """Split a task at the bound that was reached; returns the rest."""
+    if reached == task.lower:
+        return task
+    done = salted.items(salted.rank(task.lower), salted.rank(reached))
+    unmatched = set(task.ids) - {short for short, _ in done}
+    said = _said(task, reached, unmatched)
+    if said.mode is not RangeMode.SETTLED:
+        turn.ranges.append(said)
+    return replace(task, lower=reached, ids=tuple(each for each in task.ids if each in unmatched))
+
+
+_ASKED_ACTIONS = {
+    RangeMode.FINGERPRINT: RangeAction.PROBE,
+    RangeMode.ITEMS: RangeAction.LIST,
+    RangeMode.WANT: RangeAction.WANT,
+}
+_ALLOWED_ANSWERS = {
+    RangeMode.FINGERPRINT: (RangeMode.FINGERPRINT,),
+    RangeMode.ITEMS: (RangeMode.FINGERPRINT,),
+    RangeMode.WANT: (RangeMode.ITEMS,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReply:
+    """The reply of a responder, and the bodies that came with the request."""
+
+    reply: bytes
+    received: tuple[SyncBody, ...]
+
+
+def respond_sync(
+    index: SyncIndex, request: bytes, fetch: FetchBodies, limits: SyncLimits | None = None
+) -> SyncReply:
+    """Answer one request of any initiator; raises `bad_request` if it is malformed."""
+    limits = limits or SyncLimits()
+    asked = decode_message(request, limits)
+    salted = SaltedIndex(index, asked.salt)
+    # One task more than a message can hold shows where the reply ends.
+    tasks = list(islice(tasks_from(salted, asked.ranges), MOST_TASKS + 1))
+    turn = compose_turn(
+        salted, tasks, fetch, MessageRoom(min(asked.room, limits.message), limits.looks)
+    )
+    end = turn.rest[0].lower if turn.rest else LAST_BOUND
+    ranges = [*_with_gaps(turn.ranges, end)]
+    reply = encode_message(SyncMessage(asked.salt, limits.message, ranges, turn.bodies))
+    return SyncReply(reply, tuple(asked.bodies))
+
+
+class SyncInitiator:
+    """One session with one node.
+
+    While `request()` returns bytes, send them and pass the reply to `receive`. After a loss the
+    request is simply sent again. The index may grow meanwhile; `salt` must be unpredictable.
+    """
+
+    def __init__(
+        self, index: SyncIndex, salt: bytes, fetch: FetchBodies, limits: SyncLimits | None = None
+    ) -> None:
+        if len(salt) != SALT_BYTES:
+            raise ValueError(f"a salt has {SALT_BYTES} bytes")
+        self._salted = SaltedIndex(index, salt)
+        self._salt = salt
+        self._fetch = fetch
+        self._limits = limits or SyncLimits()
+        self._room = self._limits.message
+        self._tasks = list(first_tasks(self._salted))
+        self._asked: list[SyncRange] = []
+        self._waiting: bytes | None = None
+        self._bodies = 1
+        self._body_bytes = TYPICAL_BODY
+        self.rounds = 0
+
+    def request(self) -> bytes | None:
+        """The next request, the same until it is answered; None when the logs are equal.
+
+        Raises `capacity_exceeded` after too many round trips.
+        """
+        if self._waiting is None and self._tasks:
+            if self.rounds >= self._limits.rounds:
+                raise CommunityError(
+                    Code.CAPACITY_EXCEEDED,
+                    f"after {self.rounds} round trips the logs still differ",
+                    mend="begin another session",
+                )
+            room = MessageRoom(
+                self._room,
+                self._limits.looks,
+                self._limits.message,
+                max(1, self._body_bytes // self._bodies),
+            )
+            turn = compose_turn(self._salted, self._tasks, self._fetch, room)
+            self._tasks, self._asked = turn.rest, turn.ranges
+            ranges = [*_with_gaps(turn.ranges, None)]
+            self._waiting = encode_message(
+                SyncMessage(self._salt, self._limits.message, ranges, turn.bodies)
+            )
+        return self._waiting
+
+    def receive(self, reply: bytes) -> tuple[SyncBody, ...]:
+        """Process the reply and return its bodies; a bad one raises and changes nothing."""
+        if self._waiting is None:
+            raise bad_message("there is no request that this could answer")
+        answer = decode_message(reply, self._limits)
+        if answer.salt != self._salt:
+            raise bad_message("the reply belongs to another session")
+        _check_reply(self._asked, answer.ranges)
+        end = answer.ranges[-1].upper if answer.ranges else FIRST_BOUND
+        if self._asked and end <= self._asked[0].lower:
+            raise bad_message("the reply handles nothing of what was asked")
+        tasks = [
+            *tasks_from(self._salted, answer.ranges),
+            *_unanswered(self._asked, end),
+            *self._tasks,
+        ]
+        if sum(1 + len(task.ids) for task in tasks) > self._limits.pending:
+            raise bad_message("the reply leaves more open than a session may remember")
+        tasks.sort(key=lambda task: task.lower)
+        self._tasks, self._waiting = tasks, None
+        self._room = min(self._limits.message, answer.room)
+        self._bodies += len(answer.bodies)
+        self._body_bytes += sum(len(body.raw) for body in answer.bodies)
+        self.rounds += 1
+        return tuple(answer.bodies)
+
+
+def _with_gaps(ranges: Sequence[SyncRange], end: bytes | None) -> Iterable[SyncRange]:
+    """The ranges of a message, with the settled ranges between them and up to the end."""
+    closing = () if end is None else (SyncRange(end, end, RangeMode.SETTLED),)
+    lower = FIRST_BOUND
+    for each in chain(ranges, closing):
+        if lower < each.lower:
+            yield SyncRange(lower, each.lower, RangeMode.SETTLED)
+        if each.lower < each.upper:
+            yield each
+        lower = each.upper
+
+
+def _unanswered(asked: Iterable[SyncRange], end: bytes) -> Iterable[RangeTask]:
+    for each in asked:
+        if each.upper > end:
+            yield RangeTask(max(each.lower, end), each.upper, _ASKED_ACTIONS[each.mode], each.ids)
+
+
+def _check_reply(asked: Sequence[SyncRange], answers: Iterable[SyncRange]) -> None:
+    """Refuse what was not asked for, so that ranges shrink in each round and a session ends."""
+    at = 0
+    for each in answers:
+        if each.mode is RangeMode.SETTLED:
+            continue
+        while at < len(asked) and asked[at].upper <= each.lower:
+            at += 1
+        if (
+            at == len(asked)
+            or each.lower < asked[at].lower
+            or each.upper > asked[at].upper
+            or asked[at].mode not in _ALLOWED_ANSWERS[each.mode]
+        ):
+            raise bad_message("the reply speaks of what was not asked")

@@ -1,0 +1,532 @@
+"""Sync over the bus: a session with another node, the routes that answer one, and snapshots.
+
+Received events are on disk before the next request, so an interrupted session loses nothing.
+Members read and write; the holder of an open invite may read and push its own `joined` event.
+Section 7.6 of the specification is implemented too.
+"""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from blake3 import blake3
+from sqlalchemy import Connection
+from starlette.routing import Route
+
+from accord.community.bus import AdmittedRequest, Bus
+from accord.community.client import Client
+from accord.community.errors import Code, CommunityError
+from accord.community.log import EventLog, IntakeReceipt, LogUpdate
+from accord.community.retention import offered_snapshot, receive_stubs
+from accord.community.rules.event import parse_event
+from accord.community.rules.formats import Level
+from accord.community.rules.reconcile import FetchBodies, SyncInitiator, SyncReply, respond_sync
+from accord.community.rules.snapshots import MAX_SNAPSHOT, Snapshot, read_snapshot
+from accord.community.rules.sync_index import SyncIndex, SyncItem
+from accord.community.rules.sync_messages import SALT_BYTES, SyncBody
+from accord.community.store import sync_bodies, sync_items
+from accord.kernel import base64url, canonical
+from accord.kernel.base64url import Base64Error
+
+if TYPE_CHECKING:
+    from accord.community.communities import HostedCommunity
+
+T = TypeVar("T")
+
+
+class LogHoldings:
+    """The reconciliation index of one log, kept up to date."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.log = log
+        self._index = SyncIndex()
+        self._arrived: list[SyncItem] = []
+        self._end = log.subscribe(self._take)
+
+    async def load(self) -> None:
+        """Read what the log holds already."""
+        number = self.log.number
+        self._index = await self.log.store.read(lambda c: SyncIndex(sync_items(c, number)))
+
+    def close(self) -> None:
+        """Stop following the log."""
+        self._end()
+
+    def index(self) -> SyncIndex:
+        """A snapshot of the index."""
+        self._index.insert(self._arrived)
+        self._arrived = []
+        return self._index.snapshot()
+
+    async def with_bodies(self, work: Callable[[FetchBodies], T]) -> T:
+        """Run a reconciliation step in a thread, with bodies from the store."""
+
+        def run(connection: Connection) -> T:
+            def fetch(wanted: Sequence[SyncItem]) -> Iterator[SyncBody | None]:
+                return sync_bodies(connection, self.log.number, wanted)
+
+            return work(fetch)
+
+        return await self.log.store.read(run)
+
+    def _take(self, news: LogUpdate) -> None:
+        self._arrived += news.arrived
+
+
+# Replies that are verified and stored while the next one is awaited.
+_UNDER_WAY: Final = 2
+# Stubs that are written together.
+_STUBS: Final = 500
+
+SESSION_SECONDS: Final = 60.0
+"""How long all replies of one meeting may take; the next meeting goes on from there."""
+
+RECONCILE: Final = "/sync/v1/reconcile"
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """The result of a sync session.
+
+    Attributes:
+        lacking: Events that the other node has pruned and this log never had.
+        is_complete: Whether the logs were equal at the end; False if time ran out.
+    """
+
+    received: int = 0
+    rejected: int = 0
+    lacking: int = 0
+    rounds: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    is_complete: bool = True
+
+
+async def sync_with(
+    client: Client, holdings: LogHoldings, *, seconds: float = SESSION_SECONDS
+) -> SyncResult:
+    """Reconcile with the client's node; `seconds` is one deadline for all replies.
+
+    Raises if the node refuses, is unreachable or breaks the protocol, and `timeout` if nothing new
+    arrived in time. What arrived before is stored, and the next session continues from there.
+    """
+    deadline = asyncio.get_running_loop().time() + seconds
+    log = holdings.log
+    index = holdings.index()
+    taking = _Receiver(log, index)
+    fetching = _BodyFetcher()
+    session = SyncInitiator(index, secrets.token_bytes(SALT_BYTES), fetching)
+    sent_bytes = received_bytes = 0
+    is_complete = True
+    try:
+        while (request := await fetching.during(holdings, session.request)) is not None:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    reply = await client.post_bytes(RECONCILE, request)
+            except TimeoutError:
+                is_complete = False
+                break
+            sent_bytes += len(request)
+            received_bytes += len(reply)
+            await taking.take(await asyncio.to_thread(session.receive, reply))
+        await taking.finish()
+    finally:
+        taking.close()
+    if not is_complete and not taking.received:
+        raise CommunityError(Code.TIMEOUT, f"nothing new arrived within {seconds:g} seconds")
+    return SyncResult(
+        taking.received,
+        taking.rejected,
+        taking.lacking,
+        session.rounds,
+        sent_bytes,
+        received_bytes,
+        is_complete,
+    )
+
+
+async def take_stubs(log: EventLog, raws: list[bytes]) -> int:
+    """Store stubs that a retention floor covers.
+
+    Returns how many are not covered: this log lacks events that others have pruned.
+    """
+    left = 0
+    for start in range(0, len(raws), _STUBS):
+        some = raws[start : start + _STUBS]
+        try:
+            await receive_stubs(log, some)
+        except CommunityError:
+            # One by one: a stub that no floor covers must not affect the others.
+            for raw in some:
+                try:
+                    await receive_stubs(log, [raw])
+                except CommunityError:
+                    left += 1
+    return left
+
+
+class _Receiver:
+    """Stores what replies bring while the next request is on its way."""
+
+    def __init__(self, log: EventLog, index: SyncIndex) -> None:
+        self.received = 0
+        self.rejected = 0
+        self.lacking = 0
+        self._log = log
+        self._index = index
+        self._arrived: list[SyncItem] = []
+        self._stubs: list[bytes] = []
+        self._under_way: deque[asyncio.Task[IntakeReceipt]] = deque()
+        self._end = log.subscribe(self._note)
+
+    async def take(self, bodies: Sequence[SyncBody]) -> None:
+        """Start storing the bodies of a reply; waits only if too many are in progress."""
+        self._stubs += (body.raw for body in bodies if body.is_stub)
+        raws = [body.raw for body in bodies if not body.is_stub]
+        if raws:
+            self._under_way.append(asyncio.create_task(self._log.receive(raws)))
+        await self._settle(_UNDER_WAY)
+
+    async def finish(self) -> None:
+        """Wait until everything is stored, then store the stubs that are covered."""
+        await self._settle(0)
+        self.lacking = await take_stubs(self._log, self._stubs)
+
+    def close(self) -> None:
+        """Stop following the log, which finishes what it has accepted."""
+        self._end()
+        for task in self._under_way:
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _settle(self, most: int) -> None:
+        while len(self._under_way) > most:
+            receipt = await self._under_way[0]
+            self._under_way.popleft()
+            self.received += receipt.accepted
+            self.rejected += len(receipt.rejected)
+        self._index.insert(self._arrived)
+        self._arrived = []
+
+    def _note(self, news: LogUpdate) -> None:
+        self._arrived += news.arrived
+
+
+class _BodyFetcher:
+    """Fetches bodies for a session over changing connections."""
+
+    def __init__(self) -> None:
+        self._fetch: FetchBodies | None = None
+
+    def __call__(self, wanted: Sequence[SyncItem]) -> Iterable[SyncBody | None]:
+        assert self._fetch is not None
+        return self._fetch(wanted)
+
+    async def during(self, holdings: LogHoldings, step: Callable[[], T]) -> T:
+        def work(fetch: FetchBodies) -> T:
+            self._fetch = fetch
+            return step()
+
+        return await holdings.with_bodies(work)
+
+
+SNAPSHOT: Final = "/sync/v1/snapshot"
+
+PART_BYTES: Final = 4 * 1024 * 1024
+"""How much of a snapshot one answer holds."""
+
+_HELD_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A snapshot that is being fetched."""
+
+    community_id: str
+    lamport: int
+    signature: str
+    raw: bytes
+    digest: str
+
+
+class SnapshotServer:
+    """Serves the signed snapshots of a node's logs, whole or in parts.
+
+    Encoding one takes long, so the last one is cached for two minutes.
+    """
+
+    def __init__(self) -> None:
+        self._held: _Held | None = None
+        self._writing = asyncio.Lock()
+        self._expiry: asyncio.TimerHandle | None = None
+
+    async def answer(self, log: EventLog, asked: Any) -> Mapping[str, Any]:
+        """Answer a request for a snapshot.
+
+        `asked` has `lamport` (null for the newest) and `offset` of a part; nodes of version 0.2
+        send no `offset` and get the whole. Raises `not_found` or `bad_request`.
+        """
+        given = asked if isinstance(asked, dict) else {}
+        lamport, offset = given.get("lamport"), given.get("offset")
+        async with self._writing:
+            held = await self._hold(log, lamport if isinstance(lamport, int) else None, offset)
+        if offset is None:
+            whole: dict[str, Any] = await asyncio.to_thread(
+                canonical.decode, held.raw, max_bytes=MAX_SNAPSHOT
+            )
+            return whole
+        if type(offset) is not int or not 0 <= offset < len(held.raw):
+            raise CommunityError(Code.BAD_REQUEST, "the snapshot has no such part", where="/offset")
+        return {
+            "lamport": held.lamport,
+            "size_bytes": len(held.raw),
+            "digest": held.digest,
+            "offset": offset,
+            "data_b64": base64url.encode(held.raw[offset : offset + PART_BYTES]),
+        }
+
+    async def _hold(self, log: EventLog, lamport: int | None, offset: Any) -> _Held:
+        held = self._held
+        self._keep_for_a_while()
+        if (
+            held is not None
+            and offset
+            and (held.community_id, held.lamport)
+            == (
+                log.community_id,
+                lamport,
+            )
+        ):
+            return held
+        snapshot = await offered_snapshot(log, lamport)
+        if snapshot is None:
+            raise CommunityError(Code.NOT_FOUND, "this node has signed no such snapshot")
+        if (
+            held is None
+            or held.community_id != log.community_id
+            or held.signature != snapshot.signature
+        ):
+            held = await asyncio.to_thread(_written, snapshot)
+        self._held = held
+        return held
+
+    def _keep_for_a_while(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = asyncio.get_running_loop().call_later(_HELD_SECONDS, self._let_go)
+
+    def _let_go(self) -> None:
+        self._held = self._expiry = None
+
+
+async def fetch_snapshot(client: Client, lamport: int | None) -> Snapshot | None:
+    """Fetch a node's snapshot at a lamport, or its newest; None if it has none.
+
+    Raises if the node does not answer, or the snapshot is malformed, too large or badly signed.
+    """
+    try:
+        answer = await client.post(SNAPSHOT, {"lamport": lamport, "offset": 0})
+    except CommunityError as error:
+        if error.code is Code.NOT_FOUND:
+            return None
+        raise
+    if isinstance(answer, dict) and "state" in answer:
+        # A node of version 0.2 knows no parts.
+        return await asyncio.to_thread(
+            lambda: read_snapshot(canonical.encode(answer), client.community)
+        )
+    first = _Part.read(answer, 0)
+    raw = bytearray(first.data)
+    while len(raw) < first.size_bytes:
+        asked = {"lamport": first.lamport, "offset": len(raw)}
+        part = _Part.read(await client.post(SNAPSHOT, asked), len(raw))
+        if (part.lamport, part.size_bytes, part.digest) != (
+            first.lamport,
+            first.size_bytes,
+            first.digest,
+        ):
+            raise CommunityError(
+                Code.PARTITION, "the node has a different snapshot now", mend="ask for it again"
+            )
+        raw += part.data
+    return await asyncio.to_thread(_proven, bytes(raw), first.digest, client.community)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One part of a snapshot, as received."""
+
+    lamport: int
+    size_bytes: int
+    digest: str
+    data: bytes
+
+    @classmethod
+    def read(cls, answer: Any, offset: int) -> "_Part":
+        try:
+            lamport, size, digest = answer["lamport"], answer["size_bytes"], answer["digest"]
+            data = base64url.decode(answer["data_b64"])
+            is_right = answer["offset"] == offset
+        except (TypeError, KeyError, AttributeError, Base64Error) as error:
+            raise _bad("this is no part of a snapshot") from error
+        if type(lamport) is not int or type(size) is not int or not isinstance(digest, str):
+            raise _bad("this is no part of a snapshot")
+        if not 0 < size <= MAX_SNAPSHOT:
+            raise _bad(f"a snapshot has at most {MAX_SNAPSHOT} bytes")
+        if not is_right or not data or offset + len(data) > size:
+            raise _bad("a part of the snapshot is not where it should be")
+        return cls(lamport, size, digest, data)
+
+
+def _written(snapshot: Snapshot) -> _Held:
+    raw = snapshot.encode()
+    return _Held(
+        snapshot.community_id,
+        snapshot.lamport,
+        snapshot.signature,
+        raw,
+        "blake3:" + blake3(raw).hexdigest(),
+    )
+
+
+def _proven(raw: bytes, digest: str, community_id: str) -> Snapshot:
+    if "blake3:" + blake3(raw).hexdigest() != digest:
+        raise _bad("the parts do not make up the snapshot")
+    return read_snapshot(raw, community_id)
+
+
+def _bad(what: str) -> CommunityError:
+    return CommunityError(Code.BAD_REQUEST, what)
+
+
+_JOINED: Final = "community.member.joined"
+_MAX_EVENTS: Final = 10_000
+
+
+def sync_routes(bus: Bus, communities: Mapping[str, "HostedCommunity"]) -> Sequence[Route]:
+    """The HTTP routes of sync."""
+    answering = _SyncServer(communities)
+
+    def route(path: str, method: str, *, opaque: bool = False) -> Route:
+        handler = answering.handlers[path]
+        return bus.signed_route(path, handler, methods=[method], opaque=opaque, strangers=True)
+
+    return (
+        route("/sync/v1/heads", "GET"),
+        route("/sync/v1/events", "POST"),
+        route(RECONCILE, "POST", opaque=True),
+        route(SNAPSHOT, "POST"),
+    )
+
+
+class _SyncServer:
+    def __init__(self, communities: Mapping[str, "HostedCommunity"]) -> None:
+        self._communities = communities
+        self._snapshots = SnapshotServer()
+        self.handlers: dict[
+            str, Callable[[AdmittedRequest], Awaitable[Mapping[str, Any] | bytes]]
+        ] = {
+            "/sync/v1/heads": self._heads,
+            "/sync/v1/events": self._events,
+            RECONCILE: self._reconcile,
+            SNAPSHOT: self._snapshot,
+        }
+
+    async def _heads(self, guest: AdmittedRequest) -> Mapping[str, Any]:
+        caller = guest.request.caller
+        await self._admit(guest)
+        return {
+            community_id: each.holdings.log.head_lamport
+            for community_id, each in sorted(self._communities.items())
+            if each.level_of(caller) >= Level.MEMBER
+        }
+
+    async def _events(self, guest: AdmittedRequest) -> Mapping[str, Any]:
+        community = await self._admit(guest)
+        log = community.holdings.log
+        raws = _raws(guest.body)
+        _check_pushed(community, guest, raws)
+        receipt = await log.receive(raws)
+        return {
+            "accepted": receipt.accepted,
+            "duplicates": receipt.duplicates,
+            "rejected": len(receipt.rejected),
+            "rejected_reasons": [
+                {"index": each.index, "error": each.code.value, "message": each.reason}
+                for each in receipt.rejected
+            ],
+            "new_head_lamport": log.head_lamport,
+        }
+
+    async def _reconcile(self, guest: AdmittedRequest) -> bytes:
+        community = await self._admit(guest)
+        holdings = community.holdings
+        index = holdings.index()
+        raw = guest.body if isinstance(guest.body, bytes) else b""
+
+        def work(fetch: FetchBodies) -> SyncReply:
+            return respond_sync(index, raw, fetch)
+
+        answer = await holdings.with_bodies(work)
+        await self._take(community, guest, holdings.log, answer.received)
+        return answer.reply
+
+    async def _take(
+        self,
+        community: "HostedCommunity",
+        guest: AdmittedRequest,
+        log: EventLog,
+        bodies: Sequence[SyncBody],
+    ) -> None:
+        raws = [body.raw for body in bodies if not body.is_stub]
+        stubs = [body.raw for body in bodies if body.is_stub]
+        _check_pushed(community, guest, [*raws, *stubs])
+        await log.receive(raws)
+        await take_stubs(log, stubs)
+
+    async def _snapshot(self, guest: AdmittedRequest) -> Mapping[str, Any]:
+        log = (await self._admit(guest)).holdings.log
+        return await self._snapshots.answer(log, guest.body)
+
+    async def _admit(self, guest: AdmittedRequest) -> "HostedCommunity":
+        caller = guest.request.caller
+        community = self._communities.get(guest.request.community)
+        if community is None:
+            raise CommunityError(Code.NOT_FOUND, "this node is not in that community")
+        if community.is_revoked(caller):
+            raise CommunityError(Code.REVOKED, "the caller was revoked")
+        if community.level_of(caller) < Level.MEMBER:
+            if not community.is_invited(caller):
+                raise CommunityError(
+                    Code.UNAUTHORIZED,
+                    "the caller is no member, and not invited",
+                    mend="ask a member for an invite",
+                )
+            await community.witness(caller)
+        return community
+
+
+def _raws(body: Any) -> list[bytes]:
+    events = body.get("events") if isinstance(body, dict) else None
+    if not isinstance(events, list) or len(events) > _MAX_EVENTS:
+        raise CommunityError(
+            Code.BAD_REQUEST, f"expected at most {_MAX_EVENTS} events", where="/events"
+        )
+    return [canonical.encode(event) for event in events]
+
+
+def _check_pushed(
+    community: "HostedCommunity", guest: AdmittedRequest, raws: Sequence[bytes]
+) -> None:
+    """Allow an invitee to push its own `joined` event and nothing else."""
+    caller = guest.request.caller
+    if community.level_of(caller) >= Level.MEMBER:
+        return
+    for raw in raws:
+        event = parse_event(raw)
+        if event.author != caller or event.event_type != _JOINED:
+            raise CommunityError(
+                Code.UNAUTHORIZED, "an invited node may push only its own joined event"
+            )
