@@ -13,10 +13,7 @@ from tests.fabric.fabric_network import Sessions, connected
 
 from accord.authority.contracts import builtins
 from accord.contracts.session_proof import connect_message, is_proved
-from accord.fabric.callers import Caller
-from accord.fabric.errors import NotFoundError
-from accord.fabric.reception import Request
-from accord.fabric.server import Server
+from accord.fabric import Caller, NotFoundError, Request, Server
 from accord.station.listener import Listener, bind
 
 SENTINEL = {"jwt": "sentinel", "seed": "SUACH75SWCM5D2JMJM6EKLR2WDARVGZT4QC6LX3AGHSWOMVAKERABBBRWM"}

@@ -7,10 +7,9 @@ from typing import Any
 from accord.contracts.authoring import Contract
 from accord.contracts.permissions import inbox_prefix
 from accord.contracts.session_proof import session_key
-from accord.fabric.callers import Caller
-from accord.fabric.errors import UnauthorizedError
-from accord.fabric.link import Bound, Link
-from accord.fabric.wire import Client
+from accord.fabric import Caller, Link, UnauthorizedError
+from accord.fabric.link import SessionBindings
+from accord.fabric.nats_client import NatsClient
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 
@@ -58,10 +57,10 @@ class Sessions:
 
 
 @asynccontextmanager
-async def connected(url: str, key: SigningKey | None = None) -> AsyncIterator[Client]:
+async def connected(url: str, key: SigningKey | None = None) -> AsyncIterator[NatsClient]:
     """A plain connection; with a key, its inbox is that of the session."""
     prefix = inbox_prefix(session_key(key)) if key else "_INBOX"
-    connection = Client()
+    connection = NatsClient()
     await connection.connect(url, inbox_prefix=prefix)
     try:
         yield connection
@@ -74,7 +73,7 @@ async def linked(
     url: str,
     key: SigningKey | None = None,
     *,
-    bound: Bound | None = None,
+    bound: SessionBindings | None = None,
     clock: Clock | None = None,
 ) -> AsyncIterator[Link]:
     """A link of a session, on a connection of its own."""

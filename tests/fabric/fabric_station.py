@@ -8,11 +8,11 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 
-from accord.authority.assembly import running
-from accord.authority.core import Authority
+from accord.authority.assembly import run_authority
 from accord.authority.identities import Identities
-from accord.authority.nats import Embedded, Listening, embedded_server
-from accord.authority.records import Compatibility, Kind
+from accord.authority.nats import EmbeddedServer, ListenAddress, embedded_server
+from accord.authority.rules import Compatibility, DeploymentKind
+from accord.authority.service import Authority
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
 from accord.kernel.clock import Clock, SystemClock
@@ -27,22 +27,22 @@ class Station:
     url: str
     authority: Authority
     identities: Identities
-    server: Embedded
+    server: EmbeddedServer
 
     async def deploy(
-        self, name: str, *contracts: Contract, kind: Kind = Kind.SERVICE
+        self, name: str, *contracts: Contract, kind: DeploymentKind = DeploymentKind.SERVICE
     ) -> SigningKey:
         """Accept contracts for a deployment and return the key of an instance of it."""
-        await self.authority.create_deployment(name, kind, Compatibility.STRICT)
+        await self.authority.deployments.create(name, kind, Compatibility.STRICT)
         for contract in contracts:
-            plan = await self.authority.propose(name, contract.to_json(), "operator")
+            plan = await self.authority.plans.propose(name, contract.to_json(), "operator")
             if plan is not None:
-                await self.authority.accept(plan.id, "operator")
+                await self.authority.plans.accept(plan.id, "operator")
         return await self.instance(name, "one")
 
     async def instance(self, deployment: str, name: str) -> SigningKey:
         key = SigningKey.generate()
-        await self.authority.add_instance(deployment, session_key(key), name)
+        await self.authority.deployments.add_instance(deployment, session_key(key), name)
         return key
 
 
@@ -51,8 +51,8 @@ async def station(folder: Path, clock: Clock | None = None) -> AsyncIterator[Sta
     """Run one until the block ends."""
     clock = clock or SystemClock()
     async with (
-        embedded_server(folder / "nats", Listening(), clock) as server,
-        running(folder / "store", server.cluster, clock, token="operators") as authority,
+        embedded_server(folder / "nats", ListenAddress(), clock) as server,
+        run_authority(folder / "store", server.cluster, clock, token="operators") as authority,
     ):
         listener = Listener(Starlette(routes=list(authority.routes)))
         with bind("127.0.0.1", 0) as listening:

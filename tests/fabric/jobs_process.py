@@ -16,8 +16,8 @@ from tests.fabric.fabric_network import linked
 from tests.fabric.work_network import NUMBER, bound
 
 from accord.contracts.authoring import Contract
+from accord.fabric import Terms
 from accord.fabric.jobs import JobContext, Worker, open_queue
-from accord.fabric.terms import Terms
 
 
 def terms(declared: dict[str, Any]) -> Terms:
@@ -43,7 +43,7 @@ async def main(url: str, declared: dict[str, Any], binding: dict[str, Any]) -> N
     resources = bound(jobs={"queues": {"task": binding}, "workStream": "JOBS_WORK"})
     async with linked(url, bound=resources) as link:
         queue = open_queue(link, terms(declared), "task").queue
-        async with Worker(link, queue, handle).working():
+        async with Worker(link, queue, handle).running():
             say("ready")
             await asyncio.Event().wait()
 

@@ -13,9 +13,8 @@ import structlog
 from tests.fabric.fabric_network import Sessions, linked
 from tests.fabric.work_network import ALL, bound, received, work
 
-from accord.fabric.callers import Caller
+from accord.fabric import Caller, Terms
 from accord.fabric.operations import OperationContext, Operations
-from accord.fabric.terms import Terms
 
 
 class Everybody(Sessions):
@@ -38,9 +37,9 @@ async def run(context: OperationContext, payload: Any) -> Any:
 async def main(url: str, bucket: str, lease: float) -> None:
     async with (
         linked(url, bound=bound(operations={"bucket": bucket})) as link,
-        received(link, Everybody(), bucket) as reception,
+        received(link, Everybody(), bucket) as dispatcher,
     ):
-        operations = Operations(link, Terms(work()), reception, lease=lease, keepalive=0.3)
+        operations = Operations(link, Terms(work()), dispatcher, lease=lease, keepalive=0.3)
         operations.serve("Work.Run", run)
         async with operations:
             print("ready", flush=True)

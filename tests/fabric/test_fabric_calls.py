@@ -15,10 +15,17 @@ from sqlalchemy import MetaData
 from tests.fabric.fabric_authority import Miniature, miniature
 from tests.fabric.fabric_network import graph
 
-from accord.fabric import App, NotFoundError, Request, Service, UnauthorizedError, ValidationError
-from accord.fabric.callers import Caller
-from accord.fabric.calls import STREAM, Calls, keep_none, keep_unless_secret
-from accord.fabric.terms import Terms
+from accord.fabric import (
+    App,
+    Caller,
+    NotFoundError,
+    Request,
+    Service,
+    Terms,
+    UnauthorizedError,
+    ValidationError,
+)
+from accord.fabric.journal import CALLS_STREAM, CallJournal, keep_none, keep_unless_secret
 from accord.kernel.schema import compile_schema
 from accord.kernel.signing import SigningKey
 from accord.storage import Schema, Store, journal, open_store
@@ -38,7 +45,7 @@ async def opened(folder: Path) -> AsyncIterator[Store]:
 
 
 async def told(store: Store) -> list[dict[str, Any]]:
-    entries = await store.read(lambda connection: journal.read(connection, STREAM))
+    entries = await store.read(lambda connection: journal.read(connection, CALLS_STREAM))
     bodies = [json.loads(entry.body) for entry in entries]
     for body in bodies:
         assert FORM.findings(body) == []
@@ -52,7 +59,12 @@ async def exchange(
     """A client of a service whose calls are journaled; both have gone when the block ends."""
     async with miniature(nats.url) as authority:
         service = Service(
-            graph(), key=SigningKey.generate(), authority=authority.url, store=store, **more
+            graph(),
+            partial=True,
+            key=SigningKey.generate(),
+            authority=authority.url,
+            store=store,
+            **more,
         )
 
         @service.rpc("User.Find")
@@ -134,12 +146,14 @@ def test_names_of_secrets_are_recognised_however_deep(name: str) -> None:
 async def test_calls_wait_where_the_store_cannot_keep_up(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         caller = Caller("s" * 43, "person", "ada")
-        async with Calls(store, Terms(graph()), "graphs") as calls:
+        async with CallJournal(store, Terms(graph()), "graphs") as calls:
             await asyncio.gather(
                 *(
-                    calls.tell("rpc", "User.Find", "input", caller=caller, request_id=str(number))
+                    calls.record("rpc", "User.Find", "input", caller=caller, request_id=str(number))
                     for number in range(12_000)
                 )
             )
-        entries = await store.read(lambda connection: journal.reach(connection)[STREAM])
+        entries = await store.read(
+            lambda connection: journal.stream_ranges(connection)[CALLS_STREAM]
+        )
     assert entries.head == 12_000

@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from tests.fabric.fabric_network import graph, linked
 
-from accord.fabric.errors import UnavailableError, ValidationError
-from accord.fabric.events import Group, Received, consume, listen, publish
-from accord.fabric.events.subjects import event_of, pattern_of, subject_of
-from accord.fabric.link import Link
-from accord.fabric.terms import Event, Terms
+from accord.fabric import (
+    Event,
+    Link,
+    Received,
+    Terms,
+    UnavailableError,
+    ValidationError,
+    event_on,
+    event_pattern,
+    event_subject,
+)
+from accord.fabric.events import ConsumerGroup, consume, listen, publish
 from accord.testing.servers import Server as Process
 
 
@@ -39,14 +46,14 @@ async def link(nats: Process) -> AsyncIterator[Link]:
 async def stream(link: Link) -> AsyncIterator[tuple[str, Event]]:
     """A stream of its own, and an event that goes there."""
     name = f"t{secrets.token_hex(6)}"
-    await link.js.add_stream(name=name, subjects=[f"{name}.>"])
+    await link.js.add_stream(name=name, subjects=[f"events.{name}.>"])
     try:
-        yield name, changed(name)
+        yield name, changed(f"events.{name}")
     finally:
         await link.js.delete_stream(name)
 
 
-async def durable(link: Link, name: str, **settings: Any) -> Group:
+async def durable(link: Link, name: str, **settings: Any) -> ConsumerGroup:
     config = ConsumerConfig(
         durable_name="group",
         ack_policy=AckPolicy.EXPLICIT,
@@ -55,11 +62,13 @@ async def durable(link: Link, name: str, **settings: Any) -> Group:
         **settings,
     )
     await link.js.add_consumer(name, config)
-    return Group("changes", name, "group", backoff=(0.01,))
+    return ConsumerGroup("changes", name, "group", backoff=(0.01,))
 
 
 @asynccontextmanager
-async def consuming(link: Link, group: Group, event: Event, handler: Any) -> AsyncIterator[None]:
+async def consuming(
+    link: Link, group: ConsumerGroup, event: Event, handler: Any
+) -> AsyncIterator[None]:
     stopping = asyncio.Event()
     task = asyncio.create_task(consume(link, group, [event], handler, stopping))
     try:
@@ -73,7 +82,7 @@ async def test_an_event_is_stored_with_its_id_and_its_time(link: Link) -> None:
     async with stream(link) as (name, event):
         published = await publish(link, event, {"id": "a.b"})
         stored = await link.js.get_msg(name, 1)
-        assert stored.subject == f"{name}.User.Changed.a~2E~b"
+        assert stored.subject == f"events.{name}.User.Changed.a~2E~b"
         assert stored.headers is not None
         assert stored.headers["Nats-Msg-Id"] == published
         assert stored.headers["Trellis-Event-Time"].endswith("Z")
@@ -89,14 +98,14 @@ async def test_an_event_that_breaks_its_contract_is_not_published(link: Link) ->
 
 async def test_an_event_that_no_stream_takes_is_an_error(link: Link) -> None:
     with pytest.raises(UnavailableError):
-        await publish(link, changed("nowhere"), {"id": "1"}, within=0.2)
+        await publish(link, changed("events.nowhere"), {"id": "1"}, within=0.2)
 
 
 async def test_an_event_waits_for_its_stream(link: Link) -> None:
     name = f"t{secrets.token_hex(6)}"
-    publishing = asyncio.create_task(publish(link, changed(name), {"id": "1"}))
+    publishing = asyncio.create_task(publish(link, changed(f"events.{name}"), {"id": "1"}))
     await link.nats.flush()
-    await link.js.add_stream(name=name, subjects=[f"{name}.>"])
+    await link.js.add_stream(name=name, subjects=[f"events.{name}.>"])
     await publishing
     assert (await link.js.stream_info(name)).state.messages == 1
     await link.js.delete_stream(name)
@@ -121,7 +130,7 @@ async def test_a_listener_may_choose_by_the_tokens_of_the_subject(link: Link) ->
 async def test_a_listener_never_sees_an_event_that_breaks_its_contract(link: Link) -> None:
     async with stream(link) as (name, event), listen(link, event) as events:
         for body in (b"{}", b"no json", b""):
-            await link.nats.publish(f"{name}.User.Changed.x", body)
+            await link.nats.publish(f"events.{name}.User.Changed.x", body)
         await publish(link, event, {"id": "1"})
         assert (await anext(events)).payload == {"id": "1"}
 
@@ -168,8 +177,8 @@ async def test_an_event_whose_handler_fails_comes_again_before_the_next(link: Li
 async def test_a_group_is_not_held_up_by_an_event_that_breaks_its_contract(link: Link) -> None:
     async with stream(link) as (name, event):
         group = await durable(link, name)
-        await link.js.publish(f"{name}.User.Changed.x", b"no json")
-        await link.js.publish(f"{name}.Unknown", b'{"id":"1"}')
+        await link.js.publish(f"events.{name}.User.Changed.x", b"no json")
+        await link.js.publish(f"events.{name}.Unknown", b'{"id":"1"}')
         await publish(link, event, {"id": "1"})
         handled: asyncio.Queue[Received] = asyncio.Queue()
         async with consuming(link, group, event, handled.put):
@@ -195,7 +204,7 @@ async def test_what_one_member_leaves_the_next_one_takes_at_once(link: Link) -> 
 async def test_a_long_handler_keeps_its_event(link: Link) -> None:
     async with stream(link) as (name, event):
         group = await durable(link, name, ack_wait=0.5)
-        group = Group("changes", name, "group", ack_wait=0.3)
+        group = ConsumerGroup("changes", name, "group", ack_wait=0.3)
         await publish(link, event, {"id": "1"})
         handled: list[str] = []
         began = asyncio.Event()
@@ -213,10 +222,10 @@ async def test_a_long_handler_keeps_its_event(link: Link) -> None:
 
 @given(st.text(max_size=20) | st.integers(-(2**53) + 1, 2**53 - 1))
 def test_any_value_is_one_token_of_a_subject(value: str | int) -> None:
-    subject = subject_of(EVENT, {"id": value})
+    subject = event_subject(EVENT, {"id": value})
     assert subject.count(".") == EVENT.subject.count(".")
-    assert event_of(subject, [EVENT]) is EVENT
-    assert pattern_of(EVENT, {"/id": value}) == subject
+    assert event_on(subject, [EVENT]) is EVENT
+    assert event_pattern(EVENT, {"/id": value}) == subject
 
 
 def test_a_value_that_looks_like_a_template_is_none() -> None:
@@ -227,11 +236,11 @@ def test_a_value_that_looks_like_a_template_is_none() -> None:
         "params": ["/id", "/at"],
     }
     event = Terms(manifest).events["User.Changed"]
-    subject = subject_of(event, {"id": "{/at}", "at": "x"})
+    subject = event_subject(event, {"id": "{/at}", "at": "x"})
     assert subject == "events.v1.User.Changed.{/at}.x"
 
 
 def test_a_pattern_of_another_pointer_is_refused() -> None:
     with pytest.raises(ValidationError, match="has no /name"):
-        pattern_of(EVENT, {"/name": "x"})
-    assert pattern_of(EVENT, None) == "events.v1.User.Changed.*"
+        event_pattern(EVENT, {"/name": "x"})
+    assert event_pattern(EVENT, None) == "events.v1.User.Changed.*"

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from tests.fabric.fabric_network import Sessions, connected, graph, linked
 
-from accord.fabric import feeds
-from accord.fabric.errors import (
+from accord.fabric import (
     FabricError,
+    Link,
+    Request,
+    Server,
+    Terms,
     UnauthorizedError,
     UnavailableError,
     ValidationError,
+    feeds,
 )
 from accord.fabric.feeds import open_feed
-from accord.fabric.link import Link
-from accord.fabric.reception import Request
-from accord.fabric.server import Server
-from accord.fabric.terms import Terms
 from accord.kernel.signing import SigningKey
 from accord.testing.servers import Server as Process
 
@@ -101,7 +101,7 @@ async def test_a_service_that_ends_tells_its_readers(world: World) -> None:
     feed = open_feed(world.link, WATCH, {"id": "1"})
     await anext(feed)
     await anext(feed)
-    ending = asyncio.create_task(world.server.reception.drain())
+    ending = asyncio.create_task(world.server.dispatcher.drain())
     with pytest.raises(UnavailableError, match="the service is ending"):
         await anext(feed)
     await ending

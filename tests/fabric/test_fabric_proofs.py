@@ -9,18 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.contracts.session_proof import session_key
-from accord.fabric import proofs
-from accord.fabric.callers import Caller, Callers
-from accord.fabric.errors import (
+from accord.fabric import (
+    Caller,
     FabricError,
     RemoteError,
+    ReplayWindow,
+    RequestSignature,
     UnauthorizedError,
     UnavailableError,
     ValidationError,
     read_error,
     write_error,
 )
-from accord.fabric.proofs import Replay, Signed
+from accord.fabric.callers import Callers
+from accord.fabric.rules import proofs
 from accord.kernel import base64url, canonical
 from accord.kernel.signing import SigningKey
 from accord.testing import VirtualClock, run_virtual
@@ -95,15 +97,15 @@ def test_a_reply_outside_the_inbox_is_seen(reply: str) -> None:
 def test_no_request_is_taken_twice_while_its_proof_is_fresh(
     requests: list[tuple[str, int, int, float]],
 ) -> None:
-    replay, now = Replay(), 1_000_000.0
+    replay, now = ReplayWindow(), 1_000_000.0
     taken: set[tuple[str, str, int]] = set()
     for session, number, drift, pause in requests:
         now += pause
-        signed = Signed(session, f"{number}", int(now) + drift, "")
+        signed = RequestSignature(session, f"{number}", int(now) + drift, "")
         for known in taken:
             fresh = abs(now - known[2]) <= proofs.FRESH_SECONDS
             if fresh:
-                again = Signed(known[0], known[1], known[2], "")
+                again = RequestSignature(known[0], known[1], known[2], "")
                 with pytest.raises(UnauthorizedError):
                     replay.claim(again, now)
         try:
@@ -114,14 +116,14 @@ def test_no_request_is_taken_twice_while_its_proof_is_fresh(
 
 
 def test_the_window_has_an_end_and_a_limit() -> None:
-    replay = Replay(most=3)
+    replay = ReplayWindow(most=3)
     for number in range(3):
-        replay.claim(Signed("s", str(number), 0, ""), 0.0)
+        replay.claim(RequestSignature("s", str(number), 0, ""), 0.0)
     with pytest.raises(UnavailableError):
-        replay.claim(Signed("s", "3", 0, ""), 1.0)
-    replay.claim(Signed("s", "3", 0, ""), 100.0)
+        replay.claim(RequestSignature("s", "3", 0, ""), 1.0)
+    replay.claim(RequestSignature("s", "3", 0, ""), 100.0)
     assert len(replay) == 4
-    replay.claim(Signed("s", "3", 0, ""), 300.0)
+    replay.claim(RequestSignature("s", "3", 0, ""), 300.0)
     assert len(replay) == 1
 
 
@@ -155,12 +157,12 @@ def test_a_caller_that_was_refused_is_asked_for_again_but_not_at_once() -> None:
     async def main() -> None:
         callers = Callers(resolve, clock, seconds=30)
         await callers.resolve("s")
-        callers.doubt("s")
+        callers.recheck("s")
         await callers.resolve("s")
         assert len(asked) == 1
         clock.advance(2)
-        callers.doubt("s")
-        callers.doubt("nobody")
+        callers.recheck("s")
+        callers.recheck("nobody")
         await callers.resolve("s")
         assert len(asked) == 2
 

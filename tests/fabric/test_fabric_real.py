@@ -15,7 +15,8 @@ from sqlalchemy import MetaData
 from tests.fabric.fabric_network import graph
 from tests.fabric.fabric_station import Station, station
 
-from accord.authority.records import Kind
+from accord.authority.rules import DeploymentKind
+from accord.contracts import digest
 from accord.contracts.authoring import Contract
 from accord.fabric import (
     App,
@@ -28,11 +29,11 @@ from accord.fabric import (
     UnauthorizedError,
     UnavailableError,
 )
-from accord.fabric.calls import STREAM
 from accord.fabric.jobs import JobContext
+from accord.fabric.journal import CALLS_STREAM
 from accord.fabric.operations import OperationContext
 from accord.kernel.signing import SigningKey
-from accord.pipeline.landing.redaction import landed
+from accord.pipeline.rules import Manifests, check_call, redact
 from accord.storage import Schema, journal, open_store
 
 
@@ -49,7 +50,7 @@ def reader() -> Contract:
 
 
 def answering(house: Station, key: SigningKey, contract: Contract | None = None) -> Service:
-    service = Service(contract or graph(), key=key, authority=house.url)
+    service = Service(contract or graph(), partial=True, key=key, authority=house.url)
 
     @service.rpc("User.Find")
     async def find(_request: Request, payload: Any) -> Any:
@@ -78,10 +79,10 @@ async def test_a_service_waits_for_its_plan_and_then_serves_what_was_accepted(
             await done.wait()
 
     serving = asyncio.create_task(serve())
-    while not (plans := await house.authority.plans("graphs")):  # noqa: ASYNC110 - over HTTP
+    while not (plans := await house.authority.plans.all("graphs")):  # noqa: ASYNC110 - over HTTP
         await asyncio.sleep(0.05)
     assert not up.is_set()
-    await house.authority.accept(plans[0].id, "operator")
+    await house.authority.plans.accept(plans[0].id, "operator")
     await up.wait()
     assert (await taken.get()).payload == {"id": "1"}
 
@@ -102,7 +103,7 @@ async def test_a_caller_loses_a_capability_within_seconds_of_its_removal(house: 
         async with caller.connect() as session:
             client = session.client(graph())
             await client.call("User.Find", {"id": "7"})
-            await house.authority.narrow("readers", capabilities=["graph::users.read"])
+            await house.authority.deployments.narrow("readers", capabilities=["graph::users.read"])
             async with asyncio.timeout(10):
                 while True:
                     try:
@@ -147,7 +148,7 @@ async def test_a_rolling_update_fails_no_call(house: Station) -> None:
 async def test_an_instance_that_is_removed_learns_why_its_session_is_over(house: Station) -> None:
     key = await house.deploy("graphs", graph())
     async with answering(house, key).connect() as session:
-        await house.authority.remove_instance(session.key)
+        await house.authority.deployments.remove_instance(session.key)
         with pytest.raises(BootstrapError) as caught:
             await asyncio.wait_for(session.ended(), 20)
         assert caught.value.code == "unknown_session"
@@ -160,6 +161,7 @@ def busy() -> Contract:
     contract.schema("Thing", {"type": "object", "properties": {"n": {"type": "integer"}}})
     contract.operation("Thing.Make", "Thing", "Thing", progress="Thing", signals={"go": "Thing"})
     contract.job("count", "Thing", "Thing")
+    contract.job("note", "Thing")
     contract.kv("things", "Thing", "Keeps things.")
     contract.serves_callers()
     return contract
@@ -184,11 +186,16 @@ async def test_a_service_runs_operations_and_jobs_and_the_journal_is_told(
             signal = await context.signal("go")
             counted = await service.session.jobs("count").run(signal, within=20)
             await service.session.kv("things").put("made", counted)
+            assert await service.session.jobs("note").run({"n": 7}, within=20) is None
             return counted
 
         @service.job("count")
         async def count(_context: JobContext, payload: Any) -> Any:
             return {"n": payload["n"] + 1}
+
+        @service.job("note")
+        async def note(_context: JobContext, _payload: Any) -> Any:
+            return "nobody is promised this"
 
         caller = await house.deploy("foremen", foreman())
         async with (
@@ -201,16 +208,20 @@ async def test_a_service_runs_operations_and_jobs_and_the_journal_is_told(
             kept = await own.kv("things").get("made")
             assert kept is not None
             assert kept.value == {"n": 42}
-        entries = await store.read(lambda connection: journal.read(connection, STREAM))
+        entries = await store.read(lambda connection: journal.read(connection, CALLS_STREAM))
     bodies = [json.loads(entry.body) for entry in entries]
-    assert [(body["kind"], body["part"], body["payload"]) for body in bodies] == [
+    assert [(body["kind"], body["part"], body.get("payload")) for body in bodies] == [
         ("operations", "input", {"n": 0}),
         ("jobs", "payload", {"n": 41}),
         ("jobs", "result", {"n": 42}),
+        ("jobs", "payload", {"n": 7}),
+        ("jobs", "result", None),
         ("operations", "output", {"n": 42}),
     ]
+    contracts = Manifests({digest(busy().manifest()): busy().to_json()})
     for body in bodies:
-        assert landed(STREAM, json.dumps(body)) == json.dumps(body)
+        check_call(body, contracts)
+        assert redact(CALLS_STREAM, json.dumps(body)) == json.dumps(body)
 
 
 def viewer(kind: Literal["app", "device"]) -> Contract:
@@ -228,8 +239,8 @@ async def test_an_app_acts_for_a_person_who_logged_in(house: Station) -> None:
                 pass
         begun = await app.begin_login("https://app.example/back")
         assert begun.url.startswith(house.url)
-        login = await house.identities.logins.find(begun.id)
-        back = await house.identities.logins.approve(login, person)
+        login = await house.identities.login_flows.find(begun.id)
+        back = await house.identities.login_flows.approve(login, person)
         with pytest.raises(BootstrapError):
             await app.bind_login("another")
         await app.bind_login(parse_qs(urlsplit(back).query)["flowId"][0])
@@ -242,7 +253,7 @@ async def test_an_app_acts_for_a_person_who_logged_in(house: Station) -> None:
 
 async def test_a_device_comes_in_when_a_person_has_activated_it(house: Station) -> None:
     async with answering(house, await house.deploy("graphs", graph())).connect():
-        await house.deploy("viewers", viewer("device"), kind=Kind.DEVICE)
+        await house.deploy("viewers", viewer("device"), kind=DeploymentKind.DEVICE)
         device = Device(viewer("device"), key=SigningKey.generate(), authority=house.url)
         with pytest.raises(BootstrapError):
             async with device.connect():

@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 from tests.fabric.fabric_network import Sessions, connected, graph, linked
 
-from accord.fabric import proofs
-from accord.fabric.errors import (
+from accord.fabric import (
     DeadlineError,
     FabricError,
+    Link,
     NotFoundError,
     RemoteError,
+    Request,
+    Server,
+    Terms,
     UnauthorizedError,
     UnavailableError,
     ValidationError,
 )
-from accord.fabric.link import Link
-from accord.fabric.reception import Request
 from accord.fabric.rpc import call
-from accord.fabric.server import Server
-from accord.fabric.terms import Terms
+from accord.fabric.rules import proofs
 from accord.kernel.signing import SigningKey
 from accord.testing.servers import Server as Process
 
@@ -304,7 +304,7 @@ async def test_a_call_belongs_to_the_trace_of_the_call_before_it(world: World) -
         return await call(world.link, OPEN, payload)
 
     world.server._rpc["User.Find"] = ask_on
-    await world.server.reception.drain()
+    await world.server.dispatcher.drain()
     async with world.server:
         await call(world.link, FIND, {"id": "7"})
     assert inner[0].trace.id == world.seen[0].trace.id

@@ -11,8 +11,8 @@ import pytest
 from tests.fabric.fabric_authority import miniature
 from tests.fabric.fabric_network import graph
 
-from accord.contracts.sdk_export import render_sdk
-from accord.contracts.sdk_export import transport as protocols
+from accord.contracts import render_sdk
+from accord.contracts.export import transport as protocols
 from accord.fabric import App, Client, NotFoundError, RemoteError, Service
 from accord.fabric.sdk import host, transport
 from accord.kernel.signing import SigningKey

@@ -22,8 +22,8 @@ from accord.fabric import (
     UnauthorizedError,
     UnavailableError,
 )
-from accord.fabric.authority import HEARTBEAT_SUBJECT
 from accord.fabric.callers import REVOKED_SUBJECT
+from accord.fabric.service import HEARTBEAT_SUBJECT
 from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 from accord.testing.servers import Server as Process
@@ -38,7 +38,9 @@ async def authority(nats: Process) -> AsyncIterator[Miniature]:
 
 
 def service(authority: Miniature, **more: Any) -> Service:
-    made = Service(graph(), key=SigningKey.generate(), authority=authority.url, **more)
+    made = Service(
+        graph(), partial=True, key=SigningKey.generate(), authority=authority.url, **more
+    )
 
     @made.rpc("User.Find")
     async def find(_request: Request, payload: Any) -> Any:
@@ -119,7 +121,10 @@ async def test_a_refusal_ends_the_waiting(authority: Miniature, answer: Any, cod
 async def test_patience_has_an_end(authority: Miniature) -> None:
     authority.script = [(409, BLOCKED | {"retryAfterMs": 50})] * 100
     made = Service(
-        graph(), key=SigningKey.generate(), authority=Authority(authority.url, patience=0.2)
+        graph(),
+        partial=True,
+        key=SigningKey.generate(),
+        authority=Authority(authority.url, patience=0.2),
     )
     with pytest.raises(BootstrapError, match="authority_update_required"):
         async with made.connect():
@@ -128,7 +133,10 @@ async def test_patience_has_an_end(authority: Miniature) -> None:
 
 async def test_an_authority_that_is_not_there_is_waited_for(nats: Process) -> None:
     made = Service(
-        graph(), key=SigningKey.generate(), authority=Authority("http://127.0.0.1:1", patience=0.3)
+        graph(),
+        partial=True,
+        key=SigningKey.generate(),
+        authority=Authority("http://127.0.0.1:1", patience=0.3),
     )
     with pytest.raises(BootstrapError, match="cannot be reached") as caught:
         async with made.connect():
@@ -142,7 +150,10 @@ async def test_an_authority_that_is_not_there_is_waited_for(nats: Process) -> No
 async def test_a_nats_that_cannot_be_reached_is_an_error(authority: Miniature, url: str) -> None:
     authority.nats_url = url
     made = Service(
-        graph(), key=SigningKey.generate(), authority=Authority(authority.url, patience=0.1)
+        graph(),
+        partial=True,
+        key=SigningKey.generate(),
+        authority=Authority(authority.url, patience=0.1),
     )
     with pytest.raises(UnavailableError, match="does not let this session in"):
         async with made.connect():
@@ -163,7 +174,7 @@ async def test_a_revoked_session_is_refused_within_a_moment(
         word = {"sessionKey": session.key, "revokedBy": "an operator", "at": 1.0}
         await connection.publish(REVOKED_SUBJECT, canonical.encode(word))
         await connection.flush()
-        with pytest.raises(UnauthorizedError, match="nobody's"):
+        with pytest.raises(UnauthorizedError, match="does not exist"):
             await client.call("User.Find", {"id": "7"})
 
 
@@ -192,7 +203,7 @@ async def test_a_group_without_a_consumer_keeps_the_service_from_starting(
 
 
 def test_a_handler_for_what_the_contract_lacks_is_refused() -> None:
-    made = Service(graph(), key=SigningKey.generate(), authority="http://127.0.0.1:1")
+    made = Service(graph(), partial=True, key=SigningKey.generate(), authority="http://127.0.0.1:1")
     for bind in (made.rpc, made.feed, made.events, made.operation):
         with pytest.raises(NotFoundError, match="has no 'Nothing'"):
             bind("Nothing")
@@ -214,3 +225,30 @@ async def test_a_feed_is_read_to_its_end(authority: Miniature) -> None:
             seen.append(value)
             released.set()
     assert seen == [{"id": "1"}, {"id": "2"}]
+
+
+async def test_a_surface_without_a_handler_keeps_the_service_from_starting() -> None:
+    contract = Contract("shop@v1", display_name="Shop", description="Sells things.")
+    contract.schema("Any", True)
+    contract.rpc("Shop.Find", "Any", "Any")
+    contract.rpc("Shop.Sell", "Any", "Any")
+    contract.feed("Shop.Stock", "Any", "Any")
+    contract.operation("Shop.Count", "Any", "Any")
+    contract.job("pack", "Any", "Any")
+    contract.event("Shop.Sold", "Any")
+    contract.consumer("sold", own=["Shop.Sold"])
+    contract.serves_callers()
+    # Nobody listens there: it is refused before it asks anybody.
+    where = Authority("http://127.0.0.1:1", patience=0)
+    made = Service(contract, key=SigningKey.generate(), authority=where)
+
+    @made.rpc("Shop.Find")
+    async def find(_request: Request, payload: Any) -> Any:
+        return payload
+
+    with pytest.raises(FabricError, match="nothing handles") as caught:
+        async with made.connect():
+            pass
+    for name in ("RPC Shop.Sell", "feed Shop.Stock", "operation Shop.Count", "job pack", "sold"):
+        assert name in caught.value.what
+    assert "Shop.Find" not in caught.value.what

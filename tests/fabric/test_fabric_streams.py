@@ -6,8 +6,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from accord.fabric import streams
-from accord.fabric.errors import ConflictError, FabricError, UnavailableError
+from accord.fabric import ConflictError, FabricError, UnavailableError, streams
 from accord.fabric.inbox import Inbox
 
 

@@ -7,7 +7,7 @@ from nats.aio.msg import Msg
 from nats.errors import BadHeaderError
 from tests.fabric.fabric_network import connected
 
-from accord.fabric.wire import Client, subscribe
+from accord.fabric.nats_client import NatsClient, subscribe
 from accord.testing.servers import Server as Process
 from accord.testing.servers import nats_server
 
@@ -75,7 +75,7 @@ async def test_an_error_of_the_server_does_not_end_the_connection() -> None:
         async def tell(error: Exception) -> None:
             told.append(error)
 
-        client = Client()
+        client = NatsClient()
         await client.connect(
             server.url, user="u", password="p", error_cb=tell, reconnect_time_wait=1
         )

@@ -16,12 +16,12 @@ from tests.fabric.fabric_network import linked
 from tests.fabric.jobs_process import terms
 from tests.fabric.work_network import bound, job_streams, queue, until
 
-from accord.fabric import streams
-from accord.fabric.errors import FabricError
+from accord.fabric import FabricError, Link, streams
 from accord.fabric.jobs import JobContext, JobQueue, Worker, open_queue
-from accord.fabric.link import Link
-from accord.testing.faults import Child, python_child
+from accord.testing.processes import Child, python_child
 from accord.testing.servers import nats_server
+
+pytestmark = pytest.mark.slow
 
 ROOT = str(Path(__file__).parents[2])
 KEYS = 4
@@ -205,7 +205,7 @@ async def test_no_job_that_was_accepted_is_lost_with_the_server() -> None:
                 await asyncio.sleep(0.01)
 
             worker = Worker(link, open_queue(link, terms(declared), "task").queue, work)
-            async with worker.working():
+            async with worker.running():
                 submitting = [asyncio.create_task(submit()) for _ in range(4)]
                 for end in (server.kill, server.stop):
                     await asyncio.sleep(0.1)

@@ -8,15 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.fabric.errors import FabricError, ValidationError
-from accord.fabric.jobs import Happened, Job, Keyed
-from accord.fabric.jobs import slots as steps
-from accord.fabric.jobs.events import read_job, write_event
-from accord.fabric.jobs.slots import EMPTY, Slots
+from accord.fabric import FabricError, ValidationError
+from accord.fabric.jobs import NO_SLOTS, Job, JobEvent, KeyPolicy, KeySlots, read_job, write_event
+from accord.fabric.rules import jobs as steps
 
-KEYED = Keyed("bucket", ("zendesk", "/origin"), 1, 10.0, 30.0, True, 0, "reject")
+KEYED = KeyPolicy("bucket", ("zendesk", "/origin"), 1, 10.0, 30.0, True, 0, "reject")
 POLICIES = st.builds(
-    Keyed,
+    KeyPolicy,
     st.just("bucket"),
     st.just(("/n",)),
     st.integers(1, 3),
@@ -30,21 +28,21 @@ JOBS = st.sampled_from([f"job{n}" for n in range(8)])
 
 
 @given(POLICIES, st.lists(st.tuples(st.sampled_from(("admit", "begin", "release")), JOBS)))
-def test_no_more_run_or_wait_than_may(keyed: Keyed, history: list[tuple[str, str]]) -> None:
-    slots = EMPTY
+def test_no_more_run_or_wait_than_may(keyed: KeyPolicy, history: list[tuple[str, str]]) -> None:
+    slots = NO_SLOTS
     for step, job in history:
         before = slots
         if step == "admit":
-            slots, admission = steps.admit(slots, job, keyed)
+            slots, admission = steps.admit_job(slots, job, keyed)
             known = {slot.job for slot in slots.active} | {*slots.queued}
             assert (job in known) == (admission.outcome in ("granted", "queued"))
             if admission.outcome in ("rejected", "coalesced"):
                 assert slots == before
         elif step == "begin":
-            slots = steps.begin(slots, job)
+            slots = steps.begin_job(slots, job)
             assert [slot.job for slot in slots.active] == [slot.job for slot in before.active]
         else:
-            slots, granted = steps.release(slots, job, keyed)
+            slots, granted = steps.release_job(slots, job, keyed)
             waiting = [each for each in before.queued if each != job]
             assert [*granted, *slots.queued] == waiting  # the first that wait are the first to run
             assert slots.slot(job) is None
@@ -53,32 +51,32 @@ def test_no_more_run_or_wait_than_may(keyed: Keyed, history: list[tuple[str, str
         everybody = [slot.job for slot in slots.active] + [*slots.queued]
         assert len(set(everybody)) == len(everybody)
         assert not slots.queued or len(slots.active) == keyed.max_active
-        assert steps.read(steps.write(slots)) == slots
+        assert steps.read_slots(steps.write_slots(slots)) == slots
 
 
 @given(POLICIES, JOBS)
-def test_a_job_that_comes_twice_is_in_once(keyed: Keyed, job: str) -> None:
-    slots, first = steps.admit(EMPTY, job, keyed)
-    assert steps.admit(slots, job, keyed) == (slots, first)
+def test_a_job_that_comes_twice_is_in_once(keyed: KeyPolicy, job: str) -> None:
+    slots, first = steps.admit_job(NO_SLOTS, job, keyed)
+    assert steps.admit_job(slots, job, keyed) == (slots, first)
 
 
 def test_what_an_administrator_wants_waits_even_where_the_queue_is_full() -> None:
-    slots, _ = steps.admit(EMPTY, "a", KEYED)
-    assert steps.admit(slots, "b", KEYED)[1].outcome == "rejected"
-    slots, admission = steps.admit(slots, "b", KEYED, anyway=True)
+    slots, _ = steps.admit_job(NO_SLOTS, "a", KEYED)
+    assert steps.admit_job(slots, "b", KEYED)[1].outcome == "rejected"
+    slots, admission = steps.admit_job(slots, "b", KEYED, anyway=True)
     assert (admission.outcome, slots.queued) == ("queued", ("b",))
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"active":[{}],"queued":[]}', b"\xff"])
 def test_what_are_no_slots_is_refused(data: bytes) -> None:
     with pytest.raises(FabricError):
-        steps.read(data)
+        steps.read_slots(data)
 
 
 def test_tries_are_counted_for_the_job_that_is_begun() -> None:
-    slots = Slots((steps.Slot("a"), steps.Slot("b", 2)))
-    assert [slot.tries for slot in steps.begin(slots, "b").active] == [0, 3]
-    assert steps.begin(slots, "c") == slots
+    slots = KeySlots((steps.Slot("a"), steps.Slot("b", 2)))
+    assert [slot.tries for slot in steps.begin_job(slots, "b").active] == [0, 3]
+    assert steps.begin_job(slots, "c") == slots
 
 
 def test_the_key_is_the_hash_of_its_segments() -> None:
@@ -108,9 +106,9 @@ def test_a_payload_without_its_key_is_refused(payload: Any) -> None:
     )
 )
 def test_workers_are_given_the_job_that_was_submitted(job: Job) -> None:
-    written = write_event(job, Happened.CREATED, 0.0, tries=0, payload=job.payload)
+    written = write_event(job, JobEvent.CREATED, 0.0, tries=0, payload=job.payload)
     assert read_job(written) == job
-    again = write_event(job, Happened.RETRIED, 0.0, tries=0, payload=job.payload)
+    again = write_event(job, JobEvent.RETRIED, 0.0, tries=0, payload=job.payload)
     assert read_job(again) == replace(job, is_retried=True)
 
 

@@ -12,30 +12,31 @@ from tests.fabric.fabric_network import linked
 from tests.fabric.work_network import NUMBER, bound, job_streams, queue, until
 
 from accord.contracts.authoring import Contract
-from accord.fabric import streams
-from accord.fabric.errors import (
+from accord.fabric import (
     ConflictError,
     DeadlineError,
     FabricError,
+    Link,
     NotFoundError,
     RemoteError,
+    Terms,
     ValidationError,
+    streams,
 )
 from accord.fabric.jobs import (
     GiveUpError,
-    Happened,
     Job,
     JobContext,
+    JobEvent,
+    JobKeys,
     JobQueue,
+    JobStreams,
     Worker,
     open_queue,
+    read_job,
+    write_event,
 )
-from accord.fabric.jobs.events import read_job, write_event
-from accord.fabric.jobs.keys import Keys
-from accord.fabric.jobs.telling import Telling
-from accord.fabric.link import Link
-from accord.fabric.pulling import Pull
-from accord.fabric.terms import Terms
+from accord.fabric.streams import PullReader
 from accord.testing.servers import Server, nats_server
 
 Handle = Callable[[JobContext, Any], Awaitable[Any]]
@@ -70,7 +71,7 @@ class House:
     async def worker(self, handler: Handle) -> Worker:
         link = await self.link()
         worker = Worker(link, open_queue(link, self.terms, "task").queue, handler)
-        await self.stack.enter_async_context(worker.working())
+        await self.stack.enter_async_context(worker.running())
         return worker
 
     async def events(self, job: str) -> list[dict[str, Any]]:
@@ -293,7 +294,7 @@ async def test_a_worker_that_ends_gives_its_job_back(house: Build) -> None:
         link = await shop.link()
         shop.stack = stack
         worker = Worker(link, open_queue(link, shop.terms, "task").queue, hang)
-        await leaving.enter_async_context(worker.working(drain=0.01))
+        await leaving.enter_async_context(worker.running(drain=0.01))
         job = await (await shop.submitter()).submit({"n": 4})
         await begun.wait()
     await shop.worker(double)
@@ -497,8 +498,8 @@ async def stale(shop: House, job: str) -> JobQueue:
     link = await shop.link()
     submitter = open_queue(link, shop.terms, "task")
     assert submitter.queue.keyed is not None
-    keys = Keys(link, submitter.queue.keyed, Telling(link, submitter.queue))
-    async with Pull(link, "JOBS_WORK", shop.binding["consumerName"]) as pull:
+    keys = JobKeys(link, submitter.queue.keyed, JobStreams(link, submitter.queue))
+    async with PullReader(link, "JOBS_WORK", shop.binding["consumerName"]) as pull:
         msg = await pull.next(asyncio.Event())
     assert msg is not None
     taken = read_job(msg.data)
@@ -560,14 +561,14 @@ async def test_a_slot_whose_work_was_never_given_is_found(
     house: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever submitted it ended between the two."""
-    monkeypatch.setattr("accord.fabric.jobs.keys.GRANT_SECONDS", 0.0)
+    monkeypatch.setattr("accord.fabric.jobs.queue.GRANT_SECONDS", 0.0)
     shop = await house(**keyed())
     link = await shop.link()
     submitter = open_queue(link, shop.terms, "task")
     assert submitter.queue.keyed is not None
-    keys = Keys(link, submitter.queue.keyed, Telling(link, submitter.queue))
+    keys = JobKeys(link, submitter.queue.keyed, JobStreams(link, submitter.queue))
     job = Job(link.ids.new(), "workers", "task", {"n": 5}, 3)
-    work = write_event(job, Happened.CREATED, 0.0, tries=0, payload=job.payload)
+    work = write_event(job, JobEvent.CREATED, 0.0, tries=0, payload=job.payload)
     assert (await keys.admit(job, work)).outcome == "granted"
     await shop.worker(double)
     events = await shop.ended(job.id, "completed")

@@ -7,10 +7,8 @@ import pytest
 from tests.fabric.fabric_network import linked
 from tests.fabric.work_network import bound, bucket, until, work
 
-from accord.fabric.errors import ConflictError, NotFoundError, ValidationError
-from accord.fabric.kv import Bucket, KeyValue, is_held, open_kv, take
-from accord.fabric.link import Link
-from accord.fabric.terms import Terms
+from accord.fabric import ConflictError, Link, NotFoundError, Terms, ValidationError
+from accord.fabric.kv import Bucket, KeyValue, is_lease_held, open_kv, take_lease
 from accord.testing.servers import Server
 
 
@@ -88,28 +86,28 @@ async def test_a_decision_to_leave_it_writes_nothing(raw: Bucket) -> None:
 
 
 async def test_a_lease_is_had_by_one_until_it_is_given_back(raw: Bucket) -> None:
-    lease = await take(raw, "l", "one", 60)
+    lease = await take_lease(raw, "l", "one", 60)
     assert lease is not None
-    assert await take(raw, "l", "two", 60) is None
-    assert await is_held(raw, "l", 60)
+    assert await take_lease(raw, "l", "two", 60) is None
+    assert await is_lease_held(raw, "l", 60)
     await lease.renew()
     await lease.release()
-    assert await take(raw, "l", "two", 60) is not None
+    assert await take_lease(raw, "l", "two", 60) is not None
 
 
 async def test_a_lease_that_was_handed_over_is_there_to_be_taken(raw: Bucket) -> None:
-    lease = await take(raw, "l", "one", 60)
+    lease = await take_lease(raw, "l", "one", 60)
     assert lease is not None
     await lease.hand_over()
-    assert not await is_held(raw, "l", 60)
-    assert await take(raw, "l", "two", 60) is not None
+    assert not await is_lease_held(raw, "l", 60)
+    assert await take_lease(raw, "l", "two", 60) is not None
 
 
 async def test_whoever_was_silent_loses_the_lease_and_notices(raw: Bucket) -> None:
-    silent = await take(raw, "l", "one", 60)
+    silent = await take_lease(raw, "l", "one", 60)
     assert silent is not None
     later = await raw.server_time() + 61
-    other = await take(raw, "l", "two", 60, later)
+    other = await take_lease(raw, "l", "two", 60, later)
     assert other is not None
     with pytest.raises(ConflictError):
         await silent.renew()
@@ -119,7 +117,7 @@ async def test_whoever_was_silent_loses_the_lease_and_notices(raw: Bucket) -> No
 
 
 async def test_a_renewal_whose_answer_was_lost_is_known_again(raw: Bucket) -> None:
-    lease = await take(raw, "l", "one", 60)
+    lease = await take_lease(raw, "l", "one", 60)
     assert lease is not None
     await raw.put("l", b"one")
     await lease.renew()
@@ -127,7 +125,7 @@ async def test_a_renewal_whose_answer_was_lost_is_known_again(raw: Bucket) -> No
 
 
 async def test_a_lease_that_is_kept_outlives_its_length(raw: Bucket) -> None:
-    lease = await take(raw, "l", "one", 0.2)
+    lease = await take_lease(raw, "l", "one", 0.2)
     assert lease is not None
     written = await raw.get("l")
     assert written is not None
@@ -136,9 +134,9 @@ async def test_a_lease_that_is_kept_outlives_its_length(raw: Bucket) -> None:
         found = await raw.get("l")
         return found is not None and found.at > written.at + 0.4
 
-    async with lease.kept():
+    async with lease.renewed():
         await until(is_older)
-        assert await take(raw, "l", "two", 0.2) is None
+        assert await take_lease(raw, "l", "two", 0.2) is None
     assert not lease.lost.is_set()
 
 

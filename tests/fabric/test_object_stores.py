@@ -7,11 +7,16 @@ import pytest
 from tests.fabric.fabric_network import linked
 from tests.fabric.work_network import bound, store, work
 
-from accord.fabric import streams
-from accord.fabric.errors import ConflictError, FabricError, NotFoundError, ValidationError
-from accord.fabric.link import Link
+from accord.fabric import (
+    ConflictError,
+    FabricError,
+    Link,
+    NotFoundError,
+    Terms,
+    ValidationError,
+    streams,
+)
 from accord.fabric.objects import CHUNK_BYTES, ObjectStore, open_store
-from accord.fabric.terms import Terms
 from accord.testing.servers import Server
 
 
@@ -157,5 +162,5 @@ async def test_what_cannot_be_a_key_is_refused(files: ObjectStore, key: str) -> 
 async def test_a_description_that_is_none_is_refused(files: ObjectStore, link: Link) -> None:
     name = link.bound.resources["store"]["files"]["name"]
     await streams.append(link.inbox, f"$O.{name}.M.YQ==", b'{"name":5}')
-    with pytest.raises(FabricError, match="describes no object"):
+    with pytest.raises(FabricError, match="description is malformed"):
         await files.info("a")

@@ -9,11 +9,12 @@ import pytest
 from tests.fabric.fabric_network import linked
 from tests.fabric.work_network import bucket, until, work
 
-from accord.fabric.errors import UnavailableError
+from accord.fabric import Terms, UnavailableError
 from accord.fabric.operations import Run, start
-from accord.fabric.terms import Terms
-from accord.testing.faults import Child, python_child
+from accord.testing.processes import Child, python_child
 from accord.testing.servers import Server, nats_server
+
+pytestmark = pytest.mark.slow
 
 ROOT = str(Path(__file__).parents[2])
 TERMS = Terms(work())

@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accord.fabric.errors import FabricError, ValidationError
-from accord.fabric.operations import Record, State
-from accord.fabric.operations.frames import Action, Control, read_control, write_control
-from accord.fabric.operations.record import read, snapshot, write
+from accord.fabric import FabricError, ValidationError
+from accord.fabric.operations import (
+    ControlAction,
+    ControlFrame,
+    OperationRecord,
+    OperationState,
+    read_control,
+    read_record,
+    write_control,
+    write_record,
+    write_snapshot,
+)
 
 ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 JSON = st.recursive(
@@ -19,7 +27,7 @@ JSON = st.recursive(
     max_leaves=5,
 )
 RECORDS = st.builds(
-    Record,
+    OperationRecord,
     st.just(ID),
     st.text(min_size=1, max_size=9),
     st.text(max_size=9),
@@ -27,7 +35,7 @@ RECORDS = st.builds(
     JSON,
     st.integers(0, 4_000_000_000).map(float),
     st.integers(0, 4_000_000_000).map(float),
-    st.sampled_from(State),
+    st.sampled_from(OperationState),
     st.integers(1, 99),
     st.integers(1, 5),
     JSON,
@@ -39,13 +47,13 @@ RECORDS = st.builds(
 
 @settings(max_examples=40)
 @given(RECORDS)
-def test_a_record_that_is_written_can_be_read(record: Record) -> None:
-    assert read(write(record)) == record
+def test_a_record_that_is_written_can_be_read(record: OperationRecord) -> None:
+    assert read_record(write_record(record)) == record
 
 
 @settings(max_examples=40)
 @given(RECORDS, st.sampled_from(["progress", "uploaded", "completed", "failed", "cancelled"]))
-def test_every_step_that_callers_see_counts(record: Record, step: str) -> None:
+def test_every_step_that_callers_see_counts(record: OperationRecord, step: str) -> None:
     stepped = {
         "progress": lambda: record.with_progress({"n": 1}, 5.0),
         "uploaded": lambda: record.uploaded({"key": "a"}, 5.0),
@@ -61,25 +69,25 @@ def test_every_step_that_callers_see_counts(record: Record, step: str) -> None:
 
 @settings(max_examples=40)
 @given(RECORDS)
-def test_a_caller_sees_neither_input_nor_owner(record: Record) -> None:
+def test_a_caller_sees_neither_input_nor_owner(record: OperationRecord) -> None:
     marked = replace(record, input="the input", owner="the owner", session="the session")
-    seen = snapshot(marked, "workers")
+    seen = write_snapshot(marked, "workers")
     assert not {"input", "owner", "session", "attempt"} & set(seen)
-    assert ("output" in seen) == (record.state is State.COMPLETED)
-    assert ("error" in seen) == (record.state is State.FAILED)
+    assert ("output" in seen) == (record.state is OperationState.COMPLETED)
+    assert ("error" in seen) == (record.state is OperationState.FAILED)
     assert ("completedAt" in seen) == record.state.has_ended
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_record_or_refused(data: bytes) -> None:
     with pytest.raises(FabricError):
-        read(data)
+        read_record(data)
 
 
-@given(st.sampled_from(Action), JSON)
-def test_a_control_frame_that_is_written_can_be_read(action: Action, payload: Any) -> None:
-    signal = ("more", payload) if action is Action.SIGNAL else ("", None)
-    control = Control(action, ID, *signal)
+@given(st.sampled_from(ControlAction), JSON)
+def test_a_control_frame_that_is_written_can_be_read(action: ControlAction, payload: Any) -> None:
+    signal = ("more", payload) if action is ControlAction.SIGNAL else ("", None)
+    control = ControlFrame(action, ID, *signal)
     assert read_control(write_control(control)) == control
 
 

@@ -9,20 +9,29 @@ import pytest
 from tests.fabric.fabric_network import Sessions, linked
 from tests.fabric.work_network import ALL, bound, bucket, calling, received, until, work
 
-from accord.fabric.errors import (
+from accord.fabric import (
     ConflictError,
     FabricError,
+    Link,
     NotFoundError,
     RemoteError,
+    Terms,
     UnauthorizedError,
     UnavailableError,
     ValidationError,
 )
-from accord.fabric.link import Link
-from accord.fabric.operations import OperationContext, Operations, Run, Signal, start
-from accord.fabric.operations.frames import Action, Control, read_control, write_control
-from accord.fabric.operations.ledger import Ledger
-from accord.fabric.terms import Terms
+from accord.fabric.operations import (
+    ControlAction,
+    ControlFrame,
+    OperationContext,
+    Operations,
+    OperationStore,
+    Run,
+    Signal,
+    read_control,
+    start,
+    write_control,
+)
 from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 from accord.testing.servers import Server
@@ -74,10 +83,10 @@ class Deployment:
                 self.url, SigningKey.generate(), bound=bound(operations={"bucket": self.records})
             )
         )
-        reception = await self.stack.enter_async_context(
+        dispatcher = await self.stack.enter_async_context(
             received(link, self.sessions, self.records)
         )
-        operations = Operations(link, TERMS, reception, lease=lease, keepalive=0.5)
+        operations = Operations(link, TERMS, dispatcher, lease=lease, keepalive=0.5)
         for name in ("Work.Run", "Work.Own"):
             if only in (None, name):
                 operations.serve(name, run, signals={"more": self._hear}, cancel=self._cancel)
@@ -158,7 +167,7 @@ async def test_a_request_that_breaks_the_schema_starts_nothing(deployment: Deplo
         await start(caller, TERMS, "Work.Run", {"n": "one"})
     with pytest.raises(ValidationError):  # by the service, where the caller does not check
         await caller.request("operations.v1.Work.Run", b'{"n":"one"}')
-    assert await Ledger(caller, deployment.records).kept() == []
+    assert await OperationStore(caller, deployment.records).ids() == []
 
 
 async def test_cancelling_ends_it_wherever_it_runs(deployment: Deployment) -> None:
@@ -223,8 +232,8 @@ async def test_every_control_frame_is_judged_by_its_own_list(
     await deployment.instance()
     operation = await begin(await deployment.caller(*ALL), -1)
     other = await deployment.caller(*held)
-    for action in reversed(Action):
-        control = Control(action, operation.id, "more", {"n": 0})
+    for action in reversed(ControlAction):
+        control = ControlFrame(action, operation.id, "more", {"n": 0})
         answer = await other.request("operations.v1.Work.Run.control", write_control(control))
         frame = canonical.decode(answer.data)
         if action in allowed:
@@ -259,7 +268,7 @@ async def test_whoever_may_not_call_starts_nothing(deployment: Deployment) -> No
     caller = await deployment.caller("work::cancel")
     with pytest.raises(UnauthorizedError, match="work::run"):
         await begin(caller, 1)
-    assert await Ledger(caller, deployment.records).kept() == []
+    assert await OperationStore(caller, deployment.records).ids() == []
 
 
 async def test_a_request_that_comes_twice_starts_one_operation(deployment: Deployment) -> None:
@@ -281,7 +290,7 @@ async def test_a_request_that_comes_twice_starts_one_operation(deployment: Deplo
             refused += 1
     assert answers == {headers["request-id"]}
     assert refused >= 10
-    assert await Ledger(caller, deployment.records).kept() == [headers["request-id"]]
+    assert await OperationStore(caller, deployment.records).ids() == [headers["request-id"]]
 
 
 async def test_an_instance_that_leaves_hands_its_operations_over(deployment: Deployment) -> None:
@@ -325,11 +334,11 @@ async def test_an_instance_takes_over_only_what_it_runs(deployment: Deployment) 
         await first.instance()
         caller = await deployment.caller(*ALL)
         operation = await begin(caller, -1)
-    ledger = Ledger(caller, deployment.records)
+    store = OperationStore(caller, deployment.records)
     await deployment.instance(lease=0.3, only="Work.Own")
     own = await begin(caller, 0, "Work.Own")  # it is at work, and has had the time to look
     await own.wait()
-    record = await ledger.load(operation.id)
+    record = await store.load(operation.id)
     assert record is not None
     assert (record.state, record.attempt) == ("running", 1)
 
@@ -342,14 +351,14 @@ async def test_nothing_is_left_of_an_operation_that_ended_but_its_record(
     operation = await begin(caller, -1)
     await operation.signal("more", {"n": 1})
     await operation.wait()
-    ledger = Ledger(caller, deployment.records)
+    store = OperationStore(caller, deployment.records)
 
     async def is_clean() -> bool:
-        signals = [each async for each in ledger.signals(operation.id, 0)]
-        return not signals and not await ledger.leased()
+        signals = [each async for each in store.signals(operation.id, 0)]
+        return not signals and not await store.leased_ids()
 
     await until(is_clean)
-    assert await ledger.kept() == [operation.id]
+    assert await store.ids() == [operation.id]
 
 
 async def test_a_late_attempt_changes_nothing(deployment: Deployment) -> None:
@@ -357,8 +366,8 @@ async def test_a_late_attempt_changes_nothing(deployment: Deployment) -> None:
     await deployment.instance()
     caller = await deployment.caller(*ALL)
     operation = await begin(caller, -1)
-    ledger = Ledger(caller, deployment.records)
-    await ledger.change(operation.id, lambda record: record.begun_again())
+    store = OperationStore(caller, deployment.records)
+    await store.change(operation.id, lambda record: record.begun_again())
     await operation.signal("more", {"n": 1})
 
     async def has_given_up() -> bool:
@@ -366,7 +375,7 @@ async def test_a_late_attempt_changes_nothing(deployment: Deployment) -> None:
         return not any(_name(task) == "Runner._run" for task in tasks)
 
     await until(has_given_up)
-    record = await ledger.load(operation.id)
+    record = await store.load(operation.id)
     assert record is not None
     assert (record.state, record.attempt) == ("running", 2)
 
@@ -409,11 +418,11 @@ async def test_an_id_of_somebody_elses_operation_is_refused(deployment: Deployme
     await deployment.instance()
     caller, other = await deployment.caller(*ALL), await deployment.caller(*ALL)
     operation = await begin(caller, -1)
-    ledger = Ledger(other, deployment.records)
-    record = await ledger.load(operation.id)
+    store = OperationStore(other, deployment.records)
+    record = await store.load(operation.id)
     assert record is not None
     with pytest.raises(ConflictError):
-        await ledger.create(type(record)(**{**_fields(record), "session": other.session}))
+        await store.create(type(record)(**{**_fields(record), "session": other.session}))
 
 
 def _fields(record: Any) -> dict[str, Any]:

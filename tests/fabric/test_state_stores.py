@@ -8,16 +8,13 @@ import pytest
 from tests.fabric.fabric_network import Sessions, linked
 from tests.fabric.work_network import bucket
 
-from accord.authority.contracts import state as state_contract
-from accord.authority.services.state import State
+from accord.authority.contracts import builtin as state_contract
+from accord.authority.services import StateService
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
-from accord.fabric.errors import ConflictError, NotFoundError, ValidationError
+from accord.fabric import ConflictError, Link, NotFoundError, Server, Terms, ValidationError
 from accord.fabric.kv import Bucket
-from accord.fabric.link import Link
-from accord.fabric.server import Server
 from accord.fabric.state import StateMap, StateValue
-from accord.fabric.terms import Terms
 from accord.kernel.signing import SigningKey
 from accord.testing.servers import Server as Process
 
@@ -46,9 +43,9 @@ CARRY = {"look.v1": lambda value: {**value, "compact": False}}
 
 
 class Contracts:
-    """The authority, as far as the state service asks it."""
+    """The authority's manifests, as far as the state service asks for them."""
 
-    async def contract(self, digest: str) -> dict[str, Any] | None:
+    async def get(self, digest: str) -> dict[str, Any] | None:
         return {terms.digest: terms.manifest for terms in (V1, V2)}.get(digest)
 
 
@@ -72,9 +69,9 @@ async def at(nats: Process) -> AsyncIterator[Desk]:
     key, sessions = SigningKey.generate(), Sessions()
     async with linked(nats.url) as authority, linked(nats.url, key) as link:
         kept = Bucket(authority.inbox, await bucket(authority.nats))
-        server = Server(authority.nats, state_contract.contract(), sessions.resolve)
+        server = Server(authority.nats, state_contract.state_contract(), sessions.resolve)
         server.callers._seconds = 0.0  # what a session presents changes within a test
-        State(cast("Any", Contracts()), kept, authority.clock).serve(server)
+        StateService(cast("Any", Contracts()), kept, authority.clock).serve(server)
         async with server:
             desk = Desk(link, key, sessions)
             desk.present(V2)
@@ -177,7 +174,7 @@ async def test_nobody_sees_the_state_of_another(at: Desk) -> None:
 async def test_a_store_that_is_not_declared_or_of_another_kind_is_refused(at: Desk) -> None:
     with pytest.raises(NotFoundError):
         StateValue(at.link, V2, "other")
-    with pytest.raises(ValidationError, match="is no map"):
+    with pytest.raises(ValidationError, match="is not a map"):
         StateMap(at.link, V2, "look", CARRY)
-    with pytest.raises(ValidationError, match="is no value"):
+    with pytest.raises(ValidationError, match="is not a value"):
         StateValue(at.link, V2, "drafts")

@@ -10,20 +10,31 @@ import pytest
 from tests.fabric.fabric_network import Sessions, linked
 from tests.fabric.work_network import ALL, bound, bucket, calling, received, store, until, work
 
-from accord.fabric import proofs, streams
-from accord.fabric.errors import (
+from accord.fabric import (
     DeadlineError,
     FabricError,
+    Link,
     NotFoundError,
+    Terms,
     UnauthorizedError,
     ValidationError,
+    streams,
 )
-from accord.fabric.link import Link
 from accord.fabric.objects import ObjectStore, open_store
 from accord.fabric.operations import OperationContext, Operations, start
-from accord.fabric.terms import Terms
-from accord.fabric.transfer import Downloads, Uploads, download, read_grant, upload
-from accord.fabric.transfer.grant import EOF, SEQUENCE, frame_id, seal, unseal
+from accord.fabric.rules import proofs
+from accord.fabric.transfer import (
+    EOF,
+    SEQUENCE,
+    Downloads,
+    Uploads,
+    download,
+    frame_id,
+    read_grant,
+    seal,
+    unseal,
+    upload,
+)
 from accord.testing.servers import Server
 
 TERMS = Terms(work())
@@ -274,8 +285,8 @@ async def test_an_operation_waits_for_its_file_and_finds_it(shelf: Shelf) -> Non
         return {"n": len(await shelf.files.get(context.transfer["key"]))}
 
     async with AsyncExitStack() as stack:
-        reception = await stack.enter_async_context(received(shelf.link, shelf.sessions, "work"))
-        operations = Operations(shelf.link, TERMS, reception)
+        dispatcher = await stack.enter_async_context(received(shelf.link, shelf.sessions, "work"))
+        operations = Operations(shelf.link, TERMS, dispatcher)
         operations.serve("Work.Store", count)
         await stack.enter_async_context(operations)
         run = await start(shelf.caller, TERMS, "Work.Store", {"name": "a", "tags": {"x": "y"}})

@@ -11,19 +11,17 @@ import pytest
 from tests.fabric.fabric_network import Sessions
 from tests.fabric.work_network import NUMBER, bound, bucket, job_streams, queue, received, store
 
+from accord.contracts import Bindings, Grants, SessionRole, grants, resolve_uses, union
 from accord.contracts.authoring import Contract
-from accord.contracts.effective import union
-from accord.contracts.permissions import Bindings, Grants, Queue, Role, grants
+from accord.contracts.permissions import QueueBinding
 from accord.contracts.session_proof import session_key
-from accord.contracts.uses import resolve_uses
+from accord.fabric import Link, Terms
 from accord.fabric.jobs import JobContext, Worker, open_queue
 from accord.fabric.kv import open_kv
-from accord.fabric.link import Link
+from accord.fabric.nats_client import NatsClient
 from accord.fabric.objects import open_store
 from accord.fabric.operations import OperationContext, Operations, start
-from accord.fabric.terms import Terms
 from accord.fabric.transfer import Downloads, download, upload
-from accord.fabric.wire import Client
 from accord.kernel.signing import SigningKey
 from accord.testing.servers import nats_server
 
@@ -93,20 +91,20 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         granted = {
             "service": grants(
                 service,
-                role=Role.SERVICE,
+                role=SessionRole.SERVICE,
                 resolution=resolve_uses(service, health),
                 capabilities=set(),
                 bindings=Bindings(
                     kv={"notes": bindings["notes"]},
                     store={"files": bindings["files"]},
-                    jobs={"task": Queue("acc_ns", name, name, key_bucket=jobs["keyBucket"])},
+                    jobs={"task": QueueBinding("acc_ns", name, name, key_bucket=jobs["keyBucket"])},
                     operations=bindings["records"],
                 ),
                 session_key=session_key(keys["service"]),
             ),
             "caller": grants(
                 caller,
-                role=Role.CALLER,
+                role=SessionRole.CALLER,
                 resolution=resolve_uses(caller, {**health, "work@v1": union([service])}),
                 capabilities=set(),
                 session_key=session_key(keys["caller"]),
@@ -136,7 +134,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
                     refusals.append(str(error))
 
                 for user, key in keys.items():
-                    connection = Client()
+                    connection = NatsClient()
                     prefix = f"_INBOX.{session_key(key)[:16]}"
                     await connection.connect(
                         second.url,
@@ -185,8 +183,8 @@ async def test_operations_and_uploads_need_nothing_else(scene: Scene) -> None:
     async def count(context: OperationContext, payload: Any) -> Any:
         return {"n": len(await files.get(payload["name"]))}
 
-    async with received(scene.service, scene.sessions, "work") as reception:
-        operations = Operations(scene.service, scene.terms, reception)
+    async with received(scene.service, scene.sessions, "work") as dispatcher:
+        operations = Operations(scene.service, scene.terms, dispatcher)
         operations.serve("Work.Run", run)
         operations.serve("Work.Store", count)
         async with operations:
@@ -218,7 +216,7 @@ async def test_keyed_jobs_and_values_need_nothing_else(scene: Scene) -> None:
         await context.log("done")
 
     jobs = open_queue(scene.service, scene.terms, "task")
-    async with Worker(scene.service, jobs.queue, work).working():
+    async with Worker(scene.service, jobs.queue, work).running():
         first = await jobs.submit({"n": 1})
         assert first != await jobs.submit({"n": 1})
         assert await jobs.run({"n": 2}, within=20) is None

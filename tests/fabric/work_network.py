@@ -12,9 +12,10 @@ from tests.fabric.fabric_network import Sessions, linked
 
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
+from accord.fabric import Link
 from accord.fabric.callers import Callers
-from accord.fabric.link import Bound, Link
-from accord.fabric.reception import Reception
+from accord.fabric.link import SessionBindings
+from accord.fabric.requests import RequestDispatcher
 from accord.kernel.signing import SigningKey
 
 ALL = ("work::run", "work::cancel", "work::control")
@@ -85,9 +86,9 @@ async def store(admin: Client) -> str:
 
 
 @asynccontextmanager
-async def received(link: Link, sessions: Sessions, queue: str) -> AsyncIterator[Reception]:
+async def received(link: Link, sessions: Sessions, queue: str) -> AsyncIterator[RequestDispatcher]:
     """Where the requests of one instance come in."""
-    reception = Reception(
+    dispatcher = RequestDispatcher(
         link.nats,
         Callers(sessions.resolve, link.clock),
         queue=queue,
@@ -95,9 +96,9 @@ async def received(link: Link, sessions: Sessions, queue: str) -> AsyncIterator[
         ids=link.ids,
     )
     try:
-        yield reception
+        yield dispatcher
     finally:
-        await reception.drain(1.0)
+        await dispatcher.drain(1.0)
 
 
 @asynccontextmanager
@@ -114,9 +115,9 @@ async def calling(
         yield link
 
 
-def bound(**resources: Any) -> Bound:
+def bound(**resources: Any) -> SessionBindings:
     """What is bound to an instance."""
-    return Bound(resources, deployment="workers", instance="one")
+    return SessionBindings(resources, deployment="workers", instance="one")
 
 
 async def until(check: Callable[[], Awaitable[bool]]) -> None:

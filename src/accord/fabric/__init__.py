@@ -1,16 +1,18 @@
-"""What a service, an app or a device imports to work under its contract, over NATS.
+"""The library that services, apps and devices import to work under a contract, over NATS.
 
-A participant presents its contract to the authority, is let in as what was accepted, and then
-calls, answers, publishes and listens within that. Payloads are checked on both ends, requests are
-signed, and every error is a `FabricError`.
+A participant presents its contract to the authority, gets a session with the permissions that were
+accepted, and then calls, answers, publishes and listens within them. Payloads are validated on both
+ends, requests are signed, and every error is a `FabricError`.
 """
 
 from accord.fabric.app import App
 from accord.fabric.bootstrap import Authority
 from accord.fabric.callers import Caller
 from accord.fabric.client import Client
-from accord.fabric.device import Device
-from accord.fabric.errors import (
+from accord.fabric.events import Received
+from accord.fabric.link import Link
+from accord.fabric.requests import Request
+from accord.fabric.rules.errors import (
     BootstrapError,
     ConflictError,
     DeadlineError,
@@ -20,14 +22,22 @@ from accord.fabric.errors import (
     UnauthorizedError,
     UnavailableError,
     ValidationError,
+    read_error,
+    write_error,
 )
-from accord.fabric.events import Received
-from accord.fabric.link import Link
-from accord.fabric.reception import Request
+from accord.fabric.rules.proofs import ReplayWindow, RequestSignature
+from accord.fabric.rules.terms import (
+    Event,
+    Rpc,
+    Terms,
+    event_on,
+    event_pattern,
+    event_subject,
+    missing_surface,
+)
 from accord.fabric.server import Server
-from accord.fabric.service import Service
+from accord.fabric.service import Device, Service
 from accord.fabric.session import Session
-from accord.fabric.terms import Terms
 
 __all__ = [
     "App",
@@ -38,12 +48,16 @@ __all__ = [
     "ConflictError",
     "DeadlineError",
     "Device",
+    "Event",
     "FabricError",
     "Link",
     "NotFoundError",
     "Received",
     "RemoteError",
+    "ReplayWindow",
     "Request",
+    "RequestSignature",
+    "Rpc",
     "Server",
     "Service",
     "Session",
@@ -51,4 +65,10 @@ __all__ = [
     "UnauthorizedError",
     "UnavailableError",
     "ValidationError",
+    "event_on",
+    "event_pattern",
+    "event_subject",
+    "missing_surface",
+    "read_error",
+    "write_error",
 ]

@@ -1,49 +1,37 @@
-"""An app: a session that calls and listens, and answers nothing; often for a person.
+"""Apps: sessions that call and listen but answer nothing, often on behalf of a person.
 
-A person lets it in by a login: `begin_login` says where the person goes, and the page ends at an
-address of the app with a flow id, which `bind_login` takes. From then on it may connect.
+`begin_login` returns the address of the login page. The page redirects back to the app with a flow
+id; after `bind_login` with that id the app may connect.
 """
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import flow_message, login_message, prove, session_key
-from accord.fabric.bootstrap import Authority
+from accord.fabric.bootstrap import Authority, ask_once
 from accord.fabric.connection import Connection
-from accord.fabric.exchange import ask_once
+from accord.fabric.rules.terms import Manifest, Terms
 from accord.fabric.session import Session
-from accord.fabric.terms import Manifest, Terms
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A login that was begun.
+    """A login that was started."""
 
-    Attributes:
-        id: Its id; what binds the session is the flow id that the person's page ends with.
-        url: Where the person goes.
-        expires_at: Until when, as the authority writes it.
-    """
-
+    # Identifies the login; the session is bound by the flow id of the redirect, not by this.
     id: str
-    url: str
-    expires_at: str
+    url: str  # the page that the person opens
+    expires_at: str  # RFC 3339, as the authority wrote it
 
 
 class App:
-    """Uses what its contract says that it uses.
-
-    Args:
-        contract: Its contract: a manifest, or one being authored.
-        key: The session's key.
-        authority: The authority's address, or that and how long to wait for it.
-    """
+    """An app. `authority` is an address, or an `Authority` with a time limit and TLS settings."""
 
     def __init__(
         self,
@@ -59,14 +47,11 @@ class App:
         self._clock = clock or SystemClock()
 
     async def begin_login(self, redirect_to: str, context: Any = None) -> Login:
-        """Ask to act for a person.
+        """Start a login for a person; raises BootstrapError if that is refused or impossible.
 
         Args:
-            redirect_to: The app's address at which the login ends, then with `flowId`.
-            context: What the login is for, as JSON; it is signed with the address.
-
-        Raises:
-            BootstrapError: The authority refuses, or cannot be asked.
+            redirect_to: Address of the app to which the login page redirects, with `flowId` added.
+            context: What the login is for, as JSON; it is signed together with the address.
         """
         request = {
             "sessionKey": session_key(self._key),
@@ -81,11 +66,7 @@ class App:
         return Login(answer["loginId"], answer["loginUrl"], answer["expiresAt"])
 
     async def bind_login(self, flow_id: str) -> None:
-        """Bind the login that a person has agreed to, by the flow id that it ended with.
-
-        Raises:
-            BootstrapError: The authority refuses, or cannot be asked.
-        """
+        """Bind the session to a confirmed login, by its flow id; raises BootstrapError."""
         request = {
             "sessionKey": session_key(self._key),
             "sig": prove(self._key, flow_message(flow_id)),
@@ -94,14 +75,33 @@ class App:
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Session]:
-        """Be let in, and stay connected until the block ends.
-
-        Raises:
-            BootstrapError: The authority does not let the session in.
-        """
+        """Connect until the block ends; raises BootstrapError if the session is not admitted."""
         connection = Connection(self._authority, self._key, self.terms, self._clock)
         async with connection.open() as link:
             yield Session(link, self.terms, connection.ended)
 
     async def _ask(self, path: str, request: Mapping[str, Any], *texts: str) -> dict[str, Any]:
         return await ask_once(self._authority.tls, self._authority.url, path, request, *texts)
+
+
+SHELL: Final = "shell"
+EVERY: Final = "*"
+"""In the `calls` of a deployment: every contract."""
+
+
+def shell_contract(target: Mapping[str, Any]) -> Contract:
+    """A contract that uses everything that the contract `target` offers to callers."""
+    contract = Contract(
+        f"{SHELL}.{target['id']}",
+        display_name="Shell",
+        description=f"Uses {target['id']} from a command line.",
+    )
+    contract.uses(
+        "target",
+        target["id"],
+        rpc=target.get("rpc", {}),
+        operations=target.get("operations", {}),
+        subscribe=target.get("events", {}),
+        feeds=target.get("feeds", {}),
+    )
+    return contract

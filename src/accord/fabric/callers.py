@@ -1,17 +1,33 @@
-"""Who calls, and what they may: sessions resolved once and remembered for a short while.
+"""Callers: sessions resolved by the authority, cached for a short time.
 
-The authority knows; a service asks it (`Auth.Sessions.Resolve`) and forgets a session the moment
-it is revoked (`Auth.Sessions.Revoked`). What is not resolved may nothing.
+A service asks the authority who a session is (`Auth.Sessions.Resolve`) and drops a cached session
+when it is revoked (`Auth.Sessions.Revoked`). A session that cannot be resolved has no rights.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from accord.fabric.errors import UnauthorizedError, UnavailableError
+import structlog
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from accord.fabric.link import Link
+from accord.fabric.nats_client import subscribe_published
+from accord.fabric.rules import payloads
+from accord.fabric.rules.errors import (
+    FabricError,
+    NotFoundError,
+    UnauthorizedError,
+    UnavailableError,
+    ValidationError,
+)
+from accord.kernel import canonical
 from accord.kernel.clock import Clock
+from accord.kernel.schema import compile_schema
 
 AUTH: Final = "trellis.auth@v1"
 RESOLVE: Final = "Auth.Sessions.Resolve"
@@ -19,43 +35,29 @@ RESOLVE_SUBJECT: Final = f"rpc.v1.{RESOLVE}"
 REVOKED_SUBJECT: Final = "events.v1.Auth.Sessions.Revoked"
 
 REMEMBER_SECONDS: Final = 30.0
-"""For how long an answer of the authority counts, should the word of a revocation get lost."""
+"""How long a resolved session is cached; bounds the delay if a revocation message is lost."""
 
-# Whoever is refused again and again shall not make the service ask as often.
+# A caller that is refused repeatedly must not cause as many questions.
 _JUST_ASKED: Final = 1.0
 
-# Whoever signs with ever new keys shall not make the service flood the authority.
+# A caller that signs with ever new keys must not flood the authority.
 _MOST_ASKING: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A session as the authority knows it.
+    """A session as the authority describes it."""
 
-    Attributes:
-        session: Its key.
-        holder: `service`, `device` or `person`.
-        subject: The deployment, or the person.
-        contract_id: The contract that it presented.
-        digest: That contract's digest.
-        capabilities: The keys that it holds.
-        expires_at: When it ends, if it does.
-    """
-
-    session: str
-    holder: str
-    subject: str
+    session: str  # the session key
+    holder: str  # `service`, `device` or `person`
+    subject: str  # the deployment or the person
     contract_id: str | None = None
     digest: str | None = None
-    capabilities: frozenset[str] = frozenset()
-    expires_at: float | None = None
+    capabilities: frozenset[str] = frozenset()  # global capability keys
+    expires_at: float | None = None  # seconds since the epoch; None if it does not expire
 
     def require(self, gate: frozenset[str] | None, what: str) -> None:
-        """Refuse what a gate does not let through; None lets nobody through.
-
-        Raises:
-            UnauthorizedError: It names the capabilities that are missing.
-        """
+        """Raise UnauthorizedError unless every capability of `gate` is held; None admits nobody."""
         if gate is None:
             raise UnauthorizedError(f"nobody may {what}")
         if not gate <= self.capabilities:
@@ -66,11 +68,11 @@ class Caller:
 
 
 Resolve = Callable[[str], Awaitable[Caller]]
-"""Asks who a session is; raises UnauthorizedError where it is nobody's."""
+"""Resolves a session key; raises UnauthorizedError if there is no such session."""
 
 
 def read_caller(session: str, answer: Mapping[str, Any]) -> Caller:
-    """The caller that the authority's answer describes, once its schema has accepted it."""
+    """The caller in an answer of the authority that was already validated."""
     return Caller(
         session,
         answer["holder"],
@@ -83,13 +85,7 @@ def read_caller(session: str, answer: Mapping[str, Any]) -> Caller:
 
 
 class Callers:
-    """The sessions that were resolved lately.
-
-    Args:
-        resolve: Asks the authority.
-        clock: For how long answers count.
-        most: How many sessions are remembered.
-    """
+    """A cache of resolved sessions: at most `most`, each for `seconds`."""
 
     def __init__(
         self,
@@ -107,7 +103,7 @@ class Callers:
         self._asking: dict[str, asyncio.Task[Caller]] = {}
 
     def known(self, session: str) -> Caller | None:
-        """The caller, where it was resolved lately and its session has not ended."""
+        """The caller, if it is cached and its session has not expired."""
         entry = self._known.get(session)
         if entry is None:
             return None
@@ -118,11 +114,11 @@ class Callers:
         return caller
 
     async def resolve(self, session: str) -> Caller:
-        """The caller; many who ask for one session at once ask the authority once.
+        """The caller, from the cache or the authority; concurrent questions are joined.
 
         Raises:
-            UnauthorizedError: The session is nobody's, or has ended.
-            FabricError: The authority could not be asked, or is asked too much.
+            UnauthorizedError: The session does not exist or has ended.
+            FabricError: The authority cannot be asked, or too many questions are open.
         """
         known = self.known(session)
         if known is not None:
@@ -130,25 +126,25 @@ class Callers:
         task = self._asking.get(session)
         if task is None:
             if len(self._asking) >= _MOST_ASKING:
-                raise UnavailableError("more callers are new than can be asked about at once")
+                raise UnavailableError("too many unknown callers at once")
             task = asyncio.get_running_loop().create_task(self._ask(session))
             self._asking[session] = task
             task.add_done_callback(lambda done: self._asked(session, done))
         return await asyncio.shield(task)
 
     def forget(self, session: str) -> None:
-        """Ask again at the next call; an answer that is under way counts for nobody new."""
+        """Drop a session; an answer that is on its way is not cached."""
         self._known.pop(session, None)
         self._asking.pop(session, None)
 
-    def doubt(self, session: str) -> None:
-        """Ask again at the next call, unless that was just done: it may hold more by now."""
+    def recheck(self, session: str) -> None:
+        """Drop a refused session unless it was resolved just now: it may hold more by now."""
         entry = self._known.get(session)
         if entry and entry[1] - self._clock.monotonic() < self._seconds - _JUST_ASKED:
             self.forget(session)
 
     def clear(self) -> None:
-        """Forget everybody: word of a revocation may have been missed."""
+        """Drop everything, for example when revocations may have been missed."""
         self._known.clear()
         self._asking.clear()
 
@@ -161,7 +157,7 @@ class Callers:
     def _asked(self, session: str, task: asyncio.Task[Caller]) -> None:
         failed = task.cancelled() or task.exception() is not None
         if self._asking.get(session) is not task:
-            return  # forgotten meanwhile
+            return  # dropped in the meantime
         del self._asking[session]
         if not failed:
             self._known[session] = (task.result(), self._clock.monotonic() + self._seconds)
@@ -170,3 +166,71 @@ class Callers:
 
     def _has_ended(self, caller: Caller) -> bool:
         return caller.expires_at is not None and self._clock.now() >= caller.expires_at
+
+
+_RESOLVE_SECONDS: Final = 5.0
+_TEXT: Final = {"type": "string"}
+_MAYBE: Final = {"type": ["string", "null"]}
+_FACTS: Final = compile_schema(
+    {
+        "type": "object",
+        "properties": {
+            "holder": _TEXT,
+            "subject": _TEXT,
+            "contractId": _MAYBE,
+            "digest": _MAYBE,
+            "capabilities": {"type": "array", "items": _TEXT},
+            "expiresAt": {"type": ["number", "null"]},
+        },
+        "required": ["holder", "subject", "capabilities"],
+    }
+)
+_REVOKED: Final = compile_schema(
+    {"type": "object", "properties": {"sessionKey": _TEXT}, "required": ["sessionKey"]}
+)
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+def caller_resolver(link: Link) -> Resolve:
+    """A resolver that asks the authority over a link."""
+
+    async def resolve(session: str) -> Caller:
+        data = canonical.encode({"sessionKey": session})
+        try:
+            msg = await link.request(RESOLVE_SUBJECT, data, _RESOLVE_SECONDS)
+            answer = payloads.read(_FACTS, msg.data, "the authority's answer")
+        except NotFoundError:
+            raise UnauthorizedError("the session does not exist or was revoked") from None
+        except FabricError as error:
+            _log.error("a caller cannot be resolved", why=str(error))
+            raise FabricError("the service cannot resolve the caller at the moment") from error
+        return read_caller(session, answer)
+
+    return resolve
+
+
+@asynccontextmanager
+async def watch_revocations(link: Link, callers: Callers) -> AsyncIterator[None]:
+    """Drop revoked sessions from the cache until the block ends; all of them after a reconnect."""
+
+    async def heard(msg: Msg) -> None:
+        try:
+            revoked = payloads.read(_REVOKED, msg.data, "the revocation")
+        except ValidationError:
+            callers.clear()
+        else:
+            callers.forget(revoked["sessionKey"])
+
+    def denied(_: FabricError) -> None:
+        _log.warning("revocations cannot be received; sessions are resolved again every 30 seconds")
+
+    with link.watching(REVOKED_SUBJECT, denied):
+        subscription = await subscribe_published(link.nats, REVOKED_SUBJECT, heard)
+        link.on_return.append(callers.clear)
+        try:
+            yield
+        finally:
+            link.on_return.remove(callers.clear)
+            with suppress(NatsError):
+                await subscription.unsubscribe()

@@ -1,7 +1,7 @@
-"""The calling side of a contract: everything that a session may do with another's surfaces.
+"""The calling side of a contract.
 
-Payloads are checked by the contract that is given, the one that the caller was written against.
-What the session may really do is for its grants to say.
+Payloads are validated by the contract that the caller was written against; what the session may do
+is decided by its grants.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -13,18 +13,13 @@ from accord.fabric import events, operations, rpc
 from accord.fabric.events import Received
 from accord.fabric.feeds import open_feed
 from accord.fabric.link import TIMEOUT, Link
-from accord.fabric.terms import Manifest, Terms, missing
+from accord.fabric.rules.terms import Manifest, Terms, missing_surface
 
 T = TypeVar("T")
 
 
 class Client:
-    """Calls the surfaces of one contract.
-
-    Args:
-        link: The session's link.
-        contract: The contract that is called.
-    """
+    """Calls the surfaces of one contract."""
 
     def __init__(self, link: Link, contract: Manifest | Contract | Terms) -> None:
         self.link = link
@@ -35,18 +30,13 @@ class Client:
 
         Raises:
             ValidationError: The request or the answer breaks the contract.
-            FabricError: What the service answered, or why nothing came back.
+            FabricError: The service answered with an error, or no answer came.
         """
         found = self._find("rpc", self.terms.rpc, name)
         return await rpc.call(self.link, found, payload, within=within)
 
     async def start(self, name: str, payload: Any) -> operations.Run:
-        """Start an operation.
-
-        Raises:
-            ValidationError: The request or the answer breaks the contract.
-            FabricError: What the service answered, or why nothing came back.
-        """
+        """Start an operation; raises like `call`."""
         return await operations.start(self.link, self.terms, name, payload)
 
     async def publish(self, name: str, payload: Any, *, within: float = TIMEOUT) -> str:
@@ -54,7 +44,7 @@ class Client:
 
         Raises:
             ValidationError: The event breaks the contract; nothing was sent.
-            FabricError: It is not known to be stored.
+            FabricError: It is unknown whether the event was stored.
         """
         found = self._find("events", self.terms.events, name)
         return await events.publish(self.link, found, payload, within=within)
@@ -62,17 +52,17 @@ class Client:
     def listen(
         self, name: str, *, where: Mapping[str, str | int | float] | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[Received]]:
-        """Hear an event live, from the moment the block is entered until it ends."""
+        """Receive an event live while the block runs; `where` filters by its subject's pointers."""
         found = self._find("events", self.terms.events, name)
         return events.listen(self.link, found, where=where)
 
     def feed(self, name: str, payload: Any, *, within: float = TIMEOUT) -> AsyncIterator[Any]:
-        """Open a feed and return its payloads as they come; it must begin within some seconds."""
+        """Open a feed and yield its payloads; the first frame must come in `within` seconds."""
         found = self._find("feeds", self.terms.feeds, name)
         return open_feed(self.link, found, payload, within=within)
 
     def _find(self, section: str, surfaces: Mapping[str, T], name: str) -> T:
         found = surfaces.get(name)
         if found is None:
-            raise missing(self.terms.id, section, name, surfaces)
+            raise missing_surface(self.terms.id, section, name, surfaces)
         return found

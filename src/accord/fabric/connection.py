@@ -1,7 +1,7 @@
-"""The connection of a session: let in by the authority, held up for as long as it is wanted.
+"""The NATS connection of a session.
 
-Owns connecting through the callout, reconnecting with a fresh token, and asking the authority
-again when the server no longer lets the session in. Above it there is only a link.
+Connects through the auth callout, reconnects with a fresh token, and repeats the bootstrap when the
+server no longer accepts the session.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from nats.errors import Error as NatsError
 
 from accord.contracts.permissions import inbox_prefix
 from accord.contracts.session_proof import connect_token, session_key
-from accord.fabric.bootstrap import Authority, Ready, bootstrap
-from accord.fabric.errors import BootstrapError, FabricError, UnavailableError
+from accord.fabric.bootstrap import Authority, ConnectInfo, bootstrap
 from accord.fabric.link import Link
-from accord.fabric.terms import Terms
-from accord.fabric.wire import Client
+from accord.fabric.nats_client import NatsClient
+from accord.fabric.rules.errors import BootstrapError, FabricError, UnavailableError
+from accord.fabric.rules.terms import Terms
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
 
 _ATTEMPT_SECONDS: Final = 5.0
-# A connect token names its second and lets in once.
+# A connect token is valid once, for its second.
 _RETRY_SECONDS: Final = 1
 _PING_SECONDS: Final = 20
 _DENIED: Final = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
@@ -36,17 +36,11 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class Connection:
-    """A session's connection, while it is entered.
-
-    Args:
-        authority: Who lets it in.
-        key: The session's key.
-        terms: The contract that it presents.
-        clock: The time.
+    """A session's connection.
 
     Attributes:
-        link: What everything else stands on.
-        ended: Done when the connection is over for good; it holds the reason, if there is one.
+        link: Set while the connection is open.
+        ended: Done when the connection is closed for good; holds the error, if there was one.
     """
 
     def __init__(
@@ -57,7 +51,7 @@ class Connection:
         self._terms = terms
         self._clock = clock or SystemClock()
         self._stale = asyncio.Event()
-        self._ready: Ready | None = None
+        self._ready: ConnectInfo | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.link: Link
 
@@ -66,7 +60,7 @@ class Connection:
         """Connect, and stay connected until the block ends.
 
         Raises:
-            BootstrapError: The authority does not let the session in.
+            BootstrapError: The authority refuses the session.
             UnavailableError: NATS cannot be reached within the authority's patience.
         """
         client = await self._connect()
@@ -81,15 +75,15 @@ class Connection:
             if not self.ended.done():
                 self.ended.set_result(None)
             elif not self.ended.cancelled():
-                self.ended.exception()  # whoever did not ask for it does not want it logged
+                self.ended.exception()  # mark it as retrieved, so that asyncio does not log it
 
-    async def _connect(self) -> Client:
+    async def _connect(self) -> NatsClient:
         loop = asyncio.get_running_loop()
         patience = self._authority.patience
         end = None if patience is None else loop.time() + patience
         while True:
             self._ready = await bootstrap(self._authority, self._key, self._terms, self._clock)
-            client = Client()
+            client = NatsClient()
             self.link = Link(client, self._key, bound=self._ready.bound, clock=self._clock)
             try:
                 async with asyncio.timeout(_attempt(end, loop.time())):
@@ -108,7 +102,7 @@ class Connection:
                 self._stale.clear()
                 return client
 
-    async def _dial(self, client: Client) -> None:
+    async def _dial(self, client: NatsClient) -> None:
         assert self._ready is not None
         await client.connect(
             list(self._ready.urls),
@@ -126,7 +120,7 @@ class Connection:
             tls=self._authority.tls,
         )
 
-    def _sentinel(self) -> Ready:
+    def _sentinel(self) -> ConnectInfo:
         assert self._ready is not None
         return self._ready
 
@@ -134,10 +128,10 @@ class Connection:
         text = str(error)
         denied = _DENIED.search(text.lower())
         if denied is not None:
-            _log.warning("the server denied something", why=text)
+            _log.warning("the server denied a permission", why=text)
             self.link.deny(denied[1], denied[2])
         elif any(word in text.lower() for word in _LOCKED_OUT):
-            _log.warning("the server does not let this session in", why=text)
+            _log.warning("the server rejected the session", why=text)
             self._stale.set()
         else:
             _log.info("the connection to NATS has a problem", why=text or type(error).__name__)
@@ -150,8 +144,8 @@ class Connection:
         for call in list(self.link.on_return):
             call()
 
-    async def _renew(self, client: Client) -> None:
-        """Ask the authority again whenever the server locks the session out."""
+    async def _renew(self, client: NatsClient) -> None:
+        """Repeat the bootstrap whenever the server rejects the session."""
         while True:
             await self._stale.wait()
             self._stale.clear()
@@ -164,15 +158,15 @@ class Connection:
             with suppress(NatsError):
                 client.set_server_pool(list(self._ready.urls))
 
-    async def _end(self, client: Client, error: FabricError) -> None:
-        _log.error("this session is over", why=str(error))
+    async def _end(self, client: NatsClient, error: FabricError) -> None:
+        _log.error("the session ended", why=str(error))
         if not self.ended.done():
             self.ended.set_exception(error)
         await client.close()
 
 
 def _attempt(end: float | None, now: float) -> float:
-    """How many seconds one attempt may take: a while, and not much more than patience has left."""
+    """Seconds for one attempt: bounded, and little more than is left until `end`."""
     return _ATTEMPT_SECONDS if end is None else min(_ATTEMPT_SECONDS, max(1.0, end - now))
 
 

@@ -1,8 +1,7 @@
 """Feeds: a signed request that is answered by a stream.
 
-The first frame is empty and says `feed-status: ready`, as existing implementations have it; a
-stream that ends says `end`. Between them the service says `keepalive` from time to time, with a
-reply subject: the server then tells whether the reader is still there.
+The first frame is empty with `feed-status: ready`, the last one has `end`. In between the service
+sends `keepalive` with a reply subject, so that the server reports when nobody listens any more.
 """
 
 import asyncio
@@ -14,12 +13,12 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
-from accord.fabric import payloads
-from accord.fabric.calls import ABSENT, Calls
-from accord.fabric.errors import DeadlineError, FabricError, UnavailableError
+from accord.fabric.journal import NO_PAYLOAD, CallJournal
 from accord.fabric.link import TIMEOUT, Link
-from accord.fabric.reception import Handle, Reception, Request
-from accord.fabric.terms import Feed
+from accord.fabric.requests import HandleRequest, Request, RequestDispatcher
+from accord.fabric.rules import payloads
+from accord.fabric.rules.errors import DeadlineError, FabricError, UnavailableError
+from accord.fabric.rules.terms import Feed
 
 STATUS: Final = "feed-status"
 READY: Final = "ready"
@@ -36,11 +35,7 @@ FeedHandler = Callable[[Request, Any], AsyncIterator[Any]]
 async def open_feed(
     link: Link, feed: Feed, payload: Any, *, within: float = TIMEOUT
 ) -> AsyncIterator[Any]:
-    """The payloads of a feed, as they come.
-
-    Raises:
-        FabricError: What the service answered, or why the stream broke off.
-    """
+    """Open a feed and yield its payloads; raises FabricError if it is refused or breaks off."""
     data = payloads.write(feed.input, payload, "the request")
     async with link.stream(feed.subject, data) as frames:
         status = (await _next(frames, within, feed)).headers or {}
@@ -65,12 +60,12 @@ async def _next(frames: AsyncIterator[Msg], seconds: float, feed: Feed) -> Msg:
 
 
 def serve_feed(
-    reception: Reception, feed: Feed, handler: FeedHandler, calls: Calls | None
-) -> Handle:
-    """What answers the requests of a feed."""
+    dispatcher: RequestDispatcher, feed: Feed, handler: FeedHandler, calls: CallJournal | None
+) -> HandleRequest:
+    """The request handler of a feed."""
 
     async def serve(request: Request, msg: Msg) -> None:
-        asked: Any = ABSENT
+        asked: Any = NO_PAYLOAD
         error: FabricError | None = None
         try:
             request.who.require(feed.gates["subscribe"], f"subscribe to {feed.name}")
@@ -80,30 +75,30 @@ def serve_feed(
             raise
         finally:
             if calls is not None:
-                await calls.tell(
+                await calls.record(
                     *("feeds", feed.name, "input"),
                     caller=request.who,
                     request_id=request.id,
                     payload=asked,
                     error=None if error is None else error.type,
                 )
-        await reception.answer(msg, b"", {STATUS: READY})
-        values = _told(calls, feed, request, handler(request, asked))
-        await _while_read(reception, msg, _pump(reception, msg, feed, values))
-        await reception.answer(msg, b"", {STATUS: END})
+        await dispatcher.answer(msg, b"", {STATUS: READY})
+        values = _journaled(calls, feed, request, handler(request, asked))
+        await _while_read(dispatcher, msg, _pump(dispatcher, msg, feed, values))
+        await dispatcher.answer(msg, b"", {STATUS: END})
 
     return serve
 
 
-async def _told(
-    calls: Calls | None, feed: Feed, request: Request, values: AsyncIterator[Any]
+async def _journaled(
+    calls: CallJournal | None, feed: Feed, request: Request, values: AsyncIterator[Any]
 ) -> AsyncIterator[Any]:
-    """The values of a feed, each told to the journal once it has gone out."""
+    """The values of a feed, each journaled after it was sent."""
     async with aclosing(values) as stream:  # type: ignore[type-var]
         async for value in stream:
             yield value
             if calls is not None:
-                await calls.tell(
+                await calls.record(
                     *("feeds", feed.name, "event"),
                     caller=request.who,
                     request_id=request.id,
@@ -111,26 +106,28 @@ async def _told(
                 )
 
 
-async def _pump(reception: Reception, msg: Msg, feed: Feed, values: AsyncIterator[Any]) -> None:
+async def _pump(
+    dispatcher: RequestDispatcher, msg: Msg, feed: Feed, values: AsyncIterator[Any]
+) -> None:
     async with aclosing(values) as stream:  # type: ignore[type-var]
         async for value in stream:
             try:
                 data = payloads.write(feed.event, value, "what the feed sends")
             except FabricError as error:
                 raise FabricError(f"the service breaks its contract: {error}") from error
-            await reception.answer(msg, data)
+            await dispatcher.answer(msg, data)
 
 
-async def _while_read(reception: Reception, msg: Msg, pumping: Awaitable[None]) -> None:
-    """Run a stream to its end, or until its reader is gone."""
+async def _while_read(dispatcher: RequestDispatcher, msg: Msg, pumping: Awaitable[None]) -> None:
+    """Run a stream to its end, or until nobody reads it."""
     pump = asyncio.ensure_future(pumping)
     try:
         while not (await asyncio.wait({pump}, timeout=KEEPALIVE_SECONDS))[0]:
-            if not await _is_read(reception, msg):
+            if not await _is_read(dispatcher, msg):
                 return
         pump.result()
     except asyncio.CancelledError:
-        await reception.refuse(msg, UnavailableError("the service is ending", mend="ask again"))
+        await dispatcher.refuse(msg, UnavailableError("the service is ending", mend="ask again"))
         raise
     finally:
         pump.cancel()
@@ -138,10 +135,10 @@ async def _while_read(reception: Reception, msg: Msg, pumping: Awaitable[None]) 
             await pump
 
 
-async def _is_read(reception: Reception, msg: Msg) -> bool:
-    """Whether somebody listens where the frames go; readers themselves do not answer."""
+async def _is_read(dispatcher: RequestDispatcher, msg: Msg) -> bool:
+    """Whether somebody subscribes to the reply subject; readers themselves do not answer."""
     try:
-        await reception.nats.request(msg.reply, timeout=_PROBE_SECONDS, headers={STATUS: ALIVE})
+        await dispatcher.nats.request(msg.reply, timeout=_PROBE_SECONDS, headers={STATUS: ALIVE})
     except NoRespondersError:
         return False
     except NatsError:

@@ -1,7 +1,7 @@
-"""Where the answers of one connection come in: one subscription for every request under way.
+"""The reply inbox of a connection: one subscription for all requests.
 
-Owns the matching of answers to requests, deadlines, and what becomes of a request that the
-server will not carry. It signs nothing and reads no payload.
+Matches answers to requests, enforces deadlines and bounds the backlog of unread messages. It signs
+nothing and reads no payload.
 """
 
 import asyncio
@@ -15,15 +15,60 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
 
-from accord.fabric.backlog import Backlog
-from accord.fabric.errors import (
+from accord.fabric.nats_client import subscribe
+from accord.fabric.rules.errors import (
     DeadlineError,
     FabricError,
     UnauthorizedError,
     UnavailableError,
     ValidationError,
 )
-from accord.fabric.wire import subscribe
+
+MAX_BACKLOG: Final = 4096
+MAX_BACKLOG_BYTES: Final = 64 << 20
+
+
+class Backlog:
+    """A bounded queue of unread messages; a reader that is too slow gets an error, not a gap."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._queue: asyncio.Queue[Msg | FabricError] = asyncio.Queue()
+        self._bytes = 0
+        self._over = False
+
+    def put(self, msg: Msg) -> bool:
+        """Queue a message; False once the queue has overflowed or ended."""
+        if self._queue.qsize() >= MAX_BACKLOG or self._bytes + len(msg.data) > MAX_BACKLOG_BYTES:
+            self.fail(UnavailableError("the reader fell too far behind", where=self._where))
+        if self._over:
+            return False
+        self._bytes += len(msg.data)
+        self._queue.put_nowait(msg)
+        return True
+
+    def fail(self, error: FabricError) -> None:
+        """End the queue: readers get what is queued, then the first error."""
+        if not self._over:
+            self._over = True
+            self._queue.put_nowait(error)
+
+    async def get(self) -> Msg:
+        """The next message; raises the error of `fail` at the end."""
+        found = await self._queue.get()
+        if isinstance(found, FabricError):
+            self._queue.put_nowait(found)  # for the next call
+            raise found
+        self._bytes -= len(found.data)
+        return found
+
+    def raise_failure(self) -> None:
+        """Raise the error now if the queue ended before any message came."""
+        if self._over and self._queue.qsize() == 1:
+            failure = self._queue.get_nowait()
+            assert isinstance(failure, FabricError)
+            raise failure
+
 
 _NO_RESPONDERS: Final = "503"
 Headers = dict[str, str]
@@ -36,12 +81,7 @@ class _Waiting(NamedTuple):
 
 
 class Inbox:
-    """The answers to one connection's requests.
-
-    Args:
-        nats: The connection.
-        prefix: What every reply subject of the session begins with.
-    """
+    """Sends requests over a connection; reply subjects begin with `prefix`."""
 
     def __init__(self, nats: Client, prefix: str) -> None:
         self._nats = nats
@@ -51,13 +91,13 @@ class Inbox:
         self._open = False
 
     async def ask(self, subject: str, data: bytes, headers: Headers, within: float) -> Msg:
-        """Send a request and return its one answer.
+        """Send a request and return its answer.
 
         Raises:
             DeadlineError: No answer came in time.
-            UnavailableError: Nobody listens, or the connection is closed or was lost meanwhile.
-            UnauthorizedError: The server does not let this session publish there.
-            ValidationError: The request is larger than the server carries.
+            UnavailableError: Nobody listens, or the connection is closed or was lost.
+            UnauthorizedError: The session may not publish there.
+            ValidationError: The request is larger than the server's maximum.
         """
         if not self._open:
             await self._subscribe()
@@ -88,10 +128,10 @@ class Inbox:
     async def stream(
         self, subject: str, data: bytes, headers: Headers
     ) -> AsyncIterator[AsyncIterator[Msg]]:
-        """Send a request and hear everything that answers it, until the block ends.
+        """Send a request and yield every answer until the block ends.
 
-        The frames raise what `ask` raises, and UnavailableError when the connection was lost or
-        the reader fell too far behind: then frames may be missing.
+        Reading raises what `ask` raises, and UnavailableError when frames may be missing because
+        the connection was lost or the reader was too slow.
         """
         if not self._open:
             await self._subscribe()
@@ -120,17 +160,17 @@ class Inbox:
             self._waiting.pop(reply, None)
 
     def _new_reply(self) -> str:
-        # Any service may write into any inbox: who was asked once must not guess what comes next.
+        # Any service may publish to any inbox, so reply subjects must not be guessable.
         return f"{self._stem}{secrets.token_hex(8)}"
 
     def refuse(self, subject: str) -> None:
-        """The server does not let this session publish on a subject, given in lower case."""
+        """Fail requests to a subject (lower case) on which the session may not publish."""
         for waiting in list(self._waiting.values()):
             if waiting.subject.lower() == subject:
                 waiting.failed(_forbidden(waiting.subject))
 
     def interrupt(self) -> None:
-        """The connection was lost, and with it the answers to what was asked on it."""
+        """Fail all open requests: their answers were lost with the connection."""
         for waiting in list(self._waiting.values()):
             waiting.failed(
                 UnavailableError(

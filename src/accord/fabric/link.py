@@ -1,7 +1,6 @@
-"""A session's link to the network: its connection, its identity, and what is bound to it.
+"""A session's link: a NATS connection with the session's key and bindings.
 
-Everything else of the fabric stands on a link, and a link can be made of any NATS connection.
-Owns signing and the reading of errors that come back. Never connects.
+Signs requests and raises the errors of answers. Never connects: a link can wrap any connection.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -13,52 +12,43 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
-from accord import tracing
 from accord.contracts.permissions import inbox_prefix
 from accord.contracts.session_proof import session_key
-from accord.fabric import proofs
-from accord.fabric.errors import FabricError, UnauthorizedError, read_error
 from accord.fabric.inbox import Inbox
+from accord.fabric.rules import proofs
+from accord.fabric.rules.errors import FabricError, UnauthorizedError, read_error
+from accord.kernel import traceparent
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource
-from accord.tracing import SpanKind
+from accord.telemetry import tracing
+from accord.telemetry.tracing import SpanKind
 
 STATUS: Final = "status"
 ERROR: Final = "error"
 
 TIMEOUT: Final = 10.0
-"""How long an answer may take, in seconds, unless the caller says otherwise."""
+"""Default number of seconds to wait for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """What the authority bound to a session when it let it in.
+class SessionBindings:
+    """What the authority bound to a session."""
 
-    Attributes:
-        resources: By kind (`kv`, `store`, `consumers`, `jobs`, `operations`) and alias.
-        deployment: The deployment's id, of a service or device.
-        instance: The instance's name.
-    """
-
+    # By kind (`kv`, `store`, `consumers`, `jobs`, `operations`) and alias.
     resources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    deployment: str | None = None
+    deployment: str | None = None  # the id of a service's or device's deployment
     instance: str | None = None
 
 
 class Link:
     """A connection with an identity.
 
-    Args:
-        nats: A connection that may be used.
-        key: The session's key.
-        bound: What is bound to it.
-
     Attributes:
-        session: The session's name, its public key in base64url.
-        prefix: What its reply subjects begin with.
-        bound: Replaced when the authority binds something else.
-        on_return: Called when a connection that was lost is there again.
+        session: The session key: the public key in base64url.
+        prefix: The prefix of its reply subjects.
+        bound: Replaced when the authority changes the bindings.
+        on_return: Called after a reconnect.
     """
 
     def __init__(
@@ -66,7 +56,7 @@ class Link:
         nats: Client,
         key: SigningKey,
         *,
-        bound: Bound | None = None,
+        bound: SessionBindings | None = None,
         clock: Clock | None = None,
         ids: UlidSource | None = None,
     ) -> None:
@@ -74,7 +64,7 @@ class Link:
         self.key = key
         self.session = session_key(key)
         self.prefix = inbox_prefix(self.session)
-        self.bound = bound or Bound()
+        self.bound = bound or SessionBindings()
         self.clock = clock or SystemClock()
         self.ids = ids or UlidSource(self.clock)
         self.js: JetStreamContext = nats.jetstream()
@@ -84,7 +74,7 @@ class Link:
 
     @contextmanager
     def watching(self, subject: str, denied: Callable[[FabricError], None]) -> Iterator[None]:
-        """Be told when the server does not let this session subscribe to a subject."""
+        """Call `denied` if the server refuses a subscription to the subject during the block."""
         entry = (subject, denied)
         self._watching.append(entry)
         try:
@@ -93,12 +83,7 @@ class Link:
             self._watching.remove(entry)
 
     def deny(self, action: str, subject: str) -> None:
-        """The server refused to let this session publish or subscribe somewhere.
-
-        Args:
-            action: `publish` or `subscription`.
-            subject: Where, in any case of letters.
-        """
+        """Handle a permission error; `action` is `publish` or `subscription`."""
         if action == "publish":
             self.inbox.refuse(subject.lower())
         for watched, denied in list(self._watching):
@@ -112,26 +97,22 @@ class Link:
                 )
 
     def signed(self, subject: str, data: bytes) -> dict[str, str]:
-        """The headers of a request of this session."""
+        """The signature headers of a request."""
         now = int(self.clock.now())
         headers = proofs.sign(self.key, self.session, subject, data, now, self.ids.new())
-        headers[tracing.HEADER] = tracing.header()
+        headers[traceparent.HEADER] = tracing.traceparent()
         return headers
 
     async def request(self, subject: str, data: bytes, within: float = TIMEOUT) -> Msg:
-        """Send a signed request and return its answer.
-
-        Raises:
-            FabricError: What the other side answered, or why nothing came back.
-        """
-        with tracing.step("fabric request", SpanKind.CLIENT, subject=subject):
+        """Send a signed request and return its answer; raises the error that came instead."""
+        with tracing.span("fabric request", SpanKind.CLIENT, subject=subject):
             msg = await self.inbox.ask(subject, data, self.signed(subject, data), within)
             raise_error(msg)
             return msg
 
     @asynccontextmanager
     async def stream(self, subject: str, data: bytes) -> AsyncIterator[AsyncIterator[Msg]]:
-        """Send a signed request and hear every frame that answers it, until the block ends."""
+        """Send a signed request and yield every frame of the answer until the block ends."""
 
         async def frames(heard: AsyncIterator[Msg]) -> AsyncIterator[Msg]:
             async for msg in heard:
@@ -143,10 +124,6 @@ class Link:
 
 
 def raise_error(msg: Msg) -> None:
-    """Raise the error that an answer is, if it is one.
-
-    Raises:
-        FabricError: The typed error, or RemoteError where the type is not known here.
-    """
+    """Raise the error that an answer carries, RemoteError if its type is unknown; else return."""
     if msg.headers is not None and msg.headers.get(STATUS) == ERROR:
         raise read_error(msg.data)

@@ -1,71 +1,71 @@
-"""Generated packages on the fabric: what their clients and their services need of a network.
+"""The fabric as the transport of generated packages.
 
     graph = graph_v1.Client(transport(session.client(graph_v1.contract.manifest())))
     await graph_v1.serve(MyGraph(), host(service))
 
-Owns nothing but the names: generated code knows subjects, the fabric knows surfaces.
+Generated code knows subjects, the fabric knows surfaces; this maps one to the other.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from accord.contracts.subjects import wildcard
+from accord.contracts.surfaces import wildcard
 from accord.fabric.client import Client
-from accord.fabric.errors import NotFoundError
 from accord.fabric.events import Received
 from accord.fabric.jobs import JobContext
 from accord.fabric.operations import OperationContext, Run
-from accord.fabric.reception import Request
+from accord.fabric.requests import Request
+from accord.fabric.rules.errors import NotFoundError
+from accord.fabric.rules.terms import Terms
 from accord.fabric.service import Service
-from accord.fabric.terms import Terms
 
 
 def transport(client: Client) -> "Transport":
-    """How a generated client reaches the service of its contract."""
+    """The transport of a generated client."""
     return Transport(client)
 
 
 def host(service: Service) -> "Host":
-    """How a generated service is reached; it is bound before the service connects."""
+    """The server of a generated service; bind it before the service connects."""
     return Host(service)
 
 
+@dataclass(frozen=True, slots=True)
 class OperationRun:
-    """A run of an operation, its snapshots as generated types have them."""
+    """A run of an operation whose snapshots are plain JSON."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    run: Run
 
     @property
     def id(self) -> str:
         """The id of the operation."""
-        return self._run.id
+        return self.run.id
 
     async def get(self) -> Any:
-        """Where it stands now."""
-        return (await self._run.get()).body
+        """The current snapshot."""
+        return (await self.run.get()).body
 
     async def wait(self) -> Any:
-        """Where it stands when it has ended."""
-        return (await self._run.wait()).body
+        """The snapshot at the end."""
+        return (await self.run.wait()).body
 
     async def watch(self) -> AsyncIterator[Any]:
-        """Every change from now on."""
-        async for snapshot in self._run.watch():
+        """All snapshots from now on."""
+        async for snapshot in self.run.watch():
             yield snapshot.body
 
     async def cancel(self) -> Any:
-        """Cancel it, where the contract allows that."""
-        return (await self._run.cancel()).body
+        """Cancel it, if the contract allows that."""
+        return (await self.run.cancel()).body
 
     async def signal(self, name: str, payload: Any) -> None:
-        """Send it a named input."""
-        await self._run.signal(name, payload)
+        """Send a signal."""
+        await self.run.signal(name, payload)
 
 
 class Transport:
-    """A generated client's way to the network."""
+    """Implements the `Transport` of generated packages."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -100,14 +100,14 @@ class Transport:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a generated service is told beside the payload."""
+    """What an event handler of a generated service gets beside the payload."""
 
     id: str
     caller: str = ""
 
 
 class Host:
-    """A generated service's way to the network."""
+    """Implements the `Server` of generated packages."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -127,7 +127,7 @@ class Host:
         signals: Mapping[str, Callable[[OperationContext, Any], Awaitable[None]]],
         cancel: Callable[[OperationContext], Awaitable[None]] | None,
     ) -> None:
-        """Run operations that are started on a subject, and take their control frames."""
+        """Run the operations of a subject."""
         name = self._name("operations", subject)
         self._service.operation(name, signals=signals, cancel=cancel)(handler)
 
@@ -140,13 +140,13 @@ class Host:
     async def serve_job(
         self, queue: str, handler: Callable[[JobContext, Any], Awaitable[Any]]
     ) -> None:
-        """Work on the jobs of a queue, by its logical name."""
+        """Run the jobs of a queue, by its name in the contract."""
         self._service.job(queue)(handler)
 
     async def serve_events(
         self, group: str, handler: Callable[[Context, str, Any], Awaitable[None]]
     ) -> None:
-        """Take the events of a consumer group, by its logical name."""
+        """Handle the events of a consumer group, by its name in the contract."""
 
         async def take(event: Received) -> None:
             await handler(Context(event.id), event.name, event.payload)

@@ -1,8 +1,7 @@
-"""The answering side of a contract: its RPCs and feeds, each with its handler.
+"""The answering side of a contract: its RPCs and feeds with their handlers.
 
-Owns the binding of handlers to surfaces, the checks of capabilities and payloads around them, and
-the journal of what crossed. It needs a connection and someone who resolves callers, nothing else:
-the authority's own services stand on it as everybody's do.
+It needs only a connection and a way to resolve callers, so the authority's own services use it,
+too.
 """
 
 from collections.abc import Callable
@@ -12,23 +11,23 @@ from nats.aio.client import Client
 
 from accord.contracts.authoring import Contract
 from accord.fabric.callers import Callers, Resolve
-from accord.fabric.calls import Calls
 from accord.fabric.feeds import FeedHandler, serve_feed
-from accord.fabric.reception import Reception
-from accord.fabric.rpc import Handler, answering
-from accord.fabric.terms import Manifest, Terms, missing
+from accord.fabric.journal import CallJournal
+from accord.fabric.requests import RequestDispatcher
+from accord.fabric.rpc import RpcHandler, serve_rpc
+from accord.fabric.rules.terms import Manifest, Terms, missing_surface
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.ulid import UlidSource
 
 ANSWER_SECONDS: Final = 30.0
-"""How long a handler may take, unless the server is told otherwise."""
+"""Default number of seconds that a handler may take."""
 
-H = TypeVar("H", bound=Handler)
+H = TypeVar("H", bound=RpcHandler)
 F = TypeVar("F", bound=FeedHandler)
 
 
 class Server:
-    """Answers for one contract while it is entered.
+    """Serves one contract while it is entered.
 
         server = Server(connection, contract, resolve)
 
@@ -40,12 +39,9 @@ class Server:
             ...
 
     Args:
-        nats: The connection.
-        contract: What is answered for.
-        resolve: Says who a session is.
-        calls: Where payloads that cross are told to.
-        deadline: How many seconds an RPC's handler may take.
-        most: How many requests are under way at once.
+        resolve: Resolves a session key to its caller.
+        deadline: Seconds that an RPC handler may take.
+        most: How many requests run at once.
     """
 
     def __init__(
@@ -56,14 +52,14 @@ class Server:
         *,
         clock: Clock | None = None,
         ids: UlidSource | None = None,
-        calls: Calls | None = None,
+        calls: CallJournal | None = None,
         deadline: float = ANSWER_SECONDS,
         most: int = 1000,
     ) -> None:
         clock = clock or SystemClock()
         self.terms = contract if isinstance(contract, Terms) else Terms(contract)
         self.callers = resolve if isinstance(resolve, Callers) else Callers(resolve, clock)
-        self.reception = Reception(
+        self.dispatcher = RequestDispatcher(
             nats,
             self.callers,
             queue=self.terms.id,
@@ -73,17 +69,13 @@ class Server:
         )
         self._calls = calls
         self._deadline = deadline
-        self._rpc: dict[str, Handler] = {}
+        self._rpc: dict[str, RpcHandler] = {}
         self._feeds: dict[str, FeedHandler] = {}
 
     def rpc(self, name: str) -> Callable[[H], H]:
-        """Let a function answer an RPC of the contract.
-
-        Raises:
-            NotFoundError: The contract has no such RPC.
-        """
+        """Register the handler of an RPC; raises NotFoundError if the contract has no such RPC."""
         if name not in self.terms.rpc:
-            raise missing(self.terms.id, "rpc", name)
+            raise missing_surface(self.terms.id, "rpc", name)
 
         def bind(handler: H) -> H:
             self._rpc[name] = handler
@@ -92,13 +84,9 @@ class Server:
         return bind
 
     def feed(self, name: str) -> Callable[[F], F]:
-        """Let an async generator answer a feed of the contract.
-
-        Raises:
-            NotFoundError: The contract has no such feed.
-        """
+        """Register an async generator for a feed; raises NotFoundError if there is no such feed."""
         if name not in self.terms.feeds:
-            raise missing(self.terms.id, "feeds", name)
+            raise missing_surface(self.terms.id, "feeds", name)
 
         def bind(handler: F) -> F:
             self._feeds[name] = handler
@@ -109,17 +97,17 @@ class Server:
     async def __aenter__(self) -> Self:
         for name, handler in self._rpc.items():
             rpc = self.terms.rpc[name]
-            answer = answering(self.reception, rpc, handler, self._calls, self._deadline)
-            await self.reception.serve(rpc.subject, answer)
+            answer = serve_rpc(self.dispatcher, rpc, handler, self._calls, self._deadline)
+            await self.dispatcher.serve(rpc.subject, answer)
         for name, stream in self._feeds.items():
             feed = self.terms.feeds[name]
-            await self.reception.serve(
+            await self.dispatcher.serve(
                 feed.subject,
-                serve_feed(self.reception, feed, stream, self._calls),
+                serve_feed(self.dispatcher, feed, stream, self._calls),
                 endless=True,
             )
-        await self.reception.nats.flush()
+        await self.dispatcher.nats.flush()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.reception.drain()
+        await self.dispatcher.drain()

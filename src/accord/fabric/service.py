@@ -1,4 +1,4 @@
-"""A service: handlers bound to the surfaces of a contract, and everything around them.
+"""Services: handlers bound to the surfaces of a contract.
 
     service = Service(contract, key=key, authority="http://127.0.0.1:7080")
 
@@ -9,36 +9,224 @@
     async with service.connect() as session:
         await session.ended()
 
-Owns the order in which a service comes up and goes down: it answers only when everything that it
-needs is there, and stops taking work before anything of it goes.
+On the way up, caller resolution starts before requests are answered, and those before jobs and
+events are taken; on the way down the order is reversed.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, TypeVar
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from nats.errors import Error as NatsError
 
 from accord.contracts.authoring import Contract
-from accord.fabric.authority import beating
-from accord.fabric.bootstrap import Authority
-from accord.fabric.callers import AUTH, RESOLVE
-from accord.fabric.calls import Calls, Policy, keep_unless_secret
+from accord.contracts.session_proof import connect_message, prove, session_key
+from accord.fabric.bootstrap import Authority, ask_once
+from accord.fabric.callers import (
+    AUTH,
+    RESOLVE,
+    Caller,
+    Callers,
+    caller_resolver,
+    watch_revocations,
+)
 from accord.fabric.connection import Connection
-from accord.fabric.errors import FabricError, UnavailableError
-from accord.fabric.events import EventHandler
+from accord.fabric.events import ConsumerGroup, EventHandler, consume
 from accord.fabric.feeds import FeedHandler
-from accord.fabric.jobs import Handler as JobHandler
-from accord.fabric.operations.attempt import CancelHandler, SignalHandler
-from accord.fabric.operations.attempt import Handler as OperationHandler
-from accord.fabric.rpc import Handler
-from accord.fabric.server import ANSWER_SECONDS
-from accord.fabric.serving import Handlers, Operating, Serving
+from accord.fabric.jobs import JobHandler, Worker, open_queue
+from accord.fabric.journal import (
+    CallJournal,
+    PayloadPolicy,
+    keep_unless_secret,
+    record_job,
+    record_operation,
+)
+from accord.fabric.link import Link
+from accord.fabric.operations import Operations
+from accord.fabric.operations.runner import CancelHandler, OperationHandler, SignalHandler
+from accord.fabric.requests import DRAIN_SECONDS
+from accord.fabric.rpc import RpcHandler
+from accord.fabric.rules.errors import (
+    FabricError,
+    NotFoundError,
+    UnavailableError,
+)
+from accord.fabric.rules.terms import Event, Manifest, Terms, missing_surface
+from accord.fabric.server import ANSWER_SECONDS, Server
 from accord.fabric.session import Session
-from accord.fabric.terms import Manifest, Terms, missing
+from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
 from accord.storage import Store
 
-H = TypeVar("H", bound=Handler)
+HEARTBEAT_SECONDS: Final = 10.0
+HEALTH_CONTRACT: Final = "trellis.health@v1"
+HEARTBEAT: Final = "Health.Heartbeat"
+HEARTBEAT_SUBJECT: Final = f"events.v1.{HEARTBEAT}"
+
+
+@asynccontextmanager
+async def send_heartbeats(
+    link: Link, terms: Terms, every: float = HEARTBEAT_SECONDS
+) -> AsyncIterator[None]:
+    """Publish the session's heartbeat until the block ends."""
+
+    async def beat() -> None:
+        while True:
+            said = {
+                "sessionKey": link.session,
+                "contractId": terms.id,
+                "contractDigest": terms.digest,
+                "status": "healthy",
+                "at": link.clock.now(),
+            }
+            with suppress(NatsError):  # connection lost; the next heartbeat may get through
+                await link.nats.publish(HEARTBEAT_SUBJECT, canonical.encode(said))
+            await asyncio.sleep(every)
+
+    if not terms.uses(HEALTH_CONTRACT, "events", "publish", HEARTBEAT):
+        yield
+        return
+    task = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@dataclass(frozen=True, slots=True)
+class OperationHandlers:
+    """The handlers of one operation."""
+
+    run: OperationHandler
+    signals: Mapping[str, SignalHandler] | None = None
+    cancel: CancelHandler | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceHandlers:
+    """The handlers of a service, by surface name."""
+
+    rpc: dict[str, RpcHandler] = field(default_factory=dict)
+    feeds: dict[str, FeedHandler] = field(default_factory=dict)
+    operations: dict[str, OperationHandlers] = field(default_factory=dict)
+    jobs: dict[str, JobHandler] = field(default_factory=dict)
+    groups: dict[str, EventHandler] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRunner:
+    """Runs a service's handlers on one link."""
+
+    link: Link
+    terms: Terms
+    handlers: ServiceHandlers
+    uses: Mapping[str, Terms]  # the contracts whose events its groups consume, by id
+    calls: CallJournal | None
+    deadline: float  # seconds that an RPC handler may take
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run until the block ends; raises FabricError if a needed resource is not bound."""
+        handlers = self.handlers
+        async with AsyncExitStack() as stack:
+            if handlers.rpc or handlers.feeds or handlers.operations:
+                await self._answer(stack)
+            for name, job in handlers.jobs.items():
+                run = job
+                if self.calls is not None:
+                    declared = self.terms.manifest["jobs"][name]
+                    run = record_job(
+                        self.calls, name, job, self._own(), has_result="result" in declared
+                    )
+                worker = Worker(self.link, open_queue(self.link, self.terms, name).queue, run)
+                await stack.enter_async_context(worker.running())
+            for name, take in handlers.groups.items():
+                await stack.enter_async_context(self._consuming(name, take))
+            yield
+
+    async def _answer(self, stack: AsyncExitStack) -> None:
+        link = self.link
+        callers = Callers(caller_resolver(link), link.clock)
+        await stack.enter_async_context(watch_revocations(link, callers))
+        server = Server(
+            link.nats,
+            self.terms,
+            callers,
+            clock=link.clock,
+            ids=link.ids,
+            calls=self.calls,
+            deadline=self.deadline,
+        )
+        for name, handler in self.handlers.rpc.items():
+            server.rpc(name)(handler)
+        for name, stream in self.handlers.feeds.items():
+            server.feed(name)(stream)
+        if self.handlers.operations:
+            # The server drains requests of both, so it is closed first.
+            await stack.enter_async_context(self._operations(server))
+        await stack.enter_async_context(server)
+
+    def _operations(self, server: Server) -> Operations:
+        operations = Operations(self.link, self.terms, server.dispatcher)
+        for name, operating in self.handlers.operations.items():
+            run = operating.run
+            if self.calls is not None:
+                run = record_operation(self.calls, name, run, server.callers, self._own())
+            operations.serve(name, run, signals=operating.signals, cancel=operating.cancel)
+        return operations
+
+    @asynccontextmanager
+    async def _consuming(self, name: str, handler: EventHandler) -> AsyncIterator[None]:
+        binding = self.link.bound.resources.get("consumers", {}).get(name)
+        if binding is None:
+            raise NotFoundError(f"no consumer is bound to the group {name!r}", where=self.terms.id)
+        declared = self.terms.manifest["eventConsumers"][name]
+        group, events = ConsumerGroup.bound(name, declared, binding), self._consumed(declared)
+        stopping = asyncio.Event()
+        task = asyncio.create_task(consume(self.link, group, events, handler, stopping))
+        try:
+            yield
+        finally:
+            stopping.set()
+            _, late = await asyncio.wait({task}, timeout=DRAIN_SECONDS)
+            if late:  # unacknowledged events are redelivered to another instance
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def _consumed(self, declared: Mapping[str, Any]) -> list[Event]:
+        """The events of a consumer group, own and used ones."""
+        found = [self.terms.events[name] for name in declared.get("self", ())]
+        groups = self.terms.manifest.get("uses", {})
+        for alias, names in declared.get("uses", {}).items():
+            use = groups.get("required", {}).get(alias) or groups["optional"][alias]
+            terms = self.uses.get(use["contract"])
+            if terms is None:
+                raise NotFoundError(
+                    f"the contract {use['contract']} is needed to read its events",
+                    where=self.terms.id,
+                    mend="give it to the service as one of `uses`",
+                )
+            found += [terms.events[name] for name in names if name in terms.events]
+        return found
+
+    def _own(self) -> Caller:
+        terms = self.terms
+        return Caller(
+            self.link.session,
+            "service",
+            self.link.bound.deployment or terms.id,
+            terms.id,
+            terms.digest,
+        )
+
+
+H = TypeVar("H", bound=RpcHandler)
 F = TypeVar("F", bound=FeedHandler)
 E = TypeVar("E", bound=EventHandler)
 J = TypeVar("J", bound=JobHandler)
@@ -49,13 +237,12 @@ class Service:
     """Implements a contract.
 
     Args:
-        contract: What it implements: a manifest, or a contract being authored.
-        key: The key of this instance.
-        authority: The authority's address, or that and how long to wait for it.
-        uses: The contracts that its consumer groups take events of.
-        store: Whose journal is told of every payload that crosses.
-        policy: Which payloads the journal may keep.
-        deadline: How many seconds the handler of an RPC may take.
+        authority: The authority's address, or an `Authority` with a time limit and TLS settings.
+        uses: The contracts whose events its consumer groups take.
+        store: Its journal records every payload that crosses, as far as `policy` allows.
+        deadline: Seconds that an RPC handler may take.
+        partial: Leave surfaces without a handler to other instances of the deployment; otherwise
+            `connect` refuses them.
     """
 
     def __init__(
@@ -66,8 +253,9 @@ class Service:
         authority: str | Authority,
         uses: Iterable[Manifest | Contract] = (),
         store: Store | None = None,
-        policy: Policy = keep_unless_secret,
+        policy: PayloadPolicy = keep_unless_secret,
         deadline: float = ANSWER_SECONDS,
+        partial: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self.terms = Terms(contract)
@@ -77,51 +265,35 @@ class Service:
         self._store = store
         self._policy = policy
         self._deadline = deadline
+        self._partial = partial
         self._clock = clock or SystemClock()
-        self._handlers = Handlers()
+        self._handlers = ServiceHandlers()
         self._session: Session | None = None
 
     @property
     def session(self) -> Session:
-        """The session, while it is connected: for handlers that call, publish or submit.
-
-        Raises:
-            UnavailableError: The service is not connected.
-        """
+        """The session while connected, for handlers; raises UnavailableError otherwise."""
         if self._session is None:
             raise UnavailableError("the service is not connected", where=self.terms.id)
         return self._session
 
     def rpc(self, name: str) -> Callable[[H], H]:
-        """Let a function answer an RPC: it is given the request and its payload.
+        """Register the handler of an RPC, called with request and payload.
 
-        Raises:
-            NotFoundError: The contract has no such RPC.
+        This and the other decorators raise NotFoundError for names that the contract lacks.
         """
         return self._bind("rpc", name, self._handlers.rpc)
 
     def feed(self, name: str) -> Callable[[F], F]:
-        """Let an async generator answer a feed: it is given the request and its payload.
-
-        Raises:
-            NotFoundError: The contract has no such feed.
-        """
+        """Register an async generator for a feed, called with request and payload."""
         return self._bind("feeds", name, self._handlers.feeds)
 
     def events(self, group: str) -> Callable[[E], E]:
-        """Let a function take the events of a consumer group.
-
-        Raises:
-            NotFoundError: The contract has no such group.
-        """
+        """Register the handler of a consumer group, called with each event."""
         return self._bind("eventConsumers", group, self._handlers.groups)
 
     def job(self, name: str) -> Callable[[J], J]:
-        """Let a function work on the jobs of a queue: it is given its context and the payload.
-
-        Raises:
-            NotFoundError: The contract has no such queue.
-        """
+        """Register the handler of a job queue, called with context and payload."""
         return self._bind("jobs", name, self._handlers.jobs)
 
     def operation(
@@ -131,28 +303,25 @@ class Service:
         signals: Mapping[str, SignalHandler] | None = None,
         cancel: CancelHandler | None = None,
     ) -> Callable[[O], O]:
-        """Let a function run an operation: it is given its context and the payload.
-
-        Raises:
-            NotFoundError: The contract has no such operation.
-        """
+        """Register the handler of an operation, called with context and payload."""
         if name not in self.terms.manifest.get("operations", {}):
-            raise missing(self.terms.id, "operations", name)
+            raise missing_surface(self.terms.id, "operations", name)
 
         def bind(handler: O) -> O:
-            self._handlers.operations[name] = Operating(handler, signals, cancel)
+            self._handlers.operations[name] = OperationHandlers(handler, signals, cancel)
             return handler
 
         return bind
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Session]:
-        """Be let in, answer, and take work until the block ends; then finish what is under way.
+        """Connect and serve until the block ends; then finish what is in progress.
 
         Raises:
-            BootstrapError: The authority does not let the service in.
-            FabricError: Something that a handler needs is not declared, or not bound.
+            BootstrapError: The authority refuses the service.
+            FabricError: A surface has no handler, or a resource it needs is not declared or bound.
         """
+        self._check_handlers()
         self._check_callers()
         connection = Connection(self._authority, self._key, self.terms, self._clock)
         async with AsyncExitStack() as stack:
@@ -160,18 +329,43 @@ class Service:
             calls = None
             if self._store is not None:
                 name = link.bound.deployment or self.terms.id
-                calls = Calls(self._store, self.terms, name, policy=self._policy, clock=self._clock)
+                calls = CallJournal(
+                    self._store, self.terms, name, policy=self._policy, clock=self._clock
+                )
                 await stack.enter_async_context(calls)
             session = Session(link, self.terms, connection.ended, calls)
-            serving = Serving(link, self.terms, self._handlers, self._uses, calls, self._deadline)
+            serving = ServiceRunner(
+                link, self.terms, self._handlers, self._uses, calls, self._deadline
+            )
             self._session = session
             stack.callback(self._forget_session)
             await stack.enter_async_context(serving.running())
-            await stack.enter_async_context(beating(link, self.terms))
+            await stack.enter_async_context(send_heartbeats(link, self.terms))
             yield session
 
+    def _check_handlers(self) -> None:
+        handlers = self._handlers
+        lacking = [
+            f"{what} {name}"
+            for what, section, known in (
+                ("RPC", "rpc", handlers.rpc),
+                ("operation", "operations", handlers.operations),
+                ("feed", "feeds", handlers.feeds),
+                ("job", "jobs", handlers.jobs),
+                ("consumer group", "eventConsumers", handlers.groups),
+            )
+            for name in self.terms.manifest.get(section, {})
+            if name not in known
+        ]
+        if lacking and not self._partial:
+            raise FabricError(
+                f"nothing handles what the contract declares: {', '.join(lacking)}",
+                where=self.terms.id,
+                mend="bind a handler to each, take it out of the contract, or start the service "
+                "with `partial=True` if other instances handle it",
+            )
+
     def _check_callers(self) -> None:
-        """See that whoever answers may ask who calls."""
         answers = self._handlers.rpc or self._handlers.feeds or self._handlers.operations
         if answers and not self.terms.uses(AUTH, "rpc", "call", RESOLVE):
             raise FabricError(
@@ -185,10 +379,48 @@ class Service:
 
     def _bind(self, section: str, name: str, handlers: dict[str, Any]) -> Callable[[Any], Any]:
         if name not in self.terms.manifest.get(section, {}):
-            raise missing(self.terms.id, section, name)
+            raise missing_surface(self.terms.id, section, name)
 
         def bind(handler: Any) -> Any:
             handlers[name] = handler
             return handler
 
         return bind
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What a person needs to activate a device."""
+
+    code: str  # a one-time code, typed in at `url`
+    url: str
+    expires_at: str  # RFC 3339, as the authority wrote it
+
+
+class Device(Service):
+    """A service on a machine that a person activates before it can connect."""
+
+    async def activate(self, deployment: str, name: str) -> Activation:
+        """Request an activation code; once a person confirms it, the device may connect.
+
+        `name` is shown to the person. Raises BootstrapError if the authority refuses or is
+        unreachable.
+        """
+        iat = int(self._clock.now())
+        request: dict[str, Any] = {
+            "sessionKey": session_key(self._key),
+            "contractDigest": self.terms.digest,
+            "manifest": self.terms.manifest,
+            "deployment": deployment,
+            "name": name,
+            "iat": iat,
+            "sig": prove(self._key, connect_message(self.terms.digest, iat)),
+        }
+        answer = await ask_once(
+            self._authority.tls,
+            self._authority.url,
+            "/auth/v1/activations",
+            request,
+            *("code", "activateUrl", "expiresAt"),
+        )
+        return Activation(answer["code"], answer["activateUrl"], answer["expiresAt"])

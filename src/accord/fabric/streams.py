@@ -1,23 +1,118 @@
-"""What the durable parts ask of JetStream: append, read back, list, purge.
+"""JetStream requests: append, read back, list, purge, pull.
 
-Owns the server's JSON and the meaning of its refusals. It creates nothing: streams, buckets and
-consumers are the authority's, and a session may not make any.
+Nothing is created here: streams, buckets and consumers belong to the authority. A durable consumer
+is read one message at a time, and an unread message is given back when the reader ends.
 """
 
+import asyncio
 import base64
 import binascii
+import json
+import secrets
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import orjson
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
 
-from accord.fabric.errors import ConflictError, FabricError, NotFoundError, UnavailableError
 from accord.fabric.inbox import Inbox
+from accord.fabric.link import Link
+from accord.fabric.rules.errors import ConflictError, FabricError, NotFoundError, UnavailableError
+
+_EXPIRES_SECONDS: Final = 10.0
+_MARGIN_SECONDS: Final = 2.0
+_PAUSE_SECONDS: Final = 1.0
+# No messages, request expired, consumer moved.
+_NOTHING_THERE: Final = frozenset({"404", "408", "409"})
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class PullReader:
+    """Reads one durable consumer while it is entered; several readers share its messages."""
+
+    def __init__(self, link: Link, stream: str, consumer: str) -> None:
+        self._link = link
+        self._nats = link.nats
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._inbox = f"{link.prefix}.{secrets.token_hex(8)}"
+        self._came: asyncio.Queue[Msg | None] = asyncio.Queue()
+        self._subscription: Subscription | None = None
+
+    async def __aenter__(self) -> Self:
+        async def came(msg: Msg) -> None:
+            self._came.put_nowait(msg)
+
+        try:
+            self._subscription = await self._nats.subscribe(self._inbox, cb=came)
+        except NatsError as error:
+            raise UnavailableError(f"the connection cannot be used: {error}") from None
+        self._link.on_return.append(self._ask_again)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._link.on_return.remove(self._ask_again)
+        # Without a subscription the server delivers to another reader; messages that arrived
+        # before are given back.
+        with suppress(NatsError):
+            if self._subscription is not None:
+                await self._subscription.unsubscribe()
+                await self._nats.flush()
+            while not self._came.empty():
+                msg = self._came.get_nowait()
+                if msg is not None and _status(msg) is None:
+                    await msg.nak()
+
+    async def next(self, stopping: asyncio.Event) -> Msg | None:
+        """The next message; None if there was none for a while, or `stopping` was set."""
+        wanted = {"batch": 1, "expires": int(_EXPIRES_SECONDS * 1e9)}
+        try:
+            await self._nats.publish(self._subject, json.dumps(wanted).encode(), self._inbox)
+        except NatsError as error:
+            await self._pause(stopping, str(error))
+            return None
+        msg = await self._wait(stopping, _EXPIRES_SECONDS + _MARGIN_SECONDS)
+        status = None if msg is None else _status(msg)
+        if status is None:
+            return msg
+        if status not in _NOTHING_THERE:
+            await self._pause(stopping, f"the server answered {status}")
+        return None
+
+    async def _wait(self, stopping: asyncio.Event, seconds: float) -> Msg | None:
+        coming = asyncio.ensure_future(self._came.get())
+        stopped = asyncio.ensure_future(stopping.wait())
+        try:
+            await asyncio.wait(
+                {coming, stopped}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            return coming.result() if coming.done() else None
+        finally:
+            coming.cancel()
+            stopped.cancel()
+
+    def _ask_again(self) -> None:
+        """Wake the reader after a reconnect: its request was lost."""
+        self._came.put_nowait(None)
+
+    async def _pause(self, stopping: asyncio.Event, why: str) -> None:
+        _log.warning("messages cannot be pulled", subject=self._subject, why=why)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), _PAUSE_SECONDS)
+
+
+def _status(msg: Msg) -> str | None:
+    return (msg.headers or {}).get("Status")
+
 
 TIMEOUT: Final = 5.0
-"""How long the server may take to answer, in seconds."""
+"""Seconds to wait for the server."""
 
 _API: Final = "$JS.API"
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
@@ -29,13 +124,8 @@ _TOO_LARGE: Final = 10054
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A message of a stream.
-
-    Attributes:
-        sequence: Its place in the stream.
-        at: When the server took it, in seconds since the epoch, by the server's clock.
-    """
+class StoredMessage:
+    """A message of a stream; `at` is the server's time in seconds since the epoch."""
 
     subject: str
     data: bytes
@@ -53,19 +143,15 @@ async def append(
     last: int | None = None,
     message_id: str | None = None,
 ) -> int:
-    """Publish to whichever stream takes the subject, and return the message's sequence.
+    """Publish to the stream of a subject and return the message's sequence.
 
     Args:
-        inbox: Where the server's answer comes in.
-        subject: The subject.
-        data: The message.
-        headers: More headers.
-        last: The sequence that the subject's last message must have; 0 where there must be none.
-        message_id: The same id within the stream's window is stored once.
+        last: The required sequence of the subject's last message; 0 if there must be none.
+        message_id: Deduplicates within the stream's window.
 
     Raises:
-        ConflictError: The subject's last message is another one.
-        FabricError: Why it is not stored, or why that is not known.
+        ConflictError: `last` is not the last sequence.
+        FabricError: It was not stored, or that is unknown.
     """
     given = dict(headers or {})
     if last is not None:
@@ -79,37 +165,37 @@ async def append(
     return sequence
 
 
-async def last_on(inbox: Inbox, stream: str, subject: str) -> Stored | None:
-    """The last message on a subject, as the stream's leader has it."""
+async def last_on(inbox: Inbox, stream: str, subject: str) -> StoredMessage | None:
+    """The last message on a subject, read from the stream's leader."""
     return await _read(inbox, stream, {"last_by_subj": subject})
 
 
 async def has_any(inbox: Inbox, stream: str, subject: str) -> bool:
-    """Whether a stream that may be asked directly has a message on a subject."""
+    """Whether a stream with direct access has a message on a subject."""
     answer = await inbox.ask(f"{_API}.DIRECT.GET.{stream}.{subject}", b"", {}, TIMEOUT)
     return "Status" not in (answer.headers or {})
 
 
-async def next_on(inbox: Inbox, stream: str, subject: str, sequence: int) -> Stored | None:
-    """The first message on a subject, wildcards included, from a sequence on."""
+async def next_on(inbox: Inbox, stream: str, subject: str, sequence: int) -> StoredMessage | None:
+    """The first message on a subject (wildcards allowed) from a sequence on."""
     return await _read(inbox, stream, {"seq": sequence, "next_by_subj": subject})
 
 
 async def chunk_on(
     inbox: Inbox, stream: str, subject: str, sequence: int
 ) -> tuple[int, bytes] | None:
-    """What `next_on` gives, its sequence and bytes alone, from whichever server is quickest."""
+    """Like `next_on`, from any replica; only sequence and bytes."""
     asked = orjson.dumps({"seq": sequence, "next_by_subj": subject})
     answer = await inbox.ask(f"{_API}.DIRECT.GET.{stream}", asked, {}, TIMEOUT)
     headers = answer.headers or {}
     if "Status" not in headers and headers.get("Nats-Sequence", "").isdecimal():
         return int(headers["Nats-Sequence"]), answer.data
-    found = await next_on(inbox, stream, subject, sequence)  # the leader knows for sure
+    found = await next_on(inbox, stream, subject, sequence)  # the leader is authoritative
     return None if found is None else (found.sequence, found.data)
 
 
 async def subjects(inbox: Inbox, stream: str, matching: str) -> AsyncIterator[str]:
-    """The subjects that a stream has messages on."""
+    """The subjects of a stream that have messages."""
     offset = 0
     while True:
         asked = {"subjects_filter": matching, "offset": offset}
@@ -123,44 +209,39 @@ async def subjects(inbox: Inbox, stream: str, matching: str) -> AsyncIterator[st
 
 
 async def server_time(inbox: Inbox, stream: str) -> float:
-    """What the server's clock says, by which it stamps the stream's messages."""
+    """The server's time, by which the stream's messages are stamped."""
     info = await call(inbox, f"STREAM.INFO.{stream}", None)
     return _seconds(info.get("ts"))
 
 
 async def purge(inbox: Inbox, stream: str, subject: str, *, below: int | None = None) -> None:
-    """Take the messages on a subject out of a stream, where wanted only those below a sequence."""
+    """Delete the messages on a subject, all or those below a sequence."""
     asked = {"filter": subject} | ({} if below is None else {"seq": below})
     await call(inbox, f"STREAM.PURGE.{stream}", asked)
 
 
 async def call(inbox: Inbox, what: str, asked: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Ask the server's API.
-
-    Raises:
-        NotFoundError: There is no such message.
-        FabricError: The refusal, or why nothing came back.
-    """
+    """Call the JetStream API; raises NotFoundError for a missing message, else FabricError."""
     data = b"" if asked is None else orjson.dumps(asked)
     answer = await inbox.ask(f"{_API}.{what}", data, {}, TIMEOUT)
     return _checked(answer.data, what)
 
 
 def read_headers(headers: bytes) -> dict[str, str]:
-    """Headers as the server keeps them; what is malformed is left out."""
+    """Parse stored headers; malformed lines are left out."""
     lines = headers.decode("utf-8", "replace").split("\r\n")[1:]
     pairs = (line.partition(":") for line in lines if ":" in line)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-async def _read(inbox: Inbox, stream: str, asked: Mapping[str, Any]) -> Stored | None:
+async def _read(inbox: Inbox, stream: str, asked: Mapping[str, Any]) -> StoredMessage | None:
     try:
         answer = await call(inbox, f"STREAM.MSG.GET.{stream}", asked)
     except NotFoundError:
         return None
     message = answer.get("message", {})
     try:
-        return Stored(
+        return StoredMessage(
             message["subject"],
             base64.b64decode(message.get("data", "")),
             message["seq"],
@@ -168,7 +249,7 @@ async def _read(inbox: Inbox, stream: str, asked: Mapping[str, Any]) -> Stored |
             read_headers(base64.b64decode(message.get("hdrs", ""))),
         )
     except (KeyError, TypeError, binascii.Error):
-        raise UnavailableError("the server's answer is no message", where=stream) from None
+        raise UnavailableError("the server's answer is not a message", where=stream) from None
 
 
 def _checked(data: bytes, where: str) -> dict[str, Any]:
@@ -177,7 +258,7 @@ def _checked(data: bytes, where: str) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         answer = None
     if not isinstance(answer, dict):
-        raise UnavailableError("the server's answer is no JSON object", where=where)
+        raise UnavailableError("the server's answer is not a JSON object", where=where)
     refusal = answer.get("error")
     if refusal is None:
         return answer

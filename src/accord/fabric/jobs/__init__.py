@@ -1,24 +1,37 @@
-"""Jobs: the service's own work, done at least once, with tries, deadlines and keys.
+"""Jobs: a service's own background work, run at least once, with retries, deadlines and keys.
 
-`open_queue` gives the queue that a contract declares, to submit to it; `Worker` works on it. What
-happens to a job is told on the stream JOBS, where the authority's jobs administration reads it.
+`open_queue` opens a declared queue to submit to it; `Worker` runs its jobs. The history of every
+job is on the stream JOBS, which the authority's job administration reads.
 """
 
-from accord.fabric.jobs.context import GiveUpError, JobContext
-from accord.fabric.jobs.events import Happened, Job
-from accord.fabric.jobs.queue import Keyed, Queue
-from accord.fabric.jobs.submitting import JobQueue, open_queue
-from accord.fabric.jobs.worker import Handler, Worker
+from accord.fabric.jobs.queue import JobKeys, JobQueue, JobStreams, open_queue
+from accord.fabric.jobs.worker import GiveUpError, JobContext, JobHandler, Worker
+from accord.fabric.rules.jobs import (
+    NO_SLOTS,
+    Job,
+    JobEvent,
+    KeyPolicy,
+    KeySlots,
+    QueueTerms,
+    read_job,
+    write_event,
+)
 
 __all__ = [
+    "NO_SLOTS",
     "GiveUpError",
-    "Handler",
-    "Happened",
     "Job",
     "JobContext",
+    "JobEvent",
+    "JobHandler",
+    "JobKeys",
     "JobQueue",
-    "Keyed",
-    "Queue",
+    "JobStreams",
+    "KeyPolicy",
+    "KeySlots",
+    "QueueTerms",
     "Worker",
     "open_queue",
+    "read_job",
+    "write_event",
 ]

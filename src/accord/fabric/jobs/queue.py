@@ -1,166 +1,410 @@
-"""A job queue as its contract declares it and the authority bound it, ready to be used. Pure."""
+"""Job queues: submitting jobs, their streams, and jobs that share a key.
 
-import hashlib
-from collections.abc import Mapping
+A job is accepted once its history (JOBS) and its work (JOBS_WORK) are stored, each deduplicated by
+message id. The key bucket holds `k.<key>` (slots), `j.<job>` (work of an admitted job) and
+`h.<job>` (lease of the worker). `JobKeys.repair` frees slots that a killed process left behind.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from accord.fabric.errors import NotFoundError, ValidationError
-from accord.fabric.terms import Terms, missing
-from accord.kernel import canonical
-from accord.kernel.schema import Schema
+import structlog
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
 
-_BACKOFF_MS: Final = (5000, 30000, 120000, 600000, 1800000)
-_HEARTBEAT_MS: Final = 10_000
-_MISSED: Final = 3
+from accord.fabric import streams
+from accord.fabric.kv import Bucket, BucketEntry, Lease, take_lease, take_over_lease
+from accord.fabric.link import Link
+from accord.fabric.nats_client import subscribe_published
+from accord.fabric.rules import payloads
+from accord.fabric.rules.errors import (
+    ConflictError,
+    DeadlineError,
+    FabricError,
+    UnavailableError,
+    read_error,
+)
+from accord.fabric.rules.jobs import (
+    NO_SLOTS,
+    Job,
+    JobEvent,
+    KeyPolicy,
+    KeySlots,
+    QueueTerms,
+    SlotAdmission,
+    admit_job,
+    begin_job,
+    read_job,
+    read_slots,
+    release_job,
+    write_event,
+    write_slots,
+)
+from accord.fabric.rules.terms import Terms
+from accord.kernel import canonical, traceparent
+from accord.telemetry import tracing
+from accord.telemetry.tracing import SpanKind
 
-WhenFull = Literal["reject", "coalesce", "replace-oldest"]
-
-
-@dataclass(frozen=True, slots=True)
-class Keyed:
-    """How jobs of one key follow each other (section 10a).
-
-    Attributes:
-        bucket: The bucket that keeps who runs and who waits.
-        segments: Constants, and JSON Pointers into the payload.
-        max_active: How many jobs of one key run at once.
-        heartbeat: How often who runs says so, in seconds.
-        ttl: After how much silence a job counts as stale, in seconds.
-        fails_stale: Whether a stale job gives way to the next one.
-        max_queued: How many wait.
-        when_full: What becomes of one more.
-    """
-
-    bucket: str
-    segments: tuple[str, ...]
-    max_active: int
-    heartbeat: float
-    ttl: float
-    fails_stale: bool
-    max_queued: int
-    when_full: WhenFull
-
-    def key(self, payload: Any) -> str:
-        """The key that a payload belongs to, as it stands in the bucket.
-
-        Raises:
-            ValidationError: A pointer leads to nothing, or to no scalar.
-        """
-        segments = [self._segment(segment, payload) for segment in self.segments]
-        return hashlib.sha256(canonical.encode({"segments": segments, "version": 1})).hexdigest()
-
-    def _segment(self, segment: str, payload: Any) -> Any:
-        if not segment.startswith("/"):
-            return segment
-        found = payload
-        for step in segment[1:].split("/"):
-            name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, dict) and name in found:
-                found = found[name]
-            elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-                found = found[int(name)]
-            else:
-                raise ValidationError(f"the payload has nothing at {segment}, which is its key")
-        if isinstance(found, dict | list):
-            raise ValidationError(f"what the payload has at {segment} is no scalar")
-        return found
+_EVENTS: Final = "JOBS"
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
-    """One queue.
+class JobStreams:
+    """Writes the history and the work of one queue."""
 
-    Attributes:
-        name: Its logical name.
-        prefix: What the subjects of its events begin with.
-        work: The subject of its work.
-        stream: The work stream.
-        consumer: Its consumer on the work stream.
-        max_tries: How often a job is tried.
-        backoff: The pauses between tries, in seconds; the last one counts for all that follow.
-        ack_wait: For how long a worker may be silent about a job, in seconds.
-        deadline: How long a job may take from its submission, in seconds.
-        dead_letters: Whether a job that failed for good is kept to be tried again.
-        concurrency: How many jobs one instance runs at once.
-    """
+    link: Link
+    queue: QueueTerms
 
-    name: str
-    service: str
-    payload: Schema
-    result: Schema | None
-    prefix: str
-    work: str
-    stream: str
-    consumer: str
-    max_tries: int
-    backoff: tuple[float, ...]
-    ack_wait: float
-    deadline: float | None
-    progress: bool
-    logs: bool
-    dead_letters: bool
-    concurrency: int
-    keyed: Keyed | None
-
-    def pause(self, tries: int) -> float:
-        """How long to wait after so many tries."""
-        return self.backoff[min(tries, len(self.backoff)) - 1] if self.backoff else 0.0
-
-    @classmethod
-    def of(cls, terms: Terms, bound: Mapping[str, Any], name: str, service: str) -> "Queue":
-        """The queue of a name.
+    async def record(
+        self,
+        job: Job,
+        happened: JobEvent,
+        *,
+        tries: int = 0,
+        previous: str | None = None,
+        once: str | None = None,
+        **more: Any,
+    ) -> None:
+        """Append an event to a job's history; raises FabricError unless it is known to be stored.
 
         Args:
-            terms: The contract that declares it.
-            bound: The bindings of jobs, as the authority gave them.
-            name: The logical name.
-            service: The deployment, or the contract.
-
-        Raises:
-            NotFoundError: The contract has none, or nothing is bound to it.
+            tries: How often the job was started.
+            previous: Its state before.
+            once: Deduplicates this event of the job, where it may be written twice.
+            more: `payload`, `result`, `error`, `progress` or `logs`.
         """
-        declared = terms.manifest.get("jobs", {}).get(name)
-        if declared is None:
-            raise missing(terms.id, "jobs", name)
-        binding = bound.get("queues", {}).get(name)
-        if binding is None:
-            raise NotFoundError(f"no queue is bound to the job {name!r}", where=terms.id)
-        it = {**declared, **binding}
-        deadline = it.get("defaultDeadlineMs")
-        return cls(
-            name,
-            service,
-            terms.schema(declared["payload"]),
-            terms.schema(declared["result"]) if "result" in declared else None,
-            it["publishPrefix"],
-            it["workSubject"],
-            bound.get("workStream", "JOBS_WORK"),
-            it["consumerName"],
-            it.get("maxDeliver", 5),
-            tuple(pause / 1000 for pause in it.get("backoffMs", _BACKOFF_MS)),
-            it.get("ackWaitMs", 300_000) / 1000,
-            None if deadline is None else deadline / 1000,
-            it.get("progress", True),
-            it.get("logs", True),
-            it.get("dlq", True),
-            it.get("concurrency", 1),
-            _keyed(it) if "keyConcurrency" in it else None,
+        now = self.link.clock.now()
+        data = write_event(job, happened, now, tries=tries, previous=previous, **more)
+        await streams.append(
+            self.link.inbox,
+            f"{self.queue.prefix}.{job.id}.{happened}",
+            data,
+            message_id=None if once is None else f"{job.id}.{happened}.{once}",
         )
 
+    async def is_cancelled(self, job: Job) -> bool:
+        """Whether an administrator cancelled a job before it was started."""
+        subject = f"{self.queue.prefix}.{job.id}.{JobEvent.CANCELLED}"
+        return await streams.has_any(self.link.inbox, _EVENTS, subject)
 
-def _keyed(it: Mapping[str, Any]) -> Keyed:
-    keys, queue = it["keyConcurrency"], it.get("queue", {})
-    heartbeat = keys.get("heartbeatIntervalMs", _HEARTBEAT_MS)
-    if "keyBucket" not in it:
-        raise NotFoundError("no bucket is bound to the keys of a job")
-    return Keyed(
-        it["keyBucket"],
-        tuple(keys["key"]),
-        keys.get("maxActive", 1),
-        heartbeat / 1000,
-        keys.get("heartbeatTtlMs", heartbeat * _MISSED) / 1000,
-        keys.get("stalePolicy", "fail-stale") == "fail-stale",
-        queue.get("maxQueuedPerKey", 0),
-        queue.get("whenFull", "reject"),
-    )
+    async def enqueue(self, identity: str, work: bytes, *, again: bool = False) -> None:
+        """Put a job on the work stream; `again` if it may be there already. Raises FabricError."""
+        once = None if again else f"{identity}.work"
+        await streams.append(self.link.inbox, self.queue.work, work, message_id=once)
+
+
+GRANT_SECONDS: Final = 30.0
+"""Seconds after which a job that no worker has started is enqueued again."""
+
+_EVER: Final = (1 << 62) - 1
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class JobKeys:
+    """Slots and waiting jobs by key, for one queue."""
+
+    def __init__(self, link: Link, keyed: KeyPolicy, job_streams: JobStreams) -> None:
+        self._link = link
+        self._keyed = keyed
+        self._job_streams = job_streams
+        self._bucket = Bucket(link.inbox, keyed.bucket)
+
+    async def admit(self, job: Job, work: bytes, *, anyway: bool = False) -> SlotAdmission:
+        """Admit a job by its key's policy; if it is granted, the caller puts it on the work stream.
+
+        A job that this one replaced is marked as cancelled.
+        """
+        key = self._keyed.key(job.payload)
+        kept = await self._bucket.put(_work(job.id), work)
+        admission = await self._admit(key, job.id, anyway=anyway)
+        if admission.outcome != "granted" and await self._evict(key):
+            admission = await self._admit(key, job.id, anyway=anyway)
+        if admission.outcome in ("rejected", "coalesced"):
+            await self._bucket.discard(_work(job.id), kept)
+        elif admission.other is not None:
+            await self._drop(admission.other)
+        return admission
+
+    async def claim(self, job: Job) -> Lease | None:
+        """The lease to run a job; None while another worker holds it."""
+        return await take_lease(
+            self._bucket,
+            _lease(job.id),
+            self._link.ids.new(),
+            self._keyed.ttl,
+            every=self._keyed.heartbeat,
+        )
+
+    async def begin(self, job: Job) -> int | None:
+        """Start a leased job and return the number of this try; None if the job has no slot."""
+        tries: int | None = None
+
+        def decide(found: KeySlots) -> KeySlots:
+            nonlocal tries
+            begun = begin_job(found, job.id)
+            slot = begun.slot(job.id)
+            tries = None if slot is None else slot.tries
+            return begun
+
+        await self._change(self._keyed.key(job.payload), decide)
+        return tries
+
+    async def release(self, job: Job) -> None:
+        """Free a job's slot and put the jobs that get a slot on the work stream."""
+        await self._release(self._keyed.key(job.payload), job.id)
+
+    async def cancel(self, identity: str) -> None:
+        """Remove a waiting job; one with a slot is left to its worker."""
+        work = await self._bucket.get(_work(identity))
+        if work is None:
+            return
+        job = read_job(work.value)
+        key = self._keyed.key(job.payload)
+        found = await self._bucket.get(_slots(key))
+        if found is not None and identity in read_slots(found.value).queued:
+            await self._release(key, identity)
+
+    async def repair(self) -> None:
+        """Free slots that nobody uses, and evict stale jobs that others wait for."""
+        now = await self._bucket.server_time()
+        for name in [name async for name in self._bucket.keys("k.*")]:
+            entry = await self._bucket.get(name)
+            if entry is None:
+                continue
+            found, key = read_slots(entry.value), name.removeprefix("k.")
+            if found.is_empty:
+                await self._bucket.discard(name, entry.revision)
+            elif now - entry.at > GRANT_SECONDS and any(not s.tries for s in found.active):
+                await self._enqueue_again(key, entry)
+            elif found.queued:
+                await self._evict(key)
+
+    async def _admit(self, key: str, identity: str, *, anyway: bool) -> SlotAdmission:
+        admission = SlotAdmission("rejected")
+
+        def decide(found: KeySlots) -> KeySlots:
+            nonlocal admission
+            left, admission = admit_job(found, identity, self._keyed, anyway=anyway)
+            return left
+
+        await self._change(key, decide, is_new=True)
+        return admission
+
+    async def _release(self, key: str, identity: str) -> None:
+        granted: tuple[str, ...] = ()
+        left = NO_SLOTS
+
+        def decide(found: KeySlots) -> KeySlots:
+            nonlocal granted, left
+            left, granted = release_job(found, identity, self._keyed)
+            return left
+
+        revision = await self._change(key, decide)
+        follows = [self._enqueue(job) for job in granted]
+        if left.is_empty:  # equivalent to no entry
+            follows.append(self._bucket.discard(_slots(key), revision))
+        await asyncio.gather(self._forget(identity), *follows)
+
+    async def _enqueue(self, identity: str) -> None:
+        work = await self._bucket.get(_work(identity))
+        if work is not None:
+            await self._job_streams.enqueue(identity, work.value, again=True)
+
+    async def _evict(self, key: str) -> bool:
+        """Evict stale jobs if the policy says so; returns whether there were any."""
+        entry = await self._bucket.get(_slots(key)) if self._keyed.fails_stale else None
+        made_way = False
+        for slot in () if entry is None else read_slots(entry.value).active:
+            # A job without a lease was not started, or waits for its next try.
+            lease = await take_over_lease(
+                self._bucket, _lease(slot.job), self._link.ids.new(), self._keyed.ttl
+            )
+            if lease is not None:
+                await self._fail_stale(key, slot.job, slot.tries)
+                await lease.release()
+                made_way = True
+        return made_way
+
+    async def _fail_stale(self, key: str, identity: str, tries: int) -> None:
+        work = await self._bucket.get(_work(identity))
+        if work is not None:
+            error = {"type": "StaleError", "message": "its worker stopped renewing its lease"}
+            await self._job_streams.record(
+                *(read_job(work.value), JobEvent.STALE),
+                tries=tries,
+                previous="active",
+                error=error,
+            )
+        await self._release(key, identity)
+        _log.warning("a stale job was evicted", job=identity)
+
+    async def _drop(self, identity: str) -> None:
+        work = await self._bucket.get(_work(identity))
+        if work is not None:
+            error = {"type": "ReplacedError", "message": "replaced by a later job of the same key"}
+            await self._job_streams.record(
+                read_job(work.value), JobEvent.CANCELLED, previous="pending", error=error
+            )
+            await self._forget(identity)
+
+    async def _enqueue_again(self, key: str, entry: BucketEntry) -> None:
+        try:
+            # Written again first, so that only one instance does it, and not too often.
+            await self._bucket.update(entry.key, entry.value, entry.revision)
+        except ConflictError:
+            return
+        for slot in read_slots(entry.value).active:
+            if slot.tries:
+                continue
+            work = await self._bucket.get(_work(slot.job))
+            if work is None:
+                await self._release(key, slot.job)
+            else:
+                job = read_job(work.value)
+                await self._job_streams.record(job, JobEvent.CREATED, once="", payload=job.payload)
+                await self._job_streams.enqueue(job.id, work.value, again=True)
+
+    async def _forget(self, identity: str) -> None:
+        await self._bucket.discard(_work(identity), _EVER)
+
+    async def _change(
+        self, key: str, change: Callable[[KeySlots], KeySlots], *, is_new: bool = False
+    ) -> int:
+        def decide(entry: BucketEntry | None) -> bytes | None:
+            found = NO_SLOTS if entry is None else read_slots(entry.value)
+            changed = change(found)
+            return None if changed == found else write_slots(changed)
+
+        return await self._bucket.change(_slots(key), decide, is_new=is_new)
+
+
+def _slots(key: str) -> str:
+    return f"k.{key}"
+
+
+def _work(job: str) -> str:
+    return f"j.{job}"
+
+
+def _lease(job: str) -> str:
+    return f"h.{job}"
+
+
+class JobQueue:
+    """A queue of the service's own jobs."""
+
+    def __init__(self, link: Link, queue: QueueTerms) -> None:
+        self.queue = queue
+        self._link = link
+        self._job_streams = JobStreams(link, queue)
+        self._keys = None if queue.keyed is None else JobKeys(link, queue.keyed, self._job_streams)
+
+    async def submit(
+        self,
+        payload: Any,
+        *,
+        deadline: float | None = None,
+        context: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Submit a job and return its id, or that of the job it was coalesced with.
+
+        Args:
+            deadline: Seconds until the job must have ended; the contract's default if None.
+            context: JSON that is stored with the job.
+
+        Raises:
+            ValidationError: The payload breaks the contract.
+            ConflictError: The queue of its key is full.
+            FabricError: It is unknown whether the job was stored.
+        """
+        with tracing.span("fabric submit", SpanKind.PRODUCER, surface=self.queue.name):
+            return await self._submit(self._job(payload, deadline, context))
+
+    async def run(
+        self,
+        payload: Any,
+        *,
+        within: float,
+        context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Submit a job, wait for its end and return its result.
+
+        Raises:
+            DeadlineError: It has not ended `within` so many seconds; it goes on.
+            FabricError: It failed, or what `submit` raises.
+        """
+        job = self._job(payload, None, context)
+        ended: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+        async def heard(msg: Msg) -> None:
+            happened = msg.subject.rpartition(".")[2]
+            if happened in list(JobEvent) and JobEvent(happened).is_end and not ended.done():
+                ended.set_result(payloads.parse(msg.data, "the event"))
+
+        try:
+            hearing = await subscribe_published(
+                self._link.nats, f"{self.queue.prefix}.{job.id}.*", heard
+            )
+            await self._link.nats.flush()
+        except NatsError as error:
+            raise UnavailableError(f"the connection cannot be used: {error}") from None
+        try:
+            if await self._submit(job) != job.id:
+                raise ConflictError("another job of its key does its work", mend="use `submit`")
+            async with asyncio.timeout(within):
+                event = await ended
+        except TimeoutError:
+            raise DeadlineError(f"the job has not ended within {within:g} seconds") from None
+        finally:
+            with suppress(NatsError):
+                await hearing.unsubscribe()
+        if event.get("state") == "completed":
+            return event.get("result")
+        if isinstance(event.get("error"), dict):
+            raise read_error(canonical.encode(event["error"]))
+        raise FabricError(f"the job was {event.get('state')}")
+
+    def _job(self, payload: Any, deadline: float | None, context: Mapping[str, Any] | None) -> Job:
+        queue = self.queue
+        payloads.write(queue.payload, payload, "the payload")
+        seconds = queue.deadline if deadline is None else deadline
+        return Job(
+            self._link.ids.new(),
+            queue.service,
+            queue.name,
+            payload,
+            queue.max_tries,
+            None if seconds is None else self._link.clock.now() + seconds,
+            {traceparent.HEADER: tracing.traceparent(), **(context or {})},
+        )
+
+    async def _submit(self, job: Job) -> str:
+        now = self._link.clock.now()
+        work = write_event(job, JobEvent.CREATED, now, tries=0, payload=job.payload)
+        is_granted = True
+        if self._keys is not None:
+            admission = await self._keys.admit(job, work)
+            if admission.outcome == "rejected":
+                raise ConflictError(
+                    "as many jobs of this key wait as may", where=self.queue.name, mend="try later"
+                )
+            if admission.outcome == "coalesced" and admission.other is not None:
+                return admission.other
+            is_granted = admission.outcome == "granted"
+        recorded = self._job_streams.record(job, JobEvent.CREATED, once="", payload=job.payload)
+        if is_granted:
+            # Sent on one connection in this order, and so stored in this order.
+            await asyncio.gather(recorded, self._job_streams.enqueue(job.id, work))
+        else:
+            await recorded
+        return job.id
+
+
+def open_queue(link: Link, terms: Terms, name: str) -> JobQueue:
+    """Open a queue; raises NotFoundError if it is not declared or not bound."""
+    service = link.bound.deployment or terms.id
+    return JobQueue(link, QueueTerms.of(terms, link.bound.resources.get("jobs", {}), name, service))

@@ -1,7 +1,7 @@
-"""Working on jobs: each at least once, until it has ended for good.
+"""Workers: run the jobs of a queue, each at least once, until it has ended for good.
 
-Owns tries, pauses, deadlines, and what is told of a job on its way. A job is acknowledged only when
-its end is stored. Of one key no more run at once than the contract says, over all instances.
+Handles retries, backoff, deadlines and the job history. A job is acknowledged only when its end is
+stored. The limit of running jobs per key holds over all instances.
 """
 
 import asyncio
@@ -15,23 +15,76 @@ import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from accord import tracing
-from accord.fabric import payloads
-from accord.fabric.errors import FabricError, UnavailableError, ValidationError
-from accord.fabric.jobs.context import GiveUpError, JobContext
-from accord.fabric.jobs.events import Happened, Job, read_job
-from accord.fabric.jobs.keys import Keys
-from accord.fabric.jobs.queue import Queue
-from accord.fabric.jobs.telling import Telling
+from accord.fabric.jobs.queue import JobKeys, JobStreams
 from accord.fabric.kv import Lease
 from accord.fabric.link import Link
-from accord.fabric.pulling import Pull
-from accord.fabric.wire import hear
-from accord.tracing import SpanKind
+from accord.fabric.nats_client import subscribe_published
+from accord.fabric.rules import payloads
+from accord.fabric.rules.errors import FabricError, UnavailableError, ValidationError
+from accord.fabric.rules.jobs import Job, JobEvent, QueueTerms, read_job
+from accord.fabric.streams import PullReader
+from accord.kernel import traceparent
+from accord.kernel.clock import Clock, format_time
+from accord.telemetry import tracing
+from accord.telemetry.tracing import SpanKind
 
-Handler = Callable[[JobContext, Any], Awaitable[Any]]
+_LONGEST_LINE: Final = 10_000
 
-_SIGNS_OF_LIFE: Final = 3
+
+class GiveUpError(FabricError):
+    """Raised by a handler to fail a job without further tries."""
+
+    type = "GiveUpError"
+
+
+class JobContext:
+    """A running job, as its handler sees it.
+
+    Attributes:
+        caller: Always empty: jobs are the service's own work.
+        tries: The number of this try, from 1.
+        deadline: Seconds since the epoch, or None.
+        context: The JSON that was stored with the job.
+    """
+
+    caller: Final = ""
+
+    def __init__(
+        self, job_streams: JobStreams, queue: QueueTerms, job: Job, tries: int, clock: Clock
+    ) -> None:
+        self.id = job.id
+        self.tries = tries
+        self.max_tries = job.max_tries
+        self.deadline = job.deadline
+        self.context = job.context
+        self._job_streams = job_streams
+        self._queue = queue
+        self._job = job
+        self._clock = clock
+
+    async def progress(self, payload: Any) -> None:
+        """Record progress, if the contract declares it."""
+        if self._queue.progress:
+            await self._job_streams.record(
+                self._job, JobEvent.PROGRESS, tries=self.tries, progress=payload
+            )
+
+    async def log(self, message: str, *, level: str = "info") -> None:
+        """Record a log line, if the contract declares logs."""
+        if self._queue.logs:
+            line = {
+                "timestamp": format_time(self._clock.now(), millis=True),
+                "level": level,
+                "message": message[:_LONGEST_LINE],
+            }
+            await self._job_streams.record(
+                self._job, JobEvent.LOGGED, tries=self.tries, logs=[line]
+            )
+
+
+JobHandler = Callable[[JobContext, Any], Awaitable[Any]]
+
+_EXTENSIONS: Final = 3
 _LONGEST_PAUSE: Final = 5.0
 _REPAIR_SECONDS: Final = 10.0
 _MOST_REMEMBERED: Final = 10_000
@@ -40,85 +93,84 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class _Stop(Exception):  # noqa: N818 - it is no fault
-    """The job is not to be worked on here, and nothing is to be said of it."""
+    """Leave the job alone: another worker has it, or it must not run."""
 
 
-class _Why(StrEnum):
-    """Why a job is stopped while it is worked on."""
+class _StopReason(StrEnum):
+    """Why a running job is stopped."""
 
     CANCELLED = "cancelled"
     LOST = "lost"
 
 
-Stopping = asyncio.Future[_Why]
+Stopping = asyncio.Future[_StopReason]
 
 
 class Worker:
-    """Works on the jobs of one queue.
+    """Runs the jobs of one queue."""
 
-    Args:
-        link: The instance's link.
-        queue: The queue.
-        handler: Does the work, and returns the result.
-    """
-
-    def __init__(self, link: Link, queue: Queue, handler: Handler) -> None:
+    def __init__(self, link: Link, queue: QueueTerms, handler: JobHandler) -> None:
         self._link = link
         self._queue = queue
         self._handler = handler
-        self._telling = Telling(link, queue)
-        self._keys = None if queue.keyed is None else Keys(link, queue.keyed, self._telling)
-        self._working: dict[str, Stopping] = {}
+        self._job_streams = JobStreams(link, queue)
+        self._keys = None if queue.keyed is None else JobKeys(link, queue.keyed, self._job_streams)
+        self._running: dict[str, Stopping] = {}
         self._cancelled: OrderedDict[str, None] = OrderedDict()
 
     @asynccontextmanager
-    async def working(self, drain: float = 10.0) -> AsyncIterator[None]:
-        """Work while the block runs; then finish what is under way, within some seconds."""
+    async def running(self, drain: float = 10.0) -> AsyncIterator[None]:
+        """Run jobs during the block; at its end, running jobs get `drain` seconds to finish."""
         stopping = asyncio.Event()
-        heard = await hear(
-            self._link.nats, f"{self._queue.prefix}.*.{Happened.CANCELLED}", self._heed_cancel
+        cancellations = await subscribe_published(
+            self._link.nats, f"{self._queue.prefix}.*.{JobEvent.CANCELLED}", self._on_cancel
         )
         await self._link.nats.flush()
-        lanes = [asyncio.create_task(self._lane(stopping)) for _ in range(self._queue.concurrency)]
-        mending = asyncio.create_task(self._mend())
+        loops = [
+            asyncio.create_task(self._work_loop(stopping)) for _ in range(self._queue.concurrency)
+        ]
+        repairing = asyncio.create_task(self._repair_keys())
         try:
             yield
         finally:
             stopping.set()
-            await asyncio.wait(lanes, timeout=drain)
-            for task in (*lanes, mending):
+            await asyncio.wait(loops, timeout=drain)
+            for task in (*loops, repairing):
                 task.cancel()
-            await asyncio.gather(*lanes, mending, return_exceptions=True)
+            await asyncio.gather(*loops, repairing, return_exceptions=True)
             with suppress(NatsError):
-                await heard.unsubscribe()
+                await cancellations.unsubscribe()
 
-    async def _lane(self, stopping: asyncio.Event) -> None:
-        """Work on one job after another."""
-        async with Pull(self._link, self._queue.stream, self._queue.consumer) as pull:
+    async def _work_loop(self, stopping: asyncio.Event) -> None:
+        async with PullReader(self._link, self._queue.stream, self._queue.consumer) as pull:
             while not stopping.is_set():
                 msg = await pull.next(stopping)
                 if msg is not None:
                     try:
                         await self._work(msg)
                     except (FabricError, NatsError) as error:
-                        # Not acknowledged: it comes again.
-                        _log.warning("a job is left to be tried again", why=str(error))
+                        # Not acknowledged, so it is redelivered.
+                        _log.warning(
+                            "a job was not finished and will be redelivered", why=str(error)
+                        )
 
     async def _work(self, msg: Msg) -> None:
-        """One delivery of one job."""
+        """Handle one delivery of a job."""
         try:
             job = read_job(msg.data)
         except ValidationError as error:
-            _log.warning("what came is no job", why=str(error), queue=self._queue.name)
+            _log.warning(
+                "a message on the work stream is not a job", why=str(error), queue=self._queue.name
+            )
             await msg.term()
             return
-        if job.id in self._working:  # a second delivery, while the first is still worked on
+        if job.id in self._running:  # redelivered while it is still running
             await msg.nak(self._queue.ack_wait)
             return
         stop: Stopping = asyncio.get_running_loop().create_future()
-        self._working[job.id] = stop
+        self._running[job.id] = stop
         try:
-            async with self._alive(msg), self._held(msg, job) as tries:
+            async with self._extended(msg), self._held(msg, job) as tries:
                 await self._try(msg, job, tries, stop)
         except _Stop:
             return
@@ -128,30 +180,30 @@ class Worker:
             raise
         finally:
             stop.cancel()
-            self._working.pop(job.id, None)
+            self._running.pop(job.id, None)
 
     @asynccontextmanager
-    async def _alive(self, msg: Msg) -> AsyncIterator[None]:
-        """Let the server know that somebody works on it."""
+    async def _extended(self, msg: Msg) -> AsyncIterator[None]:
+        """Extend the delivery's acknowledgement deadline while the block runs."""
 
-        async def say() -> None:
+        async def extend() -> None:
             while True:
-                await asyncio.sleep(self._queue.ack_wait / _SIGNS_OF_LIFE)
+                await asyncio.sleep(self._queue.ack_wait / _EXTENSIONS)
                 with suppress(NatsError):
                     await msg.in_progress()
 
-        saying = asyncio.create_task(say())
+        extending = asyncio.create_task(extend())
         try:
             yield
         finally:
-            saying.cancel()
+            extending.cancel()
 
     @asynccontextmanager
     async def _held(self, msg: Msg, job: Job) -> AsyncIterator[int]:
-        """Hold the job's slot, where it needs one, and say which try it is.
+        """Hold the job's slot, if its queue is keyed, and yield the number of the try.
 
         Raises:
-            _Stop: It has none, or another worker has it.
+            _Stop: The job has no slot, or another worker has it.
         """
         if self._keys is None:
             yield msg.metadata.num_delivered
@@ -167,50 +219,48 @@ class Worker:
             await msg.nak(self._queue.keyed.ttl)
             raise _Stop
         tries = await self._keys.begin(job)
-        if tries is None:  # it has ended before, or made way
+        if tries is None:  # it has ended already, or was evicted
             await lease.release()
             await msg.ack()
             raise _Stop
-        losing = asyncio.create_task(self._heed_loss(lease, job.id))
+        loss = asyncio.create_task(self._on_lease_lost(lease, job.id))
         try:
-            async with lease.kept():
+            async with lease.renewed():
                 yield tries
         finally:
-            losing.cancel()
+            loss.cancel()
             await lease.release()
 
     async def _try(self, msg: Msg, job: Job, tries: int, stop: Stopping) -> None:
-        """One try, and what follows from it."""
         now = self._link.clock.now()
         if job.deadline is not None and now >= job.deadline:
-            await self._end(msg, job, Happened.EXPIRED, tries, error=_late())
-        elif tries > job.max_tries:  # every try ended with its worker
-            error = {"type": "UnexpectedError", "message": "no worker has survived it"}
+            await self._end(msg, job, JobEvent.EXPIRED, tries, error=_late())
+        elif tries > job.max_tries:  # the worker died in every try
+            error = {
+                "type": "UnexpectedError",
+                "message": "every try ended with its worker's process",
+            }
             await self._end(msg, job, self._last, tries, error=error)
         else:
             once = _once(msg, tries)
             if await self._is_cancelled(job, tries):
-                await self._let_go(msg, job)
+                await self._release(msg, job)
                 return
-            await self._telling.tell(job, Happened.STARTED, tries=tries, once=once)
+            await self._job_streams.record(job, JobEvent.STARTED, tries=tries, once=once)
             ended, more = await self._run(job, tries, stop)
-            if ended is Happened.RETRY:
-                await self._telling.tell(
+            if ended is JobEvent.RETRY:
+                await self._job_streams.record(
                     job, ended, tries=tries, previous="active", once=once, **more
                 )
                 await msg.nak(self._queue.pause(tries))
-            elif ended is Happened.CANCELLED:  # whoever did that has told it
-                await self._let_go(msg, job)
+            elif ended is JobEvent.CANCELLED:  # recorded by whoever cancelled it
+                await self._release(msg, job)
             else:
                 await self._end(msg, job, ended, tries, **more)
 
-    async def _run(self, job: Job, tries: int, stop: Stopping) -> tuple[Happened, dict[str, Any]]:
-        """Let the handler work, and judge what it comes to.
-
-        Raises:
-            _Stop: Another worker has the job.
-        """
-        context = JobContext(self._telling, self._queue, job, tries, self._link.clock)
+    async def _run(self, job: Job, tries: int, stop: Stopping) -> tuple[JobEvent, dict[str, Any]]:
+        """Run the handler and return the job's next event; raises _Stop if the lease was lost."""
+        context = JobContext(self._job_streams, self._queue, job, tries, self._link.clock)
         left = None if job.deadline is None else job.deadline - self._link.clock.now()
         work = asyncio.ensure_future(self._result(context, job.payload))
         try:
@@ -219,34 +269,34 @@ class Worker:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
         if stop.done():
-            if stop.result() is _Why.LOST:
+            if stop.result() is _StopReason.LOST:
                 raise _Stop
-            return Happened.CANCELLED, {}
+            return JobEvent.CANCELLED, {}
         if work.cancelled():
-            return Happened.EXPIRED, {"error": _late()}
+            return JobEvent.EXPIRED, {"error": _late()}
         error = work.exception()
         if error is None:
-            return Happened.COMPLETED, work.result()
-        return self._judged(job, tries, error)
+            return JobEvent.COMPLETED, work.result()
+        return self._failure(job, tries, error)
 
-    def _judged(
+    def _failure(
         self, job: Job, tries: int, error: BaseException
-    ) -> tuple[Happened, dict[str, Any]]:
+    ) -> tuple[JobEvent, dict[str, Any]]:
         last = tries >= job.max_tries or isinstance(error, GiveUpError | ValidationError)
         if isinstance(error, FabricError):
-            said = error.members()
+            described = error.members()
         else:
             _log.error("a job failed", job=job.id, exc_info=error)
             what = f"the handler raised {type(error).__name__}"
-            said = {"type": FabricError.type, "message": what}
-        return self._last if last else Happened.RETRY, {"error": said}
+            described = {"type": FabricError.type, "message": what}
+        return self._last if last else JobEvent.RETRY, {"error": described}
 
     async def _result(self, context: JobContext, payload: Any) -> dict[str, Any]:
         if not self._queue.payload.is_valid(payload):
             raise payloads.broken(self._queue.payload, payload, "the payload")
-        place = tracing.parse(context.context.get(tracing.HEADER))
+        place = traceparent.parse(context.context.get(traceparent.HEADER))
         kind = SpanKind.CONSUMER
-        with tracing.entry(
+        with tracing.incoming_span(
             "fabric job", place, kind, surface=self._queue.name, tries=context.tries
         ):
             result = await self._handler(context, payload)
@@ -255,34 +305,34 @@ class Worker:
         payloads.write(self._queue.result, result, "the result")
         return {"result": result}
 
-    async def _end(self, msg: Msg, job: Job, ended: Happened, tries: int, **more: Any) -> None:
-        """Tell of the end, let the slot go, and only then let the work go."""
+    async def _end(self, msg: Msg, job: Job, ended: JobEvent, tries: int, **more: Any) -> None:
+        """Store the end, free the slot, and only then acknowledge."""
         pause = 0.1
         while True:
             try:
-                await self._telling.tell(
+                await self._job_streams.record(
                     job, ended, tries=tries, previous="active", once=_once(msg, tries), **more
                 )
                 break
-            except ValidationError as error:  # larger than the server carries
+            except ValidationError as error:  # larger than the server's maximum
                 ended, more = self._last, {"error": error.members()}
             except FabricError as error:
-                _log.warning("the end of a job could not be told", job=job.id, why=str(error))
+                _log.warning("the end of a job could not be stored", job=job.id, why=str(error))
                 await asyncio.sleep(pause)
                 pause = min(_LONGEST_PAUSE, pause * 2)
-        await self._let_go(msg, job)
+        await self._release(msg, job)
 
-    async def _let_go(self, msg: Msg, job: Job) -> None:
+    async def _release(self, msg: Msg, job: Job) -> None:
         if self._keys is not None:
             await self._keys.release(job)
         await msg.ack()
 
     @property
-    def _last(self) -> Happened:
-        return Happened.DEAD if self._queue.dead_letters else Happened.FAILED
+    def _last(self) -> JobEvent:
+        return JobEvent.DEAD if self._queue.dead_letters else JobEvent.FAILED
 
     async def _is_cancelled(self, job: Job, tries: int) -> bool:
-        """Whether it was cancelled while it waited; what comes later is heard."""
+        """Whether it was cancelled while it waited; later cancellations arrive as messages."""
         if job.is_retried:
             return False
         if job.id in self._cancelled:
@@ -290,44 +340,44 @@ class Worker:
         if tries > 1:
             return False
         try:
-            return await self._telling.is_cancelled(job)
+            return await self._job_streams.is_cancelled(job)
         except UnavailableError:
             return False
 
-    async def _heed_cancel(self, msg: Msg) -> None:
-        """Somebody who may has cancelled a job: it stops here, or is not begun."""
+    async def _on_cancel(self, msg: Msg) -> None:
+        """Stop a running job, or remove a waiting one."""
         identity = msg.subject.split(".")[-2]
         self._cancelled[identity] = None
         if len(self._cancelled) > _MOST_REMEMBERED:
             self._cancelled.popitem(last=False)
-        stop = self._working.get(identity)
+        stop = self._running.get(identity)
         if stop is None and self._keys is not None:
             with suppress(FabricError):
                 await self._keys.cancel(identity)
         elif stop is not None and not stop.done():
-            stop.set_result(_Why.CANCELLED)
+            stop.set_result(_StopReason.CANCELLED)
 
-    async def _heed_loss(self, lease: Lease, identity: str) -> None:
+    async def _on_lease_lost(self, lease: Lease, identity: str) -> None:
         await lease.lost.wait()
-        stop = self._working.get(identity)
+        stop = self._running.get(identity)
         if stop is not None and not stop.done():
-            stop.set_result(_Why.LOST)
+            stop.set_result(_StopReason.LOST)
 
-    async def _mend(self) -> None:
+    async def _repair_keys(self) -> None:
         if self._keys is None or self._queue.keyed is None:
             return
         while True:
             try:
                 await self._keys.repair()
             except FabricError as error:
-                _log.warning("the keys of jobs could not be looked after", why=str(error))
+                _log.warning("job keys could not be repaired", why=str(error))
             await asyncio.sleep(min(_REPAIR_SECONDS, self._queue.keyed.ttl))
 
 
 def _once(msg: Msg, tries: int) -> str:
-    """What happens in one try of one delivery happens once."""
+    """Deduplicates events within one try of one delivery."""
     return f"{msg.metadata.sequence.stream}.{tries}"
 
 
 def _late() -> dict[str, Any]:
-    return {"type": "DeadlineError", "message": "its time is over"}
+    return {"type": "DeadlineError", "message": "the deadline has passed"}

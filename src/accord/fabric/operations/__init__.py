@@ -1,25 +1,50 @@
 """Operations: durable work that callers start, watch, signal and cancel.
 
-`Operations` serves those of a contract; `start` begins one and returns a `Run` to hold on to. A
-record per operation lives in the deployment's own bucket, so any instance answers for any of them,
-and when the one that runs it ends, another one begins it again.
+`Operations` serves those of a contract; `start` begins one and returns a `Run`. Records live in the
+deployment's bucket, so any instance can answer for an operation and take it over.
 """
 
 from accord.fabric.operations.client import Run, Snapshot, start
-from accord.fabric.operations.context import OperationContext
-from accord.fabric.operations.declared import Operation
-from accord.fabric.operations.ledger import Signal
-from accord.fabric.operations.record import Record, State
-from accord.fabric.operations.serving import Operations
+from accord.fabric.operations.runner import (
+    CancelHandler,
+    OperationContext,
+    OperationHandler,
+    SignalHandler,
+)
+from accord.fabric.operations.server import Operations
+from accord.fabric.operations.store import OperationStore, Signal
+from accord.fabric.rules.operations import (
+    ControlAction,
+    ControlFrame,
+    Operation,
+    OperationRecord,
+    OperationState,
+    read_control,
+    read_record,
+    write_control,
+    write_record,
+    write_snapshot,
+)
 
 __all__ = [
+    "CancelHandler",
+    "ControlAction",
+    "ControlFrame",
     "Operation",
     "OperationContext",
+    "OperationHandler",
+    "OperationRecord",
+    "OperationState",
+    "OperationStore",
     "Operations",
-    "Record",
     "Run",
     "Signal",
+    "SignalHandler",
     "Snapshot",
-    "State",
+    "read_control",
+    "read_record",
     "start",
+    "write_control",
+    "write_record",
+    "write_snapshot",
 ]

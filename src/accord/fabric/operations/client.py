@@ -1,4 +1,4 @@
-"""The calling side of operations: start one, and hold on to it however often answers get lost."""
+"""The calling side of operations."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -6,19 +6,25 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from accord.contracts.subjects import control_subject
-from accord.fabric import payloads
-from accord.fabric.errors import (
+from accord.contracts.surfaces import control_subject
+from accord.fabric.link import TIMEOUT, Link
+from accord.fabric.rules import payloads
+from accord.fabric.rules.errors import (
     DeadlineError,
     FabricError,
     UnavailableError,
     ValidationError,
     read_error,
 )
-from accord.fabric.link import TIMEOUT, Link
-from accord.fabric.operations.declared import KEEPALIVE_SECONDS, WATCH_SECONDS, Operation
-from accord.fabric.operations.frames import Action, Control, write_control
-from accord.fabric.terms import Terms
+from accord.fabric.rules.operations import (
+    KEEPALIVE_SECONDS,
+    WATCH_SECONDS,
+    ControlAction,
+    ControlFrame,
+    Operation,
+    write_control,
+)
+from accord.fabric.rules.terms import Terms
 from accord.kernel import canonical
 
 _SILENCE: Final = 3
@@ -27,35 +33,27 @@ _ENDED: Final = ("completed", "failed", "cancelled")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Where an operation stands.
+    """The state of an operation as callers see it."""
 
-    Attributes:
-        revision: Counts what callers see of it.
-        state: `pending`, `running`, `completed`, `failed` or `cancelled`.
-        error: Why it failed.
-        body: All of it, as it came.
-    """
-
-    revision: int
-    state: str
+    revision: int  # rises with every change that callers see
+    state: str  # `pending`, `running`, `completed`, `failed` or `cancelled`
     progress: Any
     output: Any
     error: FabricError | None
-    body: dict[str, Any]
+    body: dict[str, Any]  # the whole snapshot as received
 
     @property
     def has_ended(self) -> bool:
-        """Whether it stays so for ever."""
+        """Whether the state is final."""
         return self.state in _ENDED
 
 
 class Run:
-    """An operation that was accepted.
+    """An accepted operation.
 
     Attributes:
-        id: The id of the operation.
-        started: Where it stood when it was accepted.
-        transfer: What it wants to be sent, as a grant for `accord.fabric.transfer`.
+        started: The snapshot when it was accepted.
+        transfer: The grant for `accord.fabric.transfer`, if the operation expects a file.
     """
 
     def __init__(
@@ -77,42 +75,34 @@ class Run:
         self._silence = keepalive * _SILENCE
 
     async def get(self) -> Snapshot:
-        """Where it stands now."""
-        return self._snapshot(await self._ask(Control(Action.GET, self.id)))
+        """The current snapshot."""
+        return self._snapshot(await self._ask(ControlFrame(ControlAction.GET, self.id)))
 
     async def cancel(self) -> Snapshot:
-        """Cancel it, where the contract allows that; an end that came before counts."""
-        return self._snapshot(await self._ask(Control(Action.CANCEL, self.id)))
+        """Cancel it, if the contract allows that; an earlier end stays."""
+        return self._snapshot(await self._ask(ControlFrame(ControlAction.CANCEL, self.id)))
 
     async def signal(self, name: str, payload: Any) -> int:
-        """Send it a named input, and return which of its signals that is.
-
-        Raises:
-            ValidationError: It breaks the schema of the signal.
-        """
+        """Send a signal and return its sequence; raises ValidationError if it breaks its schema."""
         schema = self._declared.signals.get(name)
         if schema is not None:
             payloads.write(schema, payload, "the signal")
-        frame = await self._ask(Control(Action.SIGNAL, self.id, name, payload))
+        frame = await self._ask(ControlFrame(ControlAction.SIGNAL, self.id, name, payload))
         sequence = frame.get("sequence")
         if frame.get("kind") != "signal-accepted" or not isinstance(sequence, int):
             raise _strange()
         return sequence
 
     async def wait(self) -> Snapshot:
-        """Where it stands when it has ended, however long that takes."""
-        async with aclosing(self._follow(Action.WAIT)) as snapshots:
+        """Wait without limit for the end and return the last snapshot."""
+        async with aclosing(self._follow(ControlAction.WAIT)) as snapshots:
             async for snapshot in snapshots:
                 if snapshot.has_ended:
                     return snapshot
         raise _strange()
 
     async def result(self) -> Any:
-        """What it comes to.
-
-        Raises:
-            FabricError: It failed, or was cancelled.
-        """
+        """Wait for the output; raises FabricError if the operation fails or is cancelled."""
         ended = await self.wait()
         if ended.error is not None:
             raise ended.error
@@ -121,18 +111,15 @@ class Run:
         return ended.output
 
     async def watch(self) -> AsyncIterator[Snapshot]:
-        """Where it stands now, and every change that is seen until it has ended.
-
-        Changes that follow closely on each other may be seen as one.
-        """
-        async with aclosing(self._follow(Action.WATCH)) as snapshots:
+        """The current snapshot and all later ones until the end; close changes may come as one."""
+        async with aclosing(self._follow(ControlAction.WATCH)) as snapshots:
             async for snapshot in snapshots:
                 yield snapshot
 
-    async def _follow(self, action: Action) -> AsyncGenerator[Snapshot, None]:
-        """Ask again whenever nobody seems to be there, or the answers come to their end."""
+    async def _follow(self, action: ControlAction) -> AsyncGenerator[Snapshot, None]:
+        """Repeat the request whenever the stream ends or falls silent."""
         seen = 0
-        data = write_control(Control(action, self.id))
+        data = write_control(ControlFrame(action, self.id))
         while True:
             try:
                 async for frame in self._frames(data):
@@ -159,7 +146,7 @@ class Run:
                     return
                 yield _frame(msg.data)
 
-    async def _ask(self, control: Control) -> dict[str, Any]:
+    async def _ask(self, control: ControlFrame) -> dict[str, Any]:
         answer = await self._link.request(self._subject, write_control(control))
         return _frame(answer.data)
 
@@ -178,12 +165,7 @@ async def start(
     timeout: float = TIMEOUT,  # noqa: ASYNC109 - how long the service may take, not we
     keepalive: float = KEEPALIVE_SECONDS,
 ) -> Run:
-    """Start an operation of a contract.
-
-    Raises:
-        ValidationError: The payload, or the answer, breaks the contract.
-        FabricError: What the service answered, or why nothing came back.
-    """
+    """Start an operation of a contract; raises like `Client.call`."""
     declared = Operation.of(terms, name)
     data = payloads.write(declared.input, payload, "the request")
     frame = _frame((await link.request(declared.subject, data, timeout)).data)
@@ -202,11 +184,7 @@ async def start(
 
 
 def read_snapshot(declared: Operation, body: Any) -> Snapshot:
-    """The snapshot that came, checked against the contract.
-
-    Raises:
-        ValidationError: It is none, or breaks the contract.
-    """
+    """A received snapshot; raises ValidationError if it breaks the contract."""
     if not isinstance(body, dict):
         raise _strange()
     revision, state = body.get("revision"), body.get("state")
@@ -229,4 +207,4 @@ def _frame(data: bytes) -> dict[str, Any]:
 
 
 def _strange() -> ValidationError:
-    return ValidationError("the answer is no frame of an operation")
+    return ValidationError("the answer is not an operation frame")

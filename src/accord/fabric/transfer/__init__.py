@@ -1,22 +1,33 @@
-"""Transfers: files that a caller sends for an operation, or fetches after an RPC.
+"""Transfers: files that a caller uploads for an operation or downloads after an RPC.
 
-A service opens `Uploads` and offers `Downloads`; a caller is given a grant and uses `upload` or
-`download` with it. Files lie in the object stores that the contract declares.
+A service opens `Uploads` and offers `Downloads`; the caller passes the grant it gets to `upload` or
+`download`. Files are kept in the object stores that the contract declares.
 """
 
+from accord.fabric.rules.transfers import (
+    EOF,
+    SEQUENCE,
+    TransferGrant,
+    frame_id,
+    read_grant,
+    seal,
+    unseal,
+)
 from accord.fabric.transfer.client import download, upload
-from accord.fabric.transfer.downloads import Downloads
-from accord.fabric.transfer.grant import Grant, read_grant
-from accord.fabric.transfer.opening import Open, opening
-from accord.fabric.transfer.uploads import Uploads
+from accord.fabric.transfer.server import Downloads, OpenTransfer, Uploads, transfer_opener
 
 __all__ = [
+    "EOF",
+    "SEQUENCE",
     "Downloads",
-    "Grant",
-    "Open",
+    "OpenTransfer",
+    "TransferGrant",
     "Uploads",
     "download",
-    "opening",
+    "frame_id",
     "read_grant",
+    "seal",
+    "transfer_opener",
+    "unseal",
     "upload",
 ]

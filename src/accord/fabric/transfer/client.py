@@ -1,4 +1,4 @@
-"""Transfers on the caller's side: send a file for a grant, or fetch one."""
+"""The caller's side of transfers: upload a file for a grant, or download one."""
 
 import base64
 import binascii
@@ -10,20 +10,20 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 
-from accord.fabric import payloads, proofs
-from accord.fabric.errors import (
+from accord.fabric.link import Link, raise_error
+from accord.fabric.rules import payloads, proofs
+from accord.fabric.rules.errors import (
     DeadlineError,
     FabricError,
     UnauthorizedError,
     UnavailableError,
     ValidationError,
 )
-from accord.fabric.link import Link, raise_error
-from accord.fabric.transfer.grant import (
+from accord.fabric.rules.transfers import (
     EOF,
     SEQUENCE,
     WINDOW,
-    Grant,
+    TransferGrant,
     frame_id,
     read_grant,
     unseal,
@@ -35,16 +35,14 @@ _TRIES: Final = 3
 
 
 async def upload(link: Link, grant: Any, data: bytes | AsyncIterable[bytes]) -> dict[str, Any]:
-    """Send a file, and return what the service says of it.
+    """Upload a file and return the service's description of it.
 
     Args:
-        link: The session's link.
-        grant: What the service answered, such as `Run.transfer`.
-        data: The file.
+        grant: As answered by the service, such as `Run.transfer`.
 
     Raises:
-        ValidationError: The grant is none, or the file is larger than it allows.
-        FabricError: What the service answered, or why nothing came back.
+        ValidationError: The grant is invalid, or the file is larger than it allows.
+        FabricError: The service answered with an error, or no answer came.
     """
     granted = _mine(link, grant, "send")
     sequence, size = 0, len(data) if isinstance(data, bytes) else 0
@@ -63,18 +61,18 @@ async def upload(link: Link, grant: Any, data: bytes | AsyncIterable[bytes]) -> 
 
 
 async def download(link: Link, grant: Any) -> AsyncIterator[bytes]:
-    """Fetch a file piece by piece.
+    """Download a file in chunks.
 
     Raises:
-        ValidationError: The grant is none.
-        UnauthorizedError: A frame is not from whoever gave the grant.
-        FabricError: What the service answered, or why nothing came; what came is not all of it.
+        ValidationError: The grant is invalid.
+        UnauthorizedError: A frame was not encrypted with the grant's key.
+        FabricError: The download failed; the chunks so far are incomplete.
     """
     granted = _mine(link, grant, "receive")
     digest, sequence = hashlib.sha256(), 0
     windows: list[Subscription] = []
     try:
-        # One window ahead, so that frames need not wait for us between two.
+        # One window ahead, so that sending does not pause between two windows.
         windows += [await _listen(link, granted, number) for number in range(2)]
         while True:
             if sequence and sequence % WINDOW == 0:
@@ -96,7 +94,7 @@ async def download(link: Link, grant: Any) -> AsyncIterator[bytes]:
         raise FabricError("the file is not the one that was granted")
 
 
-async def _next(window: Subscription, granted: Grant, sequence: int) -> tuple[bytes, bool]:
+async def _next(window: Subscription, granted: TransferGrant, sequence: int) -> tuple[bytes, bool]:
     try:
         msg = await window.next_msg(_FRAME_SECONDS)
     except NatsTimeoutError:
@@ -109,14 +107,14 @@ async def _next(window: Subscription, granted: Grant, sequence: int) -> tuple[by
     return unseal(granted, msg.data, sequence, eof=eof), eof
 
 
-async def _listen(link: Link, granted: Grant, number: int) -> Subscription:
+async def _listen(link: Link, granted: TransferGrant, number: int) -> Subscription:
     return await link.nats.subscribe(window_subject(granted, number * WINDOW))
 
 
 async def _frame(
-    link: Link, granted: Grant, data: bytes, sequence: int, *, eof: bool
+    link: Link, granted: TransferGrant, data: bytes, sequence: int, *, eof: bool
 ) -> dict[str, Any]:
-    """Send a frame until it was answered; one that comes twice is taken once."""
+    """Send a frame until it is answered; the service accepts a repeated frame once."""
     for attempt in range(1, _TRIES + 1):
         headers = proofs.sign(
             link.key,
@@ -140,15 +138,15 @@ async def _frame(
         if isinstance(body, dict):
             return body
         break
-    raise ValidationError("the answer to a frame is none")
+    raise ValidationError("the answer to a frame is invalid")
 
 
-def _check_size(granted: Grant, size: int) -> None:
+def _check_size(granted: TransferGrant, size: int) -> None:
     if granted.max_bytes is not None and size > granted.max_bytes:
         raise ValidationError(f"the file has more than the {granted.max_bytes} bytes accepted")
 
 
-def _mine(link: Link, grant: Any, direction: str) -> Grant:
+def _mine(link: Link, grant: Any, direction: str) -> TransferGrant:
     granted = read_grant(grant)
     if granted.direction != direction:
         raise ValidationError(f"the grant is not one to {direction}")
@@ -159,7 +157,7 @@ def _mine(link: Link, grant: Any, direction: str) -> Grant:
     return granted
 
 
-def _digest(granted: Grant) -> bytes | None:
+def _digest(granted: TransferGrant) -> bytes | None:
     described = (granted.info or {}).get("digest")
     try:
         return base64.urlsafe_b64decode(str(described).partition("=")[2])

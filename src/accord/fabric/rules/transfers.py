@@ -1,0 +1,123 @@
+"""Transfer grants: the right of one session to send or fetch one file. Pure.
+
+A grant has its own subject and expires. Whoever may subscribe to downloads can hear those of
+others, so frames of a download are encrypted with a key from the grant.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from nacl.exceptions import CryptoError
+from nacl.secret import SecretBox
+
+from accord.fabric.rules.errors import UnauthorizedError, ValidationError
+from accord.kernel import base64url
+from accord.kernel.clock import TimestampError, format_time, parse_time
+
+SEQUENCE: Final = "trellis-transfer-seq"
+EOF: Final = "trellis-transfer-eof"
+
+WINDOW: Final = 32
+"""Download frames that are sent before the caller must subscribe to the next window."""
+
+_LARGEST_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TransferGrant:
+    """The right of one session to one transfer."""
+
+    direction: Literal["send", "receive"]  # `send` is an upload by the caller, `receive` a download
+    service: str
+    session: str  # the caller's session key
+    id: str
+    subject: str
+    expires_at: float  # seconds since the epoch
+    chunk_bytes: int  # largest frame
+    max_bytes: int | None = None  # largest file
+    content_type: str | None = None
+    metadata: Mapping[str, str] | None = None
+    info: Mapping[str, Any] | None = None  # describes the file to be downloaded
+    seal: bytes | None = field(default=None, repr=False)  # the key for the frames of a download
+
+    def wire(self) -> dict[str, Any]:
+        """The grant as JSON."""
+        written: dict[str, Any] = {
+            "type": "TransferGrant",
+            "direction": self.direction,
+            "service": self.service,
+            "sessionKey": self.session,
+            "transferId": self.id,
+            "subject": self.subject,
+            "expiresAt": format_time(self.expires_at, millis=True),
+            "chunkBytes": self.chunk_bytes,
+        }
+        optional = {
+            "maxBytes": self.max_bytes,
+            "contentType": self.content_type,
+            "metadata": self.metadata,
+            "info": self.info,
+            "seal": None if self.seal is None else base64url.encode(self.seal),
+        }
+        return written | {name: value for name, value in optional.items() if value is not None}
+
+
+def read_grant(given: Any) -> TransferGrant:
+    """A received grant; raises ValidationError."""
+    try:
+        if given["type"] != "TransferGrant" or given["direction"] not in ("send", "receive"):
+            raise ValidationError("not a transfer grant")
+        chunk, seal, most = given["chunkBytes"], given.get("seal"), given.get("maxBytes")
+        if not 0 < chunk <= _LARGEST_CHUNK or not (most is None or most >= 0):
+            raise ValidationError("the grant's sizes are invalid")
+        return TransferGrant(
+            given["direction"],
+            str(given["service"]),
+            str(given["sessionKey"]),
+            str(given["transferId"]),
+            str(given["subject"]),
+            parse_time(given["expiresAt"]),
+            chunk,
+            most,
+            given.get("contentType"),
+            given.get("metadata"),
+            given.get("info"),
+            None if seal is None else base64url.decode(seal),
+        )
+    except (AttributeError, KeyError, TypeError, TimestampError, base64url.Base64Error):
+        raise ValidationError("not a transfer grant") from None
+
+
+def frame_id(grant_id: str, sequence: int, *, eof: bool) -> str:
+    """The request id by which an upload frame is signed, different for every frame."""
+    return f"{grant_id}.{sequence}{'.eof' if eof else ''}"
+
+
+def window_subject(grant: TransferGrant, sequence: int) -> str:
+    """The subject of a download frame; every window has its own."""
+    return f"{grant.subject}-{sequence // WINDOW}"
+
+
+def seal(grant: TransferGrant, data: bytes, sequence: int, *, eof: bool) -> bytes:
+    """Encrypt a download frame."""
+    return bytes(_box(grant).encrypt(data, _nonce(sequence, eof=eof)).ciphertext)
+
+
+def unseal(grant: TransferGrant, data: bytes, sequence: int, *, eof: bool) -> bytes:
+    """Decrypt a download frame; raises UnauthorizedError if key or frame do not fit."""
+    try:
+        return _box(grant).decrypt(data, _nonce(sequence, eof=eof))
+    except CryptoError:
+        raise UnauthorizedError("a frame of the download is not what was sent") from None
+
+
+def _box(grant: TransferGrant) -> SecretBox:
+    if grant.seal is None or len(grant.seal) != SecretBox.KEY_SIZE:
+        raise ValidationError("the grant holds no key")
+    return SecretBox(grant.seal)
+
+
+def _nonce(sequence: int, *, eof: bool) -> bytes:
+    # Each key is used for one download, and each number in it once.
+    return bytes([eof]) + sequence.to_bytes(SecretBox.NONCE_SIZE - 1, "big")

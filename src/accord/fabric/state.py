@@ -1,0 +1,135 @@
+"""State stores of a contract, kept by the authority (`trellis.state@v1`).
+
+Whose state it is follows from the session.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final
+
+from accord.fabric.link import Link
+from accord.fabric.rules import payloads
+from accord.fabric.rules.errors import ConflictError, ValidationError
+from accord.fabric.rules.state import Migration, StateEntry, StateTerms
+from accord.fabric.rules.terms import Terms
+from accord.kernel import canonical
+
+_PAGE: Final = 200
+_TRIES: Final = 20
+
+
+class _StateStore:
+    def __init__(
+        self,
+        link: Link,
+        terms: Terms,
+        name: str,
+        migrations: Mapping[str, Migration] | None = None,
+    ) -> None:
+        self._link = link
+        self._declared = StateTerms(terms, name, migrations)
+        kind = "map" if isinstance(self, StateMap) else "value"
+        if self._declared.is_map != (kind == "map"):
+            raise ValidationError(f"the state store {name!r} is not a {kind}", where=terms.id)
+
+    async def _ask(self, verb: str, key: str | None = None, **members: Any) -> dict[str, Any]:
+        asked = {"store": self._declared.name, **members}
+        if key is not None:
+            asked["key"] = key
+        answer = await self._link.request(f"rpc.v1.State.{verb}", canonical.encode(asked))
+        body = payloads.parse(answer.data, "the answer")
+        if not isinstance(body, dict):
+            raise ValidationError("the answer is not a JSON object")
+        return body
+
+    async def _get(self, key: str | None) -> StateEntry | None:
+        entry = (await self._ask("Get", key)).get("entry")
+        return None if entry is None else self._declared.read(entry)
+
+    async def _put(self, key: str | None, value: Any, revision: int | None) -> int:
+        self._declared.check(value)
+        expected = {} if revision is None else {"expectedRevision": revision}
+        answer = await self._ask("Put", key, value=value, **expected)
+        if not answer.get("applied"):
+            raise ConflictError(
+                "it was changed meanwhile", context={"revision": answer.get("revision", 0)}
+            )
+        return int(answer["revision"])
+
+    async def _delete(self, key: str | None, revision: int | None) -> bool:
+        expected = {} if revision is None else {"expectedRevision": revision}
+        answer = await self._ask("Delete", key, **expected)
+        if not answer.get("applied") and answer.get("found") is not None:
+            raise ConflictError("it was changed meanwhile")
+        return bool(answer.get("applied"))
+
+    async def _change(self, key: str | None, change: Callable[[Any], Any]) -> Any:
+        for _ in range(_TRIES):
+            found = await self._get(key)
+            value = change(None if found is None else found.value)
+            try:
+                await self._put(key, value, 0 if found is None else found.revision)
+            except ConflictError:
+                continue
+            return value
+        raise ConflictError("too many concurrent changes")
+
+
+class StateValue(_StateStore):
+    """A state store of one value; `migrations` are functions by older version."""
+
+    async def get(self) -> StateEntry | None:
+        """The stored value or None; raises ValidationError if it breaks the contract."""
+        return await self._get(None)
+
+    async def put(self, value: Any, *, revision: int | None = None) -> int:
+        """Store a value and return its revision.
+
+        Args:
+            revision: The revision that must be current, 0 for no value; None writes
+                unconditionally.
+
+        Raises:
+            ValidationError: It breaks the contract.
+            ConflictError: Another revision is current.
+        """
+        return await self._put(None, value, revision)
+
+    async def change(self, change: Callable[[Any], Any]) -> Any:
+        """Store `change(value or None)`, retrying on conflicts; ConflictError after too many."""
+        return await self._change(None, change)
+
+    async def delete(self, *, revision: int | None = None) -> bool:
+        """Delete the value; returns whether there was one. ConflictError if `revision` is old."""
+        return await self._delete(None, revision)
+
+
+class StateMap(_StateStore):
+    """A state store of values by key; its methods raise what those of `StateValue` raise."""
+
+    async def get(self, key: str) -> StateEntry | None:
+        """The value of a key or None."""
+        return await self._get(key)
+
+    async def put(self, key: str, value: Any, *, revision: int | None = None) -> int:
+        """Store a value and return its revision; `revision` as in `StateValue.put`."""
+        return await self._put(key, value, revision)
+
+    async def change(self, key: str, change: Callable[[Any], Any]) -> Any:
+        """Store `change(value)`, or of None if there is no value, retrying on conflicts."""
+        return await self._change(key, change)
+
+    async def delete(self, key: str, *, revision: int | None = None) -> bool:
+        """Delete a key and return whether it had a value."""
+        return await self._delete(key, revision)
+
+    async def entries(self, prefix: str = "") -> AsyncIterator[StateEntry]:
+        """All entries whose keys begin with a prefix, in key order."""
+        after: dict[str, str] = {}
+        while True:
+            page = await self._ask("List", limit=_PAGE, prefix=prefix, **after)
+            for entry in page.get("entries") or ():
+                yield self._declared.read(entry)
+            follows = page.get("next")
+            if not isinstance(follows, str):
+                return
+            after = {"after": follows}
