@@ -5,27 +5,27 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, cast
 
 from nats.aio.client import RawCredentials
 
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.ledger import Changes
 from accord.authority.nats import (
     Callout,
     Cluster,
     Connections,
-    Embedded,
-    Issued,
-    Listening,
-    Refusal,
+    ConnectRefusal,
+    EmbeddedServer,
+    IssuedPermissions,
+    ListenAddress,
     embedded_server,
 )
-from accord.authority.records import Holder, Session
-from accord.contracts import Bindings, Grants, Role, digest, grants, resolve_uses, union
-from accord.contracts.permissions import Consumer, Queue, inbox_prefix
+from accord.authority.revisions import ChangeSignal
+from accord.authority.rules import AuthorityError, Code, SessionHolder, SessionRecord
+from accord.authority.service import Authority
+from accord.contracts import Bindings, Grants, SessionRole, digest, grants, resolve_uses, union
+from accord.contracts.permissions import ConsumerBinding, QueueBinding, inbox_prefix
 from accord.contracts.session_proof import connect_token, session_key
-from accord.fabric.wire import Client
+from accord.fabric.nats_client import NatsClient
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 
@@ -95,14 +95,14 @@ def lonely() -> dict[str, Any]:
 
 BOUND = Bindings(
     kv={"carts": "acc_kv_carts"},
-    consumers={"moves": Consumer("trellis", "acc_ec_moves")},
-    jobs={"pack": Queue("shop", "pack", "acc_jq_pack")},
+    consumers={"moves": ConsumerBinding("trellis", "acc_ec_moves")},
+    jobs={"pack": QueueBinding("shop", "pack", "acc_jq_pack")},
 )
 
 
 @dataclass
 class MemoryAuthority:
-    """Grants what real contracts give, to the sessions that it was told of."""
+    """Grants what real contracts give, to known sessions; its own `sessions` and `offers`."""
 
     active: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {"stock@v1": STOCK, "shop@v1": SHOP}
@@ -110,25 +110,37 @@ class MemoryAuthority:
     presented: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {digest(each): each for each in (STOCK, SHOP, CLERK)}
     )
-    sessions: dict[str, Session] = field(default_factory=dict)
-    refusals: list[Refusal] = field(default_factory=list)
+    known: dict[str, SessionRecord] = field(default_factory=dict)
+    refusals: list[ConnectRefusal] = field(default_factory=list)
     here: list[tuple[str, str, str]] = field(default_factory=list)
     beats: list[tuple[str, str, str]] = field(default_factory=list)
-    changes: Changes = field(default_factory=Changes)
+    changes: ChangeSignal = field(default_factory=ChangeSignal)
 
     def admit(self, key: SigningKey, contract: dict[str, Any], **more: Any) -> None:
         """Let a session in under a contract."""
-        holder = Holder.SERVICE if contract["kind"] == "service" else Holder.PERSON
+        holder = SessionHolder.SERVICE if contract["kind"] == "service" else SessionHolder.PERSON
         name = session_key(key)
-        self.sessions[name] = Session(
+        self.known[name] = SessionRecord(
             name, holder, "somebody", contract["id"], digest(contract), **more
         )
 
-    async def session(self, key: str) -> Session | None:
-        return self.sessions.get(key)
+    def as_authority(self) -> Authority:
+        """Itself, where a whole authority is expected."""
+        return cast("Authority", self)
+
+    @property
+    def sessions(self) -> Self:
+        return self
+
+    @property
+    def offers(self) -> Self:
+        return self
+
+    async def get(self, key: str) -> SessionRecord | None:
+        return self.known.get(key)
 
     async def grants(self, key: str, digest: str) -> Grants:
-        session = self.sessions.get(key)
+        session = self.known.get(key)
         if session is None:
             raise AuthorityError(Code.UNKNOWN_SESSION, "there is no such session")
         if session.digest != digest:
@@ -137,7 +149,9 @@ class MemoryAuthority:
         effective = {name: union([manifest]) for name, manifest in self.active.items()}
         return grants(
             contract,
-            role=Role.SERVICE if session.holder is Holder.SERVICE else Role.CALLER,
+            role=SessionRole.SERVICE
+            if session.holder is SessionHolder.SERVICE
+            else SessionRole.CALLER,
             resolution=resolve_uses(contract, effective),
             capabilities=session.capabilities,
             bindings=BOUND,
@@ -155,7 +169,7 @@ class MemoryAuthority:
         self.beats.append((key, contract_id, digest))
         return True
 
-    async def audit(self, refusal: Refusal) -> None:
+    async def audit(self, refusal: ConnectRefusal) -> None:
         self.refusals.append(refusal)
 
 
@@ -163,7 +177,7 @@ class MemoryAuthority:
 class System:
     """A server with an authority behind it."""
 
-    server: Embedded
+    server: EmbeddedServer
     authority: MemoryAuthority
     connections: Connections
     callout: Callout
@@ -175,15 +189,17 @@ class System:
 
 @asynccontextmanager
 async def running_system(folder: Path) -> AsyncIterator[System]:
-    clock, issued, authority = SystemClock(), Issued(), MemoryAuthority()
-    async with embedded_server(folder, Listening(), clock) as server:
-        callout = Callout(authority, server.cluster, clock, issued, audit=authority.audit)
-        connections = Connections(authority, server.cluster, clock, issued)
+    clock, issued, authority = SystemClock(), IssuedPermissions(), MemoryAuthority()
+    async with embedded_server(folder, ListenAddress(), clock) as server:
+        callout = Callout(
+            authority.as_authority(), server.cluster, clock, issued, audit=authority.audit
+        )
+        connections = Connections(authority.as_authority(), server.cluster, clock, issued)
         async with callout.listening(), connections.watching():
             yield System(server, authority, connections, callout)
 
 
-class Tidy(Client):
+class Tidy(NatsClient):
     """A client that closes the socket of an attempt before the next one."""
 
     async def _connect_to_server(self, server: Any) -> None:
@@ -196,7 +212,7 @@ class Tidy(Client):
 class Dialled:
     """A session's connection, with what the server complained of and when it was cut."""
 
-    client: Client
+    client: NatsClient
     inbox: str
     complaints: list[str] = field(default_factory=list)
     cuts: int = 0

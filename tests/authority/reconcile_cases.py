@@ -4,13 +4,13 @@ import dataclasses
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, cast
 
 from nats.aio.client import Client
 
 from accord.authority.reconcile import JetStream
-from accord.authority.reconcile.resources import ATTEMPT
-from accord.authority.records import Deployment, Desired, Kind, Materialized
+from accord.authority.rules import ATTEMPT, Deployment, DeploymentKind, Desired, Materialized
+from accord.authority.service import Authority
 
 CONTRACT = "shop@v1"
 MANIFEST: Mapping[str, Any] = {"id": CONTRACT, "operations": {"Shop.Close": {}}}
@@ -54,36 +54,51 @@ def deployment(name: str = "shop-prod", version: int = 1, **resources: Any) -> D
         )
     }
     desired = Desired(contracts={CONTRACT: "digest"}, resources=keyed)
-    return Deployment(name, Kind.SERVICE, desired=desired, version=version)
+    return Deployment(name, DeploymentKind.SERVICE, desired=desired, version=version)
+
+
+class MemoryManifests:
+    """One contract, whatever the digest."""
+
+    def __init__(self) -> None:
+        self.manifest: Mapping[str, Any] | None = MANIFEST
+
+    async def get(self, _: str) -> Mapping[str, Any] | None:
+        return self.manifest
 
 
 class MemoryLedger:
-    """The records of the authority that reconciliation looks at."""
+    """The records of the authority that reconciliation reads; its own `deployments`."""
 
     def __init__(self, *deployments: Deployment) -> None:
-        self.deployments = {each.id: each for each in deployments}
+        self.known = {each.id: each for each in deployments}
         self.records: dict[str, Materialized] = {}
-        self.manifest: Mapping[str, Any] | None = MANIFEST
+        self.manifests = MemoryManifests()
 
-    async def deployment(self, deployment: str) -> Deployment:
-        return self.deployments[deployment]
+    def as_authority(self) -> Authority:
+        """Itself, where a whole authority is expected."""
+        return cast("Authority", self)
+
+    @property
+    def deployments(self) -> Self:
+        return self
+
+    async def get(self, deployment: str) -> Deployment:
+        return self.known[deployment]
 
     async def materialized(self, deployment: str) -> Materialized | None:
         return self.records.get(deployment)
 
     async def materialize(self, record: Materialized) -> bool:
-        if self.deployments[record.deployment].version != record.version:
+        if self.known[record.deployment].version != record.version:
             return False
         self.records[record.deployment] = record
         return True
 
-    async def contract(self, digest: str) -> Mapping[str, Any] | None:
-        return self.manifest
-
     def desire(self, changed: Deployment) -> None:
         """Accept something else, at the next version."""
-        version = self.deployments[changed.id].version + 1
-        self.deployments[changed.id] = dataclasses.replace(changed, version=version)
+        version = self.known[changed.id].version + 1
+        self.known[changed.id] = dataclasses.replace(changed, version=version)
 
 
 class FileLedger(MemoryLedger):
@@ -157,7 +172,7 @@ class MortalLedger(MemoryLedger):
 
     def __init__(self, share: MemoryLedger, mortal: Mortal) -> None:
         super().__init__()
-        self.deployments, self.records = share.deployments, share.records
+        self.known, self.records = share.known, share.records
         self._mortal = mortal
 
     async def materialize(self, record: Materialized) -> bool:

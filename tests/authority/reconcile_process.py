@@ -28,7 +28,7 @@ async def reconcile(url: str, ledger: Path) -> dict[str, Any]:
     """Reconcile, and say what is there then."""
     client = await nats.connect(url)
     ids = UlidSource(SystemClock())
-    reconciler = Reconciler(JetStream(client), FileLedger(ledger, deployment()), ids)
+    reconciler = Reconciler(JetStream(client), FileLedger(ledger, deployment()).as_authority(), ids)
     await reconciler.prepare()
     record = await reconciler.reconcile("shop-prod")
     found = await everything(JetStream(client))

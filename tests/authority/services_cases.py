@@ -9,19 +9,16 @@ from typing import Any
 from tests.fabric.fabric_network import connected, linked
 
 from accord.authority.contracts import builtins
-from accord.authority.core import Authority
-from accord.authority.nats.admission import Admitted
-from accord.authority.nats.advisories import Connection
-from accord.authority.opening import open_authority
+from accord.authority.nats import SessionConnection
 from accord.authority.reconcile import JetStream, Reconciler
-from accord.authority.records import Holder, Session
-from accord.authority.services import serving
+from accord.authority.rules import AdmittedUser, SessionHolder, SessionRecord
+from accord.authority.service import Authority, open_authority
+from accord.authority.services import serve_builtins
 from accord.contracts import digest
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
-from accord.fabric.link import Link
-from accord.fabric.rpc.calling import call
-from accord.fabric.terms import Terms
+from accord.fabric import Link, Terms
+from accord.fabric.rpc import call
 from accord.kernel import canonical
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
@@ -50,14 +47,19 @@ class Present:
     """Connections that a test says are there."""
 
     def __init__(self) -> None:
-        self.there: list[Connection] = []
+        self.there: list[SessionConnection] = []
         self.kicked: list[tuple[str, str]] = []
 
     def add(self, key: str, client: int) -> None:
-        self.there.append(Connection("SERVER", client, Admitted(key, "digest", "print"), since=5.0))
+        self.there.append(
+            SessionConnection("SERVER", client, AdmittedUser(key, "digest", "print"), since=5.0)
+        )
 
-    def held(self) -> tuple[Connection, ...]:
+    def all(self) -> tuple[SessionConnection, ...]:
         return tuple(self.there)
+
+    def is_connected(self, key: str) -> bool:
+        return any(each.admitted.key == key for each in self.there)
 
     async def kick(self, key: str, by: str) -> int:
         self.kicked.append((key, by))
@@ -93,15 +95,15 @@ class House:
         subject: str = "ann",
         contract: Contract | None = None,
         *,
-        holder: Holder = Holder.PERSON,
+        holder: SessionHolder = SessionHolder.PERSON,
         capabilities: tuple[str, ...] = (),
         expires_at: float | None = None,
     ) -> Calling:
         manifest = (contract or notes()).manifest()
         named = digest(manifest)
-        await self.authority.present(canonical.encode(manifest), named)
+        await self.authority.manifests.present(canonical.encode(manifest), named)
         key = SigningKey.generate()
-        held = Session(
+        held = SessionRecord(
             session_key(key),
             holder,
             subject,
@@ -111,7 +113,7 @@ class House:
             created_at=1.0,
             expires_at=expires_at,
         )
-        await self.authority.put_session(held)
+        await self.authority.sessions.put(held)
         link = await self.stack.enter_async_context(linked(self.url, key))
         return Calling(link, held.key)
 
@@ -130,5 +132,7 @@ async def house(url: str, folder: Path) -> AsyncIterator[House]:
         jetstream = JetStream(nats)
         await Reconciler(jetstream, authority, ids).prepare()
         await jetstream.ask("STREAM.PURGE.KV_acc_state")
-        await stack.enter_async_context(serving(nats, authority, present, clock=clock, ids=ids))
+        await stack.enter_async_context(
+            serve_builtins(nats, authority, present, clock=clock, ids=ids)
+        )
         yield House(url, authority, present, stack)

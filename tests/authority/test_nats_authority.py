@@ -10,18 +10,25 @@ import pytest
 from nats.errors import NoServersError
 from tests.authority.nats_cases import BOUND, CLERK, SHOP, STOCK, dialled, until
 
-from accord.authority.core import Authority
-from accord.authority.errors import Code
 from accord.authority.nats import (
     Cluster,
-    Governed,
-    Listening,
-    Refusal,
+    ConnectRefusal,
+    ListenAddress,
+    NatsControl,
+    control_nats,
     embedded_server,
-    governed,
 )
-from accord.authority.opening import open_authority
-from accord.authority.records import Holder, Kind, Materialized, MaterialState, Offer, Session
+from accord.authority.offers import Offers
+from accord.authority.rules import (
+    Code,
+    DeploymentKind,
+    Materialized,
+    MaterialState,
+    Offer,
+    SessionHolder,
+    SessionRecord,
+)
+from accord.authority.service import Authority, open_authority
 from accord.contracts import digest
 from accord.contracts.session_proof import session_key
 from accord.kernel import canonical
@@ -38,43 +45,43 @@ BEATS = "events.v1.Health.Heartbeat"
 class Plane:
     authority: Authority
     cluster: Cluster
-    ruled: Governed
-    refusals: list[Refusal]
+    ruled: NatsControl
+    refusals: list[ConnectRefusal]
 
     async def deploy(self, name: str, contract: dict[str, Any]) -> SigningKey:
         """Run a contract as a deployment of one instance, whose key it gives."""
         key, manifest = SigningKey.generate(), canonical.encode(contract)
-        await self.authority.create_deployment(name, Kind.SERVICE)
-        await self.authority.add_instance(name, session_key(key), f"{name}-1")
-        plan = await self.authority.propose(name, manifest, "operator")
+        await self.authority.deployments.create(name, DeploymentKind.SERVICE)
+        await self.authority.deployments.add_instance(name, session_key(key), f"{name}-1")
+        plan = await self.authority.plans.propose(name, manifest, "operator")
         if plan is not None:
-            await self.authority.accept(plan.id, "operator")
-        version = (await self.authority.deployment(name)).version
+            await self.authority.plans.accept(plan.id, "operator")
+        version = (await self.authority.deployments.get(name)).version
         bindings = {contract["id"]: BOUND}
         made = Materialized(name, version, MaterialState.CURRENT, bindings)
-        assert await self.authority.materialize(made)
-        await self.authority.bootstrap(session_key(key), digest(contract), manifest, name)
+        assert await self.authority.deployments.materialize(made)
+        await self.authority.bootstrap.run(session_key(key), digest(contract), manifest, name)
         return key
 
     async def offered(self, deployment: str, *, live: bool) -> Offer:
         """Wait until what a deployment offers is live, or is not."""
         async with asyncio.timeout(SECONDS):
-            while (offer := (await self.authority.offers(deployment))[0]).live is not live:  # noqa: ASYNC110
+            while (offer := (await self.authority.offers.all(deployment))[0]).live is not live:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         return offer
 
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[Plane]:
-    refusals: list[Refusal] = []
+    refusals: list[ConnectRefusal] = []
 
-    async def audit(refusal: Refusal) -> None:
+    async def audit(refusal: ConnectRefusal) -> None:
         refusals.append(refusal)
 
     async with (
         open_authority(tmp_path / "store", CLOCK, UlidSource(CLOCK)) as authority,
-        embedded_server(tmp_path / "nats", Listening(), CLOCK) as server,
-        governed(authority, server.cluster, CLOCK, heartbeats=BEATS, audit=audit) as ruled,
+        embedded_server(tmp_path / "nats", ListenAddress(), CLOCK) as server,
+        control_nats(authority, server.cluster, CLOCK, heartbeats=BEATS, audit=audit) as ruled,
     ):
         yield Plane(authority, server.cluster, ruled, refusals)
 
@@ -100,9 +107,9 @@ async def test_a_surface_that_an_operator_takes_back_is_gone_within_seconds(plan
     key = await plane.deploy("shop", optional)
     async with dialled(plane.cluster, key, optional) as shop:
         assert await shop.may_publish("rpc.v1.Stock.Count")
-        held = (await plane.authority.deployment("shop")).desired.surfaces
+        held = (await plane.authority.deployments.get("shop")).desired.surfaces
         taken = next(each for each in held if "Stock.Count" in each)
-        await plane.authority.narrow("shop", surfaces=[taken])
+        await plane.authority.deployments.narrow("shop", surfaces=[taken])
         await until(lambda: shop.cuts == 1, SECONDS)
         await until(lambda: shop.client.is_connected, SECONDS)
         assert not await shop.may_publish("rpc.v1.Stock.Count")
@@ -116,11 +123,11 @@ async def test_an_instance_that_may_not_run_is_out_within_seconds(plane: Plane, 
     async with dialled(plane.cluster, key, STOCK) as stock:
         await until(lambda: plane.ruled.presence.is_connected(name))
         if how == "instance disabled":
-            await plane.authority.set_instance_disabled(name, True)
+            await plane.authority.deployments.set_instance_disabled(name, True)
         elif how == "instance removed":
-            await plane.authority.remove_instance(name)
+            await plane.authority.deployments.remove_instance(name)
         else:
-            await plane.authority.set_disabled("stock", True)
+            await plane.authority.deployments.set_disabled("stock", True)
         await until(lambda: stock.client.is_closed, SECONDS)
     assert plane.refusals[0].key == name
 
@@ -128,44 +135,48 @@ async def test_an_instance_that_may_not_run_is_out_within_seconds(plane: Plane, 
 async def test_a_person_whose_session_is_revoked_is_out_within_seconds(plane: Plane) -> None:
     await plane.deploy("stock", STOCK)
     await plane.deploy("shop", SHOP)
-    await plane.authority.present(canonical.encode(CLERK), digest(CLERK))
+    await plane.authority.manifests.present(canonical.encode(CLERK), digest(CLERK))
     key = SigningKey.generate()
     name = session_key(key)
-    await plane.authority.put_session(
-        Session(name, Holder.PERSON, "ada", CLERK["id"], digest(CLERK), created_at=CLOCK.now())
+    await plane.authority.sessions.put(
+        SessionRecord(
+            name, SessionHolder.PERSON, "ada", CLERK["id"], digest(CLERK), created_at=CLOCK.now()
+        )
     )
     async with dialled(plane.cluster, key, CLERK) as clerk:
         assert await clerk.may_publish("rpc.v1.Shop.Buy")
         await until(lambda: plane.ruled.presence.is_connected(name))
-        await plane.authority.revoke_session(name, "operator")
+        await plane.authority.sessions.revoke(name, "operator")
         await until(lambda: clerk.client.is_closed, SECONDS)
     assert plane.refusals[0].code is Code.REVOKED
 
 
 async def test_who_has_not_bootstrapped_is_not_let_in(plane: Plane) -> None:
     key = SigningKey.generate()
-    await plane.authority.create_deployment("stock", Kind.SERVICE)
-    await plane.authority.add_instance("stock", session_key(key), "stock-1")
+    await plane.authority.deployments.create("stock", DeploymentKind.SERVICE)
+    await plane.authority.deployments.add_instance("stock", session_key(key), "stock-1")
     with pytest.raises(NoServersError):
         async with dialled(plane.cluster, key, STOCK):
             pass
     assert plane.refusals[0].code is Code.MANIFEST_REQUIRED
 
 
-async def test_a_heartbeat_refreshes_an_offer(plane: Plane) -> None:
+async def test_a_heartbeat_refreshes_an_offer(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = await plane.deploy("stock", STOCK)
     name, heard = session_key(key), list[tuple[str, str, str]]()
-    usual = plane.authority.heartbeat
+    usual = plane.authority.offers.heartbeat
 
-    async def heartbeat(*beat: str) -> bool:
-        heard.append((beat[0], beat[1], beat[2]))
-        return await usual(*beat)
+    async def heartbeat(_: Offers, key: str, contract_id: str, digest: str) -> bool:
+        heard.append((key, contract_id, digest))
+        return await usual(key, contract_id, digest)
 
-    plane.authority.heartbeat = heartbeat  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(Offers, "heartbeat", heartbeat)
     beat = {"sessionKey": name, "contractId": STOCK["id"], "contractDigest": digest(STOCK)}
     async with dialled(plane.cluster, key, STOCK):
         await plane.offered("stock", live=True)
-        await plane.authority.disconnected(name)
+        await plane.authority.offers.disconnected(name)
         await plane.ruled.nats.publish(BEATS, canonical.encode(beat))
         await until(lambda: heard == [(name, STOCK["id"], digest(STOCK))])
         await plane.offered("stock", live=True)

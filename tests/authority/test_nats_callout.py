@@ -22,8 +22,8 @@ from tests.authority.nats_cases import (
     until,
 )
 
-from accord.authority.errors import Code
 from accord.authority.nats import connect
+from accord.authority.rules import Code
 from accord.contracts import digest
 from accord.contracts.session_proof import connect_token, session_key
 from accord.kernel.clock import SystemClock

@@ -22,20 +22,17 @@ from tests.authority.nats_cases import (
     until,
 )
 
-from accord.authority.errors import AuthorityError, Code
 from accord.authority.nats import (
     Callout,
-    Change,
-    Connection,
+    ConnectionChange,
     Connections,
-    Issued,
+    IssuedPermissions,
+    SessionConnection,
     connect,
-    governed,
-    jwt,
+    control_nats,
+    list_connections,
 )
-from accord.authority.nats.admission import Question
-from accord.authority.nats.keys import Kind
-from accord.authority.nats.listing import listed
+from accord.authority.rules import AuthorityError, Code, ConnectRequest, KeyType, jwt
 from accord.contracts import Grants, digest
 from accord.contracts.session_proof import connect_token, session_key
 from accord.kernel.clock import SystemClock
@@ -105,7 +102,7 @@ async def test_a_revoked_session_is_out_within_seconds(system: System, key: Sign
     system.authority.admit(key, SHOP)
     async with dialled(system.cluster, key, SHOP) as shop:
         await until(lambda: system.connections.is_connected(session_key(key)))
-        del system.authority.sessions[session_key(key)]
+        del system.authority.known[session_key(key)]
         system.authority.changes.fire()
         await until(lambda: shop.client.is_closed, SECONDS)
     assert system.authority.refusals[0].code is Code.UNKNOWN_SESSION
@@ -121,7 +118,7 @@ async def test_more_grants_do_not_disturb_a_connection(system: System, key: Sign
 
     system.authority.admit(key, SHOP)
     async with dialled(system.cluster, key, SHOP) as shop:
-        await until(lambda: len(system.connections.held()) == 1)
+        await until(lambda: len(system.connections.all()) == 1)
         system.authority.grants = more  # type: ignore[method-assign, assignment]
         system.authority.changes.fire()
         async with asyncio.timeout(SECONDS):
@@ -139,8 +136,8 @@ async def test_the_authority_hears_of_the_first_connection_and_of_the_end_of_the
         await until(lambda: len(system.authority.here) == 1)
         # The tokens of two connections within a second must differ.
         async with _another(system, key):
-            await until(lambda: len(system.connections.held()) == 2)
-        await until(lambda: len(system.connections.held()) == 1)
+            await until(lambda: len(system.connections.all()) == 2)
+        await until(lambda: len(system.connections.all()) == 1)
         assert len(system.authority.here) == 1
     await until(lambda: not system.connections.is_connected(name))
     await until(lambda: len(system.authority.here) == 2)
@@ -173,26 +170,28 @@ async def test_who_watches_later_finds_the_connections_and_judges_them(
     kept, lost = key, SigningKey.generate()
     system.authority.admit(kept, SHOP)
     system.authority.admit(lost, CLERK)
-    changed = MemoryAuthority(sessions=dict(system.authority.sessions))
-    del changed.sessions[session_key(lost)]
-    told: list[tuple[Change, str]] = []
+    changed = MemoryAuthority(known=dict(system.authority.known))
+    del changed.known[session_key(lost)]
+    told: list[tuple[ConnectionChange, str]] = []
 
-    async def tell(change: Change, connection: Connection, _: str | None) -> None:
+    async def tell(change: ConnectionChange, connection: SessionConnection, _: str | None) -> None:
         told.append((change, connection.admitted.key))
 
     async with (
         dialled(system.cluster, kept, SHOP) as shop,
         dialled(system.cluster, lost, CLERK) as clerk,
     ):
-        await until(lambda: len(system.connections.held()) == 2)
-        watch = Connections(changed, system.cluster, SystemClock(), Issued(), tell=tell)
+        await until(lambda: len(system.connections.all()) == 2)
+        watch = Connections(
+            changed.as_authority(), system.cluster, SystemClock(), IssuedPermissions(), tell=tell
+        )
         async with watch.watching():
-            assert {each.admitted.key for each in watch.held()} == set(system.authority.sessions)
+            assert {each.admitted.key for each in watch.all()} == set(system.authority.known)
             await until(lambda: clerk.cuts > 0, SECONDS)
-            await until(lambda: (Change.CLOSED, session_key(lost)) in told)
+            await until(lambda: (ConnectionChange.CLOSED, session_key(lost)) in told)
             assert shop.cuts == 0
-    assert (Change.KICKED, session_key(lost)) in told
-    assert (Change.KICKED, session_key(kept)) not in told
+    assert (ConnectionChange.KICKED, session_key(lost)) in told
+    assert (ConnectionChange.KICKED, session_key(kept)) not in told
     assert ("connected", session_key(kept), digest(SHOP)) in changed.here
 
 
@@ -202,13 +201,13 @@ async def test_a_server_that_is_killed_takes_its_connections_with_it(
     """No advisory tells of it: the roll is called when the server is back."""
     system.authority.admit(key, SHOP)
     async with dialled(system.cluster, key, SHOP) as shop:
-        await until(lambda: len(system.connections.held()) == 1)
-        first = system.connections.held()[0].server
+        await until(lambda: len(system.connections.all()) == 1)
+        first = system.connections.all()[0].server
         assert system.server.pid is not None
         os.kill(system.server.pid, signal.SIGKILL)
         await until(lambda: shop.cuts > 0)
         await shop.client.close()
-        await until(lambda: system.connections.held() == ())
+        await until(lambda: system.connections.all() == ())
     assert system.authority.here[-1][0] == "disconnected"
     assert first
     assert system.server.restarts == 1
@@ -221,13 +220,13 @@ async def test_sessions_come_back_after_the_server_was_killed(
     system.authority.admit(key, SHOP)
     async with dialled(system.cluster, key, SHOP) as shop:
         shop.client.options["max_reconnect_attempts"] = -1
-        await until(lambda: len(system.connections.held()) == 1)
-        seen = {system.connections.held()[0].server}
+        await until(lambda: len(system.connections.all()) == 1)
+        seen = {system.connections.all()[0].server}
         for number in (1, 2):
             assert system.server.pid is not None
             os.kill(system.server.pid, signal.SIGKILL)
-            await until(lambda: bool({each.server for each in system.connections.held()} - seen))
-            seen.update(each.server for each in system.connections.held())
+            await until(lambda: bool({each.server for each in system.connections.all()} - seen))
+            seen.update(each.server for each in system.connections.all())
             await until(lambda: shop.client.is_connected)
             assert await shop.may_publish("events.v1.Shop.Sold")
             assert system.server.restarts == number
@@ -242,7 +241,7 @@ async def test_a_store_that_is_away_ends_nobody(system: System, key: SigningKey)
         raise AccordError("the store is away")
 
     async with dialled(system.cluster, key, SHOP) as shop:
-        await until(lambda: len(system.connections.held()) == 1)
+        await until(lambda: len(system.connections.all()) == 1)
         system.authority.grants = away  # type: ignore[method-assign, assignment]
         system.authority.changes.fire()
         async with asyncio.timeout(SECONDS):
@@ -254,7 +253,7 @@ async def test_a_store_that_is_away_ends_nobody(system: System, key: SigningKey)
 async def test_connections_are_listed_page_by_page(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("accord.authority.nats.listing.PAGE", 2)
+    monkeypatch.setattr("accord.authority.nats.connections.PAGE_SIZE", 2)
     keys = [SigningKey.generate() for _ in range(5)]
     for each in keys:
         system.authority.admit(each, SHOP)
@@ -263,7 +262,7 @@ async def test_connections_are_listed_page_by_page(
     sessions = [dialled(system.cluster, each, SHOP) for each in keys]
     for session in sessions:
         await session.__aenter__()
-    found = await listed(asking, system.cluster.account)
+    found = await list_connections(asking, system.cluster.account)
     for session in sessions:
         await session.__aexit__(None, None, None)
     await asking.close()
@@ -281,7 +280,9 @@ async def test_a_heartbeat_is_heard_of_who_is_there_and_of_nobody_else(
         '{"sessionKey":"%s","contractId":"shop@v1","contractDigest":"d","status":"healthy","at":1}'
     )
     async with (
-        governed(authority, system.cluster, clock, heartbeats="events.v1.Health") as ruled,
+        control_nats(
+            authority.as_authority(), system.cluster, clock, heartbeats="events.v1.Health"
+        ) as ruled,
         dialled(system.cluster, key, SHOP),
     ):
         await until(lambda: ruled.presence.is_connected(name))
@@ -298,15 +299,21 @@ async def test_without_a_user_of_the_system_account_connections_have_an_end(
 ) -> None:
     unseen = dataclasses.replace(system.cluster, system=None)
     with pytest.raises(AuthorityError, match="system account"):
-        Connections(system.authority, unseen, SystemClock(), Issued())
-    async with governed(system.authority, unseen, SystemClock(), heartbeats="x") as ruled:
-        assert ruled.presence.held() == ()
+        Connections(system.authority.as_authority(), unseen, SystemClock(), IssuedPermissions())
+    async with control_nats(
+        system.authority.as_authority(), unseen, SystemClock(), heartbeats="x"
+    ) as ruled:
+        assert ruled.presence.all() == ()
         assert ruled.presence.is_connected("anybody")
         assert await ruled.presence.kick("anybody", "me") == 0
     system.authority.admit(key, SHOP)
-    brief = Callout(system.authority, unseen, SystemClock(), Issued(), lifetime=7.0)
+    brief = Callout(
+        system.authority.as_authority(), unseen, SystemClock(), IssuedPermissions(), lifetime=7.0
+    )
     now = SystemClock().now()
     token = connect_token(key, digest(SHOP), int(now))
-    answer = jwt.decode(await brief.answer(Question("N", "U", "h", token, 0.0)), Kind.ACCOUNT)
-    user = jwt.decode(answer["nats"]["jwt"], Kind.ACCOUNT)
+    answer = jwt.decode(
+        await brief.answer(ConnectRequest("N", "U", "h", token, 0.0)), KeyType.ACCOUNT
+    )
+    user = jwt.decode(answer["nats"]["jwt"], KeyType.ACCOUNT)
     assert now + 5 < user["exp"] < now + 9

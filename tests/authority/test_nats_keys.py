@@ -5,22 +5,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.nats import jwt
-from accord.authority.nats.keys import Kind, NKey, XKey, read_public, verified, write_public
+from accord.authority.rules import (
+    AuthorityError,
+    Code,
+    KeyType,
+    NKey,
+    XKey,
+    jwt,
+    read_public,
+    verify_signature,
+    write_public,
+)
 
-SIGNING = [kind for kind in Kind if kind is not Kind.CURVE]
+SIGNING = [kind for kind in KeyType if kind is not KeyType.CURVE]
 LETTERS = {
-    Kind.OPERATOR: "O",
-    Kind.ACCOUNT: "A",
-    Kind.USER: "U",
-    Kind.SERVER: "N",
-    Kind.CURVE: "X",
+    KeyType.OPERATOR: "O",
+    KeyType.ACCOUNT: "A",
+    KeyType.USER: "U",
+    KeyType.SERVER: "N",
+    KeyType.CURVE: "X",
 }
 
 
 @pytest.mark.parametrize("kind", SIGNING)
-def test_a_key_is_the_one_that_the_nats_library_reads(kind: Kind) -> None:
+def test_a_key_is_the_one_that_the_nats_library_reads(kind: KeyType) -> None:
     key = NKey.generate(kind)
     theirs = nkeys.from_seed(bytearray(key.seed.encode()))
     assert theirs.public_key.decode() == key.public
@@ -29,7 +37,7 @@ def test_a_key_is_the_one_that_the_nats_library_reads(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", SIGNING)
-def test_a_seed_is_read_back_and_only_as_its_kind(kind: Kind) -> None:
+def test_a_seed_is_read_back_and_only_as_its_kind(kind: KeyType) -> None:
     key = NKey.generate(kind)
     assert NKey.from_seed(key.seed, kind).public == key.public
     for other in set(SIGNING) - {kind}:
@@ -39,25 +47,25 @@ def test_a_seed_is_read_back_and_only_as_its_kind(kind: Kind) -> None:
 
 @given(st.text(max_size=80) | st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567=", max_size=70))
 def test_no_other_text_is_a_key(text: str) -> None:
-    for kind in Kind:
+    for kind in KeyType:
         with pytest.raises(AuthorityError):
             read_public(text, kind)
     with pytest.raises(AuthorityError):
         XKey.from_seed(text)
-    assert not verified(text, Kind.ACCOUNT, b"", b"")
+    assert not verify_signature(text, KeyType.ACCOUNT, b"", b"")
 
 
 @given(st.integers(0, 55), st.sampled_from("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"))
 def test_a_letter_that_changed_is_noticed(place: int, letter: str) -> None:
-    public = NKey.generate(Kind.ACCOUNT).public
+    public = NKey.generate(KeyType.ACCOUNT).public
     changed = public[:place] + letter + public[place + 1 :]
     if changed != public:
         with pytest.raises(AuthorityError):
-            read_public(changed, Kind.ACCOUNT)
+            read_public(changed, KeyType.ACCOUNT)
 
 
 def test_a_key_does_not_show_its_seed() -> None:
-    key, box = NKey.generate(Kind.ACCOUNT), XKey.generate()
+    key, box = NKey.generate(KeyType.ACCOUNT), XKey.generate()
     assert key.seed not in repr(key)
     assert box.seed not in repr(box)
 
@@ -81,7 +89,7 @@ def test_what_is_no_box_does_not_open(garbage: bytes) -> None:
 
 
 def test_nothing_is_sealed_to_a_key_that_everybody_can_open() -> None:
-    ours, weak = XKey.generate(), write_public(Kind.CURVE, bytes(32))
+    ours, weak = XKey.generate(), write_public(KeyType.CURVE, bytes(32))
     with pytest.raises(AuthorityError):
         ours.seal(b"secret", weak)
     with pytest.raises(AuthorityError):
@@ -95,19 +103,19 @@ def test_a_key_has_many_others_to_talk_to() -> None:
 
 
 def test_a_jwt_says_what_its_issuer_signed() -> None:
-    key = NKey.generate(Kind.ACCOUNT)
+    key = NKey.generate(KeyType.ACCOUNT)
     token = jwt.encode({"sub": "U", "nats": {"type": "user"}}, key)
-    assert jwt.decode(token, Kind.ACCOUNT)["iss"] == key.public
+    assert jwt.decode(token, KeyType.ACCOUNT)["iss"] == key.public
     with pytest.raises(AuthorityError):
-        jwt.decode(token, Kind.OPERATOR)
+        jwt.decode(token, KeyType.OPERATOR)
 
 
 def test_a_jwt_that_somebody_changed_is_refused() -> None:
-    key, other = NKey.generate(Kind.ACCOUNT), NKey.generate(Kind.ACCOUNT)
+    key, other = NKey.generate(KeyType.ACCOUNT), NKey.generate(KeyType.ACCOUNT)
     head, body, _ = jwt.encode({"sub": "U"}, key).split(".")
     _, _, signature = jwt.encode({"sub": "U"}, other).split(".")
     with pytest.raises(AuthorityError) as refused:
-        jwt.decode(f"{head}.{body}.{signature}", Kind.ACCOUNT)
+        jwt.decode(f"{head}.{body}.{signature}", KeyType.ACCOUNT)
     assert refused.value.code is Code.INVALID_PROOF
 
 
@@ -116,20 +124,20 @@ def test_a_jwt_that_somebody_changed_is_refused() -> None:
 )
 def test_no_other_text_is_a_jwt(text: str) -> None:
     with pytest.raises(AuthorityError):
-        jwt.decode(text, Kind.SERVER)
+        jwt.decode(text, KeyType.SERVER)
 
 
 def test_a_user_who_may_do_nothing_is_told_so() -> None:
-    key = NKey.generate(Kind.ACCOUNT)
+    key = NKey.generate(KeyType.ACCOUNT)
     token = jwt.user("nobody", "U", key, now=1.0, publish=(), subscribe=("a", "b"))
-    claims = jwt.decode(token, Kind.ACCOUNT)["nats"]
+    claims = jwt.decode(token, KeyType.ACCOUNT)["nats"]
     assert claims["pub"] == {"deny": [">"]}
     assert claims["sub"] == {"allow": ["a", "b"]}
 
 
 def test_a_key_that_signs_for_an_account_names_the_account() -> None:
-    account, signer = NKey.generate(Kind.ACCOUNT), NKey.generate(Kind.ACCOUNT)
+    account, signer = NKey.generate(KeyType.ACCOUNT), NKey.generate(KeyType.ACCOUNT)
     token = jwt.user("somebody", "U", signer, now=1.0, account_id=account.public)
-    assert jwt.decode(token, Kind.ACCOUNT)["nats"]["issuer_account"] == account.public
+    assert jwt.decode(token, KeyType.ACCOUNT)["nats"]["issuer_account"] == account.public
     own = jwt.user("somebody", "U", account, now=1.0, account_id=account.public)
-    assert "issuer_account" not in jwt.decode(own, Kind.ACCOUNT)["nats"]
+    assert "issuer_account" not in jwt.decode(own, KeyType.ACCOUNT)["nats"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.authority.nats_cases import until
 
-from accord.fabric.wire import Client
+from accord.fabric.nats_client import NatsClient
 
 _INFO = b'INFO {"server_id":"x","version":"2.15.0","proto":1,"max_payload":1000,"headers":true}\r\n'
 
@@ -51,7 +51,7 @@ async def test_a_connection_lost_while_reconnecting_is_made_once() -> None:
     async def returned() -> None:
         back.set()
 
-    hanging, client = Hanging(), Client()
+    hanging, client = Hanging(), NatsClient()
     async with hanging.listening() as url:
         await client.connect(
             [url],

@@ -26,10 +26,8 @@ from tests.authority.nats_cases import (
     until,
 )
 
-from accord.authority.nats import connect
-from accord.authority.nats.separation import fault
-from accord.authority.nats.trust import Trust
-from accord.fabric.wire import hear
+from accord.authority.nats import SystemKeys, connect, find_account_fault
+from accord.fabric.nats_client import subscribe_published
 from accord.kernel.signing import SigningKey
 
 MINE, WORK = "KV_acc_kv_carts", "JOBS_WORK"
@@ -183,7 +181,7 @@ async def test_what_jetstream_answers_does_not_pass_for_what_was_published(scene
         heard.append(msg.data)
 
     await scene.own.subscribe("events.v1.Stock.Moved", cb=came)
-    await hear(scene.own, "events.v1.Stock.Moved", take)
+    await subscribe_published(scene.own, "events.v1.Stock.Moved", take)
     await scene.own.flush()
     for asked in ASKED:
         await scene.send(asked, "events.v1.Stock.Moved")
@@ -217,13 +215,13 @@ async def test_a_service_in_league_with_its_caller_answers_in_an_inbox_only(
 async def test_it_is_seen_whether_sessions_are_apart_from_jetstream(
     scene: Scene, tmp_path: Path
 ) -> None:
-    cluster, trust = scene.system.cluster, Trust.kept(tmp_path / "nats" / "keys")
+    cluster, trust = scene.system.cluster, SystemKeys.load_or_create(tmp_path / "nats" / "keys")
     assert cluster.system is not None
     watching = await connect("look", cluster, cluster.system)
     try:
-        assert await fault(watching, cluster.account) is None
-        assert "JetStream itself" in str(await fault(watching, trust.streams.public))
-        assert await fault(watching, trust.callout.public) is not None
+        assert await find_account_fault(watching, cluster.account) is None
+        assert "JetStream itself" in str(await find_account_fault(watching, trust.streams.public))
+        assert await find_account_fault(watching, trust.callout.public) is not None
     finally:
         await watching.close()
 
@@ -242,9 +240,9 @@ class Told:
 
 async def test_a_second_export_is_a_way_around_the_first_and_is_seen() -> None:
     everything = (">", "Singleton")
-    assert await fault(Told(everything), "SESSIONS") is None  # type: ignore[arg-type]
+    assert await find_account_fault(Told(everything), "SESSIONS") is None  # type: ignore[arg-type]
     for exports in ([], [(">", "Stream")], [everything, ("events.>", "Singleton")]):
-        found = await fault(Told(*exports), "SESSIONS")  # type: ignore[arg-type]
+        found = await find_account_fault(Told(*exports), "SESSIONS")  # type: ignore[arg-type]
         assert "other exports" in str(found)
 
 

@@ -18,18 +18,18 @@ from cryptography.x509.oid import NameOID
 from nats.errors import Error as NatsError
 from tests.authority.nats_cases import SHOP, MemoryAuthority, dialled, until
 
-from accord.authority.errors import AuthorityError, Code
 from accord.authority.nats import (
     Callout,
     Cluster,
     Connections,
-    Issued,
-    Listening,
+    IssuedPermissions,
+    ListenAddress,
+    SystemKeys,
     connect,
     embedded_server,
     read_cluster,
 )
-from accord.authority.nats.trust import Trust
+from accord.authority.rules import AuthorityError, Code
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 
@@ -42,7 +42,7 @@ def _mode(path: Path) -> int:
 
 async def test_what_is_secret_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
     folder = tmp_path / "nats"
-    async with embedded_server(folder, Listening(), CLOCK):
+    async with embedded_server(folder, ListenAddress(), CLOCK):
         pass
     assert _mode(folder) == 0o700
     assert _mode(folder / "server.conf") == 0o600
@@ -51,7 +51,10 @@ async def test_what_is_secret_can_be_read_by_its_owner_only(tmp_path: Path) -> N
 
 
 async def test_keys_are_made_once(tmp_path: Path) -> None:
-    first, second = Trust.kept(tmp_path / "keys"), Trust.kept(tmp_path / "keys")
+    first, second = (
+        SystemKeys.load_or_create(tmp_path / "keys"),
+        SystemKeys.load_or_create(tmp_path / "keys"),
+    )
     assert first.account.seed == second.account.seed
     assert first.xkey.seed == second.xkey.seed
     assert first.account.seed not in repr(first)
@@ -60,25 +63,25 @@ async def test_keys_are_made_once(tmp_path: Path) -> None:
 
 async def test_an_account_that_was_for_everything_keeps_its_streams(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    old = Trust.kept(keys)
+    old = SystemKeys.load_or_create(keys)
     (keys / "streams.nk").unlink()
-    new = Trust.kept(keys)
+    new = SystemKeys.load_or_create(keys)
     assert new.streams.public == old.account.public
     assert new.account.public not in (old.account.public, old.streams.public)
-    assert Trust.kept(keys).account.public == new.account.public
+    assert SystemKeys.load_or_create(keys).account.public == new.account.public
 
 
 async def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
-    Trust.kept(tmp_path / "keys")
+    SystemKeys.load_or_create(tmp_path / "keys")
     (tmp_path / "keys" / "account.nk").chmod(0o644)
     with pytest.raises(AuthorityError, match="may be read by others"):
-        Trust.kept(tmp_path / "keys")
+        SystemKeys.load_or_create(tmp_path / "keys")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "example.org"])
 async def test_without_tls_it_listens_on_loopback_only(tmp_path: Path, host: str) -> None:
     with pytest.raises(AuthorityError, match="without TLS") as refused:
-        async with embedded_server(tmp_path / "nats", Listening(host=host), CLOCK):
+        async with embedded_server(tmp_path / "nats", ListenAddress(host=host), CLOCK):
             pass
     assert refused.value.code is Code.FORBIDDEN
     assert not (tmp_path / "nats").exists()
@@ -88,7 +91,7 @@ async def test_with_a_certificate_it_speaks_tls_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate = _certificate(tmp_path / "server.pem")
-    listening = Listening(host="0.0.0.0", certificate=certificate, advertise="nats.example.org")
+    listening = ListenAddress(host="0.0.0.0", certificate=certificate, advertise="nats.example.org")
     async with embedded_server(tmp_path / "nats", listening, CLOCK) as server:
         cluster = server.cluster
         address, _, port = cluster.urls[0].rpartition(":")
@@ -102,7 +105,7 @@ async def test_with_a_certificate_it_speaks_tls_and_nothing_else(
         await writer.wait_closed()
         assert b'"tls_required":true' in greeting
         # Who does not trust the certificate says so, and does not try for ever.
-        monkeypatch.setattr("accord.authority.nats.connecting._SECONDS", 1.0)
+        monkeypatch.setattr("accord.authority.nats.cluster._CONNECT_SECONDS", 1.0)
         strangers = dataclasses.replace(cluster, tls=None)
         with pytest.raises(AuthorityError, match="CERTIFICATE") as refused:
             await connect("look", strangers, cluster.authority)
@@ -110,26 +113,26 @@ async def test_with_a_certificate_it_speaks_tls_and_nothing_else(
 
 
 async def test_a_folder_has_one_server(tmp_path: Path) -> None:
-    async with embedded_server(tmp_path / "nats", Listening(), CLOCK):
+    async with embedded_server(tmp_path / "nats", ListenAddress(), CLOCK):
         with pytest.raises(AuthorityError, match="another process") as refused:
-            async with embedded_server(tmp_path / "nats", Listening(), CLOCK):
+            async with embedded_server(tmp_path / "nats", ListenAddress(), CLOCK):
                 pass
     assert refused.value.code is Code.CONFLICT
 
 
 async def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
-    async with embedded_server(tmp_path / "one", Listening(), CLOCK) as first:
+    async with embedded_server(tmp_path / "one", ListenAddress(), CLOCK) as first:
         taken = int(first.cluster.urls[0].rpartition(":")[2])
         assert first.pid is not None
         with pytest.raises(AuthorityError) as refused:
-            async with embedded_server(tmp_path / "two", Listening(port=taken), CLOCK):
+            async with embedded_server(tmp_path / "two", ListenAddress(port=taken), CLOCK):
                 pass
     assert refused.value.code is Code.UNAVAILABLE
     assert "port" in str(refused.value)
 
 
 async def test_a_killed_server_comes_back_with_everything_it_acknowledged(tmp_path: Path) -> None:
-    async with embedded_server(tmp_path / "nats", Listening(), CLOCK) as server:
+    async with embedded_server(tmp_path / "nats", ListenAddress(), CLOCK) as server:
         own = await connect("publish", server.cluster, server.cluster.authority)
         stream = own.jetstream()
         await stream.add_stream(name="KEPT", subjects=["events.>"])
@@ -155,7 +158,7 @@ async def test_a_killed_server_comes_back_with_everything_it_acknowledged(tmp_pa
 
 
 async def test_it_ends_with_its_block(tmp_path: Path) -> None:
-    async with embedded_server(tmp_path / "nats", Listening(), CLOCK) as server:
+    async with embedded_server(tmp_path / "nats", ListenAddress(), CLOCK) as server:
         pid = server.pid
         assert pid is not None
     with pytest.raises(ProcessLookupError):
@@ -165,11 +168,11 @@ async def test_it_ends_with_its_block(tmp_path: Path) -> None:
 _KILLED = """
 import asyncio, sys
 from pathlib import Path
-from accord.authority.nats import Listening, embedded_server
+from accord.authority.nats import ListenAddress, embedded_server
 from accord.kernel.clock import SystemClock
 
 async def main():
-    async with embedded_server(Path(sys.argv[1]), Listening(), SystemClock()) as server:
+    async with embedded_server(Path(sys.argv[1]), ListenAddress(), SystemClock()) as server:
         print(server.pid, server.cluster.urls[0].rpartition(":")[2], flush=True)
         await asyncio.sleep(600)
 
@@ -188,7 +191,7 @@ async def test_what_a_killed_authority_left_running_is_ended_first(tmp_path: Pat
     process.kill()
     await process.wait()
     os.kill(orphan, 0)  # it lives on
-    async with embedded_server(folder, Listening(port=port), CLOCK) as server:
+    async with embedded_server(folder, ListenAddress(port=port), CLOCK) as server:
         assert server.pid != orphan
         own = await connect("look", server.cluster, server.cluster.authority)
         await own.close()
@@ -204,13 +207,13 @@ def _runs(pid: int, folder: Path) -> bool:
 
 async def test_a_system_that_somebody_else_runs_is_governed_alike(tmp_path: Path) -> None:
     """Its keys lie in a folder, as its operator put them there."""
-    async with embedded_server(tmp_path / "nats", Listening(), CLOCK) as server:
+    async with embedded_server(tmp_path / "nats", ListenAddress(), CLOCK) as server:
         folder = _handed_over(server.cluster, tmp_path / "nats" / "keys", tmp_path / "theirs")
         cluster = read_cluster(server.cluster.urls, folder)
-        authority, issued, key = MemoryAuthority(), Issued(), SigningKey.generate()
+        authority, issued, key = MemoryAuthority(), IssuedPermissions(), SigningKey.generate()
         authority.admit(key, SHOP)
-        callout = Callout(authority, cluster, CLOCK, issued)
-        connections = Connections(authority, cluster, CLOCK, issued)
+        callout = Callout(authority.as_authority(), cluster, CLOCK, issued)
+        connections = Connections(authority.as_authority(), cluster, CLOCK, issued)
         async with (
             callout.listening(),
             connections.watching(),
@@ -218,7 +221,7 @@ async def test_a_system_that_somebody_else_runs_is_governed_alike(tmp_path: Path
         ):
             assert await shop.may_publish("rpc.v1.Stock.Count")
             assert not await shop.may_publish("rpc.v1.Stock.Secret")
-            await until(lambda: len(connections.held()) == 1)
+            await until(lambda: len(connections.all()) == 1)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +238,7 @@ async def test_a_system_that_somebody_else_runs_is_governed_alike(tmp_path: Path
 async def test_a_folder_that_lacks_something_is_refused(
     tmp_path: Path, file: str, text: str | None, what: str
 ) -> None:
-    async with embedded_server(tmp_path / "nats", Listening(), CLOCK) as server:
+    async with embedded_server(tmp_path / "nats", ListenAddress(), CLOCK) as server:
         folder = _handed_over(server.cluster, tmp_path / "nats" / "keys", tmp_path / "theirs")
     if text is None:
         (folder / file).unlink()
@@ -247,7 +250,7 @@ async def test_a_folder_that_lacks_something_is_refused(
 
 
 async def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    async with embedded_server(tmp_path / "nats", Listening(), CLOCK) as server:
+    async with embedded_server(tmp_path / "nats", ListenAddress(), CLOCK) as server:
         cluster = server.cluster
     with pytest.raises(AuthorityError) as refused:
         await connect("look", cluster, cluster.authority, max_reconnect_attempts=1)

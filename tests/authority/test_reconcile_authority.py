@@ -8,13 +8,9 @@ from tests.authority.reconcile_cases import everything
 from tests.fabric.fabric_network import connected
 
 from accord.authority.contracts import builtins
-from accord.authority.core import Authority
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.opening import open_authority
-from accord.authority.reconcile import JetStream, Reconciler
-from accord.authority.reconcile.repair import Repair
-from accord.authority.reconcile.resources import Place
-from accord.authority.records import Kind
+from accord.authority.reconcile import JetStream, Reconciler, RepairLoop
+from accord.authority.rules import AuthorityError, Code, DeploymentKind, ResourceRef
+from accord.authority.service import Authority, open_authority
 from accord.contracts import digest
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
@@ -54,52 +50,52 @@ async def jetstream(server: Server) -> AsyncIterator[JetStream]:
         made = JetStream(nats)
         yield made
         for name in (await made.ask("STREAM.NAMES", {}))["streams"] or ():
-            await made.delete(Place(name))
+            await made.delete(ResourceRef(name))
 
 
 @pytest.fixture
 async def authority(tmp_path: Path) -> AsyncIterator[Authority]:
     async with open_authority(tmp_path, CLOCK, IDS, builtins(), round_seconds=None) as opened:
-        await opened.create_deployment("shop", Kind.SERVICE)
-        await opened.add_instance("shop", KEY, "one")
+        await opened.deployments.create("shop", DeploymentKind.SERVICE)
+        await opened.deployments.add_instance("shop", KEY, "one")
         yield opened
 
 
 async def accept(authority: Authority, contract: Contract) -> None:
-    plan = await authority.propose("shop", contract.to_json(), "ops")
+    plan = await authority.plans.propose("shop", contract.to_json(), "ops")
     assert plan is not None
-    await authority.accept(plan.id, "ops")
+    await authority.plans.accept(plan.id, "ops")
 
 
 async def test_what_was_accepted_is_made_and_handed_out(
     authority: Authority, jetstream: JetStream
 ) -> None:
     named = digest(shop().manifest())
-    repair = Repair(Reconciler(jetstream, authority, IDS), authority)
+    repair = RepairLoop(Reconciler(jetstream, authority, IDS), authority)
     await accept(authority, shop())
     with pytest.raises(AuthorityError) as caught:
-        await authority.bootstrap(KEY, named, None, "r")
+        await authority.bootstrap.run(KEY, named, None, "r")
     assert caught.value.code is Code.AUTHORITY_RECONCILIATION_PENDING
     assert await repair.look(everything=True)
-    ready = await authority.bootstrap(KEY, named, None, "r")
+    ready = await authority.bootstrap.run(KEY, named, None, "r")
     assert ready.settings["kv"]["carts"]["bucket"] == ready.bindings.kv["carts"]
     assert ready.settings["operations"]["bucket"] == ready.bindings.operations
     assert ready.settings["store"]["scans"]["maxObjectBytes"] == 1000
     assert ready.settings["consumers"]["audit"]["filterSubjects"] == ["events.v1.Shop.Opened"]
     assert ready.settings["jobs"]["queues"]["refund"]["maxDeliver"] == 5
-    granted = (await authority.grants(KEY, named)).publish
+    granted = (await authority.sessions.grants(KEY, named)).publish
     assert f"$KV.{ready.bindings.kv['carts']}.>" in granted
     assert f"$KV.{ready.bindings.operations}.>" in granted
     before = await everything(jetstream)
     assert await repair.look(everything=True)
     assert await everything(jetstream) == before
-    assert not await authority.reconciliations()
+    assert not await authority.deployments.unreconciled()
 
 
 async def test_what_is_added_later_is_made_beside_what_is_there(
     authority: Authority, jetstream: JetStream
 ) -> None:
-    repair = Repair(Reconciler(jetstream, authority, IDS), authority)
+    repair = RepairLoop(Reconciler(jetstream, authority, IDS), authority)
     await accept(authority, shop())
     await repair.look(everything=True)
     before = await everything(jetstream)
@@ -108,7 +104,7 @@ async def test_what_is_added_later_is_made_beside_what_is_there(
     after = await everything(jetstream)
     assert len(after) == len(before) + 1
     assert before.items() <= after.items()
-    ready = await authority.bootstrap(KEY, digest(shop(more=True).manifest()), None, "r")
+    ready = await authority.bootstrap.run(KEY, digest(shop(more=True).manifest()), None, "r")
     assert {"carts", "prices"} == ready.bindings.kv.keys()
 
 
@@ -120,13 +116,13 @@ async def test_a_conflict_is_what_a_service_hears(
     await accept(authority, shop())
     record = await reconciler.reconcile("shop")
     name = f"KV_{record.bindings['shop@v1'].kv['carts']}"
-    await jetstream.delete(Place(name))
-    await jetstream.create(Place(name), {"name": name, "subjects": ["mine.>"]})
-    repair = Repair(reconciler, authority)
+    await jetstream.delete(ResourceRef(name))
+    await jetstream.create(ResourceRef(name), {"name": name, "subjects": ["mine.>"]})
+    repair = RepairLoop(reconciler, authority)
     assert await repair.look(everything=True)
     with pytest.raises(AuthorityError, match="was not made by this authority") as caught:
-        await authority.bootstrap(KEY, digest(shop().manifest()), None, "r")
+        await authority.bootstrap.run(KEY, digest(shop().manifest()), None, "r")
     assert caught.value.code is Code.RESOURCE_CONFLICT
-    await jetstream.delete(Place(name))
+    await jetstream.delete(ResourceRef(name))
     assert await repair.look(everything=True)
-    await authority.bootstrap(KEY, digest(shop().manifest()), None, "r")
+    await authority.bootstrap.run(KEY, digest(shop().manifest()), None, "r")

@@ -20,19 +20,31 @@ from tests.authority.reconcile_cases import (
 )
 
 from accord.authority.contracts import builtins
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.reconcile import JetStream, Prefix, Reconciler, RefusedError, physical
-from accord.authority.reconcile.platform import PASSING
-from accord.authority.reconcile.resources import OWNER, Place, stream
-from accord.authority.records import MaterialState
+from accord.authority.reconcile import (
+    JetStream,
+    JetStreamError,
+    NamePrefix,
+    Reconciler,
+    StreamRetention,
+    physical_name,
+)
+from accord.authority.rules import (
+    OWNER,
+    TRANSIENT_SUBJECTS,
+    AuthorityError,
+    Code,
+    MaterialState,
+    ResourceRef,
+    define_stream,
+)
 from accord.kernel.clock import SystemClock
 from accord.kernel.ulid import UlidSource
 from accord.testing.servers import Server, nats_server
 
 IDS = UlidSource(SystemClock())
-CARTS = physical(Prefix.KV, "shop-prod", CONTRACT, "carts")
-SCANS = physical(Prefix.STORE, "shop-prod", CONTRACT, "scans")
-AUDIT = physical(Prefix.CONSUMER, "shop-prod", CONTRACT, "audit")
+CARTS = physical_name(NamePrefix.KV, "shop-prod", CONTRACT, "carts")
+SCANS = physical_name(NamePrefix.STORE, "shop-prod", CONTRACT, "scans")
+AUDIT = physical_name(NamePrefix.CONSUMER, "shop-prod", CONTRACT, "audit")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +59,7 @@ async def connection(server: Server) -> AsyncIterator[Client]:
     yield client
     jetstream = JetStream(client)
     for name in (await jetstream.ask("STREAM.NAMES", {}))["streams"] or ():
-        await jetstream.delete(Place(name))
+        await jetstream.delete(ResourceRef(name))
     await client.close()
 
 
@@ -57,7 +69,7 @@ def jetstream(connection: Client) -> JetStream:
 
 
 async def reconciler(jetstream: JetStream, ledger: MemoryLedger) -> Reconciler:
-    made = Reconciler(jetstream, ledger, IDS)
+    made = Reconciler(jetstream, ledger.as_authority(), IDS)
     await made.prepare()
     return made
 
@@ -120,11 +132,13 @@ async def test_drift_is_set_right(jetstream: JetStream) -> None:
     made = await reconciler(jetstream, ledger := MemoryLedger(deployment()))
     await made.reconcile("shop-prod")
     before = await everything(jetstream)
-    seen = await jetstream.see(Place(f"KV_{CARTS}"))
+    seen = await jetstream.info(ResourceRef(f"KV_{CARTS}"))
     assert seen is not None
-    await jetstream.update(Place(f"KV_{CARTS}"), {**seen["config"], "max_msgs_per_subject": 9})
-    await jetstream.delete(Place("trellis", AUDIT))
-    await jetstream.delete(Place(f"OBJ_{SCANS}"))
+    await jetstream.update(
+        ResourceRef(f"KV_{CARTS}"), {**seen["config"], "max_msgs_per_subject": 9}
+    )
+    await jetstream.delete(ResourceRef("trellis", AUDIT))
+    await jetstream.delete(ResourceRef(f"OBJ_{SCANS}"))
     assert (await made.reconcile("shop-prod")).status is MaterialState.CURRENT
     assert await everything(jetstream) == before
     assert ledger.records["shop-prod"].status is MaterialState.CURRENT
@@ -148,11 +162,11 @@ async def test_growth_and_accepted_shrinking_are_updates_in_place(
     )
     record = await made.reconcile("shop-prod")
     assert (record.status, record.version) == (MaterialState.CURRENT, 2)
-    carts = await jetstream.see(Place(f"KV_{CARTS}"))
+    carts = await jetstream.info(ResourceRef(f"KV_{CARTS}"))
     assert carts is not None
     assert carts["config"]["max_age"] == year * 1_000_000
     assert carts["state"]["messages"] == 1
-    audit = await jetstream.see(Place("trellis", AUDIT))
+    audit = await jetstream.info(ResourceRef("trellis", AUDIT))
     assert audit is not None
     assert audit["config"]["filter_subjects"] == wider["filters"]
 
@@ -169,7 +183,7 @@ async def test_a_group_that_shall_replay_everything_begins_anew(
     group = await connection.jetstream().pull_subscribe_bind(AUDIT, "trellis")
     assert [msg.data for msg in await group.fetch(1)] == [b"before"]
     await made.reconcile("shop-prod")
-    seen = await jetstream.see(Place("trellis", AUDIT))
+    seen = await jetstream.info(ResourceRef("trellis", AUDIT))
     assert seen is not None
     assert seen["delivered"]["consumer_seq"] == 1
 
@@ -184,7 +198,7 @@ async def test_consumers_that_are_wanted_no_longer_go_and_data_stays(
     ledger.desire(deployment(store_scans=STORE))
     record = await made.reconcile("shop-prod")
     assert not record.bindings[CONTRACT].kv
-    assert await jetstream.see(Place("trellis", AUDIT)) is None
+    assert await jetstream.info(ResourceRef("trellis", AUDIT)) is None
     assert not [name for name in await everything(jetstream) if name.startswith("JOBS_WORK ")]
     ledger.desire(deployment(kv_carts=KV))
     await made.reconcile("shop-prod")
@@ -194,7 +208,7 @@ async def test_consumers_that_are_wanted_no_longer_go_and_data_stays(
 async def test_a_manifest_that_is_lost_takes_nothing_away(jetstream: JetStream) -> None:
     made = await reconciler(jetstream, ledger := MemoryLedger(deployment()))
     before = await made.reconcile("shop-prod")
-    ledger.manifest = None
+    ledger.manifests.manifest = None
     assert await made.reconcile("shop-prod") == before
 
 
@@ -214,7 +228,8 @@ async def test_what_is_in_the_way_blocks_before_anything_is_made(
 ) -> None:
     made = await reconciler(jetstream, ledger := MemoryLedger(deployment()))
     await jetstream.create(
-        Place(f"KV_{CARTS}"), {"name": f"KV_{CARTS}", "subjects": [f"$KV.{CARTS}.>"], **config}
+        ResourceRef(f"KV_{CARTS}"),
+        {"name": f"KV_{CARTS}", "subjects": [f"$KV.{CARTS}.>"], **config},
     )
     before = await everything(jetstream)
     record = await made.reconcile("shop-prod")
@@ -226,7 +241,7 @@ async def test_what_is_in_the_way_blocks_before_anything_is_made(
 
 
 async def test_a_stream_that_takes_our_subjects_is_in_the_way(jetstream: JetStream) -> None:
-    greedy = stream("GREEDY", "somebody", [f"$O.{SCANS}.>"])
+    greedy = define_stream("GREEDY", "somebody", [f"$O.{SCANS}.>"])
     made = await reconciler(jetstream, MemoryLedger(deployment()))
     await jetstream.create(greedy.place, greedy.config)
     before = await everything(jetstream)
@@ -236,7 +251,7 @@ async def test_a_stream_that_takes_our_subjects_is_in_the_way(jetstream: JetStre
 
 
 async def test_the_platform_names_what_is_in_its_way(jetstream: JetStream) -> None:
-    await jetstream.create(Place("mine"), {"name": "mine", "subjects": ["events.v1.>"]})
+    await jetstream.create(ResourceRef("mine"), {"name": "mine", "subjects": ["events.v1.>"]})
     with pytest.raises(AuthorityError, match="already go to mine") as caught:
         await reconciler(jetstream, MemoryLedger())
     assert caught.value.code is Code.RESOURCE_CONFLICT
@@ -246,9 +261,9 @@ async def test_the_platform_names_what_is_in_its_way(jetstream: JetStream) -> No
 async def test_old_heartbeats_do_not_fill_the_stream_of_events(
     jetstream: JetStream, connection: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (subject,) = PASSING
+    (subject,) = TRANSIENT_SUBJECTS
     assert subject == builtins()["trellis.health@v1"]["events"]["Health.Heartbeat"]["subject"]
-    monkeypatch.setitem(cast("dict[str, int]", PASSING), subject, 2)
+    monkeypatch.setitem(cast("dict[str, int]", TRANSIENT_SUBJECTS), subject, 2)
     made = await reconciler(jetstream, MemoryLedger())
     for number in range(5):
         await connection.jetstream().publish(subject, b"%d" % number)
@@ -258,16 +273,66 @@ async def test_old_heartbeats_do_not_fill_the_stream_of_events(
     assert info.state.subjects == {subject: 2, "events.v1.Shop.Opened": 5}
 
 
+async def test_repair_sets_the_limits_that_an_operator_chose(
+    jetstream: JetStream, connection: Client
+) -> None:
+    # As the version before made them, which knew no limits.
+    for name, subjects, more in (
+        ("trellis", ["events.>"], {"allow_direct": True}),
+        ("JOBS_WORK", ["trellis.work.>"], {"retention": "workqueue"}),
+    ):
+        old = define_stream(name, "platform", subjects, **more)
+        await jetstream.create(old.place, {**old.config, "metadata": {OWNER: old.owner}})
+    await connection.jetstream().publish("trellis.work.shop.pack", b"waits")
+    await reconciler(jetstream, MemoryLedger())
+    work = await connection.jetstream().stream_info("JOBS_WORK")
+    assert (work.config.max_bytes, work.state.messages) == (256 << 20, 1)
+    for megabytes, days in ((2, 1), (0, 0), (3, 2)):
+        keeping = StreamRetention(events_days=days, events_megabytes=megabytes)
+        made = Reconciler(jetstream, MemoryLedger().as_authority(), IDS, retention=keeping)
+        await made.prepare()
+        await made.prepare()
+        config = (await connection.jetstream().stream_info("trellis")).config
+        assert config.max_bytes == (megabytes << 20 or -1)
+        assert (config.max_age or 0) == days * 24 * 3600
+
+
+async def test_a_queue_that_is_full_refuses_work_and_loses_none(
+    jetstream: JetStream, connection: Client
+) -> None:
+    made = Reconciler(
+        jetstream, MemoryLedger().as_authority(), IDS, retention=StreamRetention(work_megabytes=1)
+    )
+    await made.prepare()
+    js = connection.jetstream()
+    for _ in range(3):
+        await js.publish("trellis.work.shop.pack", bytes(300_000))
+    with pytest.raises(nats.errors.Error):
+        await js.publish("trellis.work.shop.pack", bytes(300_000))
+    assert (await js.stream_info("JOBS_WORK")).state.messages == 3
+
+
+async def test_a_server_without_room_is_told_with_the_settings(
+    connection: Client,
+) -> None:
+    refusing = Refusing(connection, ResourceRef("trellis"))
+    with pytest.raises(AuthorityError, match="events_megabytes") as caught:
+        await Reconciler(refusing, MemoryLedger().as_authority(), IDS).prepare()
+    assert caught.value.code is Code.RESOURCE_CONFLICT
+
+
 class Refusing(JetStream):
     """A server that refuses the creation of one thing."""
 
-    def __init__(self, connection: Client, place: Place) -> None:
+    def __init__(self, connection: Client, place: ResourceRef) -> None:
         super().__init__(connection)
         self._place = place
 
-    async def create(self, place: Place, config: Any) -> None:
+    async def create(self, place: ResourceRef, config: Any) -> None:
         if place == self._place:
-            raise RefusedError(10047, "insufficient storage resources available", where=str(place))
+            raise JetStreamError(
+                10047, "insufficient storage resources available", where=str(place)
+            )
         await super().create(place, config)
 
 
@@ -279,8 +344,8 @@ async def test_a_failed_attempt_takes_back_what_it_made_and_nothing_else(
     )
     before = await everything(jetstream)
     ledger = MemoryLedger(deployment())
-    refusing = Refusing(connection, Place("trellis", AUDIT))
-    record = await Reconciler(refusing, ledger, IDS).reconcile("shop-prod")
+    refusing = Refusing(connection, ResourceRef("trellis", AUDIT))
+    record = await Reconciler(refusing, ledger.as_authority(), IDS).reconcile("shop-prod")
     assert record.status is MaterialState.FAILED
     assert "insufficient storage" in str(record.why)
     assert await everything(jetstream) == before
@@ -292,12 +357,12 @@ async def test_a_failure_leaves_the_bindings_that_were_there(
     ledger = MemoryLedger(deployment(kv_carts=KV))
     first = await (await reconciler(jetstream, ledger)).reconcile("shop-prod")
     ledger.desire(deployment(kv_carts=KV, job_refund=JOB, kv_prices=KV))
-    prices = physical(Prefix.KV, "shop-prod", CONTRACT, "prices")
-    refusing = Refusing(connection, Place(f"KV_{prices}"))
-    record = await Reconciler(refusing, ledger, IDS).reconcile("shop-prod")
+    prices = physical_name(NamePrefix.KV, "shop-prod", CONTRACT, "prices")
+    refusing = Refusing(connection, ResourceRef(f"KV_{prices}"))
+    record = await Reconciler(refusing, ledger.as_authority(), IDS).reconcile("shop-prod")
     assert (record.status, record.version) == (MaterialState.FAILED, 2)
     assert record.bindings == first.bindings
-    done = await Reconciler(jetstream, ledger, IDS).reconcile("shop-prod")
+    done = await Reconciler(jetstream, ledger.as_authority(), IDS).reconcile("shop-prod")
     assert (done.status, done.why) == (MaterialState.CURRENT, None)
 
 
@@ -318,14 +383,14 @@ async def test_what_changes_meanwhile_is_made_instead(jetstream: JetStream) -> N
     record = await (await reconciler(jetstream, ledger)).reconcile("shop-prod")
     assert (record.status, record.version) == (MaterialState.CURRENT, 2)
     made = {name for name in await everything(jetstream) if "acc_" in name}
-    operations = physical(Prefix.OPERATIONS, "shop-prod", CONTRACT)
+    operations = physical_name(NamePrefix.OPERATIONS, "shop-prod", CONTRACT)
     assert made == {"KV_acc_state", f"OBJ_{SCANS}", f"KV_{operations}"}
 
 
 class Overtaken(JetStream):
     """Another authority makes the same thing a moment earlier."""
 
-    async def create(self, place: Place, config: Any) -> None:
+    async def create(self, place: ResourceRef, config: Any) -> None:
         other = {**config["metadata"], "accord.attempt": "another"}
         await super().create(place, {**config, "metadata": other})
         await super().create(place, config)
@@ -336,9 +401,11 @@ async def test_two_authorities_at_once_make_one_set(
 ) -> None:
     ledger = MemoryLedger(deployment(kv_carts=KV, consumer_audit=GROUP))
     await reconciler(jetstream, ledger)
-    record = await Reconciler(Overtaken(connection), ledger, IDS).reconcile("shop-prod")
+    record = await Reconciler(Overtaken(connection), ledger.as_authority(), IDS).reconcile(
+        "shop-prod"
+    )
     assert record.status is MaterialState.CURRENT
-    carts = await jetstream.see(Place(f"KV_{CARTS}"))
+    carts = await jetstream.info(ResourceRef(f"KV_{CARTS}"))
     assert carts is not None
     assert carts["config"]["metadata"]["accord.attempt"] == "another"
 
@@ -356,14 +423,14 @@ async def test_many_who_reconcile_at_the_same_time_come_to_one_set(
         for _ in range(5):
             for name in before:
                 if "acc_" in name and " " not in name:
-                    await jetstream.delete(Place(name))
-            await jetstream.delete(Place("trellis", AUDIT))
+                    await jetstream.delete(ResourceRef(name))
+            await jetstream.delete(ResourceRef("trellis", AUDIT))
             ledger = MemoryLedger(deployment())
             records = await asyncio.gather(
                 *(
-                    Reconciler(JetStream(client), ledger, UlidSource(SystemClock())).reconcile(
-                        "shop-prod"
-                    )
+                    Reconciler(
+                        JetStream(client), ledger.as_authority(), UlidSource(SystemClock())
+                    ).reconcile("shop-prod")
                     for client in clients
                 )
             )

@@ -20,17 +20,18 @@ from tests.authority.reconcile_cases import (
     everything,
 )
 
-from accord.authority.reconcile import JetStream, Prefix, Reconciler, physical
-from accord.authority.reconcile.resources import Place
-from accord.authority.records import MaterialState
+from accord.authority.reconcile import JetStream, NamePrefix, Reconciler, physical_name
+from accord.authority.rules import MaterialState, ResourceRef
 from accord.kernel.clock import SystemClock
 from accord.kernel.ulid import UlidSource
-from accord.testing.faults import python_child
+from accord.testing.processes import python_child
 from accord.testing.servers import Server, nats_server
+
+pytestmark = pytest.mark.slow
 
 IDS = UlidSource(SystemClock())
 ROOT = Path(__file__).parents[2]
-CARTS = physical(Prefix.KV, "shop-prod", CONTRACT, "carts")
+CARTS = physical_name(NamePrefix.KV, "shop-prod", CONTRACT, "carts")
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +50,17 @@ async def client(server: Server) -> AsyncIterator[Client]:
 
 async def wipe(jetstream: JetStream) -> None:
     for name in (await jetstream.ask("STREAM.NAMES", {}))["streams"] or ():
-        await jetstream.delete(Place(name))
+        await jetstream.delete(ResourceRef(name))
 
 
 async def run(client: Client, ledger: MemoryLedger, mortal: Mortal) -> None:
     """Reconcile from nothing, and then something else, in a process that may end."""
-    reconciler = Reconciler(MortalJetStream(client, mortal), MortalLedger(ledger, mortal), IDS)
+    reconciler = Reconciler(
+        MortalJetStream(client, mortal), MortalLedger(ledger, mortal).as_authority(), IDS
+    )
     await reconciler.prepare()
     await reconciler.reconcile("shop-prod")
-    if ledger.deployments["shop-prod"].version == 1:
+    if ledger.known["shop-prod"].version == 1:
         ledger.desire(deployment(kv_carts={**KV, "history": 7}, store_scans=STORE))
     await reconciler.reconcile("shop-prod")
 
@@ -84,14 +87,16 @@ async def test_killed_at_every_step_it_converges(client: Client, after: bool) ->
 async def test_what_was_adopted_survives_every_kill(client: Client) -> None:
     jetstream = JetStream(client)
     earlier = MemoryLedger(deployment(kv_carts=KV))
-    reconciler = Reconciler(jetstream, earlier, IDS)
+    reconciler = Reconciler(jetstream, earlier.as_authority(), IDS)
     await reconciler.prepare()
     await reconciler.reconcile("shop-prod")
     await (await client.jetstream().key_value(CARTS)).put("a", b"kept")
     for moment in range(9):
         ledger = MemoryLedger(deployment())
         mortal = Mortal(moment)
-        reconciler = Reconciler(MortalJetStream(client, mortal), MortalLedger(ledger, mortal), IDS)
+        reconciler = Reconciler(
+            MortalJetStream(client, mortal), MortalLedger(ledger, mortal).as_authority(), IDS
+        )
         with contextlib.suppress(KilledError):
             await reconciler.reconcile("shop-prod")
         assert (await (await client.jetstream().key_value(CARTS)).get("a")).value == b"kept"

@@ -2,29 +2,40 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Self
 
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.ledger import Changes
-from accord.authority.reconcile.repair import Repair
-from accord.authority.records import Deployment, Kind, Materialized, MaterialState
+from accord.authority.reconcile import RepairLoop
+from accord.authority.revisions import ChangeSignal
+from accord.authority.rules import (
+    AuthorityError,
+    Code,
+    Deployment,
+    DeploymentKind,
+    Materialized,
+    MaterialState,
+)
 from accord.testing import run_virtual
 
 
 class Roll:
-    """Deployments, of which some are not reconciled."""
+    """Deployments, of which some are not reconciled; its own `deployments`."""
 
     def __init__(self, *names: str) -> None:
-        self.changes = Changes()
-        self.known = {name: Deployment(name, Kind.SERVICE) for name in names}
+        self.changes = ChangeSignal()
+        self.known = {name: Deployment(name, DeploymentKind.SERVICE) for name in names}
         self.open = set(names)
 
-    async def deployment(self, deployment: str) -> Deployment:
+    @property
+    def deployments(self) -> Self:
+        return self
+
+    async def get(self, deployment: str) -> Deployment:
         return self.known[deployment]
 
-    async def deployments(self) -> Sequence[Deployment]:
+    async def all(self) -> Sequence[Deployment]:
         return list(self.known.values())
 
-    async def reconciliations(self) -> Sequence[str]:
+    async def unreconciled(self) -> Sequence[str]:
         return sorted(self.open)
 
 
@@ -60,7 +71,7 @@ def running(*names: str, then: Callable[[Roll, Reconciler], Awaitable[None]]) ->
     async def main() -> list[str]:
         roll = Roll(*names)
         reconciler = Reconciler(roll)
-        loop = asyncio.create_task(Repair(reconciler, roll, seconds=30).run())  # type: ignore[arg-type]
+        loop = asyncio.create_task(RepairLoop(reconciler, roll, seconds=30).run())  # type: ignore[arg-type]
         await asyncio.sleep(1)
         await then(roll, reconciler)
         loop.cancel()
@@ -102,7 +113,7 @@ def test_one_that_fails_holds_up_no_other_and_is_tried_again_when_it_changes() -
             roll.changes.fire()
             await asyncio.sleep(0.1)
         assert reconciler.asked[4:] == ["a", "b"]
-        roll.known["a"] = Deployment("a", Kind.SERVICE, version=2)
+        roll.known["a"] = Deployment("a", DeploymentKind.SERVICE, version=2)
         roll.changes.fire()
         await asyncio.sleep(0.1)
         assert reconciler.asked[6:] == ["a"]

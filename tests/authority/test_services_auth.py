@@ -11,11 +11,11 @@ from tests.authority.services_cases import TERMS, House, house, notes
 from tests.fabric.fabric_network import connected
 
 from accord.authority.contracts import builtins
-from accord.authority.nats.advisories import Change
-from accord.authority.records import Holder
-from accord.authority.services import telling
+from accord.authority.nats import ConnectionChange
+from accord.authority.rules import SessionHolder
+from accord.authority.services import connection_announcer
 from accord.contracts import digest, validate
-from accord.fabric.errors import NotFoundError, UnauthorizedError
+from accord.fabric import NotFoundError, UnauthorizedError
 from accord.kernel.clock import SystemClock
 from accord.testing.servers import Server, nats_server
 
@@ -97,7 +97,7 @@ async def test_a_session_learns_who_it_is(home: House) -> None:
 
 async def test_services_resolve_their_callers_and_people_do_not(home: House) -> None:
     ann = await home.session(capabilities=("a",), expires_at=4e9)
-    service = await home.session("shop", holder=Holder.SERVICE)
+    service = await home.session("shop", holder=SessionHolder.SERVICE)
     assert await service("Auth.Sessions.Resolve", sessionKey=ann.key) == {
         "holder": "person",
         "subject": "ann",
@@ -115,7 +115,7 @@ async def test_services_resolve_their_callers_and_people_do_not(home: House) -> 
 async def test_a_session_that_logs_out_is_over_and_everybody_hears_of_it(
     home: House, server: Server
 ) -> None:
-    ann, service = await home.session(), await home.session("shop", holder=Holder.SERVICE)
+    ann, service = await home.session(), await home.session("shop", holder=SessionHolder.SERVICE)
     async with connected(server.url) as listener:
         heard = await listener.subscribe("events.v1.Auth.Sessions.Revoked")
         await listener.flush()
@@ -134,11 +134,11 @@ async def test_a_revocation_from_elsewhere_is_told_once(home: House, server: Ser
     async with connected(server.url) as listener:
         heard = await listener.subscribe("events.v1.Auth.Sessions.Revoked")
         await listener.flush()
-        await home.authority.revoke_session(ann.key, "operator")
+        await home.authority.sessions.revoke(ann.key, "operator")
         assert orjson.loads((await heard.next_msg(10)).data)["revokedBy"] == "operator"
-        await home.authority.revoke_session(ann.key, "operator")
+        await home.authority.sessions.revoke(ann.key, "operator")
         other = await home.session()
-        await home.authority.revoke_session(other.key, "operator")
+        await home.authority.sessions.revoke(other.key, "operator")
         assert orjson.loads((await heard.next_msg(10)).data)["sessionKey"] == other.key
 
 
@@ -204,14 +204,16 @@ async def test_connections_are_listed_and_ended_by_those_who_may(home: House) ->
 async def test_two_authorities_tell_of_a_connection_once(home: House, server: Server) -> None:
     ann = await home.session()
     home.present.add(ann.key, 7)
-    (connection,) = home.present.held()
+    (connection,) = home.present.all()
     async with connected(server.url) as one, connected(server.url) as other:
         before = (await one.jetstream().stream_info("trellis")).state.messages
         heard = await one.subscribe("events.v1.Auth.Connections.*")
         clock = SystemClock()
         await asyncio.gather(
             *(
-                telling(each, home.authority, clock)(Change.KICKED, connection, "operator")
+                connection_announcer(each, home.authority, clock)(
+                    ConnectionChange.KICKED, connection, "operator"
+                )
                 for each in (one, other)
             )
         )

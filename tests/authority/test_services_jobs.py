@@ -11,22 +11,26 @@ from hypothesis import strategies as st
 from tests.authority.services_cases import Calling, House, house
 from tests.fabric.fabric_network import linked
 
-from accord.authority.reconcile import JetStream, wanted
-from accord.authority.records import Deployment, Desired, Kind
-from accord.authority.services.jobs_following import following
-from accord.authority.services.jobs_view import JobsView, fold
+from accord.authority.reconcile import JetStream, desired_resources
+from accord.authority.rules import Deployment, DeploymentKind, Desired
+from accord.authority.services import JobsView, fold_job_event, follow_jobs
 from accord.contracts.authoring import Contract
-from accord.fabric.errors import ConflictError, FabricError, NotFoundError, UnauthorizedError
-from accord.fabric.jobs.context import GiveUpError, JobContext
-from accord.fabric.jobs.events import Happened, Job, write_event
-from accord.fabric.jobs.queue import Queue
-from accord.fabric.jobs.telling import Telling
-from accord.fabric.jobs.worker import Worker
-from accord.fabric.link import Link
-from accord.fabric.terms import Terms
+from accord.fabric import ConflictError, FabricError, Link, NotFoundError, Terms, UnauthorizedError
+from accord.fabric.jobs import (
+    GiveUpError,
+    Job,
+    JobContext,
+    JobEvent,
+    JobStreams,
+    QueueTerms,
+    Worker,
+    write_event,
+)
 from accord.kernel.clock import SystemClock
 from accord.kernel.ulid import UlidSource
 from accord.testing.servers import Server, nats_server
+
+pytestmark = pytest.mark.slow
 
 IDS = UlidSource(SystemClock())
 ADMIN = ("trellis.jobs::admin.read", "trellis.jobs::admin.mutate")
@@ -39,7 +43,7 @@ def refunds() -> Contract:
     return contract
 
 
-def queue(deployment: str) -> tuple[Queue, Any]:
+def queue(deployment: str) -> tuple[QueueTerms, Any]:
     """A queue as the authority binds it, and what must be there for it."""
     manifest = refunds().manifest()
     descriptor = {
@@ -53,9 +57,9 @@ def queue(deployment: str) -> tuple[Queue, Any]:
     }
     resources = {("job", "refunds@v1", "refund"): descriptor}
     desired = Desired(resources=resources)
-    needed = wanted(Deployment(deployment, Kind.SERVICE, desired=desired))
+    needed = desired_resources(Deployment(deployment, DeploymentKind.SERVICE, desired=desired))
     bound = needed.settings["refunds@v1"]["jobs"]
-    return Queue.of(Terms(refunds()), bound, "refund", deployment), needed.resources
+    return QueueTerms.of(Terms(refunds()), bound, "refund", deployment), needed.resources
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +82,13 @@ class Shop:
         self.link = link
         self.admin = admin
         self.queue, self.resources = queue(name)
-        self.telling = Telling(link, self.queue)
+        self.job_streams = JobStreams(link, self.queue)
 
     async def submit(self, payload: Any) -> str:
         job = Job(self.link.ids.new(), self.name, "refund", payload, 1)
-        data = write_event(job, Happened.CREATED, self.link.clock.now(), tries=0, payload=payload)
-        await self.telling.tell(job, Happened.CREATED, payload=payload)
-        await self.telling.give(job.id, data)
+        data = write_event(job, JobEvent.CREATED, self.link.clock.now(), tries=0, payload=payload)
+        await self.job_streams.record(job, JobEvent.CREATED, payload=payload)
+        await self.job_streams.enqueue(job.id, data)
         return job.id
 
     async def until(self, job: str, state: str) -> dict[str, Any]:
@@ -120,7 +124,7 @@ async def test_a_job_is_seen_from_its_submission_to_its_end(shop: Shop) -> None:
     job = await shop.submit({"amount": 5})
     listed = await shop.admin("Jobs.List", service=shop.name)
     assert [(each["jobId"], each["state"]) for each in listed["jobs"]] == [(job, "pending")]
-    async with Worker(shop.link, shop.queue, pay).working():
+    async with Worker(shop.link, shop.queue, pay).running():
         done = await shop.until(job, "completed")
     assert (done["payload"], done["result"]) == ({"amount": 5}, {"paid": 5})
     assert [line["message"] for line in done["logs"]] == ["paid"]
@@ -129,19 +133,19 @@ async def test_a_job_is_seen_from_its_submission_to_its_end(shop: Shop) -> None:
 
 async def test_a_dead_job_is_retried_as_if_it_were_new(shop: Shop) -> None:
     job = await shop.submit({"amount": 7})
-    async with Worker(shop.link, shop.queue, refuse).working():
+    async with Worker(shop.link, shop.queue, refuse).running():
         dead = await shop.until(job, "dead")
     assert dead["error"]["message"] == "there is no such order"
     retried = await shop.admin("Jobs.Retry", jobId=job)
     assert (retried["job"]["state"], retried["job"]["tries"]) == ("pending", 0)
-    async with Worker(shop.link, shop.queue, pay).working():
+    async with Worker(shop.link, shop.queue, pay).running():
         done = await shop.until(job, "completed")
     assert done["result"] == {"paid": 7}
 
 
 async def test_a_job_that_fails_again_after_a_retry_is_dead_again(shop: Shop) -> None:
     job = await shop.submit({"amount": 7})
-    async with Worker(shop.link, shop.queue, refuse).working():
+    async with Worker(shop.link, shop.queue, refuse).running():
         await shop.until(job, "dead")
         assert (await shop.admin("Jobs.Retry", jobId=job))["job"]["state"] == "pending"
         await shop.until(job, "dead")
@@ -149,7 +153,7 @@ async def test_a_job_that_fails_again_after_a_retry_is_dead_again(shop: Shop) ->
 
 async def test_a_dead_job_is_dismissed_and_then_it_can_still_be_retried(shop: Shop) -> None:
     job = await shop.submit({"amount": 7})
-    async with Worker(shop.link, shop.queue, refuse).working():
+    async with Worker(shop.link, shop.queue, refuse).running():
         await shop.until(job, "dead")
     dismissed = await shop.admin("Jobs.Dismiss", jobId=job)
     assert dismissed["job"]["state"] == "dismissed"
@@ -168,7 +172,7 @@ async def test_a_job_that_is_cancelled_before_anybody_works_is_never_done(shop: 
     first, second = await shop.submit({"n": 1}), await shop.submit({"n": 2})
     cancelled = await shop.admin("Jobs.Cancel", jobId=first)
     assert cancelled["job"]["state"] == "cancelled"
-    async with Worker(shop.link, shop.queue, work).working():
+    async with Worker(shop.link, shop.queue, work).running():
         await shop.until(second, "completed")
     assert done == [{"n": 2}]
     assert (await shop.admin("Jobs.Get", jobId=first))["job"]["state"] == "cancelled"
@@ -184,7 +188,7 @@ async def test_a_job_that_is_cancelled_while_it_runs_stops(shop: Shop) -> None:
         finally:
             ended.set()
 
-    async with Worker(shop.link, shop.queue, work).working():
+    async with Worker(shop.link, shop.queue, work).running():
         job = await shop.submit({})
         await began.wait()
         await shop.until(job, "active")
@@ -228,7 +232,7 @@ async def test_who_starts_later_knows_what_happened_before(shop: Shop) -> None:
     jobs = [await shop.submit({"n": number}) for number in range(3)]
     last = (await shop.link.js.stream_info("JOBS")).state.last_seq
     view = JobsView()
-    async with following(view, shop.link.nats):
+    async with follow_jobs(view, shop.link.nats):
         await view.reached(last)
     assert [job.id for job in view.jobs() if job.service == shop.name] == jobs
 
@@ -258,7 +262,7 @@ async def _again(ask: Callable[[], Awaitable[Any]]) -> Any:
 
 
 def event(job: str, state: str) -> tuple[str, bytes]:
-    body = write_event(Job(job, "s", "t", {}, 1), Happened(state), 1.0, tries=1)
+    body = write_event(Job(job, "s", "t", {}, 1), JobEvent(state), 1.0, tries=1)
     return f"trellis.jobs.ns.q.{job}.{state}", body
 
 
@@ -287,4 +291,4 @@ def test_whatever_is_on_the_stream_the_view_reads_on(subject: str, data: bytes) 
 
 
 def test_an_event_that_is_none_changes_nothing() -> None:
-    assert fold(None, "trellis.jobs.ns.q.a.created", {"state": "pending"}) is None
+    assert fold_job_event(None, "trellis.jobs.ns.q.a.created", {"state": "pending"}) is None

@@ -63,6 +63,6 @@ async def test_a_session_that_is_revoked_is_cut_off(home: Station) -> None:
     async with Service(auditor(), key=key, authority=home.url).connect() as session:
         auth = session.client(builtins()["trellis.auth@v1"])
         await auth.call("Auth.Sessions.Me", {})
-        await home.authority.revoke_session(session_key(key), "operator")
+        await home.authority.sessions.revoke(session_key(key), "operator")
         with pytest.raises(FabricError):
             await auth.call("Auth.Sessions.Me", {}, within=2)

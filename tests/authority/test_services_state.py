@@ -8,8 +8,8 @@ import orjson
 import pytest
 from tests.authority.services_cases import House, house, notes
 
-from accord.authority.records import Holder
-from accord.fabric.errors import ConflictError, NotFoundError, ValidationError
+from accord.authority.rules import SessionHolder
+from accord.fabric import ConflictError, NotFoundError, ValidationError
 from accord.testing.servers import Server, nats_server
 
 
@@ -52,8 +52,8 @@ async def test_state_belongs_to_the_holder_and_the_contract(home: House) -> None
 
 
 async def test_each_device_has_its_own(home: House) -> None:
-    one = await home.session("meters", holder=Holder.DEVICE)
-    other = await home.session("meters", holder=Holder.DEVICE)
+    one = await home.session("meters", holder=SessionHolder.DEVICE)
+    other = await home.session("meters", holder=SessionHolder.DEVICE)
     await one("State.Put", store="settings", value={"text": "one"})
     assert await other("State.Get", store="settings") == {}
 

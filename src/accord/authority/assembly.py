@@ -1,8 +1,4 @@
-"""Puts an authority together: decisions, people, NATS, reconciliation, services and routes.
-
-Owns the order in which they are made and ended. `operated` runs nothing, which is what an
-operator's command wants; `running` serves. Decides nothing.
-"""
+"""Puts an authority together: records, people, NATS, reconciliation, services and routes."""
 
 import asyncio
 import os
@@ -15,24 +11,23 @@ import structlog
 from nats.aio.client import Client
 from starlette.routing import Route
 
-from accord.authority.auditing import Auditing, Refused
-from accord.authority.contracts import builtins, health
-from accord.authority.core import Authority
-from accord.authority.errors import AuthorityError
+from accord.authority.admin import AdminCommands
+from accord.authority.audit import AuditedRefusal, RefusalLog
+from accord.authority.contracts import builtin, builtins
 from accord.authority.http.app import routes
 from accord.authority.http.exchange import Refusals
-from accord.authority.http.requesters import Requesters
-from accord.authority.http.sessions import Transport
+from accord.authority.http.sessions import NatsTransport, PlanRequesters
 from accord.authority.identities import Identities
-from accord.authority.nats import Cluster, Presence, governed
-from accord.authority.nats.callout import Audit, Refusal, log_refusal
-from accord.authority.opening import open_authority
-from accord.authority.operating import Operating
-from accord.authority.reconcile import JetStream, Reconciler
-from accord.authority.reconcile.repair import Repair
-from accord.authority.services import serving, telling
+from accord.authority.nats import Cluster, SessionPresence, control_nats
+from accord.authority.nats.callout import ConnectRefusal, RefusalSink, log_refusal
+from accord.authority.reconcile import JetStream, Reconciler, StreamRetention
+from accord.authority.reconcile.reconciler import RepairLoop
+from accord.authority.rules.errors import AuthorityError
+from accord.authority.service import Authority, open_authority
+from accord.authority.services import connection_announcer, serve_builtins
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
+from accord.web.addresses import address_key
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -40,50 +35,38 @@ _HEARTBEAT: Final = "Health.Heartbeat"
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """An authority at work.
+class RunningAuthority:
+    """A running authority.
 
     Attributes:
-        authority: Decides.
-        identities: People, and what they agreed to.
-        routes: What it answers over HTTP.
         presence: The connections of sessions.
-        refusals: What was refused over HTTP, for the metrics.
-        operating: What an operator can do.
-        nats: The authority's own connection, where it rules a NATS system.
+        refusals: Counts refusals over HTTP, for the metrics.
+        operating: Operators' commands.
+        nats: The authority's own connection.
     """
 
     authority: Authority
     identities: Identities
     routes: Sequence[Route]
-    presence: Presence
+    presence: SessionPresence
     refusals: Refusals
-    operating: Operating
+    operating: AdminCommands
     nats: Client | None = None
 
 
 @asynccontextmanager
-async def operated(
+async def open_admin(
     place: str | os.PathLike[str], clock: Clock, base_url: str = ""
-) -> AsyncIterator[Operating]:
-    """What an operator can do with a store that nobody, or somebody else, serves.
-
-    Args:
-        place: A folder, or a `postgresql://` URL.
-        clock: The time.
-        base_url: Where people will reach the pages.
-
-    Raises:
-        StoreError: The store cannot be opened.
-    """
+) -> AsyncIterator[AdminCommands]:
+    """Operators' commands on a store, a folder or `postgresql://` URL, that need not be served."""
     ids = UlidSource(clock)
     async with open_authority(place, clock, ids, builtins(), round_seconds=None) as authority:
-        identities = Identities(authority.store, authority, clock, ids)
-        yield Operating(authority, identities, None, base_url)
+        identities = Identities(authority, clock, ids)
+        yield AdminCommands(authority, identities, None, base_url)
 
 
 @asynccontextmanager
-async def running(
+async def run_authority(
     place: str | os.PathLike[str],
     cluster: Cluster,
     clock: Clock,
@@ -91,50 +74,49 @@ async def running(
     token: str,
     base_url: str = "",
     address: str = "",
-) -> AsyncIterator[Running]:
+    retention: StreamRetention | None = None,
+) -> AsyncIterator[RunningAuthority]:
     """Serve until the block ends.
 
     Args:
-        place: Where its store is.
-        cluster: The NATS system that it rules.
-        clock: The time.
-        token: What operators show.
-        base_url: Where sessions and people reach it; empty for the address of each request.
-        address: What links begin with where `base_url` is empty.
+        place: The store: a folder, or a `postgresql://` URL.
+        token: The operators' bearer token.
+        base_url: The address for sessions and people; empty for the address of each request.
+        address: What links begin with if `base_url` is empty.
 
     Raises:
         AccordError: The store or NATS cannot be used.
     """
     ids = UlidSource(clock)
-    subject = builtins()[health.ID]["events"][_HEARTBEAT]["subject"]
+    subject = builtins()[builtin.HEALTH_ID]["events"][_HEARTBEAT]["subject"]
     async with AsyncExitStack() as opened:
         authority = await opened.enter_async_context(open_authority(place, clock, ids, builtins()))
-        auditing = Auditing(authority)
-        ruled = await opened.enter_async_context(
-            governed(
+        refusal_log = RefusalLog(authority.revisions)
+        control = await opened.enter_async_context(
+            control_nats(
                 authority,
                 cluster,
                 clock,
                 heartbeats=subject,
-                tell=lambda nats: telling(nats, authority, clock),
-                audit=_audit(auditing),
+                tell=lambda nats: connection_announcer(nats, authority, clock),
+                audit=_audit(refusal_log),
             )
         )
-        reconciler = Reconciler(JetStream(ruled.nats), authority, ids)
+        reconciler = Reconciler(JetStream(control.nats), authority, ids, retention=retention)
         await reconciler.prepare()
         await opened.enter_async_context(
-            serving(ruled.nats, authority, ruled.presence, clock=clock, ids=ids)
+            serve_builtins(control.nats, authority, control.presence, clock=clock, ids=ids)
         )
-        identities = Identities(authority.store, authority, clock, ids)
-        refusals, requesters = Refusals(auditing.note), Requesters(authority, clock)
-        operating = Operating(
-            authority, identities, _Reconciling(authority, reconciler), base_url or address
+        identities = Identities(authority, clock, ids)
+        refusals, requesters = Refusals(refusal_log.note), PlanRequesters(authority, clock)
+        commands = AdminCommands(
+            authority, identities, _Reconcile(authority, reconciler), base_url or address
         )
         made = routes(
             authority,
             identities,
-            operating,
-            Transport(cluster.urls, cluster.sentinel.jwt, cluster.sentinel.seed),
+            commands,
+            NatsTransport(cluster.urls, cluster.sentinel.jwt, cluster.sentinel.seed),
             clock,
             token=token,
             base_url=base_url,
@@ -143,39 +125,39 @@ async def running(
         )
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(Repair(reconciler, authority).run(), name="reconcile"),
+                group.create_task(RepairLoop(reconciler, authority).run(), name="reconcile"),
                 group.create_task(requesters.run(), name="forget requesters"),
-                group.create_task(auditing.run(), name="audit"),
+                group.create_task(refusal_log.run(), name="audit"),
             ]
-            yield Running(
-                authority, identities, made, ruled.presence, refusals, operating, ruled.nats
+            yield RunningAuthority(
+                authority, identities, made, control.presence, refusals, commands, control.nats
             )
             for task in tasks:
                 task.cancel()
 
 
-def _audit(auditing: Auditing) -> Audit:
-    """Refused connections, into the log and into the history."""
+def _audit(refusal_log: RefusalLog) -> RefusalSink:
+    """Writes refused connections to the log and to the history."""
 
-    async def told(refusal: Refusal) -> None:
+    async def audit(refusal: ConnectRefusal) -> None:
         await log_refusal(refusal)
         if not refusal.code.is_waited_out:
-            who = refusal.key or refusal.host
-            auditing.note(Refused(refusal.code, "connect", who, refusal.digest))
+            who = refusal.key or address_key(refusal.host)
+            refusal_log.note(AuditedRefusal(refusal.code, "connect", who, refusal.digest))
 
-    return told
+    return audit
 
 
-class _Reconciling:
-    """Reconciles at an operator's word."""
+@dataclass(frozen=True, slots=True)
+class _Reconcile:
+    """The operators' command to reconcile one deployment or all."""
 
-    def __init__(self, authority: Authority, reconciler: Reconciler) -> None:
-        self._authority = authority
-        self._reconciler = reconciler
+    _authority: Authority
+    _reconciler: Reconciler
 
     async def __call__(self, deployment: str | None) -> dict[str, Any]:
         wanted = (
-            [each.id for each in await self._authority.deployments()]
+            [each.id for each in await self._authority.deployments.all()]
             if deployment is None
             else [deployment]
         )

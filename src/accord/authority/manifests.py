@@ -1,8 +1,8 @@
-"""Known contracts: manifests by digest, proved whenever they are read.
+"""Known contracts: manifests by digest, verified whenever they are read.
 
-A cache that may be filled again at any time: what is damaged is dropped and presented anew, and no
-other record changes by that (section 6.2). Comparisons and unions of digests are remembered,
-because they follow from the digests alone. Never searches for a contract by anything but its name.
+The table is a cache: a damaged manifest is dropped and presented again, and no other record changes
+(section 6.2). Comparisons and unions of digests are cached, too. Contracts are looked up by digest
+only.
 """
 
 import asyncio
@@ -14,16 +14,32 @@ from typing import Any, Final, Generic, TypeVar
 import structlog
 from sqlalchemy import Connection
 
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.forms import is_digest, legible
-from accord.authority.ledger import Change, Ledger
-from accord.authority.stored import manifests as stored
-from accord.contracts import ContractError, Effective, Report, compare, digest, normalize, union
+from accord.authority import store as stored
+from accord.authority.audit import AuditEvent
+from accord.authority.revisions import ChangeSet, RevisionStore
+from accord.authority.rules.errors import AuthorityError, Code
+from accord.authority.rules.fields import is_digest, storable
+from accord.contracts import (
+    CompatibilityReport,
+    ContractError,
+    EffectiveContract,
+    compare,
+    digest,
+    normalize,
+    union,
+)
 from accord.contracts.compatibility import Relation
 from accord.kernel import canonical
 
 MAX_BYTES: Final = 1024 * 1024
 """The largest manifest that is taken."""
+
+GUEST_SECONDS: Final = 3600.0
+"""Seconds to keep a manifest that a guest presented and nothing refers to."""
+
+MAX_GUESTS: Final = 1000
+MAX_GUEST_BYTES: Final = 64 * MAX_BYTES
+"""The number of manifests of guests, and their total size."""
 
 _CACHED_BYTES: Final = 64 * MAX_BYTES
 _REMEMBERED: Final = 4096
@@ -36,30 +52,40 @@ Manifest = Mapping[str, Any]
 
 
 class _Recent(Generic[K, V]):
-    """What was used last, up to a weight; several threads may ask at once."""
+    """A thread-safe LRU cache that is limited by weight."""
 
     def __init__(self, most: int) -> None:
         self._lock = threading.Lock()
         self._most = most
         self._weight = 0
-        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
 
     def get(self, key: K) -> V | None:
         with self._lock:
-            found = self._kept.get(key)
+            found = self._entries.get(key)
             if found is None:
                 return None
-            self._kept.move_to_end(key)
+            self._entries.move_to_end(key)
             return found[0]
+
+    def drop(self, key: K) -> None:
+        with self._lock:
+            _, weight = self._entries.pop(key, (None, 0))
+            self._weight -= weight
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+            self._weight = 0
 
     def put(self, key: K, value: V, weight: int = 1) -> None:
         with self._lock:
-            if key in self._kept:
+            if key in self._entries:
                 return
-            self._kept[key] = (value, weight)
+            self._entries[key] = (value, weight)
             self._weight += weight
-            while self._weight > self._most and len(self._kept) > 1:
-                _, (_, lighter) = self._kept.popitem(last=False)
+            while self._weight > self._most and len(self._entries) > 1:
+                _, (_, lighter) = self._entries.popitem(last=False)
                 self._weight -= lighter
 
 
@@ -67,25 +93,27 @@ class Manifests:
     """The known contracts of an authority.
 
     Args:
-        ledger: The store.
         builtins: The platform's own manifests, by contract id.
 
     Attributes:
         builtins: The digest of each of the platform's own contracts, by id.
+        texts: Counts how often a manifest was replaced under the same digest, or deleted.
 
     Raises:
         ContractError: A builtin is not valid.
     """
 
-    def __init__(self, ledger: Ledger, builtins: Mapping[str, Manifest]) -> None:
-        self._ledger = ledger
+    def __init__(self, revisions: RevisionStore, builtins: Mapping[str, Manifest]) -> None:
+        self._revisions = revisions
         self.builtins: Mapping[str, str] = {
             identity: digest(manifest) for identity, manifest in builtins.items()
         }
         self._own = {digest(it): normalize(it) for it in builtins.values()}
         self._recent: _Recent[str, Manifest] = _Recent(_CACHED_BYTES)
-        self._unions: _Recent[tuple[str, ...], Effective] = _Recent(_REMEMBERED)
-        self._reports: _Recent[tuple[str, str, str], Report] = _Recent(_REMEMBERED)
+        self._unions: _Recent[tuple[str, ...], EffectiveContract] = _Recent(_REMEMBERED)
+        self._reports: _Recent[tuple[str, str, str], CompatibilityReport] = _Recent(_REMEMBERED)
+        self._adopted: _Recent[str, bool] = _Recent(_REMEMBERED)
+        self.texts = 0
 
     async def get(self, name: str) -> Manifest | None:
         """The normalised manifest of a digest, if it is known."""
@@ -103,7 +131,7 @@ class Manifests:
                 missing.add(name)
         if not missing:
             return found
-        texts = await self._ledger.read(lambda c: stored.read_texts(c, missing))
+        texts = await self._revisions.read(lambda c: stored.read_manifests(c, missing))
         read = await asyncio.to_thread(_prove, texts)
         for name, manifest in read.items():
             self._recent.put(name, manifest, len(texts[name]))
@@ -113,12 +141,20 @@ class Manifests:
             await self._drop(damaged)
         return {**found, **read}
 
-    async def present(self, manifest: bytes | None, name: str) -> Manifest:
-        """Get to know a contract, or find one that is known.
+    async def present(
+        self, manifest: bytes | None, name: str, *, guest: Collection[str] = ()
+    ) -> Manifest:
+        """Store a contract, or find a known one; the normalised manifest.
+
+        Args:
+            manifest: The manifest; None if it is expected to be known.
+            name: Its digest.
+            guest: The kinds of contract that a client may present which is not admitted yet; these
+                manifests are kept for a while, within `MAX_GUESTS` and `MAX_GUEST_BYTES`.
 
         Raises:
-            AuthorityError: `manifest_required`, `too_large`, `invalid_contract` or
-                `digest_mismatch`.
+            AuthorityError: `manifest_required`, `too_large`, `invalid_contract`,
+                `digest_mismatch`, or `unavailable` if guests presented too many.
         """
         if manifest is None:
             known = await self.get(name)
@@ -126,7 +162,7 @@ class Manifests:
                 raise AuthorityError(
                     Code.MANIFEST_REQUIRED,
                     "no contract of this digest is known",
-                    where=legible(name[:80]),
+                    where=storable(name[:80]),
                     mend="present its manifest",
                 )
             return known
@@ -135,26 +171,82 @@ class Manifests:
             raise AuthorityError(
                 Code.DIGEST_MISMATCH,
                 f"the manifest's digest is {found}",
-                where=legible(name[:80]),
+                where=storable(name[:80]),
                 mend="present the manifest that was reviewed",
             )
         known = await self.get(name)
         if known is not None:
+            if not guest and name not in self._own and self._adopted.get(name) is None:
+                await self._revisions.change(
+                    lambda connection, _: stored.adopt_manifest(connection, name)
+                )
+                self._adopted.put(name, True)
             return known
+        if guest and normal["kind"] not in guest:
+            return normal  # whoever asked refuses it; it is not kept for that
         text = canonical.encode(normal).decode()
 
-        def keep(connection: Connection, change: Change) -> None:
-            if stored.put(connection, found, normal["id"], text) and stored.is_awaited(
-                connection, found
-            ):
+        def keep(connection: Connection, change: ChangeSet) -> AuthorityError | None:
+            since = None
+            if guest:
+                since = change.now
+                self._forget(stored.prune_guest_manifests(connection, since - GUEST_SECONDS))
+                count, size = stored.count_guest_manifests(connection)
+                if count >= MAX_GUESTS or size + len(text) > MAX_GUEST_BYTES:
+                    return AuthorityError(
+                        Code.UNAVAILABLE, "too many new contracts were presented", mend="try later"
+                    )
+            if stored.insert_manifest(
+                connection, found, normal["id"], text, since
+            ) and stored.is_manifest_awaited(connection, found):
                 change.touch()
+            return None
 
-        await self._ledger.change(keep)
+        await self._revisions.change(keep)
         self._recent.put(found, normal, len(text))
         return normal
 
-    def union(self, digests: Sequence[str], manifests: Mapping[str, Manifest]) -> Effective:
-        """What digests of one lineage come to together."""
+    async def describe(self, manifest: bytes, by: str) -> None:
+        """Replace the display texts and docs of a known contract, which its digest leaves out.
+
+        Only for whoever may speak for the contract: an operator, or an instance that offers it.
+
+        Raises:
+            AuthorityError: `too_large` or `invalid_contract`.
+        """
+        name, normal = await asyncio.to_thread(_read, manifest)
+        known = await self.get(name)
+        if known is None or known == normal or name in self._own:
+            return
+        text = canonical.encode(normal).decode()
+
+        def work(connection: Connection, change: ChangeSet) -> None:
+            stored.replace_manifest(connection, name, text)
+            change.tell(AuditEvent("described", by, contract_id=normal["id"], digest=name))
+
+        self._forget((name,))
+        await self._revisions.change(work)
+        self._forget((name,))
+
+    async def prune(self) -> None:
+        """Delete what guests presented and nothing refers to."""
+        before = self._revisions.clock.now() - GUEST_SECONDS
+        if await self._revisions.read(lambda c: stored.has_guest_manifests(c, before)):
+            gone = await self._revisions.change(
+                lambda connection, _: stored.prune_guest_manifests(connection, before)
+            )
+            self._forget(gone)
+
+    def _forget(self, names: Collection[str]) -> None:
+        for name in names:
+            self._recent.drop(name)
+            self._adopted.drop(name)
+        if names:
+            self._unions.clear()
+            self.texts += 1
+
+    def union(self, digests: Sequence[str], manifests: Mapping[str, Manifest]) -> EffectiveContract:
+        """The union of digests of one contract id."""
         key = tuple(sorted(digests))
         found = self._unions.get(key)
         if found is None:
@@ -164,7 +256,7 @@ class Manifests:
 
     def compare(
         self, old: str, new: str, relation: Relation, manifests: Mapping[str, Manifest]
-    ) -> Report:
+    ) -> CompatibilityReport:
         """How a new digest compares with an old one."""
         found = self._reports.get((old, new, relation))
         if found is None:
@@ -173,19 +265,15 @@ class Manifests:
         return found
 
     async def _drop(self, names: Collection[str]) -> None:
-        def drop(connection: Connection, change: Change) -> None:
-            stored.drop(connection, names)
+        def drop(connection: Connection, change: ChangeSet) -> None:
+            stored.delete_manifests(connection, names)
             change.touch()
 
-        await self._ledger.change(drop)
+        await self._revisions.change(drop)
 
 
 def digest_of(manifest: bytes) -> str:
-    """The digest of a manifest that is presented without saying it.
-
-    Raises:
-        AuthorityError: `too_large` or `invalid_contract`.
-    """
+    """The digest of a manifest; `AuthorityError` if it is too large or invalid."""
     return _read(manifest)[0]
 
 
@@ -207,7 +295,6 @@ def _read(manifest: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def _prove(texts: Mapping[str, str]) -> dict[str, Manifest]:
-    """Those manifests that are what their digests name."""
     proved: dict[str, Manifest] = {}
     for name, text in texts.items():
         try:

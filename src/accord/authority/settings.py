@@ -1,11 +1,13 @@
-"""`[authority]`: what an operator may set. Owns the section's form; reads nothing."""
+"""`[authority]`: the settings of the authority."""
 
 import ipaddress
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, field_validator
 
 from accord.kernel.section import Section
+
+_MOST_MEGABYTES: Final = 1 << 30
 
 
 class AuthoritySettings(Section):
@@ -57,6 +59,39 @@ class AuthoritySettings(Section):
     nats_keys: Annotated[
         str, Field(description="the folder with the keys and credentials for a system of yours")
     ] = ""
+
+    events_days: Annotated[
+        float,
+        Field(ge=0, le=36500, description="how long events can be replayed; 0 without limit"),
+    ] = 90
+    events_megabytes: Annotated[
+        int,
+        Field(ge=0, le=_MOST_MEGABYTES, description="how much of them is kept; 0 without limit"),
+    ] = 512
+    jobs_days: Annotated[
+        float,
+        Field(ge=0, le=36500, description="how long the history of jobs is kept; 0 without limit"),
+    ] = 90
+    jobs_megabytes: Annotated[
+        int,
+        Field(ge=0, le=_MOST_MEGABYTES, description="how much of it is kept; 0 without limit"),
+    ] = 256
+    work_megabytes: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=_MOST_MEGABYTES,
+            description="how much jobs that wait may take before more are refused; 0 without limit",
+        ),
+    ] = 256
+    state_megabytes: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=_MOST_MEGABYTES,
+            description="how much kept state may take before more is refused; 0 without limit",
+        ),
+    ] = 0
 
     @field_validator("proxies")
     @classmethod

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from accord.authority.core import Authority
-from accord.authority.opening import open_authority
-from accord.authority.records import Compatibility, Kind, Materialized, MaterialState
+from accord.authority.rules import Compatibility, DeploymentKind, Materialized, MaterialState
+from accord.authority.service import Authority, open_authority
 from accord.contracts import digest
 from accord.contracts.session_proof import session_key
 from accord.kernel import canonical
@@ -78,43 +77,43 @@ class World:
 
     async def deployment(self, name: str, mode: str = "strict", kind: str = "service") -> str:
         """A deployment with one instance, whose key it gives."""
-        await self.authority.create_deployment(name, Kind(kind), Compatibility(mode))
+        await self.authority.deployments.create(name, DeploymentKind(kind), Compatibility(mode))
         return await self.instance(name, f"{name}-1")
 
     async def instance(self, deployment: str, name: str) -> str:
         """One more instance, whose key it gives."""
         key = self.key()
-        await self.authority.add_instance(deployment, key, name)
+        await self.authority.deployments.add_instance(deployment, key, name)
         return key
 
     async def reconcile(self) -> None:
         """Make everything that is desired, out of nothing."""
-        for name in await self.authority.reconciliations():
-            version = (await self.authority.deployment(name)).version
+        for name in await self.authority.deployments.unreconciled():
+            version = (await self.authority.deployments.get(name)).version
             made = Materialized(name, version, MaterialState.CURRENT)
-            assert await self.authority.materialize(made)
+            assert await self.authority.deployments.materialize(made)
 
     async def bootstrap(self, key: str, manifest: Manifest) -> Any:
         """Present a contract."""
         body = canonical.encode(manifest)
-        return await self.authority.bootstrap(key, digest(manifest), body, f"session {key}")
+        return await self.authority.bootstrap.run(key, digest(manifest), body, f"session {key}")
 
     async def deploy(self, name: str, manifest: Manifest, key: str | None = None) -> str:
         """Propose, accept, make and offer a contract; the key of the instance that offers it."""
         if key is None:
             key = await self.deployment(name)
-        plan = await self.authority.propose(name, canonical.encode(manifest), "operator")
+        plan = await self.authority.plans.propose(name, canonical.encode(manifest), "operator")
         if plan is not None:
-            await self.authority.accept(plan.id, "operator")
+            await self.authority.plans.accept(plan.id, "operator")
         await self.reconcile()
         await self.bootstrap(key, manifest)
-        await self.authority.connected(key)
-        await self.authority.refresh()
+        await self.authority.offers.connected(key)
+        await self.authority.catalog.refresh()
         return key
 
     async def acts(self, deployment: str) -> list[str]:
         """The words of a deployment's history."""
-        return [step.act.act for step in await self.authority.history(deployment)]
+        return [step.act.act for step in await self.authority.revisions.history(deployment)]
 
 
 @pytest.fixture

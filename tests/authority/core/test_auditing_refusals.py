@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from accord.authority.auditing import Auditing, Refused
-from accord.authority.errors import Code
-from accord.authority.history import Act
+from accord.authority.audit import AuditedRefusal, AuditEvent, RefusalLog
+from accord.authority.rules import Code
 from accord.storage import StoreError
 
 
@@ -12,10 +11,10 @@ class Kept:
     """A history in memory, that can fail."""
 
     def __init__(self) -> None:
-        self.acts: list[Act] = []
+        self.acts: list[AuditEvent] = []
         self.fails = False
 
-    async def note(self, acts: Sequence[Act]) -> None:
+    async def note(self, acts: Sequence[AuditEvent]) -> None:
         if self.fails:
             raise StoreError("the disk is full")
         self.acts += acts
@@ -23,10 +22,10 @@ class Kept:
 
 async def test_equal_refusals_are_one_entry_that_says_how_many() -> None:
     kept = Kept()
-    auditing = Auditing(kept)
+    auditing = RefusalLog(kept)
     for _ in range(5):
-        auditing.note(Refused(Code.BAD_REQUEST, "connect", "10.0.0.1"))
-    auditing.note(Refused(Code.BAD_REQUEST, "connect", "10.0.0.2"))
+        auditing.note(AuditedRefusal(Code.BAD_REQUEST, "connect", "10.0.0.1"))
+    auditing.note(AuditedRefusal(Code.BAD_REQUEST, "connect", "10.0.0.2"))
     await auditing.write()
     assert [(each.by, each.why) for each in kept.acts] == [
         ("10.0.0.1", "bad_request at connect, 5 times"),
@@ -38,9 +37,9 @@ async def test_equal_refusals_are_one_entry_that_says_how_many() -> None:
 
 async def test_of_very_many_callers_only_the_count_is_kept() -> None:
     kept = Kept()
-    auditing = Auditing(kept)
+    auditing = RefusalLog(kept)
     for number in range(10_000):
-        auditing.note(Refused(Code.BAD_REQUEST, "connect", f"host {number}"))
+        auditing.note(AuditedRefusal(Code.BAD_REQUEST, "connect", f"host {number}"))
     await auditing.write()
     assert len(kept.acts) == 101
     assert kept.acts[-1].why == "9900 times more, from many"
@@ -48,9 +47,9 @@ async def test_of_very_many_callers_only_the_count_is_kept() -> None:
 
 async def test_what_the_store_does_not_take_is_written_later() -> None:
     kept = Kept()
-    auditing = Auditing(kept)
+    auditing = RefusalLog(kept)
     kept.fails = True
-    auditing.note(Refused(Code.BAD_REQUEST, "connect", "10.0.0.1"))
+    auditing.note(AuditedRefusal(Code.BAD_REQUEST, "connect", "10.0.0.1"))
     await auditing.write()
     kept.fails = False
     await auditing.write()

@@ -5,8 +5,15 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.records import Classification, Materialized, MaterialState, PlanState
+from accord.authority.facts import FactReader
+from accord.authority.rules import (
+    AuthorityError,
+    Classification,
+    Code,
+    Materialized,
+    MaterialState,
+    PlanState,
+)
 from accord.authority.tables import contracts as contracts_table
 from accord.contracts import digest
 from accord.kernel import canonical
@@ -42,7 +49,7 @@ async def refused(awaitable: Any) -> AuthorityError:
 
 
 def active(world: Any, identity: str = "graph@v1") -> set[str]:
-    return set(world.authority.effective()[identity].digests)
+    return set(world.authority.catalog.projection.effective[identity].digests)
 
 
 async def test_a_rolling_update_has_both_digests_active_without_a_plan(
@@ -52,20 +59,20 @@ async def test_a_rolling_update_has_both_digests_active_without_a_plan(
     new = await world.instance("graph", "graph-2")
 
     assert (await world.bootstrap(new, grown)).digest == digest(grown)
-    await world.authority.refresh()
+    await world.authority.catalog.refresh()
     assert active(world) == {digest(first), digest(grown)}
-    assert set(world.authority.effective()["graph@v1"].surfaces["rpc"]) == {
+    assert set(world.authority.catalog.projection.effective["graph@v1"].surfaces["rpc"]) == {
         "Graph.Get",
         "Graph.List",
     }
     # The old one restarts in the middle of it, and still connects.
     assert (await world.bootstrap(old, first)).digest == digest(first)
     for key, manifest in ((old, first), (new, grown)):
-        assert (await world.authority.grants(key, digest(manifest))).ok
-    assert (await world.authority.deployment("graph")).desired.contracts == {
+        assert (await world.authority.sessions.grants(key, digest(manifest))).ok
+    assert (await world.authority.deployments.get("graph")).desired.contracts == {
         "graph@v1": digest(grown)
     }
-    (plan,) = await world.authority.plans("graph")
+    (plan,) = await world.authority.plans.all("graph")
     assert plan.digest == digest(first)
 
 
@@ -77,12 +84,12 @@ async def test_in_strict_an_incompatible_digest_waits_as_a_migration_and_the_old
 
     waiting = await refused(world.bootstrap(second, broken))
     assert waiting.code is Code.AUTHORITY_MIGRATION_REQUIRED
-    (plan,) = await world.authority.plans("graph", PlanState.PENDING)
+    (plan,) = await world.authority.plans.all("graph", PlanState.PENDING)
     assert plan.classification is Classification.MIGRATION
     assert {finding["rule"] for finding in plan.delta["findings"]} & {"payload.refused"}
-    await world.authority.refresh()
+    await world.authority.catalog.refresh()
     assert active(world) == {digest(first)}
-    assert (await world.authority.grants(key, digest(first))).ok
+    assert (await world.authority.sessions.grants(key, digest(first))).ok
 
 
 async def test_an_accepted_migration_ends_the_old_digest_when_the_new_one_is_ready(
@@ -91,17 +98,17 @@ async def test_an_accepted_migration_ends_the_old_digest_when_the_new_one_is_rea
     old = await world.deploy("graph", first)
     new = await world.instance("graph", "graph-2")
     plan_id = (await refused(world.bootstrap(new, broken))).where
-    await world.authority.accept(plan_id, "ada")
+    await world.authority.plans.accept(plan_id, "ada")
 
     # Accepting changes what is desired, and nothing else.
     assert (await world.bootstrap(old, first)).digest == digest(first)
-    assert (await world.authority.grants(old, digest(first))).ok
+    assert (await world.authority.sessions.grants(old, digest(first))).ok
 
     await world.reconcile()
     await world.bootstrap(new, broken)
-    await world.authority.refresh()
+    await world.authority.catalog.refresh()
     assert active(world) == {digest(broken)}
-    assert not (await world.authority.grants(old, digest(first))).ok
+    assert not (await world.authority.sessions.grants(old, digest(first))).ok
     assert (await refused(world.bootstrap(old, first))).code is Code.CONTRACT_CHANGED
     assert (await world.acts("graph"))[-2:] == ["offered", "withdrawn"]
 
@@ -114,21 +121,22 @@ async def test_a_migration_ends_whatever_still_runs_and_cannot_run_beside_it(
     await world.bootstrap(older, grown)
     new = await world.instance("graph", "graph-3")
     plan_id = (await refused(world.bootstrap(new, broken))).where
-    await world.authority.accept(plan_id, "ada")
+    await world.authority.plans.accept(plan_id, "ada")
     await world.reconcile()
     await world.bootstrap(new, broken)
-    await world.authority.refresh()
+    await world.authority.catalog.refresh()
     assert active(world) == {digest(broken)}
-    assert world.authority.issues() == ()
-    assert [offer.instance for offer in await world.authority.offers()] == [new]
+    assert world.authority.catalog.projection.issues == ()
+    assert [offer.instance for offer in await world.authority.offers.all()] == [new]
     for key, manifest in ((oldest, first), (older, grown)):
-        assert not (await world.authority.grants(key, digest(manifest))).ok
+        assert not (await world.authority.sessions.grants(key, digest(manifest))).ok
 
 
 async def test_mutable_dev_goes_there_and_back_again_on_record(
     world: Any, first: Any, broken: Any
 ) -> None:
     key = await world.deployment("graph", "mutable-dev")
+    await world.deploy("graph", first, key)
     for manifest in (first, broken, first):
         try:
             await world.bootstrap(key, manifest)
@@ -136,9 +144,9 @@ async def test_mutable_dev_goes_there_and_back_again_on_record(
             assert error.code is Code.AUTHORITY_RECONCILIATION_PENDING
             await world.reconcile()
             await world.bootstrap(key, manifest)
-        await world.authority.refresh()
+        await world.authority.catalog.refresh()
         assert active(world) == {digest(manifest)}
-    plans = await world.authority.plans("graph")
+    plans = await world.authority.plans.all("graph")
     assert [plan.classification.value for plan in plans] == ["migration", "migration", "update"]
     assert {plan.state for plan in plans} == {PlanState.ACCEPTED}
 
@@ -148,8 +156,8 @@ async def test_the_latest_accepted_digest_counts_after_its_offer_expired(
 ) -> None:
     key = await world.deploy("graph", first)
     world.clock.advance(3600)
-    assert await world.authority.expire(world.clock.now()) == 1
-    assert await world.authority.offers() == []
+    assert await world.authority.offers.expire(world.clock.now()) == 1
+    assert await world.authority.offers.all() == []
     assert (await refused(world.bootstrap(key, broken))).code is (Code.AUTHORITY_MIGRATION_REQUIRED)
 
 
@@ -161,7 +169,7 @@ async def test_an_update_that_has_become_a_migration_must_be_reviewed_again(
     other = contracts.contract(
         "graph", rpc={**contracts.rpc("Graph.Get"), **contracts.rpc("Graph.More")}
     )
-    plan = await world.authority.propose("second", canonical.encode(other), "ada")
+    plan = await world.authority.plans.propose("second", canonical.encode(other), "ada")
     assert plan.classification is Classification.UPDATE
     more = contracts.contract(
         "graph",
@@ -169,8 +177,8 @@ async def test_an_update_that_has_become_a_migration_must_be_reviewed_again(
         rpc={**contracts.rpc("Graph.Get"), **contracts.rpc("Graph.More", schema="Number")},
     )
     await world.bootstrap(await world.instance("graph", "graph-2"), more)
-    assert (await refused(world.authority.accept(plan.id, "ada"))).code is Code.CONFLICT
-    again = await world.authority.propose("second", canonical.encode(other), "ada")
+    assert (await refused(world.authority.plans.accept(plan.id, "ada"))).code is Code.CONFLICT
+    again = await world.authority.plans.propose("second", canonical.encode(other), "ada")
     assert again.classification is Classification.MIGRATION
 
 
@@ -179,13 +187,13 @@ async def test_a_rejected_plan_changes_nothing_and_is_asked_for_again(
 ) -> None:
     key = await world.deployment("graph")
     plan_id = (await refused(world.bootstrap(key, first))).where
-    before = await world.authority.deployment("graph")
-    rejected = await world.authority.reject(plan_id, "ada", "not now")
+    before = await world.authority.deployments.get("graph")
+    rejected = await world.authority.plans.reject(plan_id, "ada", "not now")
     assert (rejected.state, rejected.decided_by) == (PlanState.REJECTED, "ada")
-    assert await world.authority.deployment("graph") == before
-    assert (await refused(world.authority.accept(plan_id, "ada"))).code is Code.NOT_FOUND
+    assert await world.authority.deployments.get("graph") == before
+    assert (await refused(world.authority.plans.accept(plan_id, "ada"))).code is Code.NOT_FOUND
     assert (await refused(world.bootstrap(key, first))).where != plan_id
-    why = [step.act.why for step in await world.authority.history("graph")]
+    why = [step.act.why for step in await world.authority.revisions.history("graph")]
     assert "not now" in why
 
 
@@ -194,18 +202,17 @@ async def test_a_plan_that_is_rejected_while_somebody_accepts_it_stays_rejected(
 ) -> None:
     key = await world.deployment("graph")
     plan_id = (await refused(world.bootstrap(key, first))).where
-    gathering = world.authority._gathering
-    gather = gathering.gather
+    gather = FactReader.gather
 
     async def slowly(*arguments: Any, **more: Any) -> Any:
         gathered = await gather(*arguments, **more)
-        await world.authority.reject(plan_id, "bob", "no")
+        await world.authority.plans.reject(plan_id, "bob", "no")
         return gathered
 
-    monkeypatch.setattr(gathering, "gather", slowly)
-    assert (await refused(world.authority.accept(plan_id, "ada"))).code is Code.NOT_FOUND
-    assert (await world.authority.plan(plan_id)).state is PlanState.REJECTED
-    assert (await world.authority.deployment("graph")).desired.contracts == {}
+    monkeypatch.setattr(FactReader, "gather", slowly)
+    assert (await refused(world.authority.plans.accept(plan_id, "ada"))).code is Code.NOT_FOUND
+    assert (await world.authority.plans.get(plan_id)).state is PlanState.REJECTED
+    assert (await world.authority.deployments.get("graph")).desired.contracts == {}
 
 
 async def test_a_plan_whose_ground_has_moved_cannot_be_accepted(
@@ -216,8 +223,8 @@ async def test_a_plan_whose_ground_has_moved_cannot_be_accepted(
     with_notes = contracts.contract("graph", resources={"kv": {"notes": bucket}})
     stale = (await refused(world.bootstrap(key, with_notes))).where
     await world.deploy("graph", first, key)
-    assert (await refused(world.authority.accept(stale, "ada"))).code is Code.CONFLICT
-    assert (await world.authority.plan(stale)).state is PlanState.EXPIRED
+    assert (await refused(world.authority.plans.accept(stale, "ada"))).code is Code.CONFLICT
+    assert (await world.authority.plans.get(stale)).state is PlanState.EXPIRED
 
 
 @pytest.mark.parametrize(
@@ -260,9 +267,9 @@ async def test_what_needs_something_new_is_ready_only_once_that_was_made(
     bucket = {"purpose": "Notes.", "schema": {"schema": "Thing"}}
     keeping = {**building, "resources": {"kv": {"notes": bucket}}}
     for manifest in (building, keeping):
-        plan = await world.authority.propose("graph", canonical.encode(manifest), "ada")
+        plan = await world.authority.plans.propose("graph", canonical.encode(manifest), "ada")
         if plan is not None:
-            await world.authority.accept(plan.id, "ada")
+            await world.authority.plans.accept(plan.id, "ada")
         pending = await refused(world.bootstrap(key, manifest))
         assert pending.code is Code.AUTHORITY_RECONCILIATION_PENDING
         await world.reconcile()
@@ -275,16 +282,16 @@ async def test_what_runs_goes_on_when_the_resources_of_a_newer_digest_cannot_be_
     key = await world.deploy("graph", first)
     bucket = {"purpose": "Notes.", "schema": {"schema": "Thing"}}
     keeping = {**first, "resources": {"kv": {"notes": bucket}}}
-    plan = await world.authority.propose("graph", canonical.encode(keeping), "ada")
-    await world.authority.accept(plan.id, "ada")
-    version = (await world.authority.deployment("graph")).version
+    plan = await world.authority.plans.propose("graph", canonical.encode(keeping), "ada")
+    await world.authority.plans.accept(plan.id, "ada")
+    version = (await world.authority.deployments.get("graph")).version
     failed = Materialized("graph", version, MaterialState.FAILED, why="in the way")
-    await world.authority.materialize(failed)
+    await world.authority.deployments.materialize(failed)
     newer = await world.instance("graph", "graph-2")
     assert (await refused(world.bootstrap(newer, keeping))).code is Code.RESOURCE_CONFLICT
     assert (await world.bootstrap(key, first)).digest == digest(first)
-    assert (await world.authority.grants(key, digest(first))).ok
-    assert (await world.authority.deployment("graph")).desired.contracts["graph@v1"] == (
+    assert (await world.authority.sessions.grants(key, digest(first))).ok
+    assert (await world.authority.deployments.get("graph")).desired.contracts["graph@v1"] == (
         digest(keeping)
     )
 
@@ -294,6 +301,6 @@ async def test_a_manifest_that_was_lost_is_not_taken_for_compatible(
 ) -> None:
     key = await world.deploy("graph", first)
     await world.authority.store.write(lambda c: c.execute(delete(contracts_table)).rowcount)
-    world.authority._manifests._recent._kept.clear()
+    world.authority.manifests._recent._entries.clear()
     blocked = await refused(world.bootstrap(key, grown))
     assert blocked.code is Code.AUTHORITY_MIGRATION_REQUIRED

@@ -10,30 +10,37 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.history import STREAM
-from accord.authority.opening import open_authority
-from accord.authority.records import (
+from accord.authority import store as deployments
+from accord.authority.audit import STREAM
+from accord.authority.rules import (
+    AuthorityError,
     Classification,
+    Code,
     Compatibility,
     Deployment,
+    DeploymentKind,
     Desired,
-    Kind,
     Materialized,
     MaterialState,
     PlanState,
 )
-from accord.authority.schema import AUTHORITY
-from accord.authority.stored import deployments
+from accord.authority.service import Authority, open_authority
+from accord.authority.tables import AUTHORITY
 from accord.contracts import Bindings, digest
-from accord.contracts.permissions import Consumer, Queue
+from accord.contracts.permissions import ConsumerBinding, QueueBinding
 from accord.kernel import canonical
 from accord.kernel.ulid import UlidSource
-from accord.pipeline.checks.checking import check
+from accord.pipeline.rules import check
 from accord.storage import check as check_store
-from accord.storage import open_store
+from accord.storage import open_store, roll_back
 from accord.storage.journal import read as read_journal
 from accord.testing import VirtualClock
+
+
+async def everything(authority: Authority) -> tuple[Any, ...]:
+    """The catalog, the history and the deployments."""
+    deployments = await authority.deployments.all()
+    return authority.catalog.projection.catalog, await authority.revisions.history(), deployments
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -61,27 +68,35 @@ async def test_what_is_desired_and_what_was_made_come_back_as_they_went_in(place
         resources={("kv", "a@v1", "notes"): {"history": 3}, ("job", "a@v1", "q"): {"dlq": True}},
         shapes={"b@v1": "z" * 43},
     )
-    deployment = Deployment("a", Kind.DEVICE, Compatibility.MUTABLE_DEV, True, desired, 7)
+    deployment = Deployment(
+        "a",
+        DeploymentKind.DEVICE,
+        Compatibility.MUTABLE_DEV,
+        True,
+        desired,
+        7,
+        frozenset({"bank@v1"}),
+    )
     bindings = Bindings(
         kv={"notes": "acc_kv_1"},
         store={"files": "acc_os_1"},
-        consumers={"group": Consumer("trellis", "acc_ec_1")},
-        jobs={"q": Queue("ns", "q", "c", key_bucket="acc_kv_2")},
+        consumers={"group": ConsumerBinding("trellis", "acc_ec_1")},
+        jobs={"q": QueueBinding("ns", "q", "c", key_bucket="acc_kv_2")},
     )
     settings = {"a@v1": {"kv": {"notes": {"bucket": "acc_kv_1"}}}}
     made = Materialized("a", 7, MaterialState.FAILED, {"a@v1": bindings}, settings, "why")
 
     def write(connection: Connection) -> None:
-        deployments.create(connection, deployment)
-        deployments.write(connection, deployment)
+        deployments.insert_deployment(connection, deployment)
+        deployments.write_deployment(connection, deployment)
         deployments.write_materialized(connection, made)
 
     async with open_store(place, AUTHORITY) as store:
         await store.write(write)
-        assert await store.read(lambda c: deployments.read(c, "a")) == deployment
+        assert await store.read(lambda c: deployments.read_deployment(c, "a")) == deployment
         assert await store.read(lambda c: deployments.read_materialized(c, "a")) == made
-        assert await store.read(deployments.unreconciled) == ["a"]
-        assert await store.read(deployments.read_all) == [deployment]
+        assert await store.read(deployments.read_unreconciled) == ["a"]
+        assert await store.read(deployments.read_deployments) == [deployment]
 
 
 async def test_every_step_of_a_contracts_life_is_a_record_that_the_pipeline_takes(
@@ -92,10 +107,10 @@ async def test_every_step_of_a_contracts_life_is_a_record_that_the_pipeline_take
     key = await world.deploy("graph", first)
     with pytest.raises(AuthorityError) as waiting:
         await world.bootstrap(key, second)
-    await world.authority.reject(waiting.value.where, "ada", "no")
+    await world.authority.plans.reject(waiting.value.where, "ada", "no")
     await world.deploy("graph", second, key)
     world.clock.advance(3600)
-    await world.authority.expire(world.clock.now())
+    await world.authority.offers.expire(world.clock.now())
 
     entries = await world.authority.store.read(lambda c: read_journal(c, STREAM))
     verdicts = [check(STREAM, entry.id, entry.body) for entry in entries]
@@ -112,14 +127,14 @@ async def test_every_step_of_a_contracts_life_is_a_record_that_the_pipeline_take
         digest(first),
         "operator",
     )
-    steps = await world.authority.history("graph")
+    steps = await world.authority.revisions.history("graph")
     kinds = {step["kind"] for step in told}
     assert [step.act.act for step in steps if step.act.act in kinds] == [s["kind"] for s in told]
-    later = await world.authority.history("graph", since=steps[-2].revision)
+    later = await world.authority.revisions.history("graph", since=steps[-2].revision)
     assert [step.act.act for step in later] == ["expired"]
     for limit in range(1, len(steps)):
-        page = await world.authority.history("graph", limit=limit)
-        rest = await world.authority.history("graph", since=page[-1].revision)
+        page = await world.authority.revisions.history("graph", limit=limit)
+        rest = await world.authority.revisions.history("graph", since=page[-1].revision)
         assert [*page, *rest] == steps
 
 
@@ -129,12 +144,12 @@ async def test_the_store_passes_its_own_check_and_opens_again_as_it_was(
     graph = contracts.contract("graph", rpc=contracts.rpc("Graph.Get"))
     async with open_authority(tmp_path, clock, UlidSource(clock), round_seconds=None) as one:
         await make_world(one).deploy("graph", graph)
-        before = one.catalog(), await one.history(), await one.deployments()
+        before = await everything(one)
     report = check_store(tmp_path, AUTHORITY)
     assert report.ok
     assert report.records
     async with open_authority(tmp_path, clock, UlidSource(clock), round_seconds=None) as again:
-        assert (again.catalog(), await again.history(), await again.deployments()) == before
+        assert await everything(again) == before
 
 
 async def test_two_authorities_on_one_store_agree_and_never_lose_a_decision(
@@ -159,19 +174,22 @@ async def test_two_authorities_on_one_store_agree_and_never_lose_a_decision(
 
         both = [here, there] * 4
         plans = await asyncio.gather(*(wait(both[n], n) for n in range(8)))
-        await asyncio.gather(*(both[n - 1].authority.accept(plans[n], "ada") for n in range(8)))
+        await asyncio.gather(
+            *(both[n - 1].authority.plans.accept(plans[n], "ada") for n in range(8))
+        )
         await here.reconcile()
         await asyncio.gather(*(both[n].bootstrap(keys[n], manifests[n]) for n in range(8)))
         count = two.changes.count
         await asyncio.gather(one.keep_up(), two.keep_up())
-        assert one.catalog() == two.catalog()
-        assert len(one.catalog()["contracts"]) == 8
+        assert one.catalog.projection.catalog == two.catalog.projection.catalog
+        assert len(one.catalog.projection.catalog["contracts"]) == 8
         # All that the other did in the meantime is one change to hear of, and only once.
         assert two.changes.count <= count + 1
         await two.keep_up()
         assert two.changes.count <= count + 1
         # Revisions number decisions without gaps in what each of them says.
-        assert len({(s.revision, s.place) for s in await one.history()}) == len(await two.history())
+        steps = await one.revisions.history()
+        assert len({(s.revision, s.place) for s in steps}) == len(await two.revisions.history())
 
 
 async def test_of_two_that_want_the_same_subject_at_once_only_one_is_accepted(
@@ -187,15 +205,17 @@ async def test_of_two_that_want_the_same_subject_at_once_only_one_is_accepted(
         for name in ("left", "right"):
             await world.deployment(name)
             wanted = contracts.contract(name, rpc=contracts.rpc("Same.Get"))
-            plan = await one.propose(name, canonical.encode(wanted), "ada")
+            plan = await one.plans.propose(name, canonical.encode(wanted), "ada")
             assert plan is not None
             plans.append(plan)
         results = await asyncio.gather(
-            one.accept(plans[0].id, "ada"), two.accept(plans[1].id, "bob"), return_exceptions=True
+            one.plans.accept(plans[0].id, "ada"),
+            two.plans.accept(plans[1].id, "bob"),
+            return_exceptions=True,
         )
         refusals = [result for result in results if isinstance(result, AuthorityError)]
         assert [refusal.code for refusal in refusals] == [Code.SUBJECT_COLLISION]
-        states = {(await one.plan(plan.id)).state for plan in plans}
+        states = {(await one.plans.get(plan.id)).state for plan in plans}
         assert states == {PlanState.ACCEPTED, PlanState.PENDING}
 
 
@@ -223,8 +243,8 @@ async def test_of_two_that_cannot_run_beside_each_other_only_one_comes_in(
         )
         refusals = [result for result in results if isinstance(result, AuthorityError)]
         assert [refusal.code for refusal in refusals] == [Code.AUTHORITY_MIGRATION_REQUIRED]
-        await one.refresh()
-        assert one.issues() == ()
+        await one.catalog.refresh()
+        assert one.catalog.projection.issues == ()
 
 
 async def test_another_authority_hears_of_a_change_within_its_round(
@@ -239,7 +259,7 @@ async def test_another_authority_hears_of_a_change_within_its_round(
         count = two.changes.count
         await make_world(one).deploy("graph", graph)
         async with asyncio.timeout(20):
-            while "graph@v1" not in two.effective():
+            while "graph@v1" not in two.catalog.projection.effective:
                 count = await two.changes.after(count)
 
 
@@ -249,9 +269,9 @@ async def test_the_catalog_follows_a_change_without_being_asked(
     graph = contracts.contract("graph", rpc=contracts.rpc("Graph.Get"))
     async with open_authority(tmp_path, clock, UlidSource(clock), round_seconds=3600) as authority:
         key = await make_world(authority).deploy("graph", graph)
-        await authority.set_instance_disabled(key, True)
+        await authority.deployments.set_instance_disabled(key, True)
         async with asyncio.timeout(20):
-            while "graph@v1" in authority.effective():  # noqa: ASYNC110 - nothing else tells
+            while "graph@v1" in authority.catalog.projection.effective:  # noqa: ASYNC110 - nothing else tells
                 await asyncio.sleep(0)
 
 
@@ -261,19 +281,21 @@ async def test_a_storm_of_bootstraps_ends_with_everybody_ready(world: Any, contr
     keys = [await world.instance("graph", f"more-{number}") for number in range(40)]
     ready = await asyncio.gather(*(world.bootstrap(key, graph) for key in keys))
     assert {each.digest for each in ready} == {digest(graph)}
-    assert len(await world.authority.offers("graph")) == 41
+    assert len(await world.authority.offers.all("graph")) == 41
     offered = [step for step in await world.acts("graph") if step == "offered"]
     assert len(offered) == 1
 
 
 async def test_plans_that_wait_are_bounded(world: Any, contracts: Any) -> None:
     await world.deployment("graph")
-    body = canonical.encode(contracts.contract("graph"))
     for number in range(64):
-        plan = await world.authority.propose("graph", body, f"r{number}")
+        body = canonical.encode(contracts.contract(f"graph{number}"))
+        plan = await world.authority.plans.propose("graph", body, f"r{number}")
         assert plan.classification is Classification.UPDATE
     with pytest.raises(AuthorityError) as caught:
-        await world.authority.propose("graph", body, "one more")
+        await world.authority.plans.propose(
+            "graph", canonical.encode(contracts.contract("x")), "more"
+        )
     assert caught.value.code is Code.RATE_LIMITED
 
 
@@ -293,62 +315,62 @@ async def test_no_text_from_outside_is_more_than_a_text(
         key = await world.deployment("graph")
         graph = contracts.contract("graph", rpc=contracts.rpc("Graph.Get"))
         body = canonical.encode(graph)
-        plan = await authority.propose("graph", body, text)
+        plan = await authority.plans.propose("graph", body, text)
         assert plan is not None
-        assert isinstance(await ask(authority.accept(text, text)), AuthorityError)
-        await ask(authority.reject(plan.id, text, text))
-        await authority.forget_requester(text)
+        assert isinstance(await ask(authority.plans.accept(text, text)), AuthorityError)
+        await ask(authority.plans.reject(plan.id, text, text))
+        await authority.plans.forget(text)
         for refused in (
-            authority.present(None, text),
-            authority.present(body, text),
-            authority.create_deployment(text, Kind.SERVICE),
-            authority.deployment(text),
-            authority.set_disabled(text, True),
-            authority.set_disabled(text, False),
-            authority.add_instance("graph", text, "two"),
-            authority.set_instance_disabled(text, True),
-            authority.remove_instance(text),
-            authority.bootstrap(text, digest(graph), body, text),
-            authority.bootstrap(key, text, None, text),
-            authority.propose(text, body, "ada"),
-            authority.plan(text),
-            authority.revoke_session(text, text),
+            authority.manifests.present(None, text),
+            authority.manifests.present(body, text),
+            authority.deployments.create(text, DeploymentKind.SERVICE),
+            authority.deployments.get(text),
+            authority.deployments.set_disabled(text, True),
+            authority.deployments.set_disabled(text, False),
+            authority.deployments.add_instance("graph", text, "two"),
+            authority.deployments.set_instance_disabled(text, True),
+            authority.deployments.remove_instance(text),
+            authority.bootstrap.run(text, digest(graph), body, text),
+            authority.bootstrap.run(key, text, None, text),
+            authority.plans.propose(text, body, "ada"),
+            authority.plans.get(text),
+            authority.sessions.revoke(text, text),
         ):
             assert isinstance(await ask(refused), AuthorityError)
-        assert not (await authority.grants(text, digest(graph))).ok
-        assert not (await authority.grants(key, text)).ok
-        assert await authority.contract(text) is None
-        assert await authority.session(text) is None
-        assert await authority.materialized(text) is None
-        assert not await authority.heartbeat(text, text, text)
-        assert not await authority.connected(text, text)
-        await authority.disconnected(text, text)
+        assert not (await authority.sessions.grants(text, digest(graph))).ok
+        assert not (await authority.sessions.grants(key, text)).ok
+        assert await authority.manifests.get(text) is None
+        assert await authority.sessions.get(text) is None
+        assert await authority.deployments.materialized(text) is None
+        assert not await authority.offers.heartbeat(text, text, text)
+        assert not await authority.offers.connected(text, text)
+        await authority.offers.disconnected(text, text)
         for nothing in (
-            authority.plans(text),
-            authority.offers(text, text),
-            authority.instances(text),
-            authority.sessions(subject=text),
-            authority.history(text),
+            authority.plans.all(text),
+            authority.offers.all(text, text),
+            authority.deployments.instances(text),
+            authority.sessions.all(subject=text),
+            authority.revisions.history(text),
         ):
             assert await nothing == []
-        status = await authority.surface_status(key, text, text, text, text)
+        status = await authority.sessions.surface_status(key, text, text, text, text)
         assert status.to_dict() == {"status": "unknown_contract"}
-        await authority.narrow("graph", surfaces=[text], capabilities=[text], by=text)
-        assert (await authority.deployment("graph")).desired.contracts == {}
-        assert len(await authority.history()) == 4
+        await authority.deployments.narrow("graph", surfaces=[text], capabilities=[text], by=text)
+        assert (await authority.deployments.get("graph")).desired.contracts == {}
+        assert len(await authority.revisions.history()) == 4
 
 
 @pytest.mark.parametrize("name", ["", "a b", "é", "x" * 129, "../x", "-x"])
 async def test_names_that_are_none_are_refused(world: Any, name: str) -> None:
     with pytest.raises(AuthorityError) as caught:
-        await world.authority.create_deployment(name, Kind.SERVICE)
+        await world.authority.deployments.create(name, DeploymentKind.SERVICE)
     assert caught.value.code is Code.BAD_REQUEST
-    await world.authority.create_deployment("fine", Kind.SERVICE)
+    await world.authority.deployments.create("fine", DeploymentKind.SERVICE)
     with pytest.raises(AuthorityError):
-        await world.authority.add_instance("fine", world.key(), name)
+        await world.authority.deployments.add_instance("fine", world.key(), name)
     with pytest.raises(AuthorityError):
-        await world.authority.add_instance("fine", "A" * 42 + "B", "one")
-    assert await world.authority.instances("fine") == []
+        await world.authority.deployments.add_instance("fine", "A" * 42 + "B", "one")
+    assert await world.authority.deployments.instances("fine") == []
 
 
 async def test_a_builtin_that_is_broken_opens_no_authority(
@@ -359,3 +381,20 @@ async def test_a_builtin_that_is_broken_opens_no_authority(
         with pytest.raises(AuthorityError):
             async with open_authority(tmp_path, clock, UlidSource(clock), wrong):
                 pass
+
+
+async def test_a_home_of_the_version_before_keeps_its_shell_and_can_go_back(
+    tmp_path: Path, clock: VirtualClock, builtins: Any
+) -> None:
+    where = tmp_path / "stores"
+    ids = UlidSource(clock)
+    async with open_authority(where, clock, ids, builtins, round_seconds=None) as authority:
+        for name in ("shell", "graph"):
+            await authority.deployments.create(
+                name, DeploymentKind.SERVICE, Compatibility.MUTABLE_DEV
+            )
+    undone = [each.revision for each in roll_back(where, AUTHORITY, "0.1.0")]
+    assert undone == ["authority_0003", "authority_0002"]
+    async with open_authority(where, clock, ids, builtins, round_seconds=None) as authority:
+        calls = {each.id: each.calls for each in await authority.deployments.all()}
+    assert calls == {"shell": frozenset({"*"}), "graph": frozenset()}

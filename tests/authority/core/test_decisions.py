@@ -5,38 +5,44 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.fakes.strategies import manifests
 
-from accord.authority.decisions import (
-    GRACE,
-    HEARTBEAT,
-    Active,
-    Facts,
+from accord.authority.rules import (
+    GRACE_SECONDS,
+    HEARTBEAT_SECONDS,
+    LEASE_SECONDS,
+    ActiveDigest,
+    Classification,
+    Code,
+    Deployment,
+    DeploymentKind,
+    Desired,
     Liveness,
-    Ownership,
-    classify,
-    liveness,
-    needs,
-    project,
+    Offer,
+    ProposalFacts,
+    SubjectIndex,
+    classify_proposal,
+    derive_needs,
+    mark_heard,
+    mark_lost,
+    offer_liveness,
+    project_catalog,
 )
-from accord.authority.decisions.liveness import LEASE, heard, lost
-from accord.authority.errors import Code
-from accord.authority.records import Classification, Deployment, Desired, Kind, Offer
 from accord.contracts import collisions, digest, normalize, resolve_uses, union, validate
-from accord.testing.contracts import manifests
 
-OFFER = Offer("graph", "key", "graph@v1", "x" * 43, True, 0.0, None, LEASE)
+OFFER = Offer("graph", "key", "graph@v1", "x" * 43, True, 0.0, None, LEASE_SECONDS)
 
 
 def test_a_live_offer_goes_stale_without_heartbeats_and_expires_after_the_grace_window() -> None:
-    assert liveness(OFFER, 0.0) is Liveness.LIVE
-    assert liveness(OFFER, 2 * HEARTBEAT - 0.001) is Liveness.LIVE
-    assert liveness(OFFER, 2 * HEARTBEAT) is Liveness.STALE
-    assert liveness(OFFER, LEASE) is Liveness.EXPIRED
-    ended = lost(OFFER, 1.0)
-    assert (ended.live, ended.stale_at, ended.expires_at) == (False, 1.0, 1.0 + GRACE)
-    assert lost(ended, 5.0) == ended
-    assert liveness(ended, 1.0) is Liveness.STALE
-    assert liveness(ended, 1.0 + GRACE) is Liveness.EXPIRED
+    assert offer_liveness(OFFER, 0.0) is Liveness.LIVE
+    assert offer_liveness(OFFER, 2 * HEARTBEAT_SECONDS - 0.001) is Liveness.LIVE
+    assert offer_liveness(OFFER, 2 * HEARTBEAT_SECONDS) is Liveness.STALE
+    assert offer_liveness(OFFER, LEASE_SECONDS) is Liveness.EXPIRED
+    ended = mark_lost(OFFER, 1.0)
+    assert (ended.live, ended.stale_at, ended.expires_at) == (False, 1.0, 1.0 + GRACE_SECONDS)
+    assert mark_lost(ended, 5.0) == ended
+    assert offer_liveness(ended, 1.0) is Liveness.STALE
+    assert offer_liveness(ended, 1.0 + GRACE_SECONDS) is Liveness.EXPIRED
 
 
 @given(st.lists(st.tuples(st.sampled_from(("hear", "lose")), st.floats(0, 60))))
@@ -46,16 +52,21 @@ def test_what_has_expired_never_comes_back_and_grace_is_never_longer_than_said(
     offer, now, was_expired = OFFER, 0.0, False
     for step, later in steps:
         now += later
-        was_expired |= liveness(offer, now) is Liveness.EXPIRED
-        offer = heard(offer, now) if step == "hear" else lost(offer, now)
+        was_expired |= offer_liveness(offer, now) is Liveness.EXPIRED
+        offer = mark_heard(offer, now) if step == "hear" else mark_lost(offer, now)
         if was_expired:
-            assert liveness(offer, now) is Liveness.EXPIRED
+            assert offer_liveness(offer, now) is Liveness.EXPIRED
         else:
-            assert liveness(offer, now + (LEASE if offer.live else GRACE)) is Liveness.EXPIRED
+            assert (
+                offer_liveness(offer, now + (LEASE_SECONDS if offer.live else GRACE_SECONDS))
+                is Liveness.EXPIRED
+            )
 
 
 _TOKENS = st.sampled_from(("a", "b", "{/id}"))
-_TEMPLATES = st.lists(_TOKENS, min_size=1, max_size=3).map(lambda tokens: ".".join(("e", *tokens)))
+_TEMPLATES = st.lists(_TOKENS, min_size=1, max_size=3).map(
+    lambda tokens: ".".join(("events", *tokens))
+)
 
 
 @st.composite
@@ -87,7 +98,7 @@ def test_the_index_of_subjects_misses_no_collision_and_invents_none(
     others: tuple[Any, ...], newcomer: Any
 ) -> None:
     assume(not any(map(validate, (*others, newcomer))))
-    index = Ownership()
+    index = SubjectIndex()
     for other in others:
         index.add(digest(other), other)
     before = set(collisions(others))
@@ -95,11 +106,11 @@ def test_the_index_of_subjects_misses_no_collision_and_invents_none(
     assert set(index.collisions(newcomer)) == truth
 
 
-def facts(manifest: Any, desired: Desired = Desired(), **more: Any) -> Facts:  # noqa: B008
+def facts(manifest: Any, desired: Desired = Desired(), **more: Any) -> ProposalFacts:  # noqa: B008
     contract = normalize(manifest)
     used = more.pop("effective", {})
-    return Facts(
-        deployment=Deployment("here", Kind(contract["kind"]), desired=desired),
+    return ProposalFacts(
+        deployment=Deployment("here", DeploymentKind(contract["kind"]), desired=desired),
         contract=contract,
         digest=digest(manifest),
         resolution=resolve_uses(contract, used),
@@ -111,9 +122,9 @@ def facts(manifest: Any, desired: Desired = Desired(), **more: Any) -> Facts:  #
 @given(manifests(kind="service"))
 @settings(max_examples=25)
 def test_what_was_accepted_asks_for_nothing_when_it_is_presented_again(manifest: Any) -> None:
-    first = classify(facts(manifest))
+    first = classify_proposal(facts(manifest))
     assert first.classification is Classification.UPDATE
-    again = classify(facts(manifest, first.desired))
+    again = classify_proposal(facts(manifest, first.desired))
     assert again.classification is Classification.NONE
     assert again.desired == first.desired
     assert all(not added for added in _added(again.delta))
@@ -126,8 +137,8 @@ def test_a_replacement_takes_nothing_away_unless_it_is_a_migration(old: Any, new
     # A capability of another namespace makes the renamed contract invalid.
     assume(not validate(new))
     known = {digest(old): normalize(old)}
-    accepted = classify(facts(old)).desired
-    proposal = classify(facts(new, accepted, manifests=known))
+    accepted = classify_proposal(facts(old)).desired
+    proposal = classify_proposal(facts(new, accepted, manifests=known))
     if proposal.classification is not Classification.MIGRATION:
         assert accepted.surfaces <= proposal.desired.surfaces
         assert accepted.capabilities <= proposal.desired.capabilities
@@ -146,11 +157,13 @@ def test_a_projection_is_the_same_in_whatever_order_offers_are_read(
     contracts: list[Any], chance: Any
 ) -> None:
     known = {digest(each): normalize(each) for each in contracts}
-    active = [Active(known[name]["id"], name, float(at)) for at, name in enumerate(sorted(known))]
+    active = [
+        ActiveDigest(known[name]["id"], name, float(at)) for at, name in enumerate(sorted(known))
+    ]
     shuffled = list(active)
     chance.shuffle(shuffled)
-    one = project(active, known, builtins={})
-    two = project(shuffled, known, builtins={})
+    one = project_catalog(active, known, builtins={})
+    two = project_catalog(shuffled, known, builtins={})
     assert (one.catalog, one.effective, one.issues) == (two.catalog, two.effective, two.issues)
     listed = {entry["digest"] for entry in one.catalog["contracts"]}
     left_out = {issue.pointer.rpartition("/")[2] for issue in one.issues}
@@ -169,8 +182,8 @@ def test_no_lineage_has_more_active_digests_than_can_be_compared(contracts: Any)
             rpcs |= contracts.rpc(f"Graph.R{name}")
         manifest = contracts.contract("graph", rpc=rpcs)
         known[digest(manifest)] = manifest
-    active = [Active("graph@v1", name, float(at)) for at, name in enumerate(known)]
-    projected = project(active, known, builtins={})
+    active = [ActiveDigest("graph@v1", name, float(at)) for at, name in enumerate(known)]
+    projected = project_catalog(active, known, builtins={})
     assert len(projected.effective["graph@v1"].digests) == 16
     assert {issue.rule for issue in projected.issues} == {"catalog.too-many-digests"}
 
@@ -204,7 +217,7 @@ def test_operations_ask_for_all_that_their_control_needs(contracts: Any) -> None
             "shop", uses=contracts.uses("required", "bank", operations={"call": ["Bank.Pay"]})
         )
     )
-    asked = needs(shop, resolve_uses(shop, {"bank@v1": union([bank])}))
+    asked = derive_needs(shop, resolve_uses(shop, {"bank@v1": union([bank])}))
     assert asked.surfaces == {"bank@v1 operations Bank.Pay call"}
     assert asked.capabilities == {"bank::pay", "bank::see", "bank::stop", "bank::sign"}
 
@@ -221,7 +234,7 @@ def test_defaults_of_the_specification_are_part_of_what_is_asked_for(contracts: 
             jobs={"sync": {"payload": schema, "docs": {"markdown": "x"}}},
         )
     )
-    asked = needs(contract, resolve_uses(contract, {})).resources
+    asked = derive_needs(contract, resolve_uses(contract, {})).resources
     assert asked["kv", "graph@v1", "notes"]["history"] == 1
     assert asked["store", "graph@v1", "files"]["ttlMs"] == 5
     job = asked["job", "graph@v1", "sync"]
@@ -240,6 +253,6 @@ def test_impossible_requests_block_whatever_was_accepted(
     contracts: Any, sections: Any, rule: str
 ) -> None:
     manifest = contracts.contract("graph", resources=sections)
-    (blocker,) = classify(facts(manifest)).blockers
+    (blocker,) = classify_proposal(facts(manifest)).blockers
     assert blocker.code is Code.RESOURCE_CONFLICT
     assert rule in blocker.finding.rule

@@ -12,7 +12,7 @@ import structlog
 from tests.authority.end_to_end.whole_system import buyer, managed, shop
 from tests.fabric.fabric_station import Station, station
 
-from accord.authority.nats.connecting import connect
+from accord.authority.nats import connect
 from accord.contracts.session_proof import session_key
 from accord.fabric import (
     DeadlineError,
@@ -23,7 +23,7 @@ from accord.fabric import (
     UnauthorizedError,
     ValidationError,
 )
-from accord.fabric.proofs import IAT, PROOF, REQUEST_ID, SESSION, sign
+from accord.fabric.rules.proofs import IAT, PROOF, REQUEST_ID, SESSION, sign
 from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 

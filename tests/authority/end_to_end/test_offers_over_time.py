@@ -20,8 +20,8 @@ from tests.authority.end_to_end.whole_system import (
 from tests.authority.nats_cases import dialled
 from tests.fabric.fabric_station import Station, station
 
-from accord.authority.contracts import builtins, health
-from accord.authority.decisions.liveness import GRACE
+from accord.authority.contracts import builtin, builtins
+from accord.authority.rules import GRACE_SECONDS
 from accord.contracts import digest
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
@@ -30,7 +30,7 @@ from accord.kernel import canonical
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 
-BEATS = builtins()[health.ID]["events"]["Health.Heartbeat"]["subject"]
+BEATS = builtins()[builtin.HEALTH_ID]["events"]["Health.Heartbeat"]["subject"]
 
 
 class Ahead(SystemClock):
@@ -57,7 +57,7 @@ async def house(tmp_path: Path, clock: Ahead) -> AsyncIterator[Station]:
 
 
 async def test_an_offer_that_has_expired_lets_nobody_in(house: Station, clock: Ahead) -> None:
-    clock.seconds = -GRACE - 1  # what NATS asks has an end, by its own clock
+    clock.seconds = -GRACE_SECONDS - 1  # what NATS asks has an end, by its own clock
     key, manifest = await house.deploy("shops", shop()), shop().manifest()
     name = digest(manifest)
 
@@ -81,7 +81,9 @@ async def test_an_offer_that_has_expired_lets_nobody_in(house: Station, clock: A
     assert {(each["code"], each["session"]) for each in refused} == {
         ("unknown_session", session_key(key))
     }
-    assert name not in {each["digest"] for each in house.authority.catalog()["contracts"]}
+    assert name not in {
+        each["digest"] for each in house.authority.catalog.projection.catalog["contracts"]
+    }
     await until(ready)
     await until(let_in)  # a token of the same second was spent
 
@@ -100,14 +102,14 @@ async def test_a_caller_loses_what_nobody_offers_any_more_only_as_availability(
             await leaving.aclose()
 
             async def is_stale() -> bool:
-                return not (await house.authority.offers("shops"))[0].live
+                return not (await house.authority.offers.all("shops"))[0].live
 
             await until(is_stale)
-            clock.seconds += GRACE + 1
-            await until(lambda: "shop@v1" not in house.authority.effective())
-            held = await house.authority.grants(session.key, session.terms.digest)
+            clock.seconds += GRACE_SECONDS + 1
+            await until(lambda: "shop@v1" not in house.authority.catalog.projection.effective)
+            held = await house.authority.sessions.grants(session.key, session.terms.digest)
             assert "rpc.v1.Shop.Find" in held.publish
-            status = await house.authority.surface_status(
+            status = await house.authority.sessions.surface_status(
                 session.key, "shop@v1", "rpc", "Shop.Find"
             )
             assert (status.status, status.reason) == ("unavailable", "dependency_not_active")
@@ -117,7 +119,7 @@ async def test_heartbeats_create_nothing_and_change_no_digest(house: Station) ->
     key = await house.deploy("shops", shop())
     idle = await house.instance("shops", "idle")
     others = shop("Shop.Count").manifest()
-    await house.authority.present(canonical.encode(others), digest(others))
+    await house.authority.manifests.present(canonical.encode(others), digest(others))
     async with selling(house, key, shop()).connect() as session:
         before = (await kept(house))["contracts"]
         for who, contract_id, named in (
@@ -130,7 +132,7 @@ async def test_heartbeats_create_nothing_and_change_no_digest(house: Station) ->
             await session.link.nats.publish(BEATS, canonical.encode(beat))
         await session.link.nats.flush()
         await _answered(session)
-        offers = await house.authority.offers()
+        offers = await house.authority.offers.all()
         assert [(it.instance, it.digest) for it in offers] == [(session.key, session.terms.digest)]
         assert (await kept(house))["contracts"] == before
 
@@ -141,7 +143,7 @@ async def test_nobody_reads_half_a_catalog_while_services_come_and_go(house: Sta
     reading = await house.deploy("readers", reader())
     async with AsyncExitStack() as stack:
         for number, key in keys.items():
-            service = Service(kiosk(number), key=key, authority=house.url)
+            service = Service(kiosk(number), partial=True, key=key, authority=house.url)
             await stack.enter_async_context(service.connect())
         service = Service(reader(), key=reading, authority=house.url)
         session = await stack.enter_async_context(service.connect())
@@ -160,8 +162,8 @@ async def test_nobody_reads_half_a_catalog_while_services_come_and_go(house: Sta
         seen.clear()
         for _ in range(5):
             for disabled in (True, False):
-                await house.authority.set_disabled("kiosk0", disabled)
-                await asyncio.gather(*(house.authority.refresh() for _ in range(4)))
+                await house.authority.deployments.set_disabled("kiosk0", disabled)
+                await asyncio.gather(*(house.authority.catalog.refresh() for _ in range(4)))
         await until(lambda: len(seen) == 2)
         done.set()
         await asyncio.gather(*looking)

@@ -20,9 +20,9 @@ from tests.authority.end_to_end.whole_system import (
 )
 from tests.fabric.fabric_station import Station, station
 
-from accord.authority.reconcile.names import Prefix, physical
-from accord.authority.records import Kind, PlanState
-from accord.authority.stored import revisions
+from accord.authority import revisions
+from accord.authority.reconcile import NamePrefix, physical_name
+from accord.authority.rules import DeploymentKind, PlanState
 from accord.contracts import digest
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
@@ -54,7 +54,7 @@ async def present(
 
 
 async def newcomer(house: Station, name: str) -> SigningKey:
-    await house.authority.create_deployment(name, Kind.SERVICE)
+    await house.authority.deployments.create(name, DeploymentKind.SERVICE)
     return await house.instance(name, "one")
 
 
@@ -98,12 +98,12 @@ async def test_a_resource_that_is_in_the_way_changes_nothing_on_the_server(house
     contract.kv("stock", "Thing", "What there is.")
     assert (await present(house, key, contract))[1]["code"] == "authority_update_required"
     async with managed(house.server.cluster) as jetstream:
-        name = f"KV_{physical(Prefix.KV, 'shops', 'shop@v1', 'prices')}"
+        name = f"KV_{physical_name(NamePrefix.KV, 'shops', 'shop@v1', 'prices')}"
         foreign = {"name": name, "subjects": ["foreign.>"], "storage": "file"}
         await jetstream.ask(f"STREAM.CREATE.{name}", foreign)
     before = await settled(house)
-    plan, *_ = await house.authority.plans("shops", PlanState.PENDING)
-    await house.authority.accept(plan.id, "operator")
+    plan, *_ = await house.authority.plans.all("shops", PlanState.PENDING)
+    await house.authority.plans.accept(plan.id, "operator")
 
     async def is_told() -> bool:
         _, answer = await present(house, key, contract)
@@ -140,9 +140,10 @@ async def test_whoever_presents_anothers_key_is_refused_and_told_of(house: Stati
         status, answer = await bootstrap(house.url, forged)
     assert (status, answer["status"], answer["code"]) == (401, "refused", "invalid_proof")
     told = [each for each in logs if each["event"] == "refused"]
-    assert [(each["log_level"], each["code"], each["session"]) for each in told] == [
+    assert [(each["log_level"], each["code"], each["claimed"]) for each in told] == [
         ("warning", "invalid_proof", claimed)
     ]
+    assert [each["session"] for each in told] == [None]
     old = signed(key, name, at - 3600)
     assert (await bootstrap(house.url, old))[1]["code"] == "expired_proof"
     assert await kept(house) == before
@@ -181,7 +182,7 @@ async def test_who_is_refused_stands_in_the_history_once_with_how_often(house: S
         assert status >= 400
 
     async def refused() -> list[Any]:
-        told = await house.authority.history(limit=1000)
+        told = await house.authority.revisions.history(limit=1000)
         return [step.act for step in told if step.act.act == "refused"]
 
     async def is_told() -> bool:

@@ -10,7 +10,7 @@ import pytest
 from tests.authority.end_to_end.whole_system import buyer, selling, shop, until
 from tests.fabric.fabric_station import Station, station
 
-from accord.authority.records import Classification, Compatibility, Kind, PlanState
+from accord.authority.rules import Classification, Compatibility, DeploymentKind, PlanState
 from accord.contracts import digest
 from accord.fabric import Client, Service
 
@@ -77,12 +77,12 @@ async def test_two_compatible_digests_roll_without_a_failed_call(house: Station)
         for leaving, key in zip(old, keys[2:], strict=True):
             await stack.enter_async_context(selling(house, key, NEWER).connect())
             await load.more()
-            offered = {offer.digest for offer in await house.authority.offers("shops")}
+            offered = {offer.digest for offer in await house.authority.offers.all("shops")}
             assert offered == {digest(OLD.manifest()), digest(NEWER.manifest())}
             await leaving.aclose()
             await load.more()
         await load.end()
-    assert house.authority.issues() == ()
+    assert house.authority.catalog.projection.issues == ()
 
 
 async def test_an_instance_that_restarts_as_the_newer_digest_is_missed_by_nobody(
@@ -102,7 +102,7 @@ async def test_an_instance_that_restarts_as_the_newer_digest_is_missed_by_nobody
             await process.enter_async_context(selling(house, key, NEWER).connect())
         await load.more()
         await load.end()
-    assert (await house.authority.deployment("shops")).desired.contracts == {
+    assert (await house.authority.deployments.get("shops")).desired.contracts == {
         "shop@v1": digest(NEWER.manifest())
     }
 
@@ -126,14 +126,14 @@ async def test_in_strict_an_incompatible_digest_waits_while_the_old_one_serves(
         pending: list[Any] = []
 
         async def is_recorded() -> bool:
-            pending[:] = await house.authority.plans("shops", PlanState.PENDING)
+            pending[:] = await house.authority.plans.all("shops", PlanState.PENDING)
             return bool(pending)
 
         await until(is_recorded)
         await load.more()
         assert not up.is_set()
         assert [plan.classification for plan in pending] == [Classification.MIGRATION]
-        assert (await house.authority.deployment("shops")).desired.contracts == {
+        assert (await house.authority.deployments.get("shops")).desired.contracts == {
             "shop@v1": digest(OLD.manifest())
         }
         await load.end()
@@ -142,18 +142,25 @@ async def test_in_strict_an_incompatible_digest_waits_while_the_old_one_serves(
 
 
 async def test_mutable_dev_accepts_an_incompatible_digest_and_records_it(house: Station) -> None:
-    await house.authority.create_deployment("shops", Kind.SERVICE, Compatibility.MUTABLE_DEV)
+    await house.authority.deployments.create(
+        "shops", DeploymentKind.SERVICE, Compatibility.MUTABLE_DEV
+    )
     key = await house.instance("shops", "one")
+    plan = await house.authority.plans.propose("shops", OLD.to_json(), "ada")
+    assert plan is not None
+    await house.authority.plans.accept(plan.id, "ada")
     for contract in (OLD, BROKEN):
         async with selling(house, key, contract).connect():
-            desired = (await house.authority.deployment("shops")).desired
+            desired = (await house.authority.deployments.get("shops")).desired
             assert desired.contracts == {"shop@v1": digest(contract.manifest())}
-    newest, *older = await house.authority.plans("shops")
+    newest, *older = await house.authority.plans.all("shops")
     assert newest.state is PlanState.ACCEPTED
     assert newest.classification is Classification.MIGRATION
     assert newest.decided_by == "mutable-dev"
     assert [plan.state for plan in older] == [PlanState.ACCEPTED]
-    accepted = [s.act for s in await house.authority.history("shops") if s.act.act == "accepted"]
+    accepted = [
+        s.act for s in await house.authority.revisions.history("shops") if s.act.act == "accepted"
+    ]
     assert [each.digest for each in accepted] == [
         digest(contract.manifest()) for contract in (OLD, BROKEN)
     ]

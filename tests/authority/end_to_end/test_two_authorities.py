@@ -13,14 +13,16 @@ import pytest
 from tests.authority.end_to_end.whole_system import buyer, shop, until
 from typer.testing import CliRunner
 
-from accord.authority.nats import Cluster, Listening, embedded_server
+from accord.authority.nats import Cluster, ListenAddress, embedded_server
 from accord.cli import app
 from accord.contracts.authoring import Contract
 from accord.fabric import Authority, FabricError, Request, Service
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
-from accord.testing.faults import Child, python_child
+from accord.testing.processes import Child, python_child
 from accord.testing.servers import postgres_server
+
+pytestmark = pytest.mark.slow
 
 
 @dataclass
@@ -68,7 +70,7 @@ def serving(home: Path, database: str, cluster: Cluster, keys: Path) -> Iterator
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[tuple[Serving, Serving]]:
     with postgres_server() as database:
-        async with embedded_server(tmp_path / "nats", Listening(), SystemClock()) as server:
+        async with embedded_server(tmp_path / "nats", ListenAddress(), SystemClock()) as server:
             keys = handed_over(server.cluster, tmp_path / "nats" / "keys", tmp_path / "keys")
             with (
                 serving(tmp_path / "one", database.url, server.cluster, keys) as one,

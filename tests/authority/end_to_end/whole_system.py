@@ -10,8 +10,7 @@ import httpx
 from sqlalchemy import Connection, MetaData
 from tests.fabric.fabric_station import Station
 
-from accord.authority.nats import Cluster
-from accord.authority.nats.connecting import connect
+from accord.authority.nats import Cluster, connect
 from accord.authority.reconcile import JetStream
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import connect_message, prove, session_key
@@ -101,7 +100,7 @@ async def settled(house: Station) -> dict[str, list[str]]:
     """The same, once everything that was accepted has been made."""
 
     async def is_made() -> bool:
-        return not await house.authority.reconciliations()
+        return not await house.authority.deployments.unreconciled()
 
     await until(is_made)
     return await kept(house)

@@ -13,15 +13,19 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from accord.authority.admin import AdminCommands
 from accord.authority.contracts import builtins
-from accord.authority.core import Authority
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.http import Transport, routes
-from accord.authority.http.requesters import Requesters
-from accord.authority.identities import Identities, Login, Person
-from accord.authority.opening import open_authority
-from accord.authority.operating import Operating
-from accord.authority.records import Compatibility, Kind, Materialized, MaterialState, Session
+from accord.authority.http import NatsTransport, PlanRequesters, routes
+from accord.authority.identities import Identities, LoginFlow, Person
+from accord.authority.rules import (
+    AuthorityError,
+    Code,
+    DeploymentKind,
+    Materialized,
+    MaterialState,
+    SessionRecord,
+)
+from accord.authority.service import Authority, open_authority
 from accord.contracts import digest
 from accord.contracts.session_proof import (
     connect_message,
@@ -100,26 +104,29 @@ class House:
     async def offer(self, manifest: Mapping[str, Any], deployment: str = "notes") -> SigningKey:
         """Let an instance of a new deployment offer a contract; its key."""
         key, authority = SigningKey.generate(), self.authority
-        await authority.create_deployment(deployment, Kind.SERVICE, Compatibility.MUTABLE_DEV)
-        await authority.add_instance(deployment, session_key(key), f"{deployment}-1")
+        await authority.deployments.create(deployment, DeploymentKind.SERVICE)
+        await authority.deployments.add_instance(deployment, session_key(key), f"{deployment}-1")
         presented = (session_key(key), digest(manifest), canonical.encode(manifest), "test")
         with pytest.raises(AuthorityError) as waiting:
-            await authority.bootstrap(*presented)
-        assert waiting.value.code is Code.AUTHORITY_RECONCILIATION_PENDING
-        version = (await authority.deployment(deployment)).version
-        await authority.materialize(Materialized(deployment, version, MaterialState.CURRENT))
-        await authority.bootstrap(*presented)
-        await authority.connected(session_key(key))
-        await authority.refresh()
+            await authority.bootstrap.run(*presented)
+        assert waiting.value.code is Code.AUTHORITY_UPDATE_REQUIRED
+        await authority.plans.accept(str(waiting.value.where), "test")
+        version = (await authority.deployments.get(deployment)).version
+        await authority.deployments.materialize(
+            Materialized(deployment, version, MaterialState.CURRENT)
+        )
+        await authority.bootstrap.run(*presented)
+        await authority.offers.connected(session_key(key))
+        await authority.catalog.refresh()
         return key
 
     async def held(self, key: SigningKey) -> frozenset[str]:
-        session = await self.authority.session(session_key(key))
+        session = await self.authority.sessions.get(session_key(key))
         assert session is not None
         return session.capabilities
 
     async def is_over(self, key: SigningKey) -> bool:
-        session = await self.authority.session(session_key(key))
+        session = await self.authority.sessions.get(session_key(key))
         return session is not None and session.revoked_at is not None
 
     async def person(self, name: str = "Ann", *capabilities: str) -> Person:
@@ -127,8 +134,8 @@ class House:
 
     async def begin(
         self, key: SigningKey, manifest: Mapping[str, Any], redirect_to: str = BACK
-    ) -> Login:
-        return await self.identities.logins.begin(
+    ) -> LoginFlow:
+        return await self.identities.login_flows.begin(
             session_key(key),
             redirect_to,
             {"page": 1},
@@ -137,22 +144,24 @@ class House:
             prove(key, login_message(redirect_to, {"page": 1})),
         )
 
-    async def bind(self, key: SigningKey, address: str) -> Session:
+    async def bind(self, key: SigningKey, address: str) -> SessionRecord:
         flow = address.rpartition("flowId=")[2]
         return await self.identities.sessions.bind(
             flow, session_key(key), prove(key, flow_message(flow))
         )
 
-    async def log_in(self, person: Person, key: SigningKey, manifest: Mapping[str, Any]) -> Session:
+    async def log_in(
+        self, person: Person, key: SigningKey, manifest: Mapping[str, Any]
+    ) -> SessionRecord:
         login = await self.begin(key, manifest)
-        return await self.bind(key, await self.identities.logins.approve(login, person))
+        return await self.bind(key, await self.identities.login_flows.approve(login, person))
 
 
 @asynccontextmanager
 async def opened(folder: str | Path, clock: VirtualClock) -> AsyncIterator[House]:
     ids = UlidSource(clock)
     async with open_authority(folder, clock, ids, builtins(), round_seconds=None) as authority:
-        yield House(authority, clock, Identities(authority.store, authority, clock, ids))
+        yield House(authority, clock, Identities(authority, clock, ids))
 
 
 @pytest.fixture(scope="session")
@@ -184,8 +193,8 @@ class Web:
     house: House
     app: Starlette
     http: httpx.AsyncClient
-    operating: Operating
-    requesters: Requesters
+    operating: AdminCommands
+    requesters: PlanRequesters
     token: str = TOKEN
 
     async def admin(self, verb: str, **body: Any) -> httpx.Response:
@@ -223,9 +232,9 @@ def _found(text: str, before: str, after: str) -> str:
 
 @pytest.fixture
 async def web(house: House) -> AsyncIterator[Web]:
-    operating = Operating(house.authority, house.identities, None, "http://authority.test")
-    transport = Transport(("nats://127.0.0.1:4222",), "the.sentinel.jwt", "SUSEED")
-    requesters = Requesters(house.authority, house.clock)
+    operating = AdminCommands(house.authority, house.identities, None, "http://authority.test")
+    transport = NatsTransport(("nats://127.0.0.1:4222",), "the.sentinel.jwt", "SUSEED")
+    requesters = PlanRequesters(house.authority, house.clock)
     made = routes(
         house.authority,
         house.identities,

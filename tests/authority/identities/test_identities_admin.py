@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from accord.authority.http.admin import kept_token
+from accord.authority.http import ensure_token
 from accord.contracts import digest
 from accord.contracts.session_proof import session_key
 from accord.kernel.signing import SigningKey
@@ -169,7 +169,7 @@ async def test_nothing_is_reconciled_where_nothing_runs_that_could(web: Any) -> 
 
 def test_the_token_is_made_once_and_only_its_owner_reads_it(tmp_path: Any) -> None:
     file = tmp_path / "authority.token"
-    token = kept_token(file)
+    token = ensure_token(file)
     assert len(token) >= 43
-    assert kept_token(file) == token
+    assert ensure_token(file) == token
     assert file.stat().st_mode & 0o777 == 0o600

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from accord.authority.records import Kind, Materialized, MaterialState
+from accord.authority.rules import DeploymentKind, Materialized, MaterialState
 from accord.contracts import digest
 from accord.contracts.session_proof import prove, session_key
 from accord.kernel.signing import SigningKey
@@ -53,14 +53,14 @@ async def test_a_service_waits_for_each_blocker_and_is_ready_in_the_end(
     assert (status, told["code"]) == (409, "authority_reconciliation_pending")
     assert (await web.admin("status")).json()["to_reconcile"] == ["shop"]
     authority = web.house.authority
-    version = (await authority.deployment("shop")).version
+    version = (await authority.deployments.get("shop")).version
     made = Materialized(
         "shop",
         version,
         MaterialState.CURRENT,
         settings={"shop@v1": {"operations": {"bucket": "acc_op_x"}}},
     )
-    await authority.materialize(made)
+    await authority.deployments.materialize(made)
     status, told = await ask()
     assert (status, told) == (
         200,
@@ -127,8 +127,8 @@ async def test_a_body_that_is_no_small_strict_object_is_refused(
 async def test_a_manifest_of_ten_megabytes_changes_nothing(
     web: Any, shop: Any, key: SigningKey
 ) -> None:
-    await web.house.authority.create_deployment("shop", Kind.SERVICE)
-    await web.house.authority.add_instance("shop", session_key(key), "shop-1")
+    await web.house.authority.deployments.create("shop", DeploymentKind.SERVICE)
+    await web.house.authority.deployments.add_instance("shop", session_key(key), "shop-1")
     large = {**shop, "description": "x" * 10_000_000}
     answer = await web.http.post("/bootstrap/v1", json=web.signed(key, shop, manifest=large))
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
@@ -159,7 +159,7 @@ async def test_a_persons_session_bootstraps_until_it_is_over(
     assert late.json()["code"] == "unknown_session"
     fresh = SigningKey.generate()
     await web.house.log_in(ann, fresh, app)
-    await web.house.authority.revoke_session(session_key(fresh), "test")
+    await web.house.authority.sessions.revoke(session_key(fresh), "test")
     ended = await web.http.post("/bootstrap/v1", json=web.signed(fresh, app))
     assert (ended.status_code, ended.json()["code"]) == (403, "revoked")
 
@@ -188,7 +188,7 @@ async def test_it_is_known_to_be_alive(web: Any) -> None:
 
 
 async def test_no_secret_is_in_a_representation(web: Any) -> None:
-    from accord.authority.http import Transport
+    from accord.authority.http import NatsTransport
 
-    assert "SUSEED" not in repr(Transport(("nats://x",), "jwt", "SUSEED"))
+    assert "SUSEED" not in repr(NatsTransport(("nats://x",), "jwt", "SUSEED"))
     assert "SUSEED" not in json.dumps((await web.admin("status")).json())

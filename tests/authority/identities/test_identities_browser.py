@@ -43,7 +43,7 @@ async def test_a_person_logs_in_agrees_and_is_sent_back_to_the_app(
     chromium: Chromium, web: Any, client: Any
 ) -> None:
     ann = await web.house.person("Ann", READ)
-    await web.house.identities.entering.set_password(ann.id, PASSWORD)
+    await web.house.identities.login.set_password(ann.id, PASSWORD)
     key, manifest = SigningKey.generate(), client("Notes.List")
     async with (
         listening(web.app) as authority,

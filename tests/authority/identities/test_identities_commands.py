@@ -9,12 +9,13 @@ import pytest
 from tests.authority.identities.conftest import READ, notes
 from typer.testing import CliRunner, Result
 
-from accord.cli import app, report
+from accord.cli import app, output
 from accord.contracts import digest
+from accord.contracts.errors import UnreadableError
 from accord.contracts.session_proof import session_key
 from accord.kernel.errors import AccordError
 from accord.kernel.signing import SigningKey
-from accord.station.home import Home, device_key, taken
+from accord.station.home import Home, ensure_device_key, hold_home
 
 KEY = session_key(SigningKey.from_seed(bytes(range(32))))
 
@@ -41,7 +42,9 @@ class Operator:
         result = self.invoke(*words)
         assert isinstance(result.exception, AccordError), f"{words}: {result.output}"
         assert result.stdout == ""
-        assert report.show_error(result.exception) == report.FAILED
+        is_contract = isinstance(result.exception, UnreadableError)
+        expected = output.MISUSED if is_contract else output.FAILED
+        assert output.show_error(result.exception) == expected
         return str(result.exception)
 
 
@@ -49,8 +52,8 @@ class Operator:
 def operator(tmp_path: Path) -> Operator:
     """An operator whose station has run once."""
     home = Home(tmp_path / "home")
-    with ExitStack() as undo, taken(home, "nowhere", undo):
-        device_key(home, undo)
+    with ExitStack() as undo, hold_home(home, "nowhere", undo):
+        ensure_device_key(home, undo)
         undo.pop_all()
     return Operator(home.path)
 
@@ -117,10 +120,62 @@ def test_instances_come_and_go(operator: Operator, tmp_path: Path) -> None:
     assert {each["key"]: each["disabled"] for each in listed} == {KEY: False, key: True}
     operator.run("instance", "remove", key)
     assert key not in operator.run("instance", "list", "--deployment", "shop")
-    assert operator.invoke("instance", "add", "shop").exit_code == report.MISUSED
+    assert operator.invoke("instance", "add", "shop").exit_code == output.MISUSED
     assert "mutable-dev and disabled" in operator.run(
         "set", "shop", "--compatibility", "mutable-dev", "--disable"
     )
+
+
+@pytest.mark.parametrize("start", ["-", "_", "-_"])
+def test_an_instance_is_named_by_any_key(operator: Operator, start: str) -> None:
+    operator.run("deploy", "shop")
+    key = start + KEY[len(start) :]
+    made = operator.ask("instance", "add", "shop", key)["instance"]
+    assert (made["key"], made["name"]) == (key, KEY[len(start) :][:8])
+
+
+def test_a_key_file_that_was_made_for_nothing_goes_again(
+    operator: Operator, tmp_path: Path
+) -> None:
+    file = tmp_path / "shop.key"
+    words = ("instance", "add", "shop", "--key-file", str(file))
+    assert "no deployment" in operator.refused(*words)
+    assert not file.exists()
+    operator.run("deploy", "shop")
+    operator.run(*words)
+    kept = file.read_bytes()
+    operator.refused(*words)
+    assert file.read_bytes() == kept
+
+
+def test_what_was_accepted_is_shown_and_taken_back(operator: Operator, tmp_path: Path) -> None:
+    file = tmp_path / "desk.json"
+    uses = {"core": {"contract": "trellis.core@v1", "rpc": {"call": ["Trellis.Catalog"]}}}
+    plain = {name: notes()[name] for name in ("format", "displayName", "description", "kind")}
+    file.write_text(json.dumps({**plain, "id": "desk@v1", "uses": {"required": uses}}))
+    operator.run("deploy", "desk", str(file), "--accept")
+    surface = "trellis.core@v1 rpc Trellis.Catalog call"
+    shown = operator.run("show", "desk")
+    assert f"surface: {surface}" in shown
+    assert "capability: trellis.core::catalog.read" in shown
+    assert "was not accepted" in operator.refused("narrow", "desk", "--capability", "a::b")
+    assert operator.invoke("narrow", "desk").exit_code == output.MISUSED
+    left = operator.run("narrow", "desk", "--capability", "trellis.core::catalog.read")
+    assert left == "desk may use 1 surfaces with 0 capabilities.\n"
+    operator.run("narrow", "desk", "--surface", surface, "--by", "ada")
+    assert "surface" not in operator.run("show", "desk")
+    narrowed = [each for each in operator.ask("history")["history"] if each["act"] == "narrowed"]
+    assert [each["why"] for each in narrowed] == ["trellis.core::catalog.read", surface]
+    assert operator.ask("deploy", "desk", str(file))["plan"]["state"] == "pending"
+
+
+def test_calls_are_granted_and_taken_back(operator: Operator) -> None:
+    operator.run("deploy", "shell")
+    operator.run("set", "shell", "--calls", "notes@v1", "--calls", "desk@v1")
+    assert operator.ask("show", "shell")["deployment"]["calls"] == ["desk@v1", "notes@v1"]
+    assert "contract ids" in operator.refused("set", "shell", "--calls", "notes")
+    operator.run("set", "shell", "--calls", "none")
+    assert operator.ask("show", "shell")["deployment"]["calls"] == []
 
 
 def test_people_are_added_and_their_secrets_shown_once(operator: Operator) -> None:

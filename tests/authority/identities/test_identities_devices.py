@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.identities import Answer, PortalKind
-from accord.authority.identities.devices import ACTIVATE
-from accord.authority.people_tables import activations
-from accord.authority.records import Kind
+from accord.authority.identities import ACTIVATE, ConsentAnswer, PortalKind
+from accord.authority.rules import AuthorityError, Code, DeploymentKind
+from accord.authority.tables import activations
 from accord.contracts import digest
 from accord.contracts.session_proof import session_key
 from accord.kernel import canonical
@@ -23,7 +21,7 @@ def key() -> SigningKey:
 @pytest.fixture
 async def sensors(house: Any, client: Any) -> dict[str, Any]:
     """The contract of a device, whose deployment is there."""
-    await house.authority.create_deployment("sensors", Kind.DEVICE)
+    await house.authority.deployments.create("sensors", DeploymentKind.DEVICE)
     contract: dict[str, Any] = client(kind="device", identity="sensor@v1")
     return contract
 
@@ -56,10 +54,12 @@ async def test_a_person_confirms_a_device_by_its_code(
     assert (waiting.name, waiting.deployment) == ("Cellar", "sensors")
     made = await devices.confirm(code, ann)
     assert (made.key, made.deployment) == (session_key(key), "sensors")
-    assert [each.key for each in await house.authority.instances("sensors")] == [made.key]
-    [kept] = await house.identities.allowing.consents(ann.id)
+    assert [each.key for each in await house.authority.deployments.instances("sensors")] == [
+        made.key
+    ]
+    [kept] = await house.identities.consents.answers(ann.id)
     assert (kept.answer, kept.anchor, kept.digest) == (
-        Answer.ACCEPTED,
+        ConsentAnswer.ACCEPTED,
         session_key(key),
         digest(sensors),
     )
@@ -75,7 +75,7 @@ async def test_only_who_may_activate_devices_learns_about_one(
         await refused(ask(code, bob), Code.FORBIDDEN)
         await refused(ask("WRONG", bob), Code.FORBIDDEN)
     await refused(house.identities.devices.refuse(code, bob), Code.FORBIDDEN)
-    assert await house.authority.instances("sensors") == []
+    assert await house.authority.deployments.instances("sensors") == []
 
 
 async def test_a_code_ends_when_it_is_refused_replaced_or_too_old(
@@ -93,7 +93,7 @@ async def test_a_code_ends_when_it_is_refused_replaced_or_too_old(
     await refused(devices.confirm(third, ann), Code.NOT_FOUND)
     for wrong in ("", "x" * 1000, "\ud800", "a\0"):
         await refused(devices.find(wrong, ann), Code.NOT_FOUND)
-    assert await house.authority.instances("sensors") == []
+    assert await house.authority.deployments.instances("sensors") == []
 
 
 async def test_a_device_asks_only_a_deployment_of_devices_with_a_device_contract(

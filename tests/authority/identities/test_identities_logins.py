@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.identities import Access, Answer
-from accord.authority.people_tables import consents, logins
-from accord.authority.records import Holder
+from accord.authority.identities import Access, ConsentAnswer
+from accord.authority.rules import AuthorityError, Code, SessionHolder
+from accord.authority.tables import consents, logins
 from accord.contracts import digest
 from accord.contracts.session_proof import flow_message, login_message, prove, session_key
 from accord.kernel import base64url, canonical
@@ -35,17 +34,21 @@ async def test_a_person_agrees_and_the_session_is_the_persons(
     ann = await house.person("Ann", READ, "other::thing")
     login = await house.begin(key, client("Notes.List", "Notes.Add"))
     assert (login.contract_id, login.anchor) == ("desk@v1", ORIGIN)
-    review = await house.identities.logins.review(login, ann)
+    review = await house.identities.login_flows.review(login, ann)
     assert review.delta.capabilities == {READ, WRITE}
     assert "notes@v1 rpc Notes.List call" in review.delta.surfaces
     assert review.missing == {WRITE}
     assert [text.name for text in review.texts] == ["Read notes", "Write notes"]
     assert not review.settled
-    address = await house.identities.logins.approve(login, ann)
+    address = await house.identities.login_flows.approve(login, ann)
     assert address.startswith(f"{ORIGIN}/back?next=%2Fhome&flowId=")
     session = await house.bind(key, address)
-    assert session == await house.authority.session(session_key(key))
-    assert (session.holder, session.subject, session.origin) == (Holder.PERSON, ann.id, ORIGIN)
+    assert session == await house.authority.sessions.get(session_key(key))
+    assert (session.holder, session.subject, session.origin) == (
+        SessionHolder.PERSON,
+        ann.id,
+        ORIGIN,
+    )
     # Nobody passes on what he or she does not have.
     assert session.capabilities == {READ}
 
@@ -57,12 +60,12 @@ async def test_the_record_of_a_consent_keeps_the_digest_and_the_difference(
     first, more = client("Notes.List"), client("Notes.List", "Notes.Add")
     await house.log_in(ann, key, first)
     await house.log_in(ann, SigningKey.generate(), more)
-    latest, earlier = await house.identities.allowing.consents(ann.id)
+    latest, earlier = await house.identities.consents.answers(ann.id)
     assert (earlier.digest, latest.digest) == (digest(first), digest(more))
     assert earlier.delta.capabilities == {READ}
     assert latest.delta == Access(frozenset({"notes@v1 rpc Notes.Add call"}), frozenset({WRITE}))
-    assert {latest.answer, earlier.answer} == {Answer.ACCEPTED}
-    allowed = await house.identities.allowing.allowed(ann.id, "desk@v1", ORIGIN)
+    assert {latest.answer, earlier.answer} == {ConsentAnswer.ACCEPTED}
+    allowed = await house.identities.consents.allowed(ann.id, "desk@v1", ORIGIN)
     assert allowed.capabilities == {READ, WRITE}
 
 
@@ -72,13 +75,13 @@ async def test_what_was_agreed_to_is_not_asked_again_at_the_same_origin(
     ann = await house.person("Ann", READ)
     await house.log_in(ann, key, client("Notes.List"))
     login = await house.begin(SigningKey.generate(), client("Notes.List"))
-    assert (await house.identities.logins.review(login, ann)).settled
+    assert (await house.identities.login_flows.review(login, ann)).settled
     elsewhere = await house.begin(
         SigningKey.generate(), client("Notes.List"), "https://other.example/"
     )
-    assert not (await house.identities.logins.review(elsewhere, ann)).settled
+    assert not (await house.identities.login_flows.review(elsewhere, ann)).settled
     bob = await house.person("Bob", READ)
-    assert not (await house.identities.logins.review(login, bob)).settled
+    assert not (await house.identities.login_flows.review(login, bob)).settled
 
 
 async def test_a_client_that_asks_for_nothing_is_asked_about_once(
@@ -86,10 +89,10 @@ async def test_a_client_that_asks_for_nothing_is_asked_about_once(
 ) -> None:
     ann = await house.person()
     login = await house.begin(key, client())
-    assert not (await house.identities.logins.review(login, ann)).settled
-    await house.identities.logins.approve(login, ann)
+    assert not (await house.identities.login_flows.review(login, ann)).settled
+    await house.identities.login_flows.approve(login, ann)
     again = await house.begin(key, client())
-    assert (await house.identities.logins.review(again, ann)).settled
+    assert (await house.identities.login_flows.review(again, ann)).settled
 
 
 async def test_a_program_is_anchored_at_its_key_and_asked_about_anew(
@@ -102,7 +105,7 @@ async def test_a_program_is_anchored_at_its_key_and_asked_about_anew(
     session = await house.log_in(ann, key, agent)
     assert session.origin is None
     other = await house.begin(SigningKey.generate(), agent, "http://127.0.0.1:9000/")
-    assert not (await house.identities.logins.review(other, ann)).settled
+    assert not (await house.identities.login_flows.review(other, ann)).settled
 
 
 async def test_whoever_begins_a_login_does_not_learn_what_binds_it(
@@ -113,11 +116,11 @@ async def test_whoever_begins_a_login_does_not_learn_what_binds_it(
     await house.log_in(ann, key, client("Notes.List"))
     thief = SigningKey.generate()
     login = await house.begin(thief, client("Notes.List"))
-    address = await house.identities.logins.approve(login, ann)
+    address = await house.identities.login_flows.approve(login, ann)
     await refused(house.bind(thief, f"?flowId={login.id}"), Code.NOT_FOUND)
     # The app itself hears the flow, and its session is another one.
     await refused(house.bind(key, address), Code.INVALID_PROOF)
-    assert await house.authority.session(session_key(thief)) is None
+    assert await house.authority.sessions.get(session_key(thief)) is None
 
 
 async def test_a_login_begins_only_with_the_sessions_own_proof(
@@ -125,7 +128,7 @@ async def test_a_login_begins_only_with_the_sessions_own_proof(
 ) -> None:
     manifest = client("Notes.List")
     proof = prove(key, login_message("https://app.example/a", None))
-    begin = house.identities.logins.begin
+    begin = house.identities.login_flows.begin
     raw = canonical.encode(manifest)
     for redirect_to, context, shown in (
         ("https://app.example/b", None, session_key(key)),
@@ -152,10 +155,10 @@ async def test_a_required_use_that_leads_nowhere_stops_the_consent(
 ) -> None:
     ann = await house.person("Ann", READ)
     login = await house.begin(key, client("Gone.Call", contract="gone@v1"))
-    error = await refused(house.identities.logins.review(login, ann), Code.DEPENDENCY_UNKNOWN)
+    error = await refused(house.identities.login_flows.review(login, ann), Code.DEPENDENCY_UNKNOWN)
     assert error.findings
-    await refused(house.identities.logins.approve(login, ann), Code.DEPENDENCY_UNKNOWN)
-    assert await house.identities.allowing.consents(ann.id) == []
+    await refused(house.identities.login_flows.approve(login, ann), Code.DEPENDENCY_UNKNOWN)
+    assert await house.identities.consents.answers(ann.id) == []
 
 
 async def test_a_refusal_is_kept_and_binds_nothing(
@@ -163,12 +166,12 @@ async def test_a_refusal_is_kept_and_binds_nothing(
 ) -> None:
     ann = await house.person("Ann", READ)
     login = await house.begin(key, client("Notes.List"))
-    address = await house.identities.logins.deny(login, ann)
+    address = await house.identities.login_flows.deny(login, ann)
     assert address == f"{ORIGIN}/back?next=%2Fhome&authError=consent_denied"
-    [kept] = await house.identities.allowing.consents(ann.id)
-    assert kept.answer is Answer.DENIED
-    await refused(house.identities.logins.approve(login, ann), Code.CONFLICT)
-    assert await house.authority.session(session_key(key)) is None
+    [kept] = await house.identities.consents.answers(ann.id)
+    assert kept.answer is ConsentAnswer.DENIED
+    await refused(house.identities.login_flows.approve(login, ann), Code.CONFLICT)
+    assert await house.authority.sessions.get(session_key(key)) is None
 
 
 async def test_an_answer_and_a_binding_are_given_once(
@@ -176,21 +179,21 @@ async def test_an_answer_and_a_binding_are_given_once(
 ) -> None:
     ann = await house.person("Ann", READ)
     login = await house.begin(key, client("Notes.List"))
-    address = await house.identities.logins.approve(login, ann)
-    await refused(house.identities.logins.approve(login, ann), Code.CONFLICT)
+    address = await house.identities.login_flows.approve(login, ann)
+    await refused(house.identities.login_flows.approve(login, ann), Code.CONFLICT)
     first = await house.bind(key, address)
     # The same client may have missed the answer.
     assert await house.bind(key, address) == first
-    await house.authority.revoke_session(first.key, "test")
+    await house.authority.sessions.revoke(first.key, "test")
     await refused(house.bind(key, address), Code.NOT_FOUND)
 
 
 async def test_a_login_ends_after_ten_minutes(house: Any, client: Any, key: SigningKey) -> None:
     ann = await house.person("Ann", READ)
     login = await house.begin(key, client("Notes.List"))
-    address = await house.identities.logins.approve(login, ann)
+    address = await house.identities.login_flows.approve(login, ann)
     house.clock.advance(600)
-    await refused(house.identities.logins.find(login.id), Code.NOT_FOUND)
+    await refused(house.identities.login_flows.find(login.id), Code.NOT_FOUND)
     await refused(house.bind(key, address), Code.NOT_FOUND)
     await house.begin(key, client("Notes.List"))
     rows = await house.authority.store.read(lambda c: c.execute(logins.select()).all())
@@ -199,7 +202,7 @@ async def test_a_login_ends_after_ten_minutes(house: Any, client: Any, key: Sign
 
 @pytest.mark.parametrize("flow", ["", "x", "a\0" * 16, "\ud800" * 32, "x" * 32, "x" * 10_000])
 async def test_a_flow_that_is_none_is_refused(house: Any, key: SigningKey, flow: str) -> None:
-    await refused(house.identities.logins.find(flow), Code.NOT_FOUND)
+    await refused(house.identities.login_flows.find(flow), Code.NOT_FOUND)
     proof = prove(key, b"anything")
     await refused(house.identities.sessions.bind(flow, session_key(key), proof), Code.NOT_FOUND)
 
@@ -209,9 +212,9 @@ async def test_a_key_that_serves_is_not_taken_over_by_a_login(house: Any, client
     key = await house.offer(manifest, "other")
     ann = await house.person("Ann", READ)
     login = await house.begin(key, client("Notes.List"))
-    address = await house.identities.logins.approve(login, ann)
+    address = await house.identities.login_flows.approve(login, ann)
     await refused(house.bind(key, address), Code.CONFLICT)
-    assert (await house.authority.session(session_key(key))).holder is Holder.SERVICE
+    assert (await house.authority.sessions.get(session_key(key))).holder is SessionHolder.SERVICE
 
 
 async def test_sessions_follow_what_the_person_may_do(
@@ -219,13 +222,13 @@ async def test_sessions_follow_what_the_person_may_do(
 ) -> None:
     ann = await house.person("Ann", READ, WRITE)
     await house.log_in(ann, key, client("Notes.List", "Notes.Add"))
-    people = house.identities.people
+    identities = house.identities
 
-    await people.set_capabilities(ann.id, [READ])
+    await identities.set_capabilities(ann.id, [READ])
     assert await house.held(key) == {READ}
-    await people.set_capabilities(ann.id, [READ, WRITE, "else::where"])
+    await identities.set_capabilities(ann.id, [READ, WRITE, "else::where"])
     assert await house.held(key) == {READ, WRITE}
-    await people.set_disabled(ann.id, True)
+    await identities.set_disabled(ann.id, True)
     assert await house.is_over(key)
 
 
@@ -238,13 +241,13 @@ async def test_an_override_answers_for_the_person_and_adds_its_keys(
     anchor = ORIGIN if anchored == "origin" else session_key(key)
     await house.identities.set_override("desk@v1", anchor, [WRITE])
     login = await house.begin(key, app)
-    review = await house.identities.logins.review(login, ann)
+    review = await house.identities.login_flows.review(login, ann)
     assert review.settled
     assert review.missing == frozenset()
-    session = await house.bind(key, await house.identities.logins.approve(login, ann))
+    session = await house.bind(key, await house.identities.login_flows.approve(login, ann))
     assert session.capabilities == {READ, WRITE}
-    [kept] = await house.identities.allowing.consents(ann.id)
-    assert kept.answer is Answer.GRANTED
+    [kept] = await house.identities.consents.answers(ann.id)
+    assert kept.answer is ConsentAnswer.GRANTED
     await house.identities.drop_override("desk@v1", anchor)
     assert await house.held(key) == {READ}
     await refused(house.identities.drop_override("desk@v1", anchor), Code.NOT_FOUND)
@@ -283,15 +286,15 @@ async def test_what_an_optional_use_leads_to_later_is_not_agreed_to_yet(
     await house.offer(later, "later")
 
     async def may_call(session: SigningKey) -> bool:
-        grants = await house.authority.grants(session_key(session), digest(app))
+        grants = await house.authority.sessions.grants(session_key(session), digest(app))
         assert grants.ok
         return "rpc.v1.Later.Do" in grants.publish
 
     assert not await may_call(key)
     fresh = SigningKey.generate()
     login = await house.begin(fresh, app)
-    assert not (await house.identities.logins.review(login, ann)).settled
-    await house.bind(fresh, await house.identities.logins.approve(login, ann))
+    assert not (await house.identities.login_flows.review(login, ann)).settled
+    await house.bind(fresh, await house.identities.login_flows.approve(login, ann))
     assert await may_call(fresh)
 
 
@@ -300,17 +303,21 @@ async def test_a_new_digest_that_asks_for_no_more_goes_on(
 ) -> None:
     ann = await house.person("Ann", READ, WRITE)
     session = await house.log_in(ann, key, client("Notes.List"))
-    take_up = house.identities.sessions.take_up
-    assert await take_up(session, session.digest, None) == session
+    switch_contract = house.identities.sessions.switch_contract
+    assert await switch_contract(session, session.digest, None) == session
     less = client()
-    taken = await take_up(session, digest(less), canonical.encode(less))
+    taken = await switch_contract(session, digest(less), canonical.encode(less))
     assert taken.digest == digest(less)
-    assert await house.authority.session(session.key) == taken
+    assert await house.authority.sessions.get(session.key) == taken
     more = client("Notes.List", "Notes.Add")
-    await refused(take_up(session, digest(more), canonical.encode(more)), Code.CONSENT_REQUIRED)
+    await refused(
+        switch_contract(session, digest(more), canonical.encode(more)), Code.CONSENT_REQUIRED
+    )
     other = client("Notes.List", identity="other@v1")
-    await refused(take_up(session, digest(other), canonical.encode(other)), Code.CONTRACT_CHANGED)
-    assert await house.authority.session(session.key) == taken
+    await refused(
+        switch_contract(session, digest(other), canonical.encode(other)), Code.CONTRACT_CHANGED
+    )
+    assert await house.authority.sessions.get(session.key) == taken
 
 
 async def test_what_is_withdrawn_ends_the_sessions_and_is_asked_again(
@@ -321,9 +328,9 @@ async def test_what_is_withdrawn_ends_the_sessions_and_is_asked_again(
     await house.identities.withdraw(ann, "desk@v1", ORIGIN)
     assert await house.is_over(key)
     login = await house.begin(SigningKey.generate(), client("Notes.List"))
-    assert not (await house.identities.logins.review(login, ann)).settled
-    latest, *_ = await house.identities.allowing.consents(ann.id)
-    assert latest.answer is Answer.WITHDRAWN
+    assert not (await house.identities.login_flows.review(login, ann)).settled
+    latest, *_ = await house.identities.consents.answers(ann.id)
+    assert latest.answer is ConsentAnswer.WITHDRAWN
 
 
 async def test_a_consent_cannot_be_rewritten(house: Any, client: Any, key: SigningKey) -> None:

@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from accord.authority.identities.devices import ACTIVATE
-from accord.authority.records import Kind
+from accord.authority.identities import ACTIVATE
+from accord.authority.rules import DeploymentKind
 from accord.contracts import digest
 from accord.contracts.session_proof import flow_message, login_message, prove, session_key
 from accord.kernel.signing import SigningKey
@@ -27,7 +27,7 @@ def key() -> SigningKey:
 @pytest.fixture
 async def ann(web: Any) -> Any:
     person = await web.house.person("Ann", READ)
-    await web.house.identities.entering.set_password(person.id, PASSWORD)
+    await web.house.identities.login.set_password(person.id, PASSWORD)
     return person
 
 
@@ -83,9 +83,9 @@ async def test_a_login_from_the_apps_first_word_to_its_session(
     assert told["sentinel"] == {"jwt": "the.sentinel.jwt", "seed": "SUSEED"}
     assert told["inboxPrefix"] == f"_INBOX.{session_key(key)[:16]}"
     assert told["contract"]["id"] == "desk@v1"
-    session = await web.house.authority.session(session_key(key))
+    session = await web.house.authority.sessions.get(session_key(key))
     assert (session.subject, session.capabilities) == (ann.id, {READ})
-    grants = await web.house.authority.grants(session_key(key), session.digest)
+    grants = await web.house.authority.sessions.grants(session_key(key), session.digest)
     assert "rpc.v1.Notes.List" in grants.publish
     assert "rpc.v1.Notes.Add" not in grants.publish
 
@@ -97,7 +97,7 @@ async def test_a_person_may_refuse(web: Any, ann: Any, client: Any, key: Signing
     page = await web.http.get(path)
     refused = await web.submit(page, answer="deny")
     assert refused.headers["location"] == f"{BACK}?authError=consent_denied"
-    assert await web.house.authority.session(session_key(key)) is None
+    assert await web.house.authority.sessions.get(session_key(key)) is None
     again = await web.submit(page, answer="accept")
     assert again.status_code == 409
     assert "answered already" in again.text
@@ -176,7 +176,7 @@ async def test_a_wrong_password_is_told_and_tried_only_so_often(web: Any, ann: A
         await web.submit(page, name="Ann", password=f"wrong horse {number}") for number in range(11)
     ]
     assert [each.status_code for each in answers] == [403] * 10 + [429]
-    assert "not right" in answers[0].text
+    assert "is wrong" in answers[0].text
     assert "wrong horse" not in answers[0].text
     web.house.clock.advance(60)
     assert (await web.submit(page, name="Ann", password=PASSWORD)).status_code == 303
@@ -205,7 +205,7 @@ async def test_a_link_asks_before_it_is_used_up_and_lets_set_a_password(web: Any
     changed = await web.submit(account, password=PASSWORD)
     assert changed.status_code == 303
     assert "You are Bob" in (await web.http.get("/login")).text
-    assert (await web.house.identities.entering.by_password("bob", PASSWORD)).id == bob.id
+    assert (await web.house.identities.login.by_password("bob", PASSWORD)).id == bob.id
     short = await web.submit(await web.http.get("/login"), password="short")
     assert short.status_code == 400
 
@@ -245,9 +245,9 @@ async def test_a_program_without_a_page_gets_its_code_by_hand(
 
 
 async def test_a_device_is_activated_on_the_page(web: Any, client: Any, key: SigningKey) -> None:
-    await web.house.authority.create_deployment("sensors", Kind.DEVICE)
+    await web.house.authority.deployments.create("sensors", DeploymentKind.DEVICE)
     bob = await web.house.person("Bob", ACTIVATE)
-    await web.house.identities.entering.set_password(bob.id, PASSWORD)
+    await web.house.identities.login.set_password(bob.id, PASSWORD)
     manifest = client(kind="device", identity="sensor@v1")
     body = web.signed(key, manifest, manifest=manifest, deployment="sensors", name="Cellar")
     begun = await web.http.post("/auth/v1/activations", json=body)
@@ -262,7 +262,7 @@ async def test_a_device_is_activated_on_the_page(web: Any, client: Any, key: Sig
     assert session_key(key) in asked.text
     done = await web.submit(asked, step="confirm")
     assert "Cellar is part of sensors now" in done.text
-    [made] = await web.house.authority.instances("sensors")
+    [made] = await web.house.authority.deployments.instances("sensors")
     assert made.key == session_key(key)
     refused = await web.submit(await web.http.get("/activate"), code=told["code"])
     assert refused.status_code == 404

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.authority.errors import AuthorityError
-from accord.authority.identities import places
+from accord.authority.rules import AuthorityError, clients
 
 
 @pytest.mark.parametrize(
@@ -22,7 +21,7 @@ from accord.authority.identities import places
     ],
 )
 def test_an_address_has_the_origin_that_browsers_see(url: str, origin: str) -> None:
-    assert places.origin(url) == origin
+    assert clients.origin(url) == origin
 
 
 @pytest.mark.parametrize(
@@ -51,14 +50,14 @@ def test_an_address_has_the_origin_that_browsers_see(url: str, origin: str) -> N
 )
 def test_a_login_ends_nowhere_else(url: str) -> None:
     with pytest.raises(AuthorityError):
-        places.origin(url)
+        clients.origin(url)
 
 
 @given(st.text(max_size=60))
 def test_an_origin_can_stand_in_a_header(text: str) -> None:
     for url in (text, f"https://{text}", f"https://app.example{text}"):
         try:
-            origin = places.origin(url)
+            origin = clients.origin(url)
         except AuthorityError:
             continue
         assert not set(origin) & set(" ;,'\"\r\n")
@@ -69,6 +68,6 @@ def test_an_origin_can_stand_in_a_header(text: str) -> None:
 def test_a_query_keeps_what_it_had(members: dict[str, str], flow: str) -> None:
     base = "https://app.example/"
     for name, value in members.items():
-        base = places.with_query(base, **{name: value})
-    told = parse_qs(urlsplit(places.with_query(base, flowId=flow)).query, keep_blank_values=True)
+        base = clients.with_query(base, **{name: value})
+    told = parse_qs(urlsplit(clients.with_query(base, flowId=flow)).query, keep_blank_values=True)
     assert told == {**{name: [value] for name, value in members.items()}, "flowId": [flow]}

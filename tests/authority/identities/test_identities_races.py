@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from tests.authority.identities.conftest import READ, WRITE, House, notes, opened
 
-from accord.authority.errors import AuthorityError
-from accord.authority.identities.devices import ACTIVATE
-from accord.authority.records import Kind
+from accord.authority.identities import ACTIVATE
+from accord.authority.rules import AuthorityError, DeploymentKind
 from accord.contracts import digest
 from accord.contracts.session_proof import session_key
 from accord.kernel import canonical
@@ -26,7 +25,7 @@ async def pair(postgres_url: str, virtual_clock: VirtualClock) -> AsyncIterator[
         opened(postgres_url, virtual_clock) as two,
     ):
         await one.offer(notes())
-        await two.authority.refresh()
+        await two.authority.catalog.refresh()
         yield one, two
 
 
@@ -46,16 +45,16 @@ async def test_what_one_authority_begins_another_goes_on_with_and_nothing_happen
     people = [each.identities.people for each in pair]
     await once(*(each.add("Ann", [READ, ACTIVATE]) for each in people))
     ann = await people[1].find("ann")
-    secret, _ = await one.identities.entering.link(ann.id)
-    await once(*(each.identities.entering.by_link(secret) for each in pair))
+    secret, _ = await one.identities.login.link(ann.id)
+    await once(*(each.identities.login.by_link(secret) for each in pair))
     key, app = SigningKey.generate(), client("Notes.List", "Notes.Add")
     login = await one.begin(key, app)
-    address = await once(*(each.identities.logins.approve(login, ann) for each in pair))
+    address = await once(*(each.identities.login_flows.approve(login, ann) for each in pair))
     session = await two.bind(key, address)
-    assert session == await one.authority.session(session_key(key))
-    [kept] = await one.identities.allowing.consents(ann.id)
+    assert session == await one.authority.sessions.get(session_key(key))
+    [kept] = await one.identities.consents.answers(ann.id)
     assert kept.digest == digest(app)
-    await one.authority.create_deployment("sensors", Kind.DEVICE)
+    await one.authority.deployments.create("sensors", DeploymentKind.DEVICE)
     sensor = client(kind="device", identity="sensor@v1")
     code, _ = await one.identities.devices.begin(
         session_key(SigningKey.generate()),
@@ -65,7 +64,7 @@ async def test_what_one_authority_begins_another_goes_on_with_and_nothing_happen
         "Cellar",
     )
     await once(*(each.identities.devices.confirm(code, ann) for each in pair))
-    assert len(await two.authority.instances("sensors")) == 1
+    assert len(await two.authority.deployments.instances("sensors")) == 1
 
 
 async def test_sessions_hold_what_the_last_change_left_whoever_made_it(
@@ -77,8 +76,8 @@ async def test_sessions_hold_what_the_last_change_left_whoever_made_it(
     await one.log_in(ann, key, client("Notes.List", "Notes.Add"))
     for _ in range(5):
         await asyncio.gather(
-            one.identities.people.set_capabilities(ann.id, [READ, WRITE]),
-            two.identities.people.set_capabilities(ann.id, [READ]),
+            one.identities.set_capabilities(ann.id, [READ, WRITE]),
+            two.identities.set_capabilities(ann.id, [READ]),
         )
         left = (await one.identities.people.find("Ann")).capabilities
         assert await two.held(key) == left
@@ -89,13 +88,13 @@ async def test_whoever_is_shut_out_while_binding_is_out(pair: Pair, client: Any)
     ann = await one.person("Ann", READ)
     for _ in range(5):
         key = SigningKey.generate()
-        await one.identities.people.set_disabled(ann.id, False)
+        await one.identities.set_disabled(ann.id, False)
         login = await one.begin(key, client("Notes.List"))
-        address = await one.identities.logins.approve(login, ann)
+        address = await one.identities.login_flows.approve(login, ann)
         await asyncio.gather(
             one.bind(key, address),
-            two.identities.people.set_disabled(ann.id, True),
+            two.identities.set_disabled(ann.id, True),
             return_exceptions=True,
         )
-        session = await one.authority.session(session_key(key))
+        session = await one.authority.sessions.get(session_key(key))
         assert session is None or session.revoked_at is not None

@@ -17,11 +17,9 @@ from typer.testing import CliRunner
 from accord.cli import app
 from accord.contracts import digest, with_baseline
 from accord.contracts.session_proof import flow_message, login_message, prove, session_key
-from accord.fabric import App, Service
-from accord.fabric.bootstrap import Authority
-from accord.fabric.errors import BootstrapError, FabricError
+from accord.fabric import App, Authority, BootstrapError, FabricError, Service
 from accord.kernel.signing import SigningKey
-from accord.testing.faults import Child, python_child
+from accord.testing.processes import Child, python_child
 
 PASSWORD = "correct horse battery"
 

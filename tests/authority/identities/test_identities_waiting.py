@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from accord.authority.errors import Code
-from accord.authority.http.limits import Limit, TooOftenError
-from accord.authority.http.requesters import SILENCE_SECONDS, Requesters
-from accord.authority.records import Kind, PlanState
+from accord.authority.http import SILENCE_SECONDS, PlanRequesters, RateLimit, RateLimitedError
+from accord.authority.rules import Code, DeploymentKind, PlanState
 from accord.contracts.session_proof import session_key
 from accord.kernel.signing import SigningKey
 from accord.testing import VirtualClock
@@ -16,15 +14,15 @@ from accord.testing import VirtualClock
 async def test_the_plan_of_a_service_that_stopped_asking_goes(web: Any, client: Any) -> None:
     authority, key = web.house.authority, SigningKey.generate()
     shop = client("Notes.List", kind="service", identity="shop@v1")
-    await authority.create_deployment("shop", Kind.SERVICE)
-    await authority.add_instance("shop", session_key(key), "shop-1")
+    await authority.deployments.create("shop", DeploymentKind.SERVICE)
+    await authority.deployments.add_instance("shop", session_key(key), "shop-1")
 
     async def ask() -> None:
         answer = await web.http.post("/bootstrap/v1", json=web.signed(key, shop, manifest=shop))
         assert answer.json()["code"] == "authority_update_required"
 
     async def waiting() -> int:
-        return len(await authority.plans("shop", PlanState.PENDING))
+        return len(await authority.plans.all("shop", PlanState.PENDING))
 
     await ask()
     web.house.clock.advance(SILENCE_SECONDS - 1)
@@ -42,11 +40,11 @@ async def test_an_operators_plan_stays(web: Any, client: Any) -> None:
     await web.admin("deploy", deployment="shop", manifest=shop)
     web.house.clock.advance(10 * SILENCE_SECONDS)
     await web.requesters.forget_silent()
-    assert len(await web.house.authority.plans("shop", PlanState.PENDING)) == 1
+    assert len(await web.house.authority.plans.all("shop", PlanState.PENDING)) == 1
 
 
 async def test_only_so_many_requesters_are_followed(web: Any) -> None:
-    requesters = Requesters(web.house.authority, web.house.clock)
+    requesters = PlanRequesters(web.house.authority, web.house.clock)
     for number in range(10_001):
         requesters.asked(str(number))
     assert len(requesters._asked) == 10_000
@@ -55,16 +53,16 @@ async def test_only_so_many_requesters_are_followed(web: Any) -> None:
 
 
 def test_a_limit_gives_back_a_turn_in_time(virtual_clock: VirtualClock) -> None:
-    limit = Limit(virtual_clock, per_minute=6, burst=2)
+    limit = RateLimit(virtual_clock, per_minute=6, burst=2)
     limit.take("a")
     limit.take("a")
-    with pytest.raises(TooOftenError) as caught:
+    with pytest.raises(RateLimitedError) as caught:
         limit.take("a")
     assert (caught.value.code, caught.value.seconds) == (Code.RATE_LIMITED, 10)
     limit.take("b")
     virtual_clock.advance(10)
     limit.take("a")
-    with pytest.raises(TooOftenError):
+    with pytest.raises(RateLimitedError):
         limit.take("a")
 
 

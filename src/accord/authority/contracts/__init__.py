@@ -8,15 +8,29 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from accord.authority.contracts import auth, core, health, jobs, state
+from accord.authority.contracts import builtin
+from accord.authority.contracts.builtin import AUTH_ID, CORE_ID, HEALTH_ID, JOBS_ID, STATE_ID
 
 
 @cache
 def builtins() -> Mapping[str, Mapping[str, Any]]:
     """The manifest of each built-in contract, by its id."""
     return MappingProxyType(
-        {module.ID: module.contract().manifest() for module in (core, auth, state, health, jobs)}
+        {
+            builtin.CORE_ID: builtin.core_contract().manifest(),
+            builtin.AUTH_ID: builtin.auth_contract().manifest(),
+            builtin.STATE_ID: builtin.state_contract().manifest(),
+            builtin.HEALTH_ID: builtin.health_contract().manifest(),
+            builtin.JOBS_ID: builtin.jobs_contract().manifest(),
+        }
     )
 
 
-__all__ = ["builtins"]
+__all__ = [
+    "AUTH_ID",
+    "CORE_ID",
+    "HEALTH_ID",
+    "JOBS_ID",
+    "STATE_ID",
+    "builtins",
+]

@@ -1,54 +1,103 @@
-"""The application: every route of the authority, to be served at the root of an address."""
+"""All HTTP routes of the authority. Operators' are `POST /admin/v1/<command>` with a token."""
 
+import hmac
+import secrets
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from accord.authority.core import Authority
-from accord.authority.http.admin import AdminRoutes
-from accord.authority.http.exchange import HEADERS, Refusals
+from accord.authority.admin import AdminCommands
+from accord.authority.http import exchange
+from accord.authority.http.exchange import HEADERS, RateLimit, Refusals, json_response
 from accord.authority.http.portal import PortalRoutes
-from accord.authority.http.requesters import Requesters
-from accord.authority.http.sessions import SessionRoutes, Transport
+from accord.authority.http.sessions import NatsTransport, PlanRequesters, SessionRoutes
 from accord.authority.identities import Identities
-from accord.authority.operating import Operating
+from accord.authority.rules.errors import AuthorityError, Code
+from accord.authority.service import Authority
 from accord.kernel.clock import Clock
+from accord.kernel.files import sync_folder, write_private
+
+ADMIN_PATH: Final = "/admin/v1"
+_MAX_TOKEN: Final = 256
+
+
+class AdminRoutes:
+    """The operators' routes."""
+
+    def __init__(
+        self, commands: AdminCommands, token: str, clock: Clock, refusals: Refusals
+    ) -> None:
+        self._operating = commands
+        self._token = token.encode()
+        self._refusals = refusals
+        self._failing = RateLimit(clock, per_minute=60, burst=20)
+
+    @property
+    def routes(self) -> list[Route]:
+        """The routes, for the root."""
+        guarded = self._refusals.guarded(self._answer, exchange.error_response)
+        return [Route(f"{ADMIN_PATH}/{{verb:path}}", guarded, methods=["POST"])]
+
+    async def _answer(self, request: Request) -> Response:
+        scheme, _, shown = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(
+            shown.strip().encode("utf-8", "replace"), self._token
+        ):
+            self._failing.take(exchange.client_key(request))
+            raise AuthorityError(
+                Code.UNKNOWN_SESSION,
+                "the operator's token is missing or wrong",
+                mend="run the command as the user who runs the authority",
+            )
+        body = await exchange.read_json(request)
+        return json_response(await self._operating.do(request.path_params["verb"], body))
+
+
+def ensure_token(file: Path) -> str:
+    """The operators' token, created if missing; only its owner can read the file."""
+    try:
+        if not file.exists():
+            write_private(file, secrets.token_urlsafe(32).encode())
+            sync_folder(file.parent)
+        return file.read_text(encoding="ascii")[:_MAX_TOKEN].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise AuthorityError(
+            Code.UNAVAILABLE,
+            "the operator's token cannot be read or created",
+            where=str(file),
+            mend="check the owner and the mode of the file",
+        ) from error
 
 
 def routes(
     authority: Authority,
     identities: Identities,
-    operating: Operating,
-    transport: Transport,
+    commands: AdminCommands,
+    transport: NatsTransport,
     clock: Clock,
     *,
     token: str,
     base_url: str = "",
     refusals: Refusals | None = None,
-    requesters: Requesters | None = None,
+    requesters: PlanRequesters | None = None,
 ) -> Sequence[Route]:
-    """Every route.
+    """All routes.
 
     Args:
-        authority: Decides about services and devices.
-        identities: Decides about people, and about devices that are new.
-        operating: Does what operators ask.
-        transport: Where NATS is.
-        clock: The time.
-        token: What operators show.
-        base_url: Where people reach the pages; empty for the address of each request.
-        refusals: Counts what is refused.
-        requesters: Remembers which services wait for a plan.
+        token: The operators' bearer token.
+        base_url: The address of the pages; empty for the address of each request.
     """
     refusals = refusals or Refusals()
-    requesters = requesters or Requesters(authority, clock)
+    requesters = requesters or PlanRequesters(authority, clock)
     sessions = SessionRoutes(
         authority, identities, transport, clock, refusals, requesters, base_url
     )
     portal = PortalRoutes(identities, clock, refusals, base_url)
-    admin = AdminRoutes(operating, token, clock, refusals)
+    admin = AdminRoutes(commands, token, clock, refusals)
     return [Route("/healthz", _healthz), *sessions.routes, *portal.routes, *admin.routes]
 
 

@@ -1,32 +1,72 @@
-"""Requests and answers of every route: strict bodies, small and in time, and refusals in one form.
+"""HTTP requests and responses: bounded bodies, refusals, rate limits and form tokens.
 
-Owns the limits on bodies, who is counted as one client, and what browsers are told about every
-answer. Nothing that was sent, and no secret, is logged or shown.
+Every browser that opens a page gets a random cookie, and the token of a form is derived from it, so
+that only our own pages can send forms. Request content and secrets are neither logged nor shown.
 """
 
 import asyncio
-from collections import Counter
+import hashlib
+import hmac
+import math
+import re
+import secrets
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from accord.authority.auditing import Refused
-from accord.authority.bodies import Body, bad
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.http.limits import TooOftenError
-from accord.kernel import canonical
+from accord.authority.audit import AuditedRefusal
+from accord.authority.rules.errors import AuthorityError, Code
+from accord.authority.rules.fields import Body, bad_request
+from accord.kernel import base64url, canonical
+from accord.kernel.clock import Clock
 from accord.storage import StoreError
+from accord.web.addresses import address_key
+
+_MAX_BUCKETS: Final = 10_000
+
+
+class RateLimitedError(AuthorityError):
+    """A refusal that says when to try again."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(
+            Code.RATE_LIMITED, "this was asked too often", mend=f"wait {seconds} seconds"
+        )
+        self.seconds = seconds
+
+
+class RateLimit:
+    """A token bucket for each key: `burst` at once, `per_minute` in the long run."""
+
+    def __init__(self, clock: Clock, *, per_minute: float, burst: int) -> None:
+        self._clock = clock
+        self._per_second = per_minute / 60
+        self._burst = burst
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str) -> None:
+        """Take one token; `RateLimitedError` if there is none left."""
+        now = self._clock.monotonic()
+        left, then = self._left.pop(key, (float(self._burst), now))
+        left = min(self._burst, left + (now - then) * self._per_second)
+        while len(self._left) >= _MAX_BUCKETS:
+            self._left.popitem(last=False)
+        self._left[key] = (left - 1 if left >= 1 else left, now)
+        if left < 1:
+            raise RateLimitedError(math.ceil((1 - left) / self._per_second))
+
 
 _log: Final = structlog.stdlib.get_logger(__name__)
 
-# A manifest of 1 MiB, and what stands around it.
+# A manifest of 1 MiB and its envelope.
 MAX_BODY: Final = (1 << 20) + (1 << 16)
 _MAX_FORM: Final = 1 << 14
-_SECONDS: Final = 10.0
+_BODY_SECONDS: Final = 10.0
 _RETRY_MS: Final = 1000
 _UNAVAILABLE: Final = AuthorityError(
     Code.UNAVAILABLE, "the authority's store does not answer", mend="try again"
@@ -40,21 +80,21 @@ HEADERS: Final[Mapping[str, str]] = {
 }
 """What every answer says to a browser; pages allow themselves a little more."""
 
-Answer: TypeAlias = Mapping[str, Any]
+JsonObject: TypeAlias = Mapping[str, Any]
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class Refusals:
-    """Turns what goes wrong in a route into an answer, and counts it.
+    """Turns errors of a route into responses, and counts them.
 
     Args:
-        audit: Told of whatever does not pass by itself.
+        audit: Called for refusals that waiting does not resolve.
 
     Attributes:
-        counts: How often each code was given, for the metrics.
+        counts: Refusals by code, for the metrics.
     """
 
-    def __init__(self, audit: Callable[[Refused], None] = lambda _: None) -> None:
+    def __init__(self, audit: Callable[[AuditedRefusal], None] = lambda _: None) -> None:
         self.counts: Counter[str] = Counter()
         self._audit = audit
 
@@ -63,41 +103,43 @@ class Refusals:
         answer: Endpoint,
         show: Callable[[Request, AuthorityError], Response],
     ) -> Endpoint:
-        """A route that refuses in its own form instead of failing."""
+        """An endpoint that shows refusals with `show` instead of failing."""
 
         async def endpoint(request: Request) -> Response:
             try:
                 return await answer(request)
             except AuthorityError as error:
-                told = error
+                refusal = error
             except StoreError as error:
                 _log.error("the authority's store failed", path=_path(request), why=error.what)
-                told = _UNAVAILABLE
-            self.note(request, told)
-            return show(request, told)
+                refusal = _UNAVAILABLE
+            self.note(request, refusal)
+            return show(request, refusal)
 
         return endpoint
 
-    def note(self, request: Request, told: AuthorityError) -> None:
-        """Count a refusal, and tell of it."""
-        self.counts[told.code.value] += 1
-        # What passes by itself is asked again each second; the rest is for whoever audits the log.
-        tell = _log.debug if told.code.is_waited_out else _log.warning
+    def note(self, request: Request, refusal: AuthorityError) -> None:
+        """Count, log and audit a refusal."""
+        self.counts[refusal.code.value] += 1
+        # Clients repeat these every second; the others matter to auditors.
+        tell = _log.debug if refusal.code.is_waited_out else _log.warning
         session = getattr(request.state, "session", None)
+        claimed = getattr(request.state, "claimed", None)
         tell(
             "refused",
             path=_path(request),
-            code=told.code.value,
-            client=client(request),
+            code=refusal.code.value,
+            client=client_key(request),
             session=session,
+            **({} if session is not None or claimed is None else {"claimed": claimed}),
         )
-        if not told.code.is_waited_out:
-            who = session or client(request)
-            self._audit(Refused(told.code, _path(request), str(who)))
+        if not refusal.code.is_waited_out:
+            who = session or client_key(request)
+            self._audit(AuditedRefusal(refusal.code, _path(request), str(who)))
 
 
-def refusal(_request: Request, error: AuthorityError) -> Response:
-    """A refusal for a program: a blocker that may pass, or one that stays."""
+def error_response(_request: Request, error: AuthorityError) -> Response:
+    """A refusal as JSON: `blocked` if waiting may resolve it, else `refused`."""
     blocked = error.code.is_waited_out
     body: Body = {
         "status": "blocked" if blocked else "refused",
@@ -112,75 +154,136 @@ def refusal(_request: Request, error: AuthorityError) -> Response:
             for each in error.findings[:100]
         ]
     headers: dict[str, str] = {}
-    if isinstance(error, TooOftenError):
+    if isinstance(error, RateLimitedError):
         body["retryAfterMs"] = error.seconds * 1000
         headers["retry-after"] = str(error.seconds)
     elif blocked:
         body["retryAfterMs"] = _RETRY_MS
-    return respond(body, error.code.status, headers)
+    return json_response(body, error.code.status, headers)
 
 
-def respond(
-    answer: Answer, status: int = 200, headers: Mapping[str, str] | None = None
+def json_response(
+    answer: JsonObject, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer for a program."""
+    """A JSON response."""
     return JSONResponse(dict(answer), status, {**HEADERS, **(headers or {})})
 
 
 async def read_json(request: Request) -> Body:
-    """The JSON object that a request carries; no body at all is an empty one.
-
-    Raises:
-        AuthorityError: It is too large, too slow, or not an object in strict JSON.
-    """
-    raw = await _read(request, MAX_BODY)
+    """The JSON object of a request, bounded in size and time; an empty body is an empty object."""
+    raw = await _read_body(request, MAX_BODY)
     if not raw:
         return {}
     try:
         value = canonical.decode(raw, max_bytes=MAX_BODY)
     except canonical.CanonicalError as error:
-        raise bad(f"the body is not strict JSON: {error.what}", error.where) from None
+        raise bad_request(f"the body is not strict JSON: {error.what}", error.where) from None
     if not isinstance(value, dict):
-        raise bad("the body is a JSON object")
+        raise bad_request("the body is a JSON object")
     return value
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """The fields of a form that a page of ours sent.
-
-    Raises:
-        AuthorityError: It is too large, too slow, or not a form.
-    """
+    """The fields of a form, bounded in size and time."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise bad("a form is wanted")
-    raw = await _read(request, _MAX_FORM)
+        raise bad_request("expected a form")
+    raw = await _read_body(request, _MAX_FORM)
     try:
         return dict(parse_qsl(raw.decode("ascii"), keep_blank_values=True, max_num_fields=20))
     except ValueError:
-        raise bad("the form cannot be read") from None
+        raise bad_request("the form cannot be read") from None
 
 
-def client(request: Request) -> str:
-    """Whom a request is counted for."""
-    return request.client.host if request.client else "nowhere"
+def client_key(request: Request) -> str:
+    """The key for rate limits: an address, or a network of IPv6."""
+    return address_key(request.client.host) if request.client else "nowhere"
 
 
 def _path(request: Request) -> str:
-    # What follows may hold a secret, such as that of a link.
+    # The rest may hold a secret, such as that of a link.
     return "/".join(request.url.path.split("/")[:3])
 
 
-async def _read(request: Request, most: int) -> bytes:
+async def _read_body(request: Request, most: int) -> bytes:
     raw = bytearray()
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(_BODY_SECONDS):
             async for chunk in request.stream():
                 raw += chunk
                 if len(raw) > most:
                     raise AuthorityError(Code.TOO_LARGE, f"a body has at most {most} bytes")
     except TimeoutError:
-        raise bad("the body did not arrive in time") from None
+        raise bad_request("the body did not arrive in time") from None
     except ClientDisconnect:
-        raise bad("the body did not arrive") from None
+        raise bad_request("the body did not arrive") from None
     return bytes(raw)
+
+
+VISIT_COOKIE: Final = "accord_visit"
+FORM_FIELD: Final = "token"
+_COOKIE_VALUE: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
+_PURPOSE: Final = b"accord authority forms"
+
+
+class FormGuard:
+    """Cookies and form tokens; `base_url` is empty for the address of each request."""
+
+    def __init__(self, base_url: str = "") -> None:
+        self._base = urlsplit(base_url)
+
+    def cookie(self, request: Request) -> str | None:
+        """The browser's cookie, if it is well-formed."""
+        value = request.cookies.get(VISIT_COOKIE, "")
+        return value if _COOKIE_VALUE.fullmatch(value) else None
+
+    def new_cookie(self) -> str:
+        """A new cookie."""
+        return secrets.token_urlsafe(32)
+
+    def token(self, cookie: str) -> str:
+        """The token of forms for this browser."""
+        return base64url.encode(hmac.new(cookie.encode(), _PURPOSE, hashlib.sha256).digest())
+
+    def demand_own_form(self, request: Request, form: dict[str, str]) -> str:
+        """The browser's cookie; `AuthorityError` if the form is not from a page of ours."""
+        cookie = self.cookie(request)
+        if (
+            cookie is None
+            or not hmac.compare_digest(
+                form.get(FORM_FIELD, "").encode("utf-8", "replace"), self.token(cookie).encode()
+            )
+            or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+            or not self._is_ours(request)
+        ):
+            raise AuthorityError(
+                Code.FORBIDDEN,
+                "this form was not sent by our own page",
+                mend="go back, load the page again and allow its cookie",
+            )
+        return cookie
+
+    def give(self, request: Request, response: Response, cookie: str, seconds: int) -> None:
+        """Set the cookie."""
+        response.set_cookie(
+            VISIT_COOKIE,
+            cookie,
+            max_age=seconds,
+            path="/",
+            secure="https" in (self._base.scheme, request.url.scheme),
+            httponly=True,
+            # Not strict: people who come from an app should not have to log in again.
+            samesite="lax",
+        )
+
+    def _is_ours(self, request: Request) -> bool:
+        origin = request.headers.get("origin")
+        if origin is None:
+            return True
+        try:
+            given = urlsplit(origin)
+        except ValueError:
+            return False
+        if self._base.netloc:
+            return (given.scheme, given.netloc) == (self._base.scheme, self._base.netloc)
+        return given.netloc.lower() == request.headers.get("host", "").lower() != ""

@@ -1,15 +1,12 @@
-"""The pages, as text: small, without scripts, and with nothing from anywhere else.
-
-Everything that somebody wrote is escaped. Owns what the pages say; decides nothing.
-"""
+"""The HTML of the pages: small, without scripts and external resources, everything escaped."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Final
 
-from accord.authority.http.guard import FIELD
-from accord.authority.identities import Access, Activation, Consent, Person, Review
+from accord.authority.http.exchange import FORM_FIELD
+from accord.authority.identities import Access, Consent, DeviceActivation, Person, Review
 
 STYLE: Final = (files(__package__) / "style.css").read_text(encoding="utf-8")
 
@@ -34,14 +31,14 @@ def page(title: str, *parts: str) -> str:
     return _SHAPE.format(title=escape(title), body="\n".join(parts))
 
 
-def said(text: str, kind: str = "") -> str:
+def paragraph(text: str, kind: str = "") -> str:
     """A paragraph."""
     return f'<p class="{escape(kind)}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
 
 
 def form(action: str, token: str, *fields: str, hidden: Mapping[str, str] | None = None) -> str:
     """A form with its token."""
-    members = {FIELD: token, **(hidden or {})}
+    members = {FORM_FIELD: token, **(hidden or {})}
     kept = "".join(
         f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
         for name, value in members.items()
@@ -63,11 +60,11 @@ def button(label: str, name: str = "", value: str = "", kind: str = "") -> str:
     return f'<button class="{escape(kind)}"{named}>{escape(label)}</button>'
 
 
-def entry(token: str, onwards: str, wrong: str | None = None) -> str:
-    """Where a person comes in."""
+def login(token: str, onwards: str, wrong: str | None = None) -> str:
+    """The page to log in."""
     return page(
         "Log in",
-        *([said(wrong, "wrong")] if wrong else []),
+        *([paragraph(wrong, "wrong")] if wrong else []),
         form(
             "/login",
             token,
@@ -76,24 +73,24 @@ def entry(token: str, onwards: str, wrong: str | None = None) -> str:
             button("Log in"),
             hidden={"next": onwards},
         ),
-        said("No password yet? Ask whoever runs this authority for a link.", "note"),
+        paragraph("No password yet? Ask whoever runs this authority for a link.", "note"),
     )
 
 
 def link(token: str, secret: str, person: Person) -> str:
-    """What a link leads to; only the button uses it up."""
+    """The page of a login link; only its button uses the link up."""
     return page(
         "Log in",
-        said(f"This link lets you in as {person.name}, once."),
+        paragraph(f"This link lets you in as {person.name}, once."),
         form(f"/login/link/{secret}", token, button(f"Log in as {person.name}")),
     )
 
 
 def account(token: str, person: Person, consents: Sequence[Consent], note: str = "") -> str:
-    """What people see about themselves."""
+    """A person's own account."""
     return page(
         f"You are {person.name}",
-        *([said(note, "good")] if note else []),
+        *([paragraph(note, "good")] if note else []),
         "<h2>Password</h2>",
         form(
             "/login/password",
@@ -108,7 +105,7 @@ def account(token: str, person: Person, consents: Sequence[Consent], note: str =
 
 
 def consent(token: str, review: Review, person: Person) -> str:
-    """What a person is asked when a client wants to act."""
+    """The question whether a client may act for a person."""
     login = review.login
     anchored = login.anchor != login.session_key
     where = (
@@ -118,10 +115,10 @@ def consent(token: str, review: Review, person: Person) -> str:
     )
     return page(
         f"Let {review.client} act for you?",
-        said(review.description),
-        said(where, "strong"),
-        said(f"You are {person.name}."),
-        _asked(review),
+        paragraph(review.description),
+        paragraph(where, "strong"),
+        paragraph(f"You are {person.name}."),
+        _requested(review),
         form(
             f"/login/{login.id}",
             token,
@@ -133,19 +130,19 @@ def consent(token: str, review: Review, person: Person) -> str:
 
 
 def code(flow: str) -> str:
-    """Where a program that has no page of its own sends its person."""
+    """The page that shows a flow id, for programs without a page of their own."""
     return page(
         "You are done here",
-        said("Go back to the program. If it asks for a code, this is the one:"),
+        paragraph("Go back to the program. If it asks for a code, this is the one:"),
         f"<p><code>{escape(flow)}</code></p>",
     )
 
 
 def activation(token: str, typed: str = "", wrong: str | None = None) -> str:
-    """Where a person types the code of a device."""
+    """The page to type the code of a device."""
     return page(
         "Activate a device",
-        *([said(wrong, "wrong")] if wrong else []),
+        *([paragraph(wrong, "wrong")] if wrong else []),
         form(
             "/activate",
             token,
@@ -156,12 +153,12 @@ def activation(token: str, typed: str = "", wrong: str | None = None) -> str:
     )
 
 
-def device(token: str, typed: str, waiting: Activation) -> str:
-    """What a person is asked about a device."""
+def device(token: str, typed: str, waiting: DeviceActivation) -> str:
+    """The question whether to activate a device."""
     return page(
         f"Activate {waiting.name}?",
-        said(f"It becomes a part of {waiting.deployment}.", "strong"),
-        said("Go on only if you see this code on a device that you know.", "note"),
+        paragraph(f"It becomes a part of {waiting.deployment}.", "strong"),
+        paragraph("Go on only if you see this code on a device that you know.", "note"),
         form(
             "/activate",
             token,
@@ -175,9 +172,9 @@ def device(token: str, typed: str, waiting: Activation) -> str:
     )
 
 
-def _asked(review: Review) -> str:
+def _requested(review: Review) -> str:
     if not review.texts:
-        return said("It asks for nothing beyond knowing that it is you.")
+        return paragraph("It asks for nothing beyond knowing that it is you.")
     items = "".join(
         f"<li><strong>{escape(each.name)}</strong> {escape(each.description)}"
         + (f' <em class="wrong">{escape(each.consequence)}</em>' if each.consequence else "")
@@ -203,12 +200,12 @@ def _consents(token: str, consents: Sequence[Consent]) -> str:
         latest.setdefault((each.contract_id, each.anchor), each)
     standing = [each for each in latest.values() if each.answer.allows]
     if not standing:
-        return said("Nothing yet.")
+        return paragraph("Nothing yet.")
     return "".join(
         form(
             "/login/withdraw",
             token,
-            said(f"{each.contract_id} at {each.anchor}"),
+            paragraph(f"{each.contract_id} at {each.anchor}"),
             button("Withdraw", kind="quiet"),
             hidden={"contract": each.contract_id, "anchor": each.anchor},
         )

@@ -1,11 +1,11 @@
-"""The pages for people: coming in, agreeing to a client, activating a device.
+"""The pages for people: login, consent to a client, activation of a device.
 
-Thin: guard, limit, find the visitor, call, show. A page allows itself a stylesheet and its own
-forms, and nothing else; the one that asks for consent may also send the browser on to where the
-login ends.
+A page allows itself a stylesheet and its own forms, and nothing else; the consent page may also
+send the browser on to the address where the login ends.
 """
 
 import re
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -13,46 +13,42 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from accord.authority.errors import AuthorityError, Code
 from accord.authority.http import exchange, pages
-from accord.authority.http.exchange import Endpoint, Refusals
-from accord.authority.http.guard import Guard
-from accord.authority.http.limits import Limit
-from accord.authority.identities import Identities, Login, Person, places
-from accord.authority.identities.entering import VISIT_SECONDS
+from accord.authority.http.exchange import Endpoint, FormGuard, RateLimit, Refusals
+from accord.authority.identities import Identities, LoginFlow, Person
+from accord.authority.identities.login import VISIT_SECONDS
+from accord.authority.identities.people import name_key
+from accord.authority.rules import clients
+from accord.authority.rules.errors import AuthorityError, Code
 from accord.kernel.clock import Clock
 
-_ONWARDS: Final = re.compile(r"/login(/[A-Za-z0-9_-]{32})?|/activate", re.ASCII)
+_RETURN_PATH: Final = re.compile(r"/login(/[A-Za-z0-9_-]{32})?|/activate", re.ASCII)
 _MOST_SHOWN: Final = 200
+_MOST_KNOWN: Final = 10_000
 
 Form = Mapping[str, str]
 Handler = Callable[[Request, Form, Person], Awaitable[Response]]
 
 
 class PortalRoutes:
-    """The pages.
-
-    Args:
-        identities: Decides.
-        clock: The time, for limits.
-        refusals: Counts what is refused.
-        base_url: Where people reach the pages; empty for the address of each request.
-    """
+    """The pages for people."""
 
     def __init__(
         self, identities: Identities, clock: Clock, refusals: Refusals, base_url: str = ""
     ) -> None:
         self._identities = identities
         self._refusals = refusals
-        self._guard = Guard(base_url)
-        self._opening = Limit(clock, per_minute=300, burst=100)
-        self._entering = Limit(clock, per_minute=20, burst=10)
-        self._named = Limit(clock, per_minute=20, burst=20)
-        self._typing = Limit(clock, per_minute=10, burst=10)
+        self._guard = FormGuard(base_url)
+        self._opening = RateLimit(clock, per_minute=300, burst=100)
+        self._logging_in = RateLimit(clock, per_minute=20, burst=10)
+        self._guessing = RateLimit(clock, per_minute=5, burst=10)
+        self._named = RateLimit(clock, per_minute=60, burst=100)
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._typing = RateLimit(clock, per_minute=10, burst=10)
 
     @property
     def routes(self) -> list[Route]:
-        """The routes, to be mounted at the root; what is fixed comes before what is named."""
+        """The routes, for the root; fixed paths come before parameters."""
         get, post = self._get, self._post
         return [
             Route("/login/style.css", self._style),
@@ -72,14 +68,14 @@ class PortalRoutes:
 
     def _get(self, path: str, answer: Endpoint) -> Route:
         async def opened(request: Request) -> Response:
-            self._opening.take(exchange.client(request))
+            self._opening.take(exchange.client_key(request))
             return await answer(request)
 
         return Route(path, self._refusals.guarded(opened, self._refuse), methods=["GET"])
 
     def _post(self, path: str, handle: Callable[[Request, Form], Awaitable[Response]]) -> Route:
         async def sent(request: Request) -> Response:
-            self._opening.take(exchange.client(request))
+            self._opening.take(exchange.client_key(request))
             form = await exchange.read_form(request)
             self._guard.demand_own_form(request, form)
             return await handle(request, form)
@@ -90,13 +86,13 @@ class PortalRoutes:
         async def answer(request: Request, form: Form) -> Response:
             person = await self._visitor(request)
             if person is None:
-                return _onwards("/login")
+                return _return_path("/login")
             return await handle(request, form, person)
 
         return answer
 
     async def _visitor(self, request: Request) -> Person | None:
-        return await self._identities.entering.visitor(self._guard.cookie(request))
+        return await self._identities.login.visitor(self._guard.cookie(request))
 
     def _show(
         self,
@@ -105,7 +101,7 @@ class PortalRoutes:
         status: int = 200,
         ends_at: str = "",
     ) -> Response:
-        """A page for this browser, made with the token of its forms."""
+        """Render a page with this browser's form token."""
         known = self._guard.cookie(request)
         cookie = known or self._guard.new_cookie()
         body = make(self._guard.token(cookie))
@@ -116,9 +112,9 @@ class PortalRoutes:
 
     def _refuse(self, request: Request, error: AuthorityError) -> Response:
         def make(_token: str) -> str:
-            parts = [pages.said(error.what, "wrong")]
+            parts = [pages.paragraph(error.what, "wrong")]
             if error.mend:
-                parts.append(pages.said(f"{error.mend[:1].upper()}{error.mend[1:]}."))
+                parts.append(pages.paragraph(f"{error.mend[:1].upper()}{error.mend[1:]}."))
             return pages.page("That did not work", *parts)
 
         return self._show(request, make, error.code.status)
@@ -130,57 +126,66 @@ class PortalRoutes:
     async def _front(self, request: Request) -> Response:
         person = await self._visitor(request)
         if person is None:
-            return self._show(request, lambda token: pages.entry(token, "/login"))
+            return self._show(request, lambda token: pages.login(token, "/login"))
         return await self._account(request, person)
 
     async def _account(self, request: Request, person: Person, note: str = "") -> Response:
-        given = await self._identities.allowing.consents(person.id, _MOST_SHOWN)
+        given = await self._identities.consents.answers(person.id, _MOST_SHOWN)
         return self._show(request, lambda token: pages.account(token, person, given, note))
 
     async def _enter(self, request: Request, form: Form) -> Response:
-        name = form.get("name", "")
-        self._entering.take(exchange.client(request))
-        self._named.take(name[:100].casefold())
+        name, client = form.get("name", ""), exchange.client_key(request)
+        who = name_key(name[:100])
+        self._logging_in.take(client)
+        # Guesses are limited for each address first. If many addresses use up the limit of a
+        # name, addresses from which the person has logged in before are still let through.
+        self._guessing.take(f"{client} {who}")
+        if (client, who) not in self._known:
+            self._named.take(who)
         onwards = form.get("next", "")
-        onwards = onwards if _ONWARDS.fullmatch(onwards) else "/login"
+        onwards = onwards if _RETURN_PATH.fullmatch(onwards) else "/login"
         try:
-            person = await self._identities.entering.by_password(name, form.get("password", ""))
+            person = await self._identities.login.by_password(name, form.get("password", ""))
         except AuthorityError as error:
             if error.code is not Code.FORBIDDEN:
                 raise
             self._refusals.note(request, error)
             wrong = f"{error.what[:1].upper()}{error.what[1:]}."
-            return self._show(request, lambda token: pages.entry(token, onwards, wrong), 403)
+            return self._show(request, lambda token: pages.login(token, onwards, wrong), 403)
+        self._known[client, who] = None
+        self._known.move_to_end((client, who))
+        if len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
         await self._identities.note("logged_in", person, "by password")
         return await self._let_in(request, person, onwards)
 
     async def _let_in(self, request: Request, person: Person, onwards: str) -> Response:
-        response = _onwards(onwards)
-        # A new cookie: one that somebody planted before must not become the person's.
-        visit = await self._identities.entering.visit(person)
+        response = _return_path(onwards)
+        # A new cookie, against session fixation.
+        visit = await self._identities.login.visit(person)
         self._guard.give(request, response, visit, VISIT_SECONDS)
         return response
 
     async def _link(self, request: Request) -> Response:
         secret = request.path_params["secret"]
-        person = await self._identities.entering.of_link(secret)
+        person = await self._identities.login.link_owner(secret)
         if person is None:
             raise AuthorityError(
                 Code.FORBIDDEN,
-                "this link is good no more",
+                "this link is no longer valid",
                 mend="ask whoever runs this authority for a new one",
             )
         return self._show(request, lambda token: pages.link(token, secret, person))
 
     async def _follow_link(self, request: Request, _form: Form) -> Response:
-        self._entering.take(exchange.client(request))
-        person = await self._identities.entering.by_link(request.path_params["secret"])
+        self._logging_in.take(exchange.client_key(request))
+        person = await self._identities.login.by_link(request.path_params["secret"])
         await self._identities.note("logged_in", person, "by a link")
         return await self._let_in(request, person, "/login")
 
     async def _password(self, request: Request, form: Form, person: Person) -> Response:
-        self._entering.take(exchange.client(request))
-        await self._identities.entering.set_password(person.id, form.get("password", ""))
+        self._logging_in.take(exchange.client_key(request))
+        await self._identities.login.set_password(person.id, form.get("password", ""))
         await self._identities.note("password_set", person)
         return await self._let_in(request, person, "/login")
 
@@ -189,50 +194,50 @@ class PortalRoutes:
         if contract.isprintable() and anchor.isprintable():
             await self._identities.withdraw(person, contract, anchor)
             await self._identities.note("withdrew", person, f"{contract} at {anchor}")
-        return _onwards("/login")
+        return _return_path("/login")
 
     async def _leave(self, request: Request, _form: Form, _person: Person) -> Response:
         if cookie := self._guard.cookie(request):
-            await self._identities.entering.leave(cookie)
-        response = _onwards("/login")
+            await self._identities.login.leave(cookie)
+        response = _return_path("/login")
         self._guard.give(request, response, self._guard.new_cookie(), VISIT_SECONDS)
         return response
 
     async def _ask(self, request: Request) -> Response:
-        login = await self._identities.logins.find(request.path_params["login"])
+        login = await self._identities.login_flows.find(request.path_params["login"])
         person = await self._visitor(request)
         if person is None:
             onwards = f"/login/{login.id}"
-            return self._show(request, lambda token: pages.entry(token, onwards))
-        review = await self._identities.logins.review(login, person)
+            return self._show(request, lambda token: pages.login(token, onwards))
+        review = await self._identities.login_flows.review(login, person)
         if review.settled:
-            return _onwards(await self._identities.logins.approve(login, person))
-        origin = places.origin(login.redirect_to)
+            return _return_path(await self._identities.login_flows.approve(login, person))
+        origin = clients.origin(login.redirect_to)
         return self._show(
             request, lambda token: pages.consent(token, review, person), ends_at=origin
         )
 
     async def _answer(self, request: Request, form: Form, person: Person) -> Response:
-        login: Login = await self._identities.logins.find(request.path_params["login"])
-        logins, client = self._identities.logins, f"{login.contract_id} at {login.anchor}"
+        login: LoginFlow = await self._identities.login_flows.find(request.path_params["login"])
+        logins, client = self._identities.login_flows, f"{login.contract_id} at {login.anchor}"
         if form.get("answer") == "accept":
             onwards = await logins.approve(login, person)
             await self._identities.note("consented", person, client)
         else:
             onwards = await logins.deny(login, person)
             await self._identities.note("declined", person, client)
-        return _onwards(onwards)
+        return _return_path(onwards)
 
     async def _done(self, request: Request) -> Response:
         flow = request.query_params.get("flowId", "")[:64]
         if "authError" in request.query_params:
-            refused = pages.page("You are done here", pages.said("You did not allow it."))
+            refused = pages.page("You are done here", pages.paragraph("You did not allow it."))
             return self._show(request, lambda _token: refused)
         return self._show(request, lambda _token: pages.code(flow))
 
     async def _activation(self, request: Request) -> Response:
         if await self._visitor(request) is None:
-            return self._show(request, lambda token: pages.entry(token, "/activate"))
+            return self._show(request, lambda token: pages.login(token, "/activate"))
         typed = request.query_params.get("code", "")[:20]
         return self._show(request, lambda token: pages.activation(token, typed))
 
@@ -244,13 +249,14 @@ class PortalRoutes:
             if step == "confirm":
                 made = await devices.confirm(typed, person)
                 done = pages.page(
-                    "It is activated", pages.said(f"{made.name} is part of {made.deployment} now.")
+                    "It is activated",
+                    pages.paragraph(f"{made.name} is part of {made.deployment} now."),
                 )
                 return self._show(request, lambda _token: done)
             if step == "refuse":
                 await devices.refuse(typed, person)
                 await self._identities.note("device_refused", person)
-                gone = pages.page("It is refused", pages.said("The device was sent away."))
+                gone = pages.page("It is refused", pages.paragraph("The device was sent away."))
                 return self._show(request, lambda _token: gone)
             waiting = await devices.find(typed, person)
         except AuthorityError as error:
@@ -261,12 +267,11 @@ class PortalRoutes:
         return self._show(request, lambda token: pages.device(token, typed, waiting))
 
 
-def _onwards(url: str) -> Response:
+def _return_path(url: str) -> Response:
     return RedirectResponse(url, 303, exchange.HEADERS)
 
 
 def _headers(ends_at: str) -> dict[str, str]:
-    """What a browser may do with a page; an answered form may lead to where the login ends."""
     policy = (
         "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'; "
         f"form-action 'self' {ends_at}"
@@ -275,7 +280,7 @@ def _headers(ends_at: str) -> dict[str, str]:
         **exchange.HEADERS,
         "content-security-policy": policy.rstrip(),
         "cross-origin-opener-policy": "same-origin",
-        # With less a browser would not say where a form comes from.
+        # A stricter policy would leave out the origin of a form.
         "referrer-policy": "same-origin",
         "x-frame-options": "DENY",
     }

@@ -1,34 +1,80 @@
-"""What sessions ask over HTTP: to bootstrap, to log in, to bind a login, to be activated.
+"""The HTTP routes of sessions: bootstrap, login, binding a login, device activation.
 
-Thin: limit, read, verify the proof, call, answer. Whoever asks proves itself by its signature and
-by nothing else, so that pages of any origin may ask. A bootstrap that is sent again answers the
-same again: what it answers is worth nothing without the session's key.
+Callers are authenticated by signature only, so that pages of any origin may call. A repeated
+bootstrap gets the same response. Services that wait for a plan repeat their request every few
+seconds; the plans of one that stops are deleted (section 14).
 """
 
+import asyncio
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from accord.authority import bodies
-from accord.authority.bodies import Body
-from accord.authority.core import Authority
-from accord.authority.errors import AuthorityError, Code
 from accord.authority.http import exchange
-from accord.authority.http.exchange import Endpoint, Refusals, respond
-from accord.authority.http.limits import Limit
-from accord.authority.http.requesters import Requesters
-from accord.authority.identities import Identities, PortalKind, places
-from accord.authority.records import Holder, Session
+from accord.authority.http.exchange import Endpoint, RateLimit, Refusals, json_response
+from accord.authority.identities import Identities, PortalKind
+from accord.authority.identities.login_flows import require_proof
+from accord.authority.rules import clients, fields
+from accord.authority.rules.errors import AuthorityError, Code
+from accord.authority.rules.fields import Body
+from accord.authority.rules.records import SessionHolder, SessionRecord
+from accord.authority.service import Authority
 from accord.contracts.permissions import inbox_prefix
 from accord.contracts.session_proof import connect_message, is_proved
 from accord.kernel.clock import Clock, format_time
+from accord.kernel.errors import AccordError
+
+_log = structlog.stdlib.get_logger(__name__)
+
+SILENCE_SECONDS: Final = 600.0
+_ROUND_SECONDS: Final = 30.0
+_MAX_REQUESTERS: Final = 10_000
+
+
+class PlanRequesters:
+    """Remembers who waits for a plan, and deletes the plans of those who are gone."""
+
+    def __init__(self, authority: Authority, clock: Clock) -> None:
+        self._authority = authority
+        self._clock = clock
+        self._asked: OrderedDict[str, float] = OrderedDict()
+
+    def asked(self, requester: str) -> None:
+        """Record a request; of too many requesters, the one silent longest is dropped."""
+        self._asked.pop(requester, None)
+        self._asked[requester] = self._clock.monotonic()
+        if len(self._asked) > _MAX_REQUESTERS:
+            self._asked.popitem(last=False)
+
+    def served(self, requester: str) -> None:
+        """Record that a requester no longer waits."""
+        self._asked.pop(requester, None)
+
+    async def forget_silent(self) -> None:
+        """Delete the plans of those who stopped asking."""
+        now = self._clock.monotonic()
+        for requester in [each for each, at in self._asked.items() if now - at >= SILENCE_SECONDS]:
+            await self._authority.plans.forget(requester)
+            self.served(requester)
+
+    async def run(self) -> None:
+        """Delete plans every half minute until cancelled."""
+        while True:
+            await asyncio.sleep(_ROUND_SECONDS)
+            try:
+                await self.forget_silent()
+            except AccordError as error:
+                _log.warning("plans of silent requesters were not deleted", why=str(error))
+
 
 WINDOW_SECONDS: Final = 30
-_WAITS_FOR_A_PLAN: Final = (
+_PLAN_CODES: Final = (
     Code.AUTHORITY_UPDATE_REQUIRED,
     Code.AUTHORITY_MIGRATION_REQUIRED,
 )
@@ -41,8 +87,8 @@ _CORS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Transport:
-    """How sessions reach NATS: the addresses, and the user that they connect as at first."""
+class NatsTransport:
+    """How sessions reach NATS: the addresses and the sentinel user."""
 
     urls: tuple[str, ...]
     jwt: str
@@ -50,26 +96,16 @@ class Transport:
 
 
 class SessionRoutes:
-    """The routes of sessions.
-
-    Args:
-        authority: Decides about services and devices.
-        identities: Decides about people, and about devices that are new.
-        transport: Where NATS is.
-        clock: The time.
-        refusals: Counts what is refused.
-        requesters: Remembers which services wait for a plan.
-        base_url: Where people reach the pages; empty for the address of each request.
-    """
+    """The routes of sessions; `base_url` is empty for the address of each request."""
 
     def __init__(
         self,
         authority: Authority,
         identities: Identities,
-        transport: Transport,
+        transport: NatsTransport,
         clock: Clock,
         refusals: Refusals,
-        requesters: Requesters,
+        requesters: PlanRequesters,
         base_url: str = "",
     ) -> None:
         self._authority = authority
@@ -79,13 +115,13 @@ class SessionRoutes:
         self._refusals = refusals
         self._requesters = requesters
         self._base_url = base_url.rstrip("/")
-        self._asking = Limit(clock, per_minute=600, burst=200)
-        self._beginning = Limit(clock, per_minute=60, burst=30)
-        self._presenting = Limit(clock, per_minute=2, burst=60)
+        self._asking = RateLimit(clock, per_minute=600, burst=200)
+        self._beginning = RateLimit(clock, per_minute=60, burst=30)
+        self._presenting = RateLimit(clock, per_minute=2, burst=10)
 
     @property
     def routes(self) -> list[Route]:
-        """The routes, to be mounted at the root."""
+        """The routes, for the root."""
         logins = "/auth/v1/logins"
         return [
             self._route("/bootstrap/v1", "POST", self._bootstrap),
@@ -99,10 +135,10 @@ class SessionRoutes:
         async def limited(request: Request) -> Response:
             if request.method == "OPTIONS":
                 return Response(status_code=204)
-            self._asking.take(exchange.client(request))
+            self._asking.take(exchange.client_key(request))
             return await answer(request)
 
-        guarded = self._refusals.guarded(limited, exchange.refusal)
+        guarded = self._refusals.guarded(limited, exchange.error_response)
 
         async def endpoint(request: Request) -> Response:
             response = await guarded(request)
@@ -114,25 +150,26 @@ class SessionRoutes:
     async def _bootstrap(self, request: Request) -> Response:
         body = await exchange.read_json(request)
         key, digest = self._proved(request, body)
-        manifest = bodies.manifest(body)
-        session = await self._authority.session(key)
-        if session is not None and session.holder is Holder.PERSON:
+        manifest = fields.read_manifest(body)
+        session = await self._authority.sessions.get(key)
+        if session is not None and session.holder is SessionHolder.PERSON:
             if session.revoked_at is not None:
                 raise AuthorityError(Code.REVOKED, "this session was ended", mend="log in again")
             if session.expires_at is not None and session.expires_at <= self._clock.now():
                 raise AuthorityError(
                     Code.UNKNOWN_SESSION, "this session has expired", mend="log in again"
                 )
-            taken = await self._identities.sessions.take_up(session, digest, manifest)
-            return respond(self._ready(taken))
+            taken = await self._identities.sessions.switch_contract(session, digest, manifest)
+            return json_response(self._ready(taken))
         try:
-            ready = await self._authority.bootstrap(key, digest, manifest, key)
+            texts = fields.read_optional_text(body, "textDigest")
+            ready = await self._authority.bootstrap.run(key, digest, manifest, key, texts)
         except AuthorityError as error:
-            if error.code in _WAITS_FOR_A_PLAN:
+            if error.code in _PLAN_CODES:
                 self._requesters.asked(key)
             raise
         self._requesters.served(key)
-        return respond(
+        return json_response(
             {
                 **self._connection(key),
                 "contract": {"id": ready.contract_id, "digest": ready.digest},
@@ -143,27 +180,33 @@ class SessionRoutes:
         )
 
     async def _login(self, request: Request) -> Response:
-        self._beginning.take(exchange.client(request))
+        self._beginning.take(exchange.client_key(request))
         body = await exchange.read_json(request)
-        redirect_to = bodies.text(body, "redirectTo", most=2000)
-        login = await self._identities.logins.begin(
-            bodies.session_key(body),
-            redirect_to,
+        redirect_to = fields.read_text(body, "redirectTo", most=2000)
+        key, context, proof = (
+            fields.read_session_key(body),
             body.get("context"),
-            bodies.digest(body),
-            await self._presented(body),
-            bodies.text(body, "sig"),
+            fields.read_text(body, "sig"),
+        )
+        require_proof(key, redirect_to, context, proof)
+        login = await self._identities.login_flows.begin(
+            key,
+            redirect_to,
+            context,
+            fields.read_digest(body),
+            await self._presented(request, body),
+            proof,
         )
         portal = await self._identities.portals.route(
-            PortalKind.LOGIN, login.contract_id, places.origin(redirect_to)
+            PortalKind.LOGIN, login.contract_id, clients.origin(redirect_to)
         )
         page = f"{self._base(request)}/login/{login.id}"
-        return respond(
+        return json_response(
             {
                 "loginId": login.id,
                 "loginUrl": page
                 if portal is None
-                else places.with_query(portal, loginId=login.id, loginUrl=page),
+                else clients.with_query(portal, loginId=login.id, loginUrl=page),
                 "expiresAt": format_time(login.expires_at),
             },
             201,
@@ -171,9 +214,9 @@ class SessionRoutes:
 
     async def _describe(self, request: Request) -> Response:
         """What a custom page may show of a login."""
-        login = await self._identities.logins.find(request.path_params["login"])
-        contract = await self._authority.present(None, login.digest)
-        return respond(
+        login = await self._identities.login_flows.find(request.path_params["login"])
+        contract = await self._authority.manifests.present(None, login.digest)
+        return json_response(
             {
                 "state": login.state.value,
                 "contract": {
@@ -188,66 +231,71 @@ class SessionRoutes:
         )
 
     async def _bind(self, request: Request) -> Response:
-        self._beginning.take(exchange.client(request))
+        self._beginning.take(exchange.client_key(request))
         body = await exchange.read_json(request)
         session = await self._identities.sessions.bind(
-            request.path_params["flow"], bodies.session_key(body), bodies.text(body, "sig")
+            request.path_params["flow"],
+            fields.read_session_key(body),
+            fields.read_text(body, "sig"),
         )
-        return respond(self._ready(session))
+        return json_response(self._ready(session))
 
     async def _activate(self, request: Request) -> Response:
-        self._beginning.take(exchange.client(request))
+        self._beginning.take(exchange.client_key(request))
         body = await exchange.read_json(request)
         key, digest = self._proved(request, body)
         code, waiting = await self._identities.devices.begin(
             key,
-            bodies.text(body, "deployment"),
+            fields.read_text(body, "deployment"),
             digest,
-            await self._presented(body),
-            bodies.text(body, "name", most=100),
+            await self._presented(request, body),
+            fields.read_text(body, "name", most=100),
         )
         portal = await self._identities.portals.route(PortalKind.DEVICE, waiting.deployment)
         page = f"{self._base(request)}/activate"
-        return respond(
+        return json_response(
             {
                 "code": code,
                 "activateUrl": page
                 if portal is None
-                else places.with_query(portal, activateUrl=page),
+                else clients.with_query(portal, activateUrl=page),
                 "expiresAt": format_time(waiting.expires_at),
             },
             201,
         )
 
-    async def _presented(self, body: Body) -> bytes | None:
-        """The manifest of somebody whom nobody has let in yet: new ones are taken seldom.
+    async def _presented(self, request: Request, body: Body) -> bytes | None:
+        """The manifest of a client that is not admitted yet, if its digest is unknown.
 
-        Raises:
-            AuthorityError: Too many unknown contracts were presented.
+        Callers check the proof first, so that nobody else uses up the rate limit of an address.
         """
-        presented = bodies.manifest(body)
-        if presented is None or await self._authority.contract(bodies.digest(body)) is not None:
+        presented = fields.read_manifest(body)
+        if (
+            presented is None
+            or await self._authority.manifests.get(fields.read_digest(body)) is not None
+        ):
             return None
-        self._presenting.take("")
+        self._presenting.take(exchange.client_key(request))
         return presented
 
     def _proved(self, request: Request, body: Body) -> tuple[str, str]:
-        key, digest = bodies.session_key(body), bodies.digest(body)
-        request.state.session = key
+        key, digest = fields.read_session_key(body), fields.read_digest(body)
+        request.state.claimed = key
         iat = body.get("iat")
         if not isinstance(iat, int) or isinstance(iat, bool):
             raise AuthorityError(Code.BAD_REQUEST, "expected seconds since the epoch", where="/iat")
-        if not is_proved(key, connect_message(digest, iat), bodies.text(body, "sig")):
+        if not is_proved(key, connect_message(digest, iat), fields.read_text(body, "sig")):
             raise AuthorityError(Code.INVALID_PROOF, "the session did not sign this request")
         if abs(self._clock.now() - iat) > WINDOW_SECONDS:
             raise AuthorityError(
                 Code.EXPIRED_PROOF,
                 f"the proof is not of the last {WINDOW_SECONDS} seconds",
-                mend="sign anew, and look whether the clock is right",
+                mend="sign again, and check that the clock is right",
             )
+        request.state.session = key  # proved: refusals from here on are audited under this key
         return key, digest
 
-    def _ready(self, session: Session) -> Body:
+    def _ready(self, session: SessionRecord) -> Body:
         answer = {
             **self._connection(session.key),
             "contract": {"id": session.contract_id, "digest": session.digest},

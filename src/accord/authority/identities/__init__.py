@@ -1,17 +1,15 @@
-"""Identities: people who log in, what they let clients do, and devices that they activate.
+"""People who log in, what they allow clients to do, and devices that they activate."""
 
-The authority knows sessions; how one becomes a person's or a device's is decided here.
-"""
-
-from accord.authority.identities.identities import Identities
-from accord.authority.identities.records import (
+from accord.authority.identities.devices import ACTIVATE
+from accord.authority.identities.service import Identities
+from accord.authority.rules.records import (
     Access,
-    Activation,
-    Answer,
     Consent,
-    Login,
-    LoginState,
-    Override,
+    ConsentAnswer,
+    DeviceActivation,
+    GrantOverride,
+    LoginFlow,
+    LoginFlowState,
     Person,
     Portal,
     PortalKind,
@@ -19,14 +17,15 @@ from accord.authority.identities.records import (
 )
 
 __all__ = [
+    "ACTIVATE",
     "Access",
-    "Activation",
-    "Answer",
     "Consent",
+    "ConsentAnswer",
+    "DeviceActivation",
+    "GrantOverride",
     "Identities",
-    "Login",
-    "LoginState",
-    "Override",
+    "LoginFlow",
+    "LoginFlowState",
     "Person",
     "Portal",
     "PortalKind",

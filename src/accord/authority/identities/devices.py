@@ -1,22 +1,22 @@
-"""Devices: a key asks to become an instance, a person confirms it by the code that it shows.
+"""Devices: a key asks to become an instance, and a person confirms it by the code that it shows.
 
-The code is short, because people type it; it lives for minutes, tries are limited where it is
-typed, and it opens nothing to whoever may not activate devices.
+The code is short because people type it. It is valid for minutes, attempts are limited, and only
+people who may activate devices can use it.
 """
 
 import secrets
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection, delete, func, insert, select
 
-from accord.authority.core import Authority
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.identities import storing
-from accord.authority.identities.allowing import Allowing
-from accord.authority.identities.records import Activation, Person
-from accord.authority.identities.storing import Storage
-from accord.authority.people_tables import activations
-from accord.authority.records import Instance, Kind
+from accord.authority.identities import store
+from accord.authority.identities.consents import Consents
+from accord.authority.revisions import SerialStore
+from accord.authority.rules.errors import AuthorityError, Code
+from accord.authority.rules.records import DeploymentKind, DeviceActivation, Instance, Person
+from accord.authority.service import Authority
+from accord.authority.tables import activations
 from accord.kernel.clock import Clock
 
 ACTIVATE: Final = "trellis.auth::devices.activate"
@@ -30,40 +30,33 @@ _LONGEST_NAME: Final = 100
 _MOST_WAITING: Final = 10_000
 
 
+@dataclass(frozen=True, slots=True)
 class Devices:
     """Devices that wait for a person."""
 
-    def __init__(
-        self, store: Storage, authority: Authority, allowing: Allowing, clock: Clock
-    ) -> None:
-        self._store = store
-        self._authority = authority
-        self._allowing = allowing
-        self._clock = clock
+    _store: SerialStore
+    _authority: Authority
+    _consents: Consents
+    _clock: Clock
 
     async def begin(
         self, device_key: str, deployment: str, digest: str, manifest: bytes | None, name: str
-    ) -> tuple[str, Activation]:
-        """A code for a device that has proved its key; the one that it had before ends.
-
-        Raises:
-            AuthorityError: There is no such deployment of devices, or the contract is not one.
-        """
-        contract = await self._authority.present(manifest, digest)
-        found = await self._authority.deployment(deployment)
-        if found.kind is not Kind.DEVICE or contract["kind"] != "device":
-            raise AuthorityError(
-                Code.NOT_FOUND,
-                "there is no such deployment of devices",
-                where=deployment,
-                mend="ask whoever runs this authority for its name, and present a device contract",
-            )
+    ) -> tuple[str, DeviceActivation]:
+        """A code for a device that has proved its key; its earlier code ends."""
+        found = await self._authority.deployments.get(deployment)
+        if found.kind is not DeploymentKind.DEVICE:
+            raise _no_deployment(deployment)
+        contract = await self._authority.manifests.present(
+            manifest, digest, guest=(DeploymentKind.DEVICE.value,)
+        )
+        if contract["kind"] != DeploymentKind.DEVICE.value:
+            raise _no_deployment(deployment)
         if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
             raise AuthorityError(
                 Code.BAD_REQUEST, "a device's name is printable and short", where="/name"
             )
         code = "".join(secrets.choice(_ALPHABET) for _ in range(_LETTERS))
-        made = Activation(
+        made = DeviceActivation(
             device_key,
             deployment,
             contract["id"],
@@ -80,12 +73,14 @@ class Devices:
                 )
             )
             waiting = connection.execute(select(func.count()).select_from(activations)).scalar_one()
-            taken = select(activations.c.code).where(activations.c.code == storing.digest(code))
+            taken = select(activations.c.code).where(
+                activations.c.code == store.digest_secret(code)
+            )
             if waiting >= _MOST_WAITING or connection.execute(taken).first() is not None:
                 return False
             connection.execute(
                 insert(activations).values(
-                    code=storing.digest(code),
+                    code=store.digest_secret(code),
                     device_key=device_key,
                     deployment=deployment,
                     contract_id=made.contract_id,
@@ -97,46 +92,34 @@ class Devices:
             return True
 
         if not await self._store.write(work):
-            raise AuthorityError(Code.UNAVAILABLE, "too many devices wait", mend="try later")
+            raise AuthorityError(Code.UNAVAILABLE, "too many devices are waiting", mend="try later")
         return f"{code[:4]}-{code[4:]}", made
 
-    async def find(self, code: str, person: Person) -> Activation:
-        """The device that shows a code, for a person who may confirm it.
-
-        Raises:
-            AuthorityError: The person may not, or no device shows the code.
-        """
-        _demand(person)
+    async def find(self, code: str, person: Person) -> DeviceActivation:
+        """The device of a code; `AuthorityError` if the person may not activate devices."""
+        _require_right(person)
         wanted = select(activations).where(
             activations.c.code == _digest(code), activations.c.expires_at > self._now()
         )
         row = await self._store.read(lambda c: c.execute(wanted).first())
         if row is None:
-            raise _gone()
-        return storing.activation(row)
+            raise _code_gone()
+        return store.read_activation(row)
 
     async def confirm(self, code: str, person: Person) -> Instance:
-        """Make the device that shows a code an instance of its deployment.
-
-        Raises:
-            AuthorityError: The person may not, no device shows the code, or the key is in use.
-        """
+        """Make the device of a code an instance of its deployment; the code is used up."""
         found = await self.find(code, person)
         if not await self._spend(code):
-            raise _gone()
-        made = await self._authority.add_instance(
+            raise _code_gone()
+        made = await self._authority.deployments.add_instance(
             found.deployment, found.device_key, found.name, person.id
         )
-        await self._allowing.note_device(person.id, found)
+        await self._consents.note_device(person.id, found)
         return made
 
     async def refuse(self, code: str, person: Person) -> None:
-        """Send the device that shows a code away.
-
-        Raises:
-            AuthorityError: The person may not.
-        """
-        _demand(person)
+        """Refuse the device of a code; `AuthorityError` if the person may not."""
+        _require_right(person)
         await self._spend(code)
 
     async def _spend(self, code: str) -> bool:
@@ -148,10 +131,10 @@ class Devices:
 
 
 def _digest(code: str) -> bytes:
-    return storing.digest(code.upper().translate(_READ_AS))
+    return store.digest_secret(code.upper().translate(_READ_AS))
 
 
-def _demand(person: Person) -> None:
+def _require_right(person: Person) -> None:
     if ACTIVATE not in person.capabilities:
         raise AuthorityError(
             Code.FORBIDDEN,
@@ -160,7 +143,16 @@ def _demand(person: Person) -> None:
         )
 
 
-def _gone() -> AuthorityError:
+def _no_deployment(deployment: str) -> AuthorityError:
+    return AuthorityError(
+        Code.NOT_FOUND,
+        "there is no such deployment of devices",
+        where=deployment,
+        mend="ask whoever runs this authority for its name, and present a device contract",
+    )
+
+
+def _code_gone() -> AuthorityError:
     return AuthorityError(
         Code.NOT_FOUND,
         "no device shows this code now",

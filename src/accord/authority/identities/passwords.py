@@ -1,7 +1,4 @@
-"""Passwords: what is kept of one, and whether one fits. By scrypt, which costs 32 MiB a try.
-
-Pure but for the salt; a try takes a tenth of a second, so callers run it in a thread.
-"""
+"""Password hashes by scrypt. One takes 32 MiB and a tenth of a second, so run it in a thread."""
 
 import hashlib
 import hmac
@@ -9,7 +6,7 @@ import secrets
 import unicodedata
 from typing import Final
 
-from accord.authority.errors import AuthorityError, Code
+from accord.authority.rules.errors import AuthorityError, Code
 from accord.kernel import base64url
 
 _LOG_N: Final = 15
@@ -21,12 +18,8 @@ _SHORTEST: Final = 10
 _LONGEST: Final = 1024
 
 
-def kept(password: str) -> str:
-    """What is kept of a password: `scrypt$log n$r$p$salt$hash`.
-
-    Raises:
-        AuthorityError: It is too short or too long.
-    """
+def hash_password(password: str) -> str:
+    """The hash to store, `scrypt$log n$r$p$salt$hash`, of a password of valid length."""
     if not _SHORTEST <= len(password) <= _LONGEST:
         raise AuthorityError(
             Code.BAD_REQUEST,
@@ -39,21 +32,21 @@ def kept(password: str) -> str:
     return "$".join(map(str, parts))
 
 
-def fits(password: str, stored: str | None) -> bool:
-    """Whether a password is the one that was kept; without one it takes as long to say no."""
-    _, log_n, r, p, salt, made = (stored or NOBODY).split("$")
+def verify_password(password: str, stored: str | None) -> bool:
+    """Whether a password matches a hash; takes as long if there is none."""
+    _, log_n, r, p, salt, made = (stored or NO_PASSWORD).split("$")
     tried = _scrypt(password[:_LONGEST], base64url.decode(salt), int(log_n), int(r), int(p))
     return hmac.compare_digest(tried, base64url.decode(made)) and stored is not None
 
 
 def _scrypt(password: str, salt: bytes, log_n: int, r: int, p: int) -> bytes:
-    # Keyboards differ in how they compose the same letter.
+    # The same letter may be composed differently by another keyboard.
     text = unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")
     n = 1 << log_n
     return hashlib.scrypt(text, salt=salt, n=n, r=r, p=p, maxmem=256 * n * r, dklen=_SIZE)
 
 
-NOBODY: Final = f"scrypt${_LOG_N}${_R}${_P}${base64url.encode(bytes(_SALT))}$" + base64url.encode(
-    bytes(_SIZE)
+NO_PASSWORD: Final = (
+    f"scrypt${_LOG_N}${_R}${_P}${base64url.encode(bytes(_SALT))}$" + base64url.encode(bytes(_SIZE))
 )
 """Tried where there is no password, so that the time taken does not tell."""

@@ -1,21 +1,18 @@
-"""People: who there is, and what each may pass on to clients.
-
-Owns names. Knows no contract: that a person changed is told to `changed`, which looks after the
-person's sessions.
-"""
+"""People: their names, and the capabilities that each may pass on to clients."""
 
 import unicodedata
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.identities import storing
-from accord.authority.identities.records import Person
-from accord.authority.identities.storing import Storage
-from accord.authority.people_tables import people, visits
+from accord.authority.identities import store
+from accord.authority.revisions import SerialStore
+from accord.authority.rules.errors import AuthorityError, Code
+from accord.authority.rules.records import Person
+from accord.authority.tables import people, visits
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource, is_ulid
 
@@ -24,27 +21,16 @@ _MOST_KEYS: Final = 1000
 _LONGEST_KEY: Final = 256
 
 
+@dataclass(frozen=True, slots=True)
 class People:
     """Everybody who can log in."""
 
-    def __init__(
-        self,
-        store: Storage,
-        clock: Clock,
-        ids: UlidSource,
-        changed: Callable[[Person], Awaitable[None]],
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._ids = ids
-        self._changed = changed
+    _store: SerialStore
+    _clock: Clock
+    _ids: UlidSource
 
     async def add(self, name: str, capabilities: Collection[str] = ()) -> Person:
-        """A new person, who needs a link or a password to come in.
-
-        Raises:
-            AuthorityError: The name cannot be one, or is taken.
-        """
+        """A new person, who needs a link or a password to log in."""
         made = Person(
             self._ids.new(), _name(name), _keys(capabilities), False, False, float(self._now())
         )
@@ -57,7 +43,7 @@ class People:
                     id=made.id,
                     name=made.name,
                     name_key=name_key(made.name),
-                    capabilities=storing.names(made.capabilities),
+                    capabilities=store.encode_names(made.capabilities),
                     disabled=0,
                     created_at=made.created_at,
                 )
@@ -75,11 +61,7 @@ class People:
         return made
 
     async def find(self, name: str) -> Person:
-        """The person of a name or an id.
-
-        Raises:
-            AuthorityError: There is none.
-        """
+        """The person of a name or an id; `AuthorityError` if there is none."""
         found = await self._store.read(
             lambda c: _by_name(c, name) or _by_id(c, name if is_ulid(name) else "")
         )
@@ -97,16 +79,16 @@ class People:
         return await self._store.read(lambda c: _by_id(c, person_id))
 
     async def all(self) -> Sequence[Person]:
-        """Everybody, in order of their names."""
+        """Everybody, by name."""
         rows = select(people).order_by(people.c.name_key)
-        return await self._store.read(lambda c: [storing.person(row) for row in c.execute(rows)])
+        return await self._store.read(lambda c: [store.read_person(row) for row in c.execute(rows)])
 
     async def set_capabilities(self, person_id: str, capabilities: Collection[str]) -> Person:
-        """Say what a person may pass on; running sessions follow at once."""
-        return await self._set(person_id, capabilities=storing.names(_keys(capabilities)))
+        """Set what a person may pass on."""
+        return await self._set(person_id, capabilities=store.encode_names(_keys(capabilities)))
 
     async def set_disabled(self, person_id: str, disabled: bool) -> Person:
-        """Shut a person out, whose sessions and visits end, or let the person in again."""
+        """Disable a person, whose visits end, or enable the person again."""
         found = await self._set(person_id, disabled=int(disabled))
         if disabled:
             await self._store.write(
@@ -122,7 +104,6 @@ class People:
         found = await self._store.write(work)
         if found is None:
             raise AuthorityError(Code.NOT_FOUND, "there is no such person", where=person_id)
-        await self._changed(found)
         return found
 
     def _now(self) -> int:
@@ -131,16 +112,16 @@ class People:
 
 def _by_name(connection: Connection, name: str) -> Person | None:
     row = connection.execute(select(people).where(people.c.name_key == name_key(name))).first()
-    return None if row is None else storing.person(row)
+    return None if row is None else store.read_person(row)
 
 
 def _by_id(connection: Connection, person_id: str) -> Person | None:
     row = connection.execute(select(people).where(people.c.id == person_id)).first()
-    return None if row is None else storing.person(row)
+    return None if row is None else store.read_person(row)
 
 
 def name_key(name: str) -> str:
-    """A name as it is compared: names that look the same are the same; empty if it can be none."""
+    """A name as it is compared (NFKC, case-folded); empty if it is not a valid name."""
     if not name.isprintable() or len(name) > _LONGEST_NAME:
         return ""
     return unicodedata.normalize("NFKC", name).casefold()

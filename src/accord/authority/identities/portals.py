@@ -1,32 +1,29 @@
-"""Custom pages: where people are sent instead of to ours, and back again.
-
-A page of somebody else's only stands before ours: it is told which login or code it is about, and
-sends the person on to the built-in page, which alone authenticates and asks.
-"""
+"""Portals: custom pages to which people are sent before our own, which alone authenticate."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select
 
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.identities import places
-from accord.authority.identities.records import Portal, PortalKind
-from accord.authority.identities.storing import Storage
-from accord.authority.people_tables import portals
+from accord.authority.revisions import SerialStore
+from accord.authority.rules import clients
+from accord.authority.rules.errors import AuthorityError, Code
+from accord.authority.rules.records import Portal, PortalKind
+from accord.authority.tables import portals
 
 ALL: Final = "*"
 _LONGEST: Final = 512
 
 
+@dataclass(frozen=True, slots=True)
 class Portals:
-    """The routes to custom pages."""
+    """The custom pages."""
 
-    def __init__(self, store: Storage) -> None:
-        self._store = store
+    _store: SerialStore
 
     async def route(self, kind: PortalKind, *selectors: str) -> str | None:
-        """The page for the first selector that has one, else the one for all, else None."""
+        """The page for the first selector that has one, else that for `*`, else None."""
         wanted = select(portals.c.selector, portals.c.url).where(
             portals.c.kind == kind.value, portals.c.selector.in_([*selectors, ALL])
         )
@@ -37,16 +34,12 @@ class Portals:
         return next((found[each] for each in (*selectors, ALL) if each in found), None)
 
     async def set(self, kind: PortalKind, selector: str, url: str) -> Portal:
-        """Send people to another page first.
-
-        Raises:
-            AuthorityError: The address or the selector cannot be used.
-        """
-        places.origin(url)
+        """Send people to a custom page first."""
+        clients.origin(url)
         if not 0 < len(selector) <= _LONGEST or not selector.isprintable():
             raise AuthorityError(
                 Code.BAD_REQUEST,
-                "this cannot select anything",
+                "this is not a valid selector",
                 mend="give a contract id, an origin, a deployment, or *",
             )
         made = Portal(kind, selector, url)
@@ -59,11 +52,11 @@ class Portals:
         return made
 
     async def drop(self, kind: PortalKind, selector: str) -> bool:
-        """Send them to our page again; whether there was another."""
+        """Remove a custom page; whether there was one."""
         return await self._store.write(lambda c: _drop(c, kind, selector))
 
     async def all(self) -> Sequence[Portal]:
-        """Every route."""
+        """Every custom page."""
         rows = select(portals).order_by(*portals.primary_key.columns)
         return await self._store.read(
             lambda c: [Portal(PortalKind(r.kind), r.selector, r.url) for r in c.execute(rows)]

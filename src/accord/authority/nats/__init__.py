@@ -1,38 +1,46 @@
-"""The authority on NATS: a server of its own or another's, who may come in, and who is there.
+"""The authority on NATS: an embedded server or an external system, admission and connections."""
 
-`embedded_server` runs a server as a child; `read_cluster` takes one that somebody else runs. Either
-gives a `Cluster`, which `governed` puts under an authority: `Callout` lets sessions in,
-`Connections` sees and ends them, `Heartbeats` hears of them.
-"""
-
-from accord.authority.nats.advisories import Change, Connection
-from accord.authority.nats.callout import Callout, Refusal, log_refusal
-from accord.authority.nats.cluster import Cluster, Credentials, read_cluster
-from accord.authority.nats.configuration import Listening
-from accord.authority.nats.connecting import connect
-from accord.authority.nats.connections import Connections
-from accord.authority.nats.embedded import Embedded, embedded_server
-from accord.authority.nats.governing import Governed, Presence, governed
-from accord.authority.nats.heartbeats import Heartbeats
-from accord.authority.nats.issued import Issued
+from accord.authority.nats.accounts import SystemKeys, find_account_fault
+from accord.authority.nats.callout import Callout, ConnectRefusal, log_refusal
+from accord.authority.nats.cluster import Cluster, Credentials, connect, read_cluster
+from accord.authority.nats.connections import (
+    Connections,
+    Heartbeats,
+    list_connections,
+    read_heartbeat,
+)
+from accord.authority.nats.control import NatsControl, SessionPresence, control_nats
+from accord.authority.nats.server import (
+    EmbeddedServer,
+    ListenAddress,
+    embedded_server,
+    paused_server,
+)
+from accord.authority.rules.admission import IssuedPermissions
+from accord.authority.rules.connections import ConnectionChange, SessionConnection
 
 __all__ = [
     "Callout",
-    "Change",
     "Cluster",
-    "Connection",
+    "ConnectRefusal",
+    "ConnectionChange",
     "Connections",
     "Credentials",
-    "Embedded",
-    "Governed",
+    "EmbeddedServer",
     "Heartbeats",
-    "Issued",
-    "Listening",
-    "Presence",
-    "Refusal",
+    "IssuedPermissions",
+    "ListenAddress",
+    "NatsControl",
+    "SessionConnection",
+    "SessionPresence",
+    "SystemKeys",
     "connect",
+    "control_nats",
     "embedded_server",
-    "governed",
+    "find_account_fault",
+    "list_connections",
     "log_refusal",
+    "paused_server",
     "read_cluster",
+    "read_heartbeat",
 ]

@@ -1,10 +1,10 @@
-"""What the authority must hold to rule a NATS system: addresses, signing keys, credentials.
+"""A NATS system as its authority sees it: addresses, signing keys, credentials, connections.
 
-A system has an account of sessions, one that has JetStream, and one whose only purpose is to ask
-this authority who may come in (the callout). Owns the form of both, and reads those of a system
-that somebody else runs from a folder. It never connects.
+A system has an account of sessions, one that has JetStream, and one for the auth callout. The keys
+of an external system are read from a folder.
 """
 
+import asyncio
 import os
 import ssl
 import stat
@@ -12,37 +12,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 from nats.aio.client import RawCredentials
+from nats.errors import Error as NatsError
 
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.nats import jwt
-from accord.authority.nats.keys import Kind, NKey, XKey
+from accord.authority.rules import jwt
+from accord.authority.rules.errors import AuthorityError, Code
+from accord.authority.rules.nkeys import KeyType, NKey, XKey
+from accord.fabric.nats_client import NatsClient
 
-_MOST: Final = 64 * 1024
+_MAX_FILE_BYTES: Final = 64 * 1024
 _JWT: Final = ("-----BEGIN NATS USER JWT-----", "------END NATS USER JWT------")
 _SEED: Final = ("-----BEGIN USER NKEY SEED-----", "------END USER NKEY SEED------")
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """With what one user connects."""
+    """The JWT and seed of a user."""
 
     jwt: str
     seed: str = field(repr=False)
 
     @property
     def text(self) -> str:
-        """As a `.creds` file holds them. Keep it secret."""
+        """The content of a `.creds` file. Keep it secret."""
         return "\n".join((_JWT[0], self.jwt, _JWT[1], _SEED[0], self.seed, _SEED[1], ""))
 
     @property
     def account(self) -> str:
-        """The account that the user belongs to.
-
-        Raises:
-            AuthorityError: The JWT is none, or not signed by who it says.
-        """
-        claims = jwt.decode(self.jwt, Kind.ACCOUNT)
+        """The account that the user belongs to; `AuthorityError` if the JWT is not valid."""
+        claims = jwt.decode(self.jwt, KeyType.ACCOUNT)
         nats = claims.get("nats")
         through = nats.get("issuer_account") if isinstance(nats, dict) else None
         return str(through or claims["iss"])
@@ -53,19 +52,18 @@ class Cluster:
     """A NATS system, as its authority sees it.
 
     Attributes:
-        urls: Where sessions reach it.
+        urls: The addresses for sessions.
         account: The public key of the account of sessions.
-        account_key: What signs that account's users.
-        callout_account: The public key of the account that the callout belongs to.
-        callout_key: What signs the callout's answers.
-        callout: The user that takes the callout's questions.
-        authority: The user of the authority's own services; it may do everything in the account
-            of sessions, and of JetStream what is imported there.
-        sentinel: The user that everybody connects as until the callout has answered.
-        xkey: What the servers seal their questions to, if they seal them.
-        system: A user of the system account, to see and to end connections.
-        local: Where the authority itself reaches it, if elsewhere than at `urls`.
-        tls: How the authority checks the servers' certificates, if not as usual.
+        account_key: Signs the users of that account.
+        callout_account: The public key of the callout's account.
+        callout_key: Signs the callout's responses.
+        callout: The user that answers the callout.
+        authority: The user of the authority's own services, unlimited in the account of sessions.
+        sentinel: The user that sessions connect as until the callout has answered.
+        xkey: Decrypts callout requests; None if the servers do not encrypt them.
+        system: A user of the system account, to list and end connections; None if there is none.
+        local: The addresses for the authority itself, if other than `urls`.
+        tls: Verifies the servers' certificates; None for the default.
     """
 
     urls: tuple[str, ...]
@@ -82,23 +80,23 @@ class Cluster:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
     def options(self, credentials: Credentials) -> dict[str, Any]:
-        """How one of the authority's own users connects, as arguments for `nats.connect`.
+        """The arguments of `nats.connect` for one of the authority's own users.
 
-        It never gives up: a server that comes back finds its authority.
+        Reconnects for ever, so that a server that comes back finds its authority.
         """
         return {
             "servers": list(self.local or self.urls),
             "user_credentials": RawCredentials(credentials.text),
             "tls": self.tls,
             "max_reconnect_attempts": -1,
-            # Sessions that are back before their authority are refused once.
+            # Short, because sessions that reconnect before their authority are refused.
             "reconnect_time_wait": 0.1,
             "allow_reconnect": True,
         }
 
 
 def read_cluster(urls: tuple[str, ...], folder: Path) -> Cluster:
-    """A system that somebody else runs, whose keys lie in a folder.
+    """An external system whose keys are in a folder.
 
     The folder holds `account.nk` and `callout.nk` (the seeds of those accounts, or of keys that
     sign for them), `authority.creds`, `callout.creds`, `sentinel.creds`, and where they are used
@@ -116,24 +114,20 @@ def read_cluster(urls: tuple[str, ...], folder: Path) -> Cluster:
     return Cluster(
         urls=urls,
         account=authority.account,
-        account_key=read_key(folder / "account.nk", Kind.ACCOUNT),
+        account_key=read_key(folder / "account.nk", KeyType.ACCOUNT),
         callout_account=callout.account,
-        callout_key=read_key(folder / "callout.nk", Kind.ACCOUNT),
+        callout_key=read_key(folder / "callout.nk", KeyType.ACCOUNT),
         callout=callout,
         authority=authority,
         sentinel=_read_credentials(folder / "sentinel.creds"),
         xkey=XKey.from_seed(read_private(xkey)) if xkey.exists() else None,
         system=_read_credentials(system) if system.exists() else None,
-        tls=_trusting(ca) if ca.exists() else None,
+        tls=_tls_context(ca) if ca.exists() else None,
     )
 
 
-def read_key(file: Path, kind: Kind) -> NKey:
-    """The key whose seed a file holds.
-
-    Raises:
-        AuthorityError: It is not there, others may read it, or it holds no such seed.
-    """
+def read_key(file: Path, kind: KeyType) -> NKey:
+    """The key whose seed a file holds, which only its owner may read."""
     text = read_private(file)
     try:
         return NKey.from_seed(text, kind)
@@ -142,15 +136,11 @@ def read_key(file: Path, kind: Kind) -> NKey:
 
 
 def read_private(file: Path) -> str:
-    """The text of a file that only its owner may read.
-
-    Raises:
-        AuthorityError: It cannot be read, or others may read it.
-    """
+    """The text of a file; `AuthorityError` if others than its owner may read it."""
     try:
         with file.open("rb") as opened:
             mode = os.fstat(opened.fileno()).st_mode
-            text = opened.read(_MOST).decode("ascii")
+            text = opened.read(_MAX_FILE_BYTES).decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise AuthorityError(
             Code.NOT_FOUND,
@@ -168,15 +158,15 @@ def read_private(file: Path) -> str:
     return text.strip()
 
 
-def _trusting(file: Path) -> ssl.SSLContext:
+def _tls_context(file: Path) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=file)
     except OSError as error:
         raise AuthorityError(
             Code.BAD_REQUEST,
-            f"this is no file of certificates ({error.strerror or error})",
+            f"this is not a file of certificates ({error.strerror or error})",
             where=str(file),
-            mend="put the certificate of who signed the servers' there, in PEM",
+            mend="put the PEM certificate of the servers' issuer there",
         ) from error
 
 
@@ -192,5 +182,42 @@ def _read_credentials(file: Path) -> Credentials:
             where=str(file),
             mend="write it with `nsc generate creds`",
         ) from None
-    NKey.from_seed(seed, Kind.USER)
+    NKey.from_seed(seed, KeyType.USER)
     return Credentials(token, seed)
+
+
+_log = structlog.stdlib.get_logger(__name__)
+
+_CONNECT_SECONDS: Final = 10.0
+
+
+async def connect(name: str, cluster: Cluster, user: Credentials, **options: Any) -> NatsClient:
+    """Connect as one of the authority's users for a purpose; a lost connection is restored."""
+    problem: Exception | None = None
+
+    async def tell(error: Exception) -> None:
+        nonlocal problem
+        if repr(error) != repr(problem):  # while a server is away, every attempt says the same
+            _log.warning("a connection to NATS has a problem", purpose=name, why=repr(error))
+        problem = error
+
+    arguments: dict[str, Any] = {
+        "error_cb": tell,
+        "name": f"accord {name}",
+        **cluster.options(user),
+        **options,
+    }
+    client = NatsClient()
+    try:
+        # The first attempt fails instead of being repeated for ever.
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            await client.connect(**arguments)
+    except (OSError, NatsError, TimeoutError) as error:
+        await client.close()
+        raise AuthorityError(
+            Code.UNAVAILABLE,
+            f"NATS refuses the authority's connection to {name} ({problem or error!r})",
+            where=", ".join(arguments["servers"]),
+            mend="check the address and the credentials",
+        ) from error
+    return client

@@ -1,72 +1,108 @@
-"""The connections of sessions: seen, counted, and ended when what was given to them is gone.
+"""Connections of sessions: listed, and ended when their grants are gone; heartbeats.
 
-Owns the list of connections, as the servers tell of them on the system account. The authority
-hears of a session's first connection and of the end of its last. Whenever the authority changes,
-every connection is judged anew: one that holds more than it would be given now is ended, so that
-it comes again and is given less, or nothing. It grants nothing.
+The authority is told of a session's first connection and of the end of its last. After every change
+of the authority each connection is checked: one with more permissions than it would get now is
+ended. Heartbeats count only from connected sessions; they refresh accepted offers and create none.
 """
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final, Protocol
+from typing import Final
 
 import orjson
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeoutError
 
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.ledger import Changes
-from accord.authority.nats.admission import Permissions, refusal
-from accord.authority.nats.advisories import Change, Connection, read_advisory
-from accord.authority.nats.cluster import Cluster, Credentials
-from accord.authority.nats.connecting import connect
-from accord.authority.nats.issued import Issued
-from accord.authority.nats.listing import listed
-from accord.authority.nats.roster import Place, Roster, place
-from accord.contracts import Grants
+from accord.authority.nats.cluster import Cluster, Credentials, connect
+from accord.authority.offers import Offers
+from accord.authority.rules.admission import IssuedPermissions, NatsPermissions, connect_refusal
+from accord.authority.rules.connections import (
+    PAGE_SIZE,
+    ConnectionChange,
+    ConnectionKey,
+    ConnectionPage,
+    ConnectionTable,
+    SessionConnection,
+    connection_key,
+    read_advisory,
+    read_page,
+)
+from accord.authority.rules.errors import AuthorityError, Code
+from accord.authority.service import Authority
+from accord.fabric.nats_client import is_jetstream_answer
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 
+_LIST_SECONDS: Final = 2.0
+_QUIET_SECONDS: Final = 0.25
+_ALL_SERVERS: Final = "PING"
+
+
+async def list_connections(system: Client, account: str) -> list[SessionConnection]:
+    """Every connection of a session of an account, on every server that answers.
+
+    Raises:
+        TimeoutError: No server answers.
+        NatsError: The connection is lost.
+    """
+    pages = await _request_page(system, account, _ALL_SERVERS)
+    if not pages:
+        raise TimeoutError("no server answers")
+    found: list[SessionConnection] = []
+    while pages:
+        page = pages.pop()
+        found += page.connections
+        if page.following is not None:
+            pages += await _request_page(system, account, page.server, page.following)
+    return found
+
+
+async def _request_page(
+    system: Client, account: str, server: str, offset: int = 0
+) -> list[ConnectionPage]:
+    """One page of one server, or the first pages of all of them."""
+    question = {"acc": account, "auth": True, "limit": PAGE_SIZE, "offset": offset}
+    inbox = system.new_inbox()
+    answers = await system.subscribe(inbox)
+    pages: list[ConnectionPage] = []
+    try:
+        await system.publish(f"$SYS.REQ.SERVER.{server}.CONNZ", orjson.dumps(question), reply=inbox)
+        while server == _ALL_SERVERS or not pages:
+            # The number of servers is unknown; one that answers much later than the first is
+            # asked again in the next round.
+            wait = _QUIET_SECONDS if pages else _LIST_SECONDS
+            page = read_page((await answers.next_msg(wait)).data)
+            if page is not None:
+                pages.append(page)
+    except NatsTimeoutError:
+        pass
+    finally:
+        with contextlib.suppress(NatsError):
+            await answers.unsubscribe()
+    return pages
+
+
 _log = structlog.stdlib.get_logger(__name__)
 
-_ROLL_CALL_SECONDS: Final = 10.0
+_LIST_EVERY_SECONDS: Final = 10.0
 _ANSWER_SECONDS: Final = 2.0
-_JUDGE_SECONDS: Final = 0.25
-_JUDGE_EVERY: Final = 60.0
-# Judging takes at most a fifth of the time, however many connections there are.
+_CHECK_DELAY_SECONDS: Final = 0.25
+_CHECK_EVERY_SECONDS: Final = 60.0
+# Checking takes at most a fifth of the time, however many connections there are.
 _REST: Final = 4.0
-_MOST_NEWS: Final = 10_000
+_MAX_EVENTS: Final = 10_000
 
-Tell = Callable[[Change, Connection, str | None], Awaitable[None]]
-News = tuple[Change, Connection, str | None]
-
-
-class Watched(Protocol):
-    """What the watch asks and tells the authority."""
-
-    @property
-    def changes(self) -> Changes:
-        """Fires when what somebody would be granted may have changed."""
-        ...
-
-    async def grants(self, key: str, digest: str) -> Grants:
-        """What a session may touch under a contract; raises `AuthorityError` to refuse it."""
-        ...
-
-    async def connected(self, key: str, digest: str) -> object:
-        """A session has a connection under a contract."""
-        ...
-
-    async def disconnected(self, key: str, digest: str) -> None:
-        """A session has no connection under that contract any more."""
-        ...
+ConnectionCallback = Callable[[ConnectionChange, SessionConnection, str | None], Awaitable[None]]
+ConnectionEvent = tuple[ConnectionChange, SessionConnection, str | None]
 
 
-async def _tell_nobody(_: Change, __: Connection, ___: str | None) -> None:
+async def _ignore(_: ConnectionChange, __: SessionConnection, ___: str | None) -> None:
     return
 
 
@@ -74,11 +110,9 @@ class Connections:
     """Watches the connections of a system.
 
     Args:
-        authority: Who says what is granted, and hears who is there.
         cluster: The system; it must have a user of the system account.
-        clock: Where the time comes from.
-        issued: What the callout gave.
-        tell: Hears of every connection that comes, goes, or is ended (with who or what ended it).
+        issued: The permissions that the callout has issued.
+        tell: Called for every connection that is opened, closed or ended (then with the reason).
 
     Raises:
         AuthorityError: There is no user of the system account.
@@ -86,12 +120,12 @@ class Connections:
 
     def __init__(
         self,
-        authority: Watched,
+        authority: Authority,
         cluster: Cluster,
         clock: Clock,
-        issued: Issued,
+        issued: IssuedPermissions,
         *,
-        tell: Tell = _tell_nobody,
+        tell: ConnectionCallback = _ignore,
     ) -> None:
         if cluster.system is None:
             raise AuthorityError(
@@ -105,54 +139,52 @@ class Connections:
         self._clock = clock
         self._issued = issued
         self._tell = tell
-        self._roster = Roster()
-        self._gone: set[Place] = set()
+        self._table = ConnectionTable()
+        self._gone: set[ConnectionKey] = set()
         self._nats: Client | None = None
-        self._called = asyncio.Event()
-        self._news: asyncio.Queue[News] = asyncio.Queue(_MOST_NEWS)
-        self._judged = asyncio.Event()
+        self._list_now = asyncio.Event()
+        self._events: asyncio.Queue[ConnectionEvent] = asyncio.Queue(_MAX_EVENTS)
+        self._check_now = asyncio.Event()
 
-    def held(self) -> tuple[Connection, ...]:
-        """The connections that are there, in the order in which they were seen."""
-        return self._roster.all()
+    def all(self) -> tuple[SessionConnection, ...]:
+        """The open connections, in the order in which they were seen."""
+        return self._table.all()
 
     def is_connected(self, key: str) -> bool:
         """Whether a session has a connection."""
-        return self._roster.has_session(key)
+        return self._table.has_session(key)
 
     async def kick(self, key: str, by: str) -> int:
-        """End every connection of a session, which may come again; how many there were."""
-        ended = self._roster.of_session(key)
+        """End every connection of a session, which may connect again; how many there were."""
+        ended = self._table.of_session(key)
         for connection in ended:
             await self._end(connection, by)
         return len(ended)
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Watch until the block ends; at its beginning every connection is known.
-
-        Raises:
-            AuthorityError: The server does not let the authority in.
-        """
+        """Watch until the block ends; when it begins, every connection is known."""
 
         async def back() -> None:
-            self._called.set()
+            self._list_now.set()
 
         self._nats = await connect(
             "watch connections", self._cluster, self._system, reconnected_cb=back
         )
         try:
-            await self._nats.subscribe(f"$SYS.ACCOUNT.{self._cluster.account}.*", cb=self._hear)
+            await self._nats.subscribe(
+                f"$SYS.ACCOUNT.{self._cluster.account}.*", cb=self._on_advisory
+            )
             await self._nats.flush()
-            await self._roll_call()
+            await self._list_connections()
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(work, name=name)
                     for name, work in (
-                        ("call the roll of connections", self._calling()),
-                        ("hear the authority change", self._hearing_changes()),
-                        ("judge connections", self._judging()),
-                        ("tell of connections", self._telling()),
+                        ("list connections", self._list_loop()),
+                        ("follow changes of the authority", self._follow_changes()),
+                        ("check connections", self._check_loop()),
+                        ("deliver connection events", self._deliver_events()),
                     )
                 ]
                 yield
@@ -161,127 +193,134 @@ class Connections:
         finally:
             await self._nats.close()
 
-    async def _hear(self, message: Msg) -> None:
+    async def _on_advisory(self, message: Msg) -> None:
         advisory = read_advisory(message.subject, message.data)
         if advisory is None:
             return
         change, connection = advisory
-        if change is Change.OPENED:
+        if change is ConnectionChange.OPENED:
             await self._open(connection)
         else:
             await self._close(connection)
 
-    async def _open(self, connection: Connection) -> None:
-        if place(connection) in self._roster:
+    async def _open(self, connection: SessionConnection) -> None:
+        if connection_key(connection) in self._table:
             return
         admitted = connection.admitted
-        if self._roster.add(connection):
-            await self._report(self._authority.connected(admitted.key, admitted.digest))
-        self._note(Change.OPENED, connection)
+        if self._table.add(connection):
+            await self._report(self._authority.offers.connected(admitted.key, admitted.digest))
+        self._queue_event(ConnectionChange.OPENED, connection)
 
-    async def _close(self, connection: Connection) -> None:
-        self._gone.add(place(connection))
-        removed = self._roster.remove(place(connection))
+    async def _close(self, connection: SessionConnection) -> None:
+        self._gone.add(connection_key(connection))
+        removed = self._table.remove(connection_key(connection))
         if removed is None:
             return
         gone, is_last = removed
         if is_last:
             await self._report(
-                self._authority.disconnected(gone.admitted.key, gone.admitted.digest)
+                self._authority.offers.disconnected(gone.admitted.key, gone.admitted.digest)
             )
-        self._note(Change.CLOSED, gone)
+        self._queue_event(ConnectionChange.CLOSED, gone)
 
-    def _note(self, change: Change, connection: Connection, by: str | None = None) -> None:
+    def _queue_event(
+        self, change: ConnectionChange, connection: SessionConnection, by: str | None = None
+    ) -> None:
         try:
-            self._news.put_nowait((change, connection, by))
+            self._events.put_nowait((change, connection, by))
         except asyncio.QueueFull:
-            _log.warning("a connection is not told of: too many come and go", change=change.value)
+            _log.warning("a connection event is dropped, the queue is full", change=change.value)
 
-    async def _telling(self) -> None:
-        """Tell what was noted; whoever listens slowly, or fails, holds up nobody else."""
+    async def _deliver_events(self) -> None:
+        """Call `tell` from a queue, so that a slow or failing callee delays nothing else."""
         while True:
-            change, connection, by = await self._news.get()
+            change, connection, by = await self._events.get()
             try:
                 await self._tell(change, connection, by)
             except (AccordError, NatsError, OSError) as error:
-                _log.warning("a connection was not told of", change=change.value, why=str(error))
+                _log.warning(
+                    "a connection event was not delivered", change=change.value, why=str(error)
+                )
 
-    async def _report(self, told: Awaitable[object]) -> None:
+    async def _report(self, call: Awaitable[object]) -> None:
         try:
-            await told
+            await call
         except AccordError as error:
-            # The next roll call finds the same connections; the offer lives by its heartbeats.
-            _log.warning("the authority did not hear of a connection", why=str(error))
+            # The connections are listed again; meanwhile heartbeats keep the offer alive.
+            _log.warning("a connection was not recorded", why=str(error))
 
-    async def _calling(self) -> None:
-        """Call the roll now and then, and when the connection to the server is back."""
+    async def _list_loop(self) -> None:
+        """List connections every few seconds, and after a reconnect."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_ROLL_CALL_SECONDS):
-                    await self._called.wait()
-            self._called.clear()
+                async with asyncio.timeout(_LIST_EVERY_SECONDS):
+                    await self._list_now.wait()
+            self._list_now.clear()
             try:
-                await self._roll_call()
+                await self._list_connections()
             except (NatsError, OSError, TimeoutError) as error:
-                _log.warning("the roll of connections was not called", why=repr(error))
+                _log.warning("connections could not be listed", why=repr(error))
 
-    async def _roll_call(self) -> None:
-        """Make the list what the servers say; advisories may have been lost."""
+    async def _list_connections(self) -> None:
+        """Replace the table by what the servers list; advisories may have been lost."""
         assert self._nats is not None
-        before = self._roster.all()
+        before = self._table.all()
         self._gone.clear()
-        present = await listed(self._nats, self._cluster.account)
-        places = {place(connection) for connection in present}
+        present = await list_connections(self._nats, self._cluster.account)
+        places = {connection_key(connection) for connection in present}
         for connection in before:
-            if place(connection) not in places:
+            if connection_key(connection) not in places:
                 await self._close(connection)
         for connection in present:
-            if place(connection) not in self._gone and place(connection) not in self._roster:
+            if (
+                connection_key(connection) not in self._gone
+                and connection_key(connection) not in self._table
+            ):
                 await self._open(connection)
-                self._judged.set()
+                self._check_now.set()
 
-    async def _hearing_changes(self) -> None:
+    async def _follow_changes(self) -> None:
         changes = self._authority.changes
         count = changes.count
         while True:
             count = await changes.after(count)
-            self._judged.set()
+            self._check_now.set()
 
-    async def _judging(self) -> None:
+    async def _check_loop(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_JUDGE_EVERY):
-                    await self._judged.wait()
-            self._judged.clear()
+                async with asyncio.timeout(_CHECK_EVERY_SECONDS):
+                    await self._check_now.wait()
+            self._check_now.clear()
             begun = self._clock.monotonic()
-            await self._judge()
+            await self._check_all()
             spent = self._clock.monotonic() - begun
-            await asyncio.sleep(max(_JUDGE_SECONDS, _REST * spent))
+            await asyncio.sleep(max(_CHECK_DELAY_SECONDS, _REST * spent))
 
-    async def _judge(self) -> None:
-        """End every connection that holds more than it would be given now."""
-        for connection in self._roster.all():
-            why = await self._excess(connection)
-            if why is not None and place(connection) in self._roster:
+    async def _check_all(self) -> None:
+        """End every connection with more permissions than it would get now."""
+        for connection in self._table.all():
+            why = await self._end_reason(connection)
+            if why is not None and connection_key(connection) in self._table:
                 await self._end(connection, why)
 
-    async def _excess(self, connection: Connection) -> str | None:
+    async def _end_reason(self, connection: SessionConnection) -> str | None:
         admitted = connection.admitted
         try:
-            grants = await self._authority.grants(admitted.key, admitted.digest)
+            grants = await self._authority.sessions.grants(admitted.key, admitted.digest)
             if not grants.ok:
-                raise refusal(grants)
+                raise connect_refusal(grants)
         except AccordError as error:
             if isinstance(error, AuthorityError) and error.code is not Code.UNAVAILABLE:
                 return str(error)
-            # The store is away: nothing is known to have been taken back.
-            _log.warning("a connection could not be judged", why=str(error))
+            # The store is unavailable: it is unknown whether anything was revoked.
+            _log.warning("a connection could not be checked", why=str(error))
             return None
-        if not self._issued.stands(admitted.fingerprint, Permissions.of(grants)):
-            return "something that it was granted was taken back"
+        if not self._issued.is_covered(admitted.fingerprint, NatsPermissions.of(grants)):
+            return "a permission was revoked"
         return None
 
-    async def _end(self, connection: Connection, by: str) -> None:
+    async def _end(self, connection: SessionConnection, by: str) -> None:
         assert self._nats is not None
         _log.info("connection ended", session=connection.admitted.key, host=connection.host, by=by)
         try:
@@ -292,6 +331,73 @@ class Connections:
             )
         except NatsError as error:
             _log.warning("a connection was not ended", why=repr(error), by=by)
-            self._judged.set()
+            self._check_now.set()
             return
-        self._note(Change.KICKED, connection, by)
+        self._queue_event(ConnectionChange.KICKED, connection, by)
+
+
+_HEARTBEAT_GROUP: Final = "accord-authority"
+_MAX_HEARTBEAT_BYTES: Final = 64 * 1024
+_MIN_HEARTBEAT_SECONDS: Final = 1.0
+_MAX_REMEMBERED_HEARTBEATS: Final = 32
+_HEARTBEAT_MEMBERS: Final = ("sessionKey", "contractId", "contractDigest")
+
+HeartbeatKey = tuple[str, str, str]
+
+
+class Heartbeats:
+    """Passes heartbeats of connected sessions on to their offers."""
+
+    def __init__(self, offers: Offers, clock: Clock, is_connected: Callable[[str], bool]) -> None:
+        self._offers = offers
+        self._clock = clock
+        self._is_connected = is_connected
+        self._since = clock.monotonic()
+        self._heard: set[HeartbeatKey] = set()
+        self._by_session: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def listening(self, connection: Client, subject: str) -> AsyncIterator[None]:
+        """Listen on the subject of `Health.Heartbeat` until the block ends."""
+        subscription = await connection.subscribe(subject, _HEARTBEAT_GROUP, cb=self._on_heartbeat)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(NatsError):
+                await subscription.unsubscribe()
+
+    async def _on_heartbeat(self, message: Msg) -> None:
+        beat = None if is_jetstream_answer(message) else read_heartbeat(message.data)
+        if beat is None or not self._is_connected(beat[0]) or not self._is_due(beat):
+            return
+        try:
+            await self._offers.heartbeat(*beat)
+        except AccordError as error:
+            _log.warning("a heartbeat was not recorded", session=beat[0], why=str(error))
+
+    def _is_due(self, beat: HeartbeatKey) -> bool:
+        """Whether to pass it on; at most one per second and offer."""
+        now = self._clock.monotonic()
+        if now - self._since >= _MIN_HEARTBEAT_SECONDS:
+            self._since = now
+            self._heard.clear()
+            self._by_session.clear()
+        if beat in self._heard or self._by_session[beat[0]] >= _MAX_REMEMBERED_HEARTBEATS:
+            return False
+        self._heard.add(beat)
+        self._by_session[beat[0]] += 1
+        return True
+
+
+def read_heartbeat(data: bytes) -> HeartbeatKey | None:
+    """The session key, contract id and digest of a heartbeat; None if it is malformed."""
+    try:
+        body = orjson.loads(data) if len(data) <= _MAX_HEARTBEAT_BYTES else None
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(body, dict):
+        return None
+    key, contract_id, digest = (body.get(member) for member in _HEARTBEAT_MEMBERS)
+    if isinstance(key, str) and isinstance(contract_id, str) and isinstance(digest, str):
+        return key, contract_id, digest
+    return None

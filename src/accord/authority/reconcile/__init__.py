@@ -1,28 +1,28 @@
-"""Reconciliation: what was accepted becomes buckets, stores, consumers and queues on JetStream.
+"""Reconciliation: accepted resources become buckets, stores, consumers and queues on JetStream."""
 
-`desired` says what a deployment needs, `steps` what is to be done about what is seen; both are
-pure. `reconciler` does it, through `jetstream`; `repair` does it for everybody, for ever.
-"""
-
-from accord.authority.reconcile.desired import Wanted, wanted
-from accord.authority.reconcile.jetstream import JetStream, RefusedError
-from accord.authority.reconcile.names import Prefix, physical
-from accord.authority.reconcile.platform import Keeping, platform
-from accord.authority.reconcile.reconciler import Ledger, Reconciler
-from accord.authority.reconcile.steps import Plan, Step, plan
+from accord.authority.reconcile.jetstream import JetStream, JetStreamError
+from accord.authority.reconcile.reconciler import Reconciler, RepairLoop
+from accord.authority.rules.desired import DesiredResources, desired_resources
+from accord.authority.rules.resources import (
+    NamePrefix,
+    StreamRetention,
+    physical_name,
+    platform_resources,
+)
+from accord.authority.rules.steps import ReconcilePlan, ReconcileStep, plan_steps
 
 __all__ = [
+    "DesiredResources",
     "JetStream",
-    "Keeping",
-    "Ledger",
-    "Plan",
-    "Prefix",
+    "JetStreamError",
+    "NamePrefix",
+    "ReconcilePlan",
+    "ReconcileStep",
     "Reconciler",
-    "RefusedError",
-    "Step",
-    "Wanted",
-    "physical",
-    "plan",
-    "platform",
-    "wanted",
+    "RepairLoop",
+    "StreamRetention",
+    "desired_resources",
+    "physical_name",
+    "plan_steps",
+    "platform_resources",
 ]

@@ -1,141 +1,127 @@
-"""Makes what is desired so: one deployment at a time, again and again.
+"""Reconciliation of deployments with JetStream: changes at once, and all of them periodically.
 
-Owns the order in which things happen: the whole set is judged before anything is made, everything
-is made before it is recorded, and only what is recorded is shown to a runtime. An attempt that
-fails takes back what it made itself, never what it found. Names are deterministic, so an attempt
-that was killed is simply made again.
+The whole set is checked before anything is made, and only recorded resources are shown to a
+runtime. A failed attempt deletes what it made itself, never what it found. Names are deterministic,
+so an attempt that was killed is repeated. A deployment that fails delays no other.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
-from accord.authority.errors import AuthorityError, Code
-from accord.authority.reconcile.desired import wanted
-from accord.authority.reconcile.jetstream import JetStream, RefusedError
-from accord.authority.reconcile.platform import EVENTS, PASSING, Keeping, platform
-from accord.authority.reconcile.resources import ATTEMPT, Place, Resource
-from accord.authority.reconcile.steps import Doing, Plan, Step, plan
-from accord.authority.records import Deployment, Materialized, MaterialState
+from accord.authority.reconcile.jetstream import JetStream, JetStreamError
+from accord.authority.rules.desired import desired_resources
+from accord.authority.rules.errors import AuthorityError, Code
+from accord.authority.rules.records import Deployment, Materialized, MaterialState
+from accord.authority.rules.resources import (
+    ATTEMPT,
+    EVENTS,
+    TRANSIENT_SUBJECTS,
+    Resource,
+    ResourceRef,
+    StreamRetention,
+    platform_resources,
+)
+from accord.authority.rules.steps import ReconcilePlan, ReconcileStep, StepAction, plan_steps
+from accord.authority.service import Authority
+from accord.kernel.errors import AccordError
 from accord.kernel.ulid import UlidSource
 
 _log = structlog.stdlib.get_logger(__name__)
 
-_ROUNDS: Final = 3
-
-
-class Ledger(Protocol):
-    """What reconciliation needs of the authority's records."""
-
-    async def deployment(self, deployment: str) -> Deployment:
-        """One deployment, as it is now."""
-        ...
-
-    async def materialized(self, deployment: str) -> Materialized | None:
-        """What was made of a deployment the last time."""
-        ...
-
-    async def materialize(self, record: Materialized) -> bool:
-        """Record what was made, unless what is desired has changed meanwhile."""
-        ...
-
-    async def contract(self, digest: str) -> Mapping[str, Any] | None:
-        """A known manifest."""
-        ...
+_MAX_ROUNDS: Final = 3
 
 
 class Reconciler:
-    """Reconciles deployments with JetStream.
-
-    Args:
-        jetstream: Where things are made.
-        ledger: What is desired, and where it is recorded.
-        ids: Names attempts.
-        keeping: How long shared streams keep things, and how often.
-    """
+    """Reconciles deployments with JetStream."""
 
     def __init__(
         self,
         jetstream: JetStream,
-        ledger: Ledger,
+        authority: Authority,
         ids: UlidSource,
         *,
-        keeping: Keeping | None = None,
+        retention: StreamRetention | None = None,
     ) -> None:
         self._jetstream = jetstream
-        self._ledger = ledger
+        self._authority = authority
         self._ids = ids
-        self._keeping = keeping or Keeping()
+        self._retention = retention or StreamRetention()
 
     async def prepare(self) -> None:
-        """Make, or set right, what every deployment shares.
-
-        Raises:
-            AuthorityError: Something is in the way, or JetStream does not answer.
-        """
-        shared = platform(self._keeping)
-        for _ in range(_ROUNDS):
-            judged = await self._judge(shared)
-            if judged.conflicts:
+        """Create or update the streams that every deployment shares."""
+        shared = platform_resources(self._retention)
+        for _ in range(_MAX_ROUNDS):
+            plan = await self._plan(shared)
+            if plan.conflicts:
                 raise AuthorityError(
                     Code.RESOURCE_CONFLICT,
-                    judged.conflicts[0].message,
+                    plan.conflicts[0].message,
                     mend="use an account of the NATS server that nothing else uses",
-                    findings=judged.conflicts,
+                    findings=plan.conflicts,
                 )
-            if await self._carry_out(judged, self._ids.new(), []):
-                break
-        for subject, keep in PASSING.items():
+            try:
+                if await self._apply(plan, self._ids.new(), []):
+                    break
+            except JetStreamError as error:
+                raise AuthorityError(
+                    Code.RESOURCE_CONFLICT,
+                    error.what,
+                    where=error.where,
+                    mend="give JetStream more room, or set less of it: `events_megabytes`, "
+                    "`jobs_megabytes` and `work_megabytes` in [authority]",
+                ) from error
+        for subject, keep in TRANSIENT_SUBJECTS.items():
             asked = {"filter": subject, "keep": keep}
             await self._jetstream.ask(f"STREAM.PURGE.{EVENTS}", asked)
 
     async def reconcile(self, deployment_id: str) -> Materialized:
-        """Make what one deployment desires, and record it.
+        """Make the resources of one deployment; the record of them.
 
-        Returns:
-            What is recorded now. Bindings that were recorded before stay while an attempt fails.
+        Bindings that were recorded before stay if an attempt fails.
 
         Raises:
             AuthorityError: JetStream does not answer, or there is no such deployment; nothing is
                 recorded.
         """
-        attempt, made = self._ids.new(), list[Place]()
+        attempt, made = self._ids.new(), list[ResourceRef]()
         try:
-            for _ in range(_ROUNDS):
+            for _ in range(_MAX_ROUNDS):
                 record = await self._round(deployment_id, attempt, made)
                 if record is not None:
                     break
             else:
                 record = await self._failed(
-                    await self._ledger.deployment(deployment_id),
-                    await self._ledger.materialized(deployment_id),
-                    "what is desired, or what is there, changes faster than it is made",
+                    await self._authority.deployments.get(deployment_id),
+                    await self._authority.deployments.materialized(deployment_id),
+                    "the desired state or the resources change faster than they can be reconciled",
                 )
         finally:
-            # What is recorded stays; the rest was made for nothing.
-            await self._take_back(deployment_id, attempt, made)
+            # Delete what was made and not recorded.
+            await self._clean_up(deployment_id, attempt, made)
         return record
 
     async def _round(
-        self, deployment_id: str, attempt: str, made: list[Place]
+        self, deployment_id: str, attempt: str, made: list[ResourceRef]
     ) -> Materialized | None:
-        """Judge, make and record once; nothing if someone else changed something meanwhile."""
-        deployment = await self._ledger.deployment(deployment_id)
-        before = await self._ledger.materialized(deployment_id)
-        needed = wanted(
+        """Check, make and record once; None if something changed in the meantime."""
+        deployment = await self._authority.deployments.get(deployment_id)
+        before = await self._authority.deployments.materialized(deployment_id)
+        needed = desired_resources(
             deployment,
-            operating=await self._operating(deployment, before),
-            replicas=self._keeping.replicas,
+            operating=await self._with_operations(deployment, before),
+            replicas=self._retention.replicas,
         )
-        judged = await self._judge(needed.resources, let_go=_let_go(before, needed.resources))
-        if judged.conflicts:
-            why = "; ".join(finding.message for finding in judged.conflicts)
+        plan = await self._plan(needed.resources, released=_released(before, needed.resources))
+        if plan.conflicts:
+            why = "; ".join(finding.message for finding in plan.conflicts)
             return await self._failed(deployment, before, why)
         try:
-            if not await self._carry_out(judged, attempt, made):
+            if not await self._apply(plan, attempt, made):
                 return None
-        except RefusedError as error:
+        except JetStreamError as error:
             return await self._failed(deployment, before, str(error))
         record = Materialized(
             deployment.id,
@@ -144,16 +130,18 @@ class Reconciler:
             needed.bindings,
             needed.settings,
         )
-        if record == before or await self._ledger.materialize(record):
+        if record == before or await self._authority.deployments.materialize(record):
             return record
         return None
 
-    async def _operating(self, deployment: Deployment, before: Materialized | None) -> set[str]:
-        """The contracts that declare operations; one that cannot be read keeps what it had."""
+    async def _with_operations(
+        self, deployment: Deployment, before: Materialized | None
+    ) -> set[str]:
+        """The contracts that declare operations; an unreadable one keeps what it had."""
         bound = before.bindings if before else {}
         operating: set[str] = set()
         for contract, digest in deployment.desired.contracts.items():
-            manifest = await self._ledger.contract(digest)
+            manifest = await self._authority.manifests.get(digest)
             if manifest is None:
                 has_operations = contract in bound and bound[contract].operations is not None
             else:
@@ -162,62 +150,68 @@ class Reconciler:
                 operating.add(contract)
         return operating
 
-    async def _judge(self, resources: Sequence[Resource], let_go: Iterable[Place] = ()) -> Plan:
-        gone = tuple(let_go)
-        seen: dict[Place, Mapping[str, Any] | None] = {}
-        captured: dict[Place, str] = {}
+    async def _plan(
+        self, resources: Sequence[Resource], released: Iterable[ResourceRef] = ()
+    ) -> ReconcilePlan:
+        gone = tuple(released)
+        seen: dict[ResourceRef, Mapping[str, Any] | None] = {}
+        captured: dict[ResourceRef, str] = {}
         for place in (*(resource.place for resource in resources), *gone):
-            found = await self._jetstream.see(place)
+            found = await self._jetstream.info(place)
             seen[place] = None if found is None else found["config"]
         for resource in resources:
             if seen[resource.place] is None and not resource.place.consumer:
                 for subject in resource.config["subjects"]:
                     for other in await self._jetstream.captures(subject):
-                        # It may have come to be itself, a moment after it was looked for.
+                        # The stream itself may have been created since it was looked for.
                         if other != resource.place.stream:
                             captured[resource.place] = other
-        return plan(resources, seen, let_go=gone, captured=captured)
+        return plan_steps(resources, seen, released=gone, captured=captured)
 
-    async def _carry_out(self, judged: Plan, attempt: str, made: list[Place]) -> bool:
-        """Take every step; false if someone else made something first, which is to be judged."""
+    async def _apply(self, plan: ReconcilePlan, attempt: str, made: list[ResourceRef]) -> bool:
+        """Take every step; False if somebody else made something first."""
         is_alone = True
-        for step in judged.steps:
-            match step.doing:
-                case Doing.CREATE:
+        for step in plan.steps:
+            match step.action:
+                case StepAction.CREATE:
                     is_alone &= await self._create(step, attempt, made)
-                case Doing.UPDATE:
+                case StepAction.UPDATE:
                     await self._jetstream.update(step.place, step.config)
-                case Doing.DELETE:
+                case StepAction.DELETE:
                     await self._jetstream.delete(step.place)
             _log.info("reconciled", step=str(step))
         return is_alone
 
-    async def _create(self, step: Step, attempt: str, made: list[Place]) -> bool:
-        """Create it under the name of this attempt, which tells it from what another one made."""
+    async def _create(self, step: ReconcileStep, attempt: str, made: list[ResourceRef]) -> bool:
+        """Create it marked with this attempt, to tell it from what another one made."""
         metadata = {**step.config["metadata"], ATTEMPT: attempt}
-        # Whether the answer arrives or not, it may have been made.
+        # It may be created even if the answer is lost.
         made.append(step.place)
         try:
             await self._jetstream.create(step.place, {**step.config, "metadata": metadata})
-        except RefusedError as error:
+        except JetStreamError as error:
             if not error.is_taken:
                 raise
             return False
         return True
 
-    async def _take_back(self, deployment: str, attempt: str, made: list[Place]) -> None:
-        """Delete what this attempt made, is not recorded and not used; the rest, a retry adopts."""
+    async def _clean_up(self, deployment: str, attempt: str, made: list[ResourceRef]) -> None:
+        """Delete what this attempt made if it is neither recorded nor used."""
         if not made:
             return
         try:
-            recorded = await self._ledger.materialized(deployment)
-            bound = _places(recorded)
+            recorded = await self._authority.deployments.materialized(deployment)
+            bound = _bound_resources(recorded)
             for place in reversed([place for place in made if place not in bound]):
-                found = await self._jetstream.see(place)
+                found = await self._jetstream.info(place)
                 if found is not None and _made_by(attempt, found) and not _is_used(found):
                     await self._jetstream.delete(place)
         except AuthorityError as error:
-            _log.warning("could not take back an attempt", deployment=deployment, why=str(error))
+            _log.warning(
+                "could not delete the resources of a failed attempt",
+                deployment=deployment,
+                why=str(error),
+            )
 
     async def _failed(
         self, deployment: Deployment, before: Materialized | None, why: str
@@ -228,7 +222,7 @@ class Reconciler:
         )
         _log.warning("reconciliation failed", deployment=deployment.id, why=why)
         if record != before:
-            await self._ledger.materialize(record)
+            await self._authority.deployments.materialize(record)
         return record
 
 
@@ -237,25 +231,90 @@ def _made_by(attempt: str, found: Mapping[str, Any]) -> bool:
 
 
 def _is_used(found: Mapping[str, Any]) -> bool:
-    """Whether a stream holds something, or a consumer has delivered something."""
     held = found.get("state", {}).get("messages", 0)
     return bool(held or found.get("delivered", {}).get("consumer_seq", 0))
 
 
-def _let_go(before: Materialized | None, resources: Sequence[Resource]) -> set[Place]:
-    """The consumers that were bound and are wanted no longer."""
+def _released(before: Materialized | None, resources: Sequence[Resource]) -> set[ResourceRef]:
+    """The consumers that were bound and are no longer wanted."""
     kept = {resource.place for resource in resources}
-    return {place for place in _places(before) if place.consumer and place not in kept}
+    return {place for place in _bound_resources(before) if place.consumer and place not in kept}
 
 
-def _places(recorded: Materialized | None) -> set[Place]:
-    """Where everything is that was recorded as bound."""
-    places: set[Place] = set()
+def _bound_resources(recorded: Materialized | None) -> set[ResourceRef]:
+    places: set[ResourceRef] = set()
     for bound in recorded.bindings.values() if recorded else ():
-        places |= {Place(f"KV_{name}") for name in bound.kv.values()}
-        places |= {Place(f"OBJ_{name}") for name in bound.store.values()}
-        places |= {Place(each.stream, each.consumer) for each in bound.consumers.values()}
-        places |= {Place(each.stream, each.consumer) for each in bound.jobs.values()}
+        places |= {ResourceRef(f"KV_{name}") for name in bound.kv.values()}
+        places |= {ResourceRef(f"OBJ_{name}") for name in bound.store.values()}
+        places |= {ResourceRef(each.stream, each.consumer) for each in bound.consumers.values()}
+        places |= {ResourceRef(each.stream, each.consumer) for each in bound.jobs.values()}
         keys = (each.key_bucket for each in bound.jobs.values())
-        places |= {Place(f"KV_{name}") for name in (*keys, bound.operations) if name is not None}
+        places |= {
+            ResourceRef(f"KV_{name}") for name in (*keys, bound.operations) if name is not None
+        }
     return places
+
+
+REPAIR_SECONDS: Final = 30.0
+"""How long something that was changed on the server behind our back stays so."""
+
+_RETRY_SECONDS: Final = 2.0
+
+
+class RepairLoop:
+    """Reconciles what changed at once, and everything every `seconds`."""
+
+    def __init__(
+        self, reconciler: Reconciler, authority: Authority, *, seconds: float = REPAIR_SECONDS
+    ) -> None:
+        self._reconciler = reconciler
+        self._authority = authority
+        self._seconds = seconds
+        self._failed: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        is_due = True
+        while True:
+            count = self._authority.changes.count
+            is_done = await self.look(everything=is_due)
+            is_due = is_due and not is_done
+            try:
+                async with asyncio.timeout(self._seconds if is_done else _RETRY_SECONDS):
+                    await self._authority.changes.after(count)
+            except TimeoutError:
+                is_due = True
+
+    async def look(self, *, everything: bool) -> bool:
+        """Reconcile what changed, or everything; whether server and store answered throughout."""
+        try:
+            if everything:
+                await self._reconciler.prepare()
+            for deployment in await self._due(everything=everything):
+                await self._reconcile(deployment)
+        except AccordError as error:
+            _log.warning("reconciliation stopped", why=str(error))
+            return False
+        return True
+
+    async def _reconcile(self, deployment: Deployment) -> None:
+        try:
+            record = await self._reconciler.reconcile(deployment.id)
+        except AuthorityError as error:
+            if error.code is Code.UNAVAILABLE:
+                raise
+            _log.warning("not reconciled", deployment=deployment.id, why=str(error))
+            return
+        if record.status is MaterialState.FAILED:
+            self._failed[deployment.id] = record.version
+        else:
+            self._failed.pop(deployment.id, None)
+
+    async def _due(self, *, everything: bool) -> Sequence[Deployment]:
+        if everything:
+            return await self._authority.deployments.all()
+        changed = [
+            await self._authority.deployments.get(each)
+            for each in await self._authority.deployments.unreconciled()
+        ]
+        return [each for each in changed if self._failed.get(each.id) != each.version]

@@ -1,10 +1,14 @@
-"""The built-in services: the authority answers for its own contracts, as any service would.
+"""The built-in services: the authority implements its own contracts with `accord.fabric`."""
 
-`serving` puts them on a connection of the authority's own; they stand on `accord.fabric`. What
-becomes of sessions and connections is told by `announcing`.
-"""
+from accord.authority.services.jobs import JobsView, fold_job_event, follow_jobs
+from accord.authority.services.server import connection_announcer, serve_builtins
+from accord.authority.services.state import StateService
 
-from accord.authority.services.auth import Presence
-from accord.authority.services.serving import serving, telling
-
-__all__ = ["Presence", "serving", "telling"]
+__all__ = [
+    "JobsView",
+    "StateService",
+    "connection_announcer",
+    "fold_job_event",
+    "follow_jobs",
+    "serve_builtins",
+]

@@ -1,14 +1,24 @@
-"""Answers for `trellis.jobs@v1`: everybody's jobs, seen and changed by administrators.
+"""The service of `trellis.jobs@v1`: administrators list and change all jobs.
 
-A change is an event on the stream of jobs, as those that workers tell; workers hear of it there. A
-job that is to be done again is also given to the workers of its queue.
+The stream of job events is folded into a bounded view in memory, without payloads; the jobs that
+were not updated for longest are dropped first. A change is an event on that stream, which workers
+follow.
 """
 
+import asyncio
 import heapq
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from accord.authority.contracts.jobs import (
+import orjson
+import structlog
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from accord.authority.contracts.builtin import (
     JobChanged,
     JobDetail,
     JobEntry,
@@ -17,43 +27,144 @@ from accord.authority.contracts.jobs import (
     JobsList,
     JobsPage,
 )
-from accord.authority.reconcile.platform import JOBS, JOBS_WORK
-from accord.authority.services.answering import bind
-from accord.authority.services.jobs_view import JobFacts, JobsView
+from accord.authority.reconcile import JetStream
+from accord.authority.rules.errors import AuthorityError
+from accord.authority.rules.resources import JOBS, JOBS_WORK
+from accord.authority.services.base import bind_handlers
 from accord.fabric import streams
-from accord.fabric.errors import ConflictError, NotFoundError
 from accord.fabric.inbox import Inbox
-from accord.fabric.payloads import parse
-from accord.fabric.reception import Request
+from accord.fabric.requests import Request
+from accord.fabric.rules.errors import ConflictError, NotFoundError, UnavailableError
+from accord.fabric.rules.payloads import parse
 from accord.fabric.server import Server
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, TimestampError, format_time, parse_time
 
-_MOST_EVENTS: Final = 2000
-_MOST_LOGS: Final = 200
-_MOST_WORK: Final = 10_000
-_RETRIED: Final = frozenset({"failed", "dead", "expired", "cancelled", "dismissed"})
-_DISMISSED: Final = frozenset({"failed", "dead", "expired"})
-_CANCELLED: Final = frozenset({"pending", "retry", "active"})
+MAX_JOBS: Final = 100_000
+_SUBJECT_TOKENS: Final = 6  # trellis.jobs.<namespace>.<queue>.<job>.<event>
+_WAIT_SECONDS: Final = 10.0
 
 
-class Jobs:
-    """The handlers.
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """The state of one job; `prefix` begins the subjects of its queue's events."""
 
-    Args:
-        view: Where every job stands.
-        inbox: How the server is asked.
-        clock: Where the time comes from.
-    """
+    id: str
+    prefix: str
+    service: str
+    type: str
+    state: str
+    tries: int
+    created_at: str
+    updated_at: str
+    max_tries: int | None = None
+    deadline: str | None = None
+    error: Any = None
+    progress: Any = None
 
-    def __init__(self, view: JobsView, inbox: Inbox, clock: Clock) -> None:
-        self._view = view
-        self._inbox = inbox
-        self._clock = clock
+    @property
+    def events(self) -> str:
+        """The subjects of its events."""
+        return f"{self.prefix}.{self.id}.>"
+
+    @property
+    def work(self) -> str:
+        """The subject of its queue's work."""
+        _, _, namespace, queue = self.prefix.split(".")
+        return f"trellis.work.{namespace}.{queue}"
+
+
+def fold_job_event(
+    before: JobFacts | None, subject: str, body: Mapping[str, Any]
+) -> JobFacts | None:
+    """The state of a job after an event; unchanged if the event is malformed."""
+    tokens = subject.split(".")
+    said = [body.get(name) for name in ("service", "jobType", "state", "timestamp")]
+    if len(tokens) != _SUBJECT_TOKENS or not all(isinstance(each, str) for each in said):
+        return before
+    service, kind, state, at = (str(each) for each in said)
+    tries, most, deadline = body.get("tries"), body.get("maxTries"), body.get("deadline")
+    facts = before or JobFacts(
+        tokens[4], ".".join(tokens[:4]), service, kind, state, 0, created_at=at, updated_at=at
+    )
+    return replace(
+        facts,
+        state=state,
+        tries=tries if isinstance(tries, int) else facts.tries,
+        max_tries=most if isinstance(most, int) else facts.max_tries,
+        deadline=deadline if isinstance(deadline, str) else facts.deadline,
+        error=body.get("error"),
+        progress=body.get("progress", facts.progress),
+        updated_at=at,
+    )
+
+
+class JobsView:
+    """The most recently updated jobs, at most `most`; `sequence` is the last folded event."""
+
+    def __init__(self, most: int = MAX_JOBS) -> None:
+        self._most = most
+        self._jobs: OrderedDict[str, JobFacts] = OrderedDict()
+        self.sequence = 0
+        self._moved = asyncio.Event()
+
+    def get(self, job: str) -> JobFacts | None:
+        """A job, if it is known."""
+        return self._jobs.get(job)
+
+    def jobs(self) -> list[JobFacts]:
+        """Every job in the view."""
+        return list(self._jobs.values())
+
+    def take(self, sequence: int, subject: str, data: bytes) -> None:
+        """Fold an event of the stream."""
+        try:
+            body = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            body = None
+        if isinstance(body, dict) and subject.count(".") == _SUBJECT_TOKENS - 1:
+            job = subject.split(".")[4]
+            facts = fold_job_event(self._jobs.get(job), subject, body)
+            if facts is not None:
+                self._jobs[job] = facts
+                self._jobs.move_to_end(job)
+                while len(self._jobs) > self._most:
+                    self._jobs.popitem(last=False)
+        self.sequence = sequence
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    async def reached(self, sequence: int) -> None:
+        """Wait until an event was folded; `UnavailableError` if that takes too long."""
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS):
+                while self.sequence < sequence:
+                    await self._moved.wait()
+        except TimeoutError:
+            raise UnavailableError(
+                "the jobs are still being read", mend="ask again in a moment"
+            ) from None
+
+
+_MAX_EVENTS: Final = 2000
+_MAX_LOGS: Final = 200
+_MAX_WORK: Final = 10_000
+_RETRIABLE: Final = frozenset({"failed", "dead", "expired", "cancelled", "dismissed"})
+_DISMISSIBLE: Final = frozenset({"failed", "dead", "expired"})
+_CANCELLABLE: Final = frozenset({"pending", "retry", "active"})
+
+
+@dataclass(frozen=True, slots=True)
+class JobsService:
+    """The handlers."""
+
+    _view: JobsView
+    _inbox: Inbox
+    _clock: Clock
 
     def serve(self, server: Server) -> None:
         """Answer on a server of the contract."""
-        bind(
+        bind_handlers(
             server,
             {
                 "Jobs.List": self.list,
@@ -68,7 +179,7 @@ class Jobs:
         """Jobs, the latest first."""
         asked = JobsList.read(payload)
         await self._catch_up()
-        fitting = (job for job in self._view.jobs() if _fits(job, asked))
+        fitting = (job for job in self._view.jobs() if _matches(job, asked))
         found = heapq.nlargest(asked.limit + 1, fitting, key=lambda job: job.id)
         page = found[: asked.limit]
         return JobsPage(
@@ -77,14 +188,14 @@ class Jobs:
         ).wire()
 
     async def get(self, _: Request, payload: Any) -> dict[str, Any]:
-        """One job, with what it was given and what it came to."""
+        """One job with its payload, result and logs."""
         job = await self._job(payload)
         return JobReply(job=JobDetail(**_entry(job), **await self._details(job))).wire()
 
     async def retry(self, _: Request, payload: Any) -> dict[str, Any]:
-        """Have a job that ended without success done again, as if it were new."""
+        """Run a job again that ended without success, as if it were new."""
         job = await self._job(payload)
-        _require(job, _RETRIED, "retried")
+        _require(job, _RETRIABLE, "retried")
         given = await self._details(job)
         body = self._body(job, given, "retried", "pending", tries=0)
         body |= {"payload": given.get("payload"), **self._deadline(job)}
@@ -94,13 +205,13 @@ class Jobs:
         return await self._changed(job, sequence)
 
     async def dismiss(self, _: Request, payload: Any) -> dict[str, Any]:
-        """Put a job that ended without success aside."""
-        return await self._end(payload, _DISMISSED, "dismissed")
+        """Dismiss a job that ended without success."""
+        return await self._end(payload, _DISMISSIBLE, "dismissed")
 
     async def cancel(self, _: Request, payload: Any) -> dict[str, Any]:
-        """Keep a job from being done, or from being done further."""
+        """Cancel a job that waits or runs."""
         job = await self._job(payload)
-        changed = await self._end(payload, _CANCELLED, "cancelled")
+        changed = await self._end(payload, _CANCELLABLE, "cancelled")
         if job.state != "active":
             await self._withdraw(job)
         return changed
@@ -113,9 +224,9 @@ class Jobs:
         return await self._changed(job, await self._tell(job, state, canonical.encode(body)))
 
     async def _withdraw(self, job: JobFacts) -> None:
-        """Take a job's work away, for workers that are not there to hear of its end."""
+        """Delete a job's work, in case no worker is running to see its end."""
         sequence = 1
-        for _ in range(_MOST_WORK):
+        for _ in range(_MAX_WORK):
             work = await streams.next_on(self._inbox, JOBS_WORK, job.work, sequence)
             if work is None:
                 return
@@ -141,16 +252,16 @@ class Jobs:
         return job
 
     async def _catch_up(self) -> None:
-        """Whoever asks sees what has happened up to now."""
+        """Wait until the view includes every event so far."""
         info = await streams.call(self._inbox, f"STREAM.INFO.{JOBS}", None)
         await self._view.reached(info.get("state", {}).get("last_seq", 0))
 
     async def _details(self, job: JobFacts) -> dict[str, Any]:
-        """What the events of a job hold beside the facts."""
+        """The payload, result, context and logs in the events of a job."""
         found: dict[str, Any] = {}
         logs: list[Any] = []
         sequence = 1
-        for _ in range(_MOST_EVENTS):
+        for _ in range(_MAX_EVENTS):
             event = await streams.next_on(self._inbox, JOBS, job.events, sequence)
             if event is None:
                 break
@@ -161,7 +272,7 @@ class Jobs:
                 said = body.get("logs")
                 logs += said if isinstance(said, list) else []
         if logs:
-            found["logs"] = logs[-_MOST_LOGS:]
+            found["logs"] = logs[-_MAX_LOGS:]
         return found
 
     def _body(
@@ -183,7 +294,7 @@ class Jobs:
         return {name: value for name, value in body.items() if value is not None}
 
     def _deadline(self, job: JobFacts) -> dict[str, str]:
-        """A job that is done again has as long as it had at first."""
+        """A job that is retried gets as much time as it had at first."""
         if job.deadline is None:
             return {}
         try:
@@ -196,7 +307,7 @@ class Jobs:
 _DETAILS: Final = ("payload", "result", "context")
 
 
-def _fits(job: JobFacts, asked: JobsList) -> bool:
+def _matches(job: JobFacts, asked: JobsList) -> bool:
     return (
         (asked.before is None or job.id < asked.before)
         and asked.service in (None, job.service)
@@ -227,3 +338,66 @@ def _entry(job: JobFacts) -> dict[str, Any]:
         "created_at": job.created_at,
         "updated_at": job.updated_at,
     }
+
+
+_log = structlog.stdlib.get_logger(__name__)
+
+_BATCH: Final = 64
+_EXPIRES_SECONDS: Final = 5
+_SILENCE_SECONDS: Final = 7.0
+_RETRY_SECONDS: Final = 1.0
+_NANOSECONDS: Final = 1_000_000_000
+_REQUEST_ENDED: Final = frozenset({"404", "408"})
+
+
+@asynccontextmanager
+async def follow_jobs(view: JobsView, nats: Client) -> AsyncIterator[None]:
+    """Keep a view up to date until the block ends."""
+    task = asyncio.create_task(_follow(view, nats), name="follow jobs")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _follow(view: JobsView, nats: Client) -> None:
+    while True:
+        try:
+            await _read_events(view, nats)
+        except (AuthorityError, NatsError, TimeoutError) as error:
+            _log.warning("reading the job stream again", why=str(error) or "no answer in time")
+            await asyncio.sleep(_RETRY_SECONDS)
+
+
+async def _read_events(view: JobsView, nats: Client) -> None:
+    """Read with an ephemeral consumer until something fails."""
+    config = {
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": view.sequence + 1,
+        "ack_policy": "none",
+        "inactive_threshold": 60 * _NANOSECONDS,
+        "mem_storage": True,
+        "num_replicas": 1,
+    }
+    asked = {"stream_name": JOBS, "config": config}
+    made = await JetStream(nats).ask(f"CONSUMER.CREATE.{JOBS}", asked)
+    subject = f"$JS.API.CONSUMER.MSG.NEXT.{JOBS}.{made['name']}"
+    # JetStream is in another account, from which a request gets one answer only.
+    question = orjson.dumps({"batch": 1, "expires": _EXPIRES_SECONDS * _NANOSECONDS})
+    inbox = nats.new_inbox()
+    messages = await nats.subscribe(inbox)
+    try:
+        for _ in range(_BATCH):
+            await nats.publish(subject, question, inbox)
+        while True:
+            message = await messages.next_msg(_SILENCE_SECONDS)
+            status = (message.headers or {}).get("Status")
+            if status is None:
+                view.take(message.metadata.sequence.stream, message.subject, message.data)
+            elif status not in _REQUEST_ENDED:
+                raise TimeoutError(f"the server answers {status}")
+            await nats.publish(subject, question, inbox)
+    finally:
+        with suppress(NatsError):
+            await messages.unsubscribe()

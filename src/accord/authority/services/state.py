@@ -1,8 +1,8 @@
-"""Answers for `trellis.state@v1`: what contracts declare as state, kept in one bucket.
+"""The service of `trellis.state@v1`: the state that contracts declare, in one bucket.
 
-Whose state it is follows from the session that asks. Every value is checked against the schema of
-the contract that the session presented, and written down with the version it was checked by; an
-older version is given back as it is, for its contract to migrate.
+The owner of the state follows from the caller's session. Every value is checked against the schema
+of the contract that the session presented, and stored with its version; an older version is
+returned as it is, for its contract to migrate.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from accord.authority.contracts.state import (
-    MAX_KEY,
+from accord.authority.contracts.builtin import (
+    MAX_STATE_KEY,
     StateDelete,
     StateDeleteReply,
     StateEntry,
@@ -24,13 +24,13 @@ from accord.authority.contracts.state import (
     StatePutReply,
     StateRef,
 )
-from accord.authority.core import Authority
-from accord.authority.records import Holder
-from accord.authority.services.answering import bind
+from accord.authority.manifests import Manifests
+from accord.authority.rules.records import SessionHolder
+from accord.authority.services.base import bind_handlers
 from accord.fabric.callers import Caller
-from accord.fabric.errors import ConflictError, NotFoundError, ValidationError
-from accord.fabric.kv.bucket import Bucket, Entry
-from accord.fabric.reception import Request
+from accord.fabric.kv import Bucket, BucketEntry
+from accord.fabric.requests import Request
+from accord.fabric.rules.errors import ConflictError, NotFoundError, ValidationError
 from accord.fabric.server import Server
 from accord.kernel import base64url, canonical
 from accord.kernel.clock import Clock
@@ -43,15 +43,13 @@ _AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _Store:
+class _StateStore:
     """A store of one contract, for one holder.
 
     Attributes:
-        scope: What its keys in the bucket begin with.
-        is_map: Whether it has keys of its own.
+        scope: The prefix of its keys in the bucket.
         version: The version that is written.
         known: Every version that the contract reads.
-        schema: What is written must keep it.
     """
 
     scope: str
@@ -61,35 +59,29 @@ class _Store:
     schema: Schema
 
     def place(self, key: str | None) -> str:
-        """Where an entry is in the bucket."""
+        """The key of an entry in the bucket."""
         if (key is not None) is not self.is_map:
             needs = "needs a key" if self.is_map else "is one value, without keys"
             raise ValidationError(f"the store {needs}", issues=[{"path": "/key", "message": needs}])
         if key is None:
             return f"{self.scope}.{_VALUE}"
-        if len(raw := key.encode()) > MAX_KEY:
-            message = f"a key has at most {MAX_KEY} bytes"
+        if len(raw := key.encode()) > MAX_STATE_KEY:
+            message = f"a key has at most {MAX_STATE_KEY} bytes"
             raise ValidationError(message, issues=[{"path": "/key", "message": message}])
         return f"{self.scope}.{_KEY}{base64url.encode(raw)}"
 
 
-class State:
-    """The handlers.
+@dataclass(frozen=True, slots=True)
+class StateService:
+    """The handlers."""
 
-    Args:
-        authority: Whose contract it is.
-        bucket: Where state is kept.
-        clock: Where the time comes from.
-    """
-
-    def __init__(self, authority: Authority, bucket: Bucket, clock: Clock) -> None:
-        self._authority = authority
-        self._bucket = bucket
-        self._clock = clock
+    _manifests: Manifests
+    _bucket: Bucket
+    _clock: Clock
 
     def serve(self, server: Server) -> None:
         """Answer on a server of the contract."""
-        bind(
+        bind_handlers(
             server,
             {
                 "State.Get": self.get,
@@ -100,14 +92,14 @@ class State:
         )
 
     async def get(self, request: Request, payload: Any) -> dict[str, Any]:
-        """What is kept under a key, or as the value."""
+        """The entry of a key, or the single value."""
         asked = StateRef.read(payload)
         store = await self._store(request.who, asked.store)
         found = await self._bucket.get(store.place(asked.key))
         return StateGetReply(entry=_read(found)).wire()
 
     async def put(self, request: Request, payload: Any) -> dict[str, Any]:
-        """Keep a value, where wanted only in the place of one revision."""
+        """Store a value, optionally only if the revision is as expected."""
         asked = StatePut.read(payload)
         store = await self._store(request.who, asked.store)
         place = store.place(asked.key)
@@ -133,7 +125,7 @@ class State:
         return StatePutReply(applied=True, revision=revision).wire()
 
     async def delete(self, request: Request, payload: Any) -> dict[str, Any]:
-        """Delete an entry, where wanted only at one revision."""
+        """Delete an entry, optionally only if the revision is as expected."""
         asked = StateDelete.read(payload)
         store = await self._store(request.who, asked.store)
         place = store.place(asked.key)
@@ -172,18 +164,18 @@ class State:
             next=page[-1] if len(keys) > len(page) else None,
         ).wire()
 
-    async def _keys(self, store: _Store) -> AsyncIterator[str]:
+    async def _keys(self, store: _StateStore) -> AsyncIterator[str]:
         async for place in self._bucket.keys(f"{store.scope}.>"):
             yield base64url.decode(place.rpartition(".")[2].removeprefix(_KEY)).decode()
 
-    async def _store(self, who: Caller, name: str) -> _Store:
-        manifest = None if who.digest is None else await self._authority.contract(who.digest)
+    async def _store(self, who: Caller, name: str) -> _StateStore:
+        manifest = None if who.digest is None else await self._manifests.get(who.digest)
         declared = None if manifest is None else manifest.get("state", {}).get(name)
         if manifest is None or declared is None:
             raise NotFoundError(f"the session's contract declares no state {name!r}")
         version = declared.get("stateVersion", "v1")
         schema: Mapping[str, Any] = manifest["schemas"][declared["schema"]["schema"]]
-        return _Store(
+        return _StateStore(
             _scope(who, manifest["id"], name),
             declared["kind"] == "map",
             version,
@@ -193,15 +185,15 @@ class State:
 
 
 def _scope(who: Caller, contract: str, store: str) -> str:
-    """A device keeps its own state; the instances of a service share theirs, as a person's do."""
-    holder = who.session if who.holder == Holder.DEVICE else who.subject
+    """State belongs to one device, to all instances of a service, or to a person."""
+    holder = who.session if who.holder == SessionHolder.DEVICE else who.subject
     identity = canonical.encode([contract, who.holder, holder, store])
     hashed = base64.b32encode(hashlib.sha256(identity).digest()).decode("ascii").lower()
     return hashed[:_SCOPE]
 
 
-def _replaced(store: _Store, found: Entry | None, written: bytes) -> bytes | None:
-    """What to write; a version that the contract does not know is never written over unseen."""
+def _replaced(store: _StateStore, found: BucketEntry | None, written: bytes) -> bytes | None:
+    """What to write; an unknown version is never overwritten without an expected revision."""
     entry = _read(found)
     if entry is not None and entry.state_version not in store.known:
         raise ConflictError(
@@ -212,7 +204,7 @@ def _replaced(store: _Store, found: Entry | None, written: bytes) -> bytes | Non
     return None if found is not None and found.value == written else written
 
 
-def _read(found: Entry | None) -> StateEntry | None:
+def _read(found: BucketEntry | None) -> StateEntry | None:
     if found is None:
         return None
     kept = canonical.decode(found.value)

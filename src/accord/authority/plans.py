@@ -1,0 +1,377 @@
+"""Plans: recorded when a contract asks for more than was accepted, decided by an operator.
+
+Defines which contract fits which deployment, how many plans may be pending, when one is out of date
+and what accepting one changes. Decisions are written only if the facts they are based on still
+hold, so that a plan which could not be accepted changes nothing (section 14).
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from accord.authority import store
+from accord.authority.audit import AuditAction, AuditEvent
+from accord.authority.facts import FactReader, GatheredFacts
+from accord.authority.manifests import Manifest, Manifests, digest_of
+from accord.authority.revisions import ChangeSet, RevisionStore
+from accord.authority.rules.classify import Proposal
+from accord.authority.rules.errors import AuthorityError, Code
+from accord.authority.rules.fields import clip_remark, is_key, storable
+from accord.authority.rules.records import (
+    Classification,
+    Deployment,
+    Desired,
+    Materialized,
+    MaterialState,
+    Plan,
+    PlanState,
+)
+from accord.kernel.ulid import UlidSource
+
+_UNREVIEWED: Final = ("findings", "shapes", "instance")
+
+
+def accept_in(
+    connection: Connection, change: ChangeSet, gathered: GatheredFacts, plan: Plan
+) -> Deployment:
+    """Accept a plan within a unit of work that checks the gathered facts."""
+    deployment, facts = gathered.deployment, gathered.facts
+    changed = desire_in(connection, change, deployment, gathered.proposal.desired, facts.manifests)
+    store.supersede(connection, deployment.id, gathered.proposal.ends, facts.digest)
+    store.write_plan(connection, plan)
+    for other in store.read_plans(connection, deployment=deployment.id, state=PlanState.PENDING):
+        # Other plans for this digest are out of date; requesters that need more ask again.
+        if other.digest == plan.digest and other.id != plan.id:
+            settled = dataclasses.replace(
+                other,
+                state=PlanState.EXPIRED,
+                decided_at=plan.decided_at,
+                decided_by=plan.decided_by,
+            )
+            store.write_plan(connection, settled)
+    store.prune_plans(connection, deployment.id)
+    previous = facts.latest if facts.latest != facts.digest else None
+    change.tell(plan_event("accepted", plan, plan.decided_by or "?", previous=previous))
+    return changed
+
+
+def desire_in(
+    connection: Connection,
+    change: ChangeSet,
+    deployment: Deployment,
+    desired: Desired,
+    manifests: Mapping[str, Manifest],
+) -> Deployment:
+    """Change the desired state; resources stay current if the change does not affect them."""
+    if desired == deployment.desired:
+        return deployment
+    changed = dataclasses.replace(deployment, desired=desired, version=deployment.version + 1)
+    store.write_deployment(connection, changed)
+    change.wish()
+    made = store.read_materialized(connection, deployment.id)
+    if made is not None and _is_unaffected(made, deployment, changed, manifests):
+        record = dataclasses.replace(made, version=changed.version)
+        store.write_materialized(connection, record)
+    return changed
+
+
+def _is_unaffected(
+    made: Materialized, old: Deployment, new: Deployment, manifests: Mapping[str, Manifest]
+) -> bool:
+    def made_of(deployment: Deployment) -> Any:
+        # Operations have a bucket of their own that is not among the requests.
+        with_operations = {
+            identity: bool(manifests.get(digest, {}).get("operations"))
+            for identity, digest in deployment.desired.contracts.items()
+        }
+        return with_operations, deployment.desired.resources
+
+    return (
+        made.status is MaterialState.CURRENT
+        and made.version == old.version
+        and made_of(old) == made_of(new)
+    )
+
+
+def reviewed_delta(delta: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a plan's delta that a reviewer agrees to."""
+    return {name: value for name, value in delta.items() if name not in _UNREVIEWED}
+
+
+def presented_event(plan: Plan, contract: Manifest) -> AuditEvent:
+    """The event of presenting the contract of a plan."""
+    return plan_event("presented", plan, plan.requester, manifest=contract)
+
+
+def plan_event(word: AuditAction, plan: Plan, by: str, **more: Any) -> AuditEvent:
+    """An event about a plan."""
+    return AuditEvent(
+        word, by, plan.deployment, plan.contract_id, plan.digest, plan.classification, **more
+    )
+
+
+MAX_PENDING: Final = 64
+"""Plans of one deployment that may wait for a decision."""
+
+PLATFORM_PREFIX: Final = "trellis."
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """Reads, proposes, accepts and rejects plans."""
+
+    _revisions: RevisionStore
+    _ids: UlidSource
+    _manifests: Manifests
+    _facts: FactReader
+
+    async def get(self, plan_id: str) -> Plan:
+        """One plan, pending or decided; `AuthorityError` if there is none."""
+        found = await self._revisions.read(lambda c: store.read_plan(c, plan_id))
+        if found is None:
+            raise plan_not_pending(plan_id)
+        return found
+
+    async def all(
+        self, deployment: str | None = None, state: PlanState | None = None
+    ) -> Sequence[Plan]:
+        """Up to 1000 plans, the newest first."""
+        return await self._revisions.read(
+            lambda c: store.read_plans(c, deployment=deployment, state=state, limit=1000)
+        )
+
+    async def propose(
+        self,
+        deployment: str,
+        manifest: bytes,
+        requester: str,
+        shapes: Sequence[bytes] = (),
+    ) -> Plan | None:
+        """Record the plan that a contract needs on a deployment; None if it needs none.
+
+        Args:
+            shapes: Reviewed manifests of dependencies of which nothing is active yet.
+
+        Raises:
+            AuthorityError: The contract is invalid or of the wrong kind, or a blocker's code.
+        """
+        digest = await asyncio.to_thread(digest_of, manifest)
+        contract = await self._manifests.present(manifest, digest)
+        dependencies: dict[str, str] = {}
+        for shape in shapes:
+            name = await asyncio.to_thread(digest_of, shape)
+            dependencies[(await self._manifests.present(shape, name))["id"]] = name
+
+        async def once() -> Plan | None:
+            gathered = await self._facts.gather(deployment, contract, digest, shapes=dependencies)
+            check_fits(gathered.deployment, contract)
+            refuse_blocked(gathered.proposal)
+            if gathered.proposal.classification is Classification.NONE:
+                return None
+            return await self.record(gathered, requester)
+
+        plan = await self._revisions.decide(once)
+        await self._manifests.describe(manifest, requester)
+        return plan
+
+    async def record(self, gathered: GatheredFacts, requester: str) -> Plan:
+        """Record a pending plan; equal deltas share one.
+
+        Raises:
+            AuthorityError: Too many plans are pending.
+            StaleError: Something changed in the meantime.
+        """
+        plan = self.plan_of(gathered, requester)
+
+        def work(connection: Connection, change: ChangeSet) -> Plan | AuthorityError:
+            return self.record_in(connection, change, plan, gathered.facts.contract)
+
+        return await self._revisions.change(work, holds=gathered.holds)
+
+    def plan_of(self, gathered: GatheredFacts, requester: str) -> Plan:
+        """The plan that a proposal needs, not recorded yet."""
+        facts, proposal = gathered.facts, gathered.proposal
+        return Plan(
+            self._ids.new(),
+            gathered.deployment.id,
+            proposal.classification,
+            PlanState.PENDING,
+            clip_remark(requester),
+            facts.contract["id"],
+            facts.digest,
+            {**proposal.delta, "shapes": dict(facts.shapes), "instance": gathered.instance},
+            gathered.deployment.version,
+            self._revisions.clock.now(),
+        )
+
+    def record_in(
+        self, connection: Connection, change: ChangeSet, plan: Plan, contract: Manifest
+    ) -> Plan | AuthorityError:
+        """Record a pending plan within a unit of work."""
+        pending = store.read_plans(
+            connection, deployment=plan.deployment, state=PlanState.PENDING, limit=MAX_PENDING
+        )
+        for each in pending:
+            if each.digest == plan.digest and reviewed_delta(each.delta) == reviewed_delta(
+                plan.delta
+            ):
+                # Equal requests share a plan; an operator's must not be deleted with a service.
+                if not is_key(each.requester) or is_key(plan.requester):
+                    return each
+                taken = dataclasses.replace(each, requester=plan.requester)
+                store.write_plan(connection, taken)
+                change.touch()
+                return taken
+        mine = [
+            each
+            for each in pending
+            if (each.requester, each.contract_id) == (plan.requester, plan.contract_id)
+        ]
+        if len(pending) - len(mine) >= MAX_PENDING:
+            return AuthorityError(
+                Code.RATE_LIMITED,
+                f"{MAX_PENDING} plans of {plan.deployment} wait for a decision",
+                mend="accept or reject some of them",
+            )
+        for each in mine:
+            store.delete_plan(connection, each.id)
+        store.write_plan(connection, plan)
+        change.tell(presented_event(plan, contract))
+        return plan
+
+    async def accept(self, plan_id: str, by: str) -> Plan:
+        """Accept a plan: the desired state changes, and nothing else.
+
+        Raises:
+            AuthorityError: It is not pending, is out of date (then it expires), or a blocker's
+                code.
+        """
+
+        async def once() -> Plan:
+            plan = await self.pending(plan_id)
+            contract = await self._manifests.present(None, plan.digest)
+            gathered = await self._facts.gather(
+                plan.deployment,
+                contract,
+                plan.digest,
+                instance=plan.delta["instance"],
+                shapes=plan.delta["shapes"],
+            )
+            proposal = gathered.proposal
+            refuse_blocked(proposal)
+            if proposal.classification is not plan.classification or (
+                reviewed_delta(proposal.delta) != reviewed_delta(plan.delta)
+            ):
+                await self._expire(plan, gathered)
+                raise AuthorityError(
+                    Code.CONFLICT,
+                    "what this plan was made for has changed",
+                    where=plan_id,
+                    mend="review the plan that is proposed next",
+                )
+            accepted = self._decided(plan, PlanState.ACCEPTED, by)
+
+            def work(connection: Connection, change: ChangeSet) -> Plan | AuthorityError:
+                if not _is_pending(connection, plan_id):
+                    return plan_not_pending(plan_id)
+                accept_in(connection, change, gathered, accepted)
+                return accepted
+
+            return await self._revisions.change(work, holds=gathered.holds)
+
+        return await self._revisions.decide(once)
+
+    async def reject(self, plan_id: str, by: str, why: str) -> Plan:
+        """Reject a pending plan."""
+        plan = await self.pending(plan_id)
+        rejected = self._decided(plan, PlanState.REJECTED, by)
+
+        def work(connection: Connection, change: ChangeSet) -> Plan | AuthorityError:
+            if not _is_pending(connection, plan_id):
+                return plan_not_pending(plan_id)
+            store.write_plan(connection, rejected)
+            store.prune_plans(connection, rejected.deployment)
+            change.tell(plan_event("rejected", rejected, by, why=why))
+            return rejected
+
+        return await self._revisions.change(work)
+
+    async def forget(self, requester: str) -> None:
+        """Delete the pending plans of a requester that is gone."""
+
+        def work(connection: Connection, change: ChangeSet) -> None:
+            waiting = store.read_plans(
+                connection, state=PlanState.PENDING, requester=clip_remark(requester)
+            )
+            for plan in waiting:
+                store.delete_plan(connection, plan.id)
+                change.touch()
+
+        await self._revisions.change(work)
+
+    async def pending(self, plan_id: str) -> Plan:
+        """A pending plan; `AuthorityError` if there is none."""
+        plan = await self._revisions.read(lambda c: store.read_plan(c, plan_id))
+        if plan is None or plan.state is not PlanState.PENDING:
+            raise plan_not_pending(plan_id)
+        return plan
+
+    def _decided(self, plan: Plan, state: PlanState, by: str) -> Plan:
+        now = self._revisions.clock.now()
+        return dataclasses.replace(plan, state=state, decided_at=now, decided_by=clip_remark(by))
+
+    async def _expire(self, plan: Plan, gathered: GatheredFacts) -> None:
+        expired = self._decided(plan, PlanState.EXPIRED, "authority")
+
+        def work(connection: Connection, change: ChangeSet) -> None:
+            if _is_pending(connection, plan.id):
+                store.write_plan(connection, expired)
+                store.prune_plans(connection, expired.deployment)
+                change.touch()
+
+        await self._revisions.change(work, holds=gathered.holds)
+
+
+def _is_pending(connection: Connection, plan_id: str) -> bool:
+    plan = store.read_plan(connection, plan_id)
+    return plan is not None and plan.state is PlanState.PENDING
+
+
+def check_fits(deployment: Deployment, contract: Manifest) -> None:
+    """Check that a deployment may implement a contract; `AuthorityError` if not."""
+    if contract["id"].startswith(PLATFORM_PREFIX):
+        raise AuthorityError(
+            Code.FORBIDDEN, f"{contract['id']} is the platform's own", mend="use another id"
+        )
+    if contract["kind"] != deployment.kind.value:
+        raise AuthorityError(
+            Code.FORBIDDEN,
+            f"the contract is of kind {contract['kind']}, {deployment.id} of {deployment.kind}",
+            mend="deploy it where it belongs",
+        )
+
+
+def refuse_blocked(proposal: Proposal) -> None:
+    """Raise the first blocker, if any, as an `AuthorityError` with all of them as findings."""
+    if proposal.blockers:
+        first = proposal.blockers[0]
+        raise AuthorityError(
+            first.code,
+            first.finding.message,
+            where=first.finding.pointer or None,
+            findings=[blocker.finding for blocker in proposal.blockers],
+        )
+
+
+def plan_not_pending(plan_id: str) -> AuthorityError:
+    """The error for a plan that does not exist or is no longer pending."""
+    return AuthorityError(
+        Code.NOT_FOUND,
+        "there is no such pending plan",
+        where=storable(plan_id[:80]),
+        mend="list plans",
+    )

@@ -1,0 +1,218 @@
+"""The catalog: which contracts are active, and why others are left out (section 13).
+
+Offers count in the order of acceptance. A digest that is incompatible with those before it, or
+wants a subject that another contract owns, is left out with an issue.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from accord.contracts import EffectiveContract, collisions, union
+from accord.contracts.surfaces import effective_subjects
+from accord.kernel.finding import Finding, pointer
+
+_WILDCARDS: Final = ("*", ">")
+
+_Subject: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+"""The tokens of a subject, and those of them before its first wildcard."""
+
+
+class SubjectIndex:
+    """The subjects of some contracts."""
+
+    def __init__(self) -> None:
+        # The digests of contracts, by each prefix of their subjects.
+        self._beginnings: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+        # The digests of contracts, by the tokens before the first wildcard of their subjects.
+        self._wild: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+        self._whole: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+        self._contracts: dict[str, Mapping[str, Any]] = {}
+
+    def add(self, digest: str, contract: Mapping[str, Any]) -> None:
+        """Add the subjects of a valid contract."""
+        if digest in self._contracts:
+            return
+        self._contracts[digest] = contract
+        for tokens, literal in _tokens(contract):
+            for length in range(1, len(literal) + 1):
+                self._beginnings[literal[:length]].add(digest)
+            if len(literal) < len(tokens):
+                self._wild[literal].add(digest)
+            else:
+                self._whole[tokens].add(digest)
+
+    def collisions(self, contract: Mapping[str, Any]) -> list[Finding]:
+        """Where a contract wants a subject twice, or one that another contract owns."""
+        near: set[str] = set()
+        owned = list(_tokens(contract))
+        for tokens, literal in owned:
+            if len(literal) < len(tokens):
+                near |= self._beginnings.get(literal, set())
+            else:
+                near |= self._whole.get(tokens, set())
+            for length in range(1, len(literal) + 1):
+                near |= self._wild.get(literal[:length], set())
+        others = [
+            self._contracts[digest]
+            for digest in sorted(near)
+            if self._contracts[digest]["id"] != contract["id"]
+        ]
+        if not others and not _may_overlap(owned):
+            return []
+        # Collisions among the others do not count.
+        before = set(collisions(others))
+        return [found for found in collisions([contract, *others]) if found not in before]
+
+
+def _may_overlap(owned: Sequence[_Subject]) -> bool:
+    """Whether subjects of one contract may overlap each other; those that do, always may."""
+    beginnings = Counter(
+        literal[:length] for _, literal in owned for length in range(1, len(literal) + 1)
+    )
+    whole = Counter(tokens for tokens, literal in owned if tokens == literal)
+    return any(count > 1 for count in whole.values()) or any(
+        beginnings[literal] > 1 for tokens, literal in owned if tokens != literal
+    )
+
+
+def _tokens(contract: Mapping[str, Any]) -> Iterator[_Subject]:
+    for owned in effective_subjects(contract):
+        tokens = tuple(owned.subject.split("."))
+        wild = next((at for at, token in enumerate(tokens) if token in _WILDCARDS), len(tokens))
+        yield tokens, tokens[:wild]
+
+
+FORMAT: Final = "trellis.catalog.v1"
+
+MAX_DIGESTS: Final = 16
+"""Digests of one contract id that may be active at once; each is compared with every other."""
+
+Manifest = Mapping[str, Any]
+Unite = Callable[[Sequence[str]], EffectiveContract]
+"""Computes the union of digests of one contract id."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveDigest:
+    """A digest with at least one active offer, and since when."""
+
+    contract_id: str
+    digest: str
+    accepted_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """The active contracts, as of one revision of the store.
+
+    Attributes:
+        wishes: How often the desired state had changed by then.
+        catalog: The `trellis.catalog.v1` document.
+        effective: The effective active contracts, by id.
+        issues: Why active offers are left out; a pointer begins with the contract id.
+        ownership: Who owns which subject, among what is active or accepted.
+    """
+
+    revision: int
+    catalog: Mapping[str, Any]
+    effective: Mapping[str, EffectiveContract]
+    issues: tuple[Finding, ...] = ()
+    ownership: SubjectIndex = field(default_factory=SubjectIndex)
+    wishes: int = 0
+
+
+def project_catalog(
+    active: Iterable[ActiveDigest],
+    manifests: Mapping[str, Manifest],
+    *,
+    builtins: Mapping[str, str],
+    accepted: Iterable[str] = (),
+    revision: int = 0,
+    wishes: int = 0,
+    united: Unite | None = None,
+) -> Projection:
+    """Project the active contracts.
+
+    Args:
+        active: The digests of active offers.
+        manifests: Valid normalised manifests by digest, including those of builtins.
+        builtins: The digest of each contract of the platform, by id.
+        accepted: Digests that deployments were accepted to implement; they own their subjects.
+        united: Computes the union of digests; may be cached.
+    """
+    united = united or (lambda digests: union([manifests[digest] for digest in digests]))
+    ownership = SubjectIndex()
+    effective: dict[str, EffectiveContract] = {}
+    issues: list[Finding] = []
+    for identity, digest in sorted(builtins.items()):
+        ownership.add(digest, manifests[digest])
+        effective[identity] = united((digest,))
+    for identity, digests in _lineages(active, builtins).items():
+        standing: tuple[str, ...] = ()
+        for digest in digests:
+            issue = _issue(identity, digest, standing, manifests, united, ownership)
+            if issue is None:
+                standing = (*standing, digest)
+                ownership.add(digest, manifests[digest])
+            else:
+                issues.append(issue)
+        if standing:
+            effective[identity] = united(standing)
+    for digest in sorted(accepted):
+        if digest in manifests:
+            ownership.add(digest, manifests[digest])
+    catalog = _catalog(effective, manifests)
+    return Projection(revision, catalog, effective, tuple(issues), ownership, wishes)
+
+
+def _lineages(active: Iterable[ActiveDigest], builtins: Mapping[str, str]) -> dict[str, list[str]]:
+    lineages: dict[str, list[str]] = {}
+    for each in sorted(active, key=lambda one: (one.accepted_at, one.contract_id, one.digest)):
+        if each.contract_id not in builtins:
+            lineages.setdefault(each.contract_id, []).append(each.digest)
+    return lineages
+
+
+def _issue(
+    identity: str,
+    digest: str,
+    standing: tuple[str, ...],
+    manifests: Mapping[str, Manifest],
+    united: Unite,
+    ownership: SubjectIndex,
+) -> Finding | None:
+    """Why a digest is left out, if it is."""
+    where = pointer(identity, digest)
+    if digest not in manifests:
+        message = f"the manifest of {digest} is missing until it is presented again"
+        return Finding("catalog.manifest-missing", where, message)
+    if manifests[digest]["id"] != identity:
+        return Finding("catalog.other-lineage", where, f"{digest} is of another contract")
+    if len(standing) == MAX_DIGESTS:
+        message = f"{MAX_DIGESTS} digests of {identity} are active already"
+        return Finding("catalog.too-many-digests", where, message)
+    if standing and not (together := united((*standing, digest))).ok:
+        return Finding("catalog.incompatible-offers", where, together.findings[0].message)
+    if collisions := ownership.collisions(manifests[digest]):
+        return Finding("catalog.subject-collision", where, collisions[0].message)
+    return None
+
+
+def _catalog(
+    effective: Mapping[str, EffectiveContract], manifests: Mapping[str, Manifest]
+) -> Mapping[str, Any]:
+    return {
+        "format": FORMAT,
+        "contracts": [
+            {
+                "id": identity,
+                "digest": digest,
+                "displayName": manifests[digest]["displayName"],
+                "description": manifests[digest]["description"],
+            }
+            for identity in sorted(effective)
+            for digest in effective[identity].digests
+        ],
+    }
