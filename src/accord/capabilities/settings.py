@@ -1,7 +1,4 @@
-"""`[models]` and `[doors]`: what may be set about models and about doors for ordinary clients.
-
-Owns names, types, defaults and descriptions. It reads nothing.
-"""
+"""The settings `[models]` and `[doors]`: names, types, defaults and descriptions."""
 
 import re
 from typing import Annotated, Final
@@ -80,11 +77,7 @@ class DoorsSettings(Section):
 
 
 def split_server(server: str) -> tuple[str, tuple[str, ...]]:
-    """The address of a server, and its models.
-
-    Raises:
-        ValueError: It is not written like `http://127.0.0.1:11434/v1 qwen2.5:7b`.
-    """
+    """Split `http://host:11434/v1 qwen2.5:7b` into address and models, or raise `ValueError`."""
     url, *models = server.split()[:65] or [""]
     if not url.startswith(("http://", "https://")) or "@" in url or "?" in url or "#" in url:
         raise ValueError("should begin with an http:// or https:// address without user or query")

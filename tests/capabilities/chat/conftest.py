@@ -15,11 +15,15 @@ import pytest
 
 from accord.capabilities import chat, file, membership
 from accord.capabilities.file import Blobs
-from accord.community.client import Client, LocalTransport
-from accord.community.discovery import Endpoint
-from accord.community.envelope.invites import Invite
+from accord.community.client import Client
+from accord.community.communities import HostedCommunity
+from accord.community.discovery import announced
 from accord.community.errors import CommunityError
-from accord.community.node import Hosted, Node, NodeSettings, open_node
+from accord.community.node import Node, open_node
+from accord.community.peers import Endpoint
+from accord.community.rules import Invite
+from accord.community.settings import NodeSettings
+from accord.community.transport import LocalTransport
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.station import listener
@@ -52,7 +56,7 @@ class Neighbour:
         return self.key.id
 
     @property
-    def hosted(self) -> Hosted:
+    def hosted(self) -> HostedCommunity:
         return self.node.community(self.community)
 
     async def arrive(self, settings: NodeSettings | None = None) -> None:
@@ -73,6 +77,7 @@ class Neighbour:
             file.register(self.node, self.clock, self.blobs)
             chatting = chat.register(self.node, self.clock, self.blobs)
             listening = opened.enter_context(listener.bind("127.0.0.1", 0))
+            opened.enter_context(announced(listening.getsockname()[1]))
             server = listener.Listener(self.node.application())
             serving = asyncio.create_task(server.serve([listening]))
             opened.push_async_callback(asyncio.wait, [serving])

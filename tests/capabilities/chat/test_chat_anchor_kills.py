@@ -3,11 +3,15 @@
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
 from tests.capabilities.chat.conftest import Neighbour
 
-from accord.community.node import NodeSettings, reading
+from accord.community import queries
+from accord.community.settings import NodeSettings
 from accord.kernel.clock import SystemClock
-from accord.testing.faults import Child, python_child
+from accord.testing.processes import Child, python_child
+
+pytestmark = pytest.mark.slow
 
 ANCHOR = str(Path(__file__).with_name("chat_anchor.py"))
 ROOT = str(Path(__file__).parents[3])
@@ -47,7 +51,7 @@ async def test_a_message_that_an_anchor_held_arrives_once_after_its_restart(
             assert [each["event_id"] for each in found] == [each["event_id"] for each in sent]
             assert [each["body"] for each in found] == [str(each) for each in range(MESSAGES)]
             await carol.until(lambda: all(carol.receipt(each["event_id"]) for each in sent))
-            receipts = await reading.entries(
+            receipts = await queries.log_entries(
                 carol.hosted, limit=100, event_type="chat.message.delivered"
             )
             assert [each["status"] for each in receipts] == ["accepted"] * MESSAGES

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from accord.cli import app as everything
 from accord.cli import chat as commands
+from accord.cli import file as files
 
 
 @pytest.fixture
@@ -85,3 +86,17 @@ def test_every_verb_has_help_with_an_example() -> None:
     for verb in ("send", "history", "read"):
         result = CliRunner().invoke(commands.app, [verb, "--help"])
         assert f"Example: accord chat {verb}" in result.stdout
+
+
+def test_an_attachment_is_written_as_it_was_sent(accord: Home, tmp_path: Path) -> None:
+    me = own_id(accord)
+    plan = tmp_path / "plan.pdf"
+    plan.write_bytes(b"a plan" * 100_000)
+    accord("send", me, "--attach", str(plan))
+    [message] = accord("history", "--json")["messages"]
+    cid = message["attachments"][0]["cid"]
+    got = tmp_path / "got.pdf"
+    told = accord("get", cid, str(got), "--json", app=files.app)
+    assert told["size_bytes"] == len(plan.read_bytes())
+    assert got.read_bytes() == plan.read_bytes()
+    assert accord.blobs.manifest(cid).size_bytes > told["size_bytes"]

@@ -3,14 +3,16 @@
 import asyncio
 import socket
 from collections import Counter
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from tests.capabilities.chat.conftest import Neighbour, Neighbours
 
-from accord.capabilities.chat import forwarding
-from accord.community.discovery import Endpoint
-from accord.community.node import reading
+from accord.capabilities.chat import delivery
+from accord.community import queries
+from accord.community.discovery import announced
+from accord.community.peers import Endpoint
 
 MESSAGES = 6
 
@@ -37,7 +39,9 @@ async def test_the_recipient_says_once_that_it_has_arrived(neighbours: Neighbour
     await carol.leave()
     await carol.arrive()
     await carol.sync()
-    receipts = await reading.entries(carol.hosted, limit=100, event_type="chat.message.delivered")
+    receipts = await queries.log_entries(
+        carol.hosted, limit=100, event_type="chat.message.delivered"
+    )
     assert [each["status"] for each in receipts] == ["accepted"]
 
 
@@ -60,17 +64,19 @@ async def test_a_recipient_who_takes_the_call_and_says_nothing_counts_as_away(
     neighbours: Neighbours, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bob, carol = neighbours.bob, neighbours.carol
-    with socket.create_server(("127.0.0.1", 0)) as silent:
+    with ExitStack() as opened:
+        silent = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
         port = silent.getsockname()[1]
+        opened.enter_context(announced(port))
         carol.node.presence.endpoints = (Endpoint("http", "127.0.0.1", port),)
         manifest = dict(carol.node.presence.manifest(carol.hosted))
         await carol.node.act(carol.community, "node.manifest.updated", {"manifest": manifest})
         await neighbours.sync()
         await carol.leave()
-        monkeypatch.setattr(forwarding, "_ANSWER_SECONDS", 0.05)
+        monkeypatch.setattr(delivery, "_ANSWER_SECONDS", 0.05)
         sent = await bob.send(carol, "are you there?")
         assert sent["delivered"] in ("forwarded", "queued")
-        monkeypatch.setattr(forwarding, "_ANSWER_SECONDS", 20.0)
+        monkeypatch.setattr(delivery, "_ANSWER_SECONDS", 20.0)
         again = await bob.send(neighbours.alice, "she is not")
         assert again["delivered"] == "direct"
 
@@ -151,7 +157,9 @@ async def test_who_was_away_gets_everything_once_and_in_order_per_sender(
         return all(carol.receipt(event_id) for ids in said.values() for event_id in ids)
 
     await carol.until(all_delivered)
-    entries = await reading.entries(carol.hosted, limit=500, event_type="chat.message.delivered")
+    entries = await queries.log_entries(
+        carol.hosted, limit=500, event_type="chat.message.delivered"
+    )
     assert Counter(each["status"] for each in entries) == {"accepted": 2 * MESSAGES}
 
 

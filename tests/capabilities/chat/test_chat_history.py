@@ -10,9 +10,8 @@ import pytest_asyncio
 from sqlalchemy import update
 from tests.capabilities.chat.conftest import Neighbour, Neighbours, move_in
 
-from accord.capabilities.chat import messages, sealing
-from accord.capabilities.chat.sealing import Envelope, Letter
-from accord.community.log.tables import events
+from accord.capabilities.chat import MessageContent, MessageEnvelope, encryption, messages
+from accord.community.tables import events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -29,8 +28,8 @@ async def street(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Neig
 async def write(sender: Neighbour, recipient: Neighbour, body: str, **changes: Any) -> int:
     """Write a message into the sender's log alone; its lamport."""
     name = f"client {next(NUMBERS)}"
-    envelope = Envelope(sender.community, sender.id, recipient.id, name)
-    data = sealing.seal(envelope, Letter(body, (), NONCE))
+    envelope = MessageEnvelope(sender.community, sender.id, recipient.id, name)
+    data = encryption.seal(envelope, MessageContent(body, (), NONCE))
     data["sealed"] |= changes
     return int((await sender.node.act(sender.community, "chat.message.sent", data))["lamport"])
 
@@ -85,7 +84,7 @@ async def test_what_the_log_let_go_is_shown_as_gone(street: Neighbours) -> None:
     await bob.hosted.log.store.write(lambda c: c.execute(forget).rowcount)
     (found,) = await bob.history(since_lamport=lamport - 1)
     assert (found["body"], found["sealed"]) == (None, None)
-    assert "no longer keeps" in found["problem"]
+    assert "no longer holds" in found["problem"]
     assert found["to"] == street.carol.id
 
 

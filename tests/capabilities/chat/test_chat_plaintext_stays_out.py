@@ -13,10 +13,9 @@ import structlog
 from tests.capabilities.chat.conftest import Neighbour, Neighbours, move_in
 
 from accord.community.bus import BUS_STORE
-from accord.community.bus.ledger import STREAM as CALLS
-from accord.community.log import SCHEMA
-from accord.pipeline.landing import redaction
-from accord.pipeline.streams import COMMUNITY_EVENTS
+from accord.community.bus import CALL_STREAM as CALLS
+from accord.community.tables import COMMUNITY_STORE
+from accord.pipeline.rules import COMMUNITY_EVENTS, redaction
 from accord.storage import journal, open_store
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -53,7 +52,7 @@ async def tell_everything(neighbours: Neighbours) -> str:
     await carol.until(lambda: carol.receipt(sent["event_id"]) is not None)
     for each in (bob, carol):
         (message,) = await each.history()
-        assert (message["body"], message["attachments"]) == (SECRET, attached)
+        assert (message["body"], message["attachments"][0]["name"]) == (SECRET, NAME)
     await neighbours.sync()
     await carol.leave()
     await bob.send(carol, SECRET, client_id="two")
@@ -65,7 +64,7 @@ async def tell_everything(neighbours: Neighbours) -> str:
 async def records(neighbour: Neighbour) -> dict[str, list[str]]:
     """Every record of the node's journals, by stream."""
     found = {}
-    for schema, stream in ((SCHEMA, COMMUNITY_EVENTS), (BUS_STORE, CALLS)):
+    for schema, stream in ((COMMUNITY_STORE, COMMUNITY_EVENTS), (BUS_STORE, CALLS)):
         async with open_store(neighbour.folder / "stores", schema) as store:
             entries = await store.read(partial(journal.read, stream=stream, limit=10_000))
             found[stream] = [entry.body for entry in entries]
@@ -101,7 +100,7 @@ async def test_no_log_line_holds_it(told: Told) -> None:
 async def test_a_sealed_message_lands_as_it_is(told: Told) -> None:
     bodies = (await records(told.neighbours.alice))[COMMUNITY_EVENTS]
     (sealed,) = [body for body in bodies if f'"event_id":"{told.event_id}"' in body]
-    assert redaction.landed(COMMUNITY_EVENTS, sealed) == sealed
+    assert redaction.redact(COMMUNITY_EVENTS, sealed) == sealed
     data = orjson.loads(sealed)["data"]
     assert data.keys() == {"client_id", "recipient", "sealed", "attachments"}
     assert data["sealed"].keys() == {"algorithm", "commit", "to_recipient", "to_sender"}

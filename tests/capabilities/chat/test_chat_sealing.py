@@ -8,18 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nacl.bindings import crypto_box_seal, sodium_pad
 
-from accord.capabilities.chat import sealing
-from accord.capabilities.chat.sealing import COVERED, MAX_BYTES, Envelope, Letter, open_sealed, seal
-from accord.community.envelope import MAX_BYTES as LARGEST_EVENT
-from accord.community.envelope import Event, compose, kinds, parse, verify
+from accord.capabilities.chat import (
+    COVERED,
+    MAX_BYTES,
+    MessageContent,
+    MessageEnvelope,
+    encryption,
+    open_sealed,
+    seal,
+)
 from accord.community.errors import Code, CommunityError
+from accord.community.rules import MAX_EVENT_BYTES as LARGEST_EVENT
+from accord.community.rules import Event, compose_event, parse_event, schemas, verify_event
 from accord.kernel import base64url, canonical
 from accord.kernel.signing import SigningKey
 
 ALICE, BOB, EVE, TOWN, VILLAGE = (
     SigningKey.from_seed(bytes([number]) * 32) for number in range(1, 6)
 )
-ENVELOPE = Envelope(TOWN.id, ALICE.id, BOB.id, "first")
+ENVELOPE = MessageEnvelope(TOWN.id, ALICE.id, BOB.id, "first")
 NONCE = bytes(range(32))
 CID = "blake3:" + "a" * 64
 
@@ -30,10 +37,12 @@ attachments = st.lists(
     ),
     max_size=3,
 )
-letters = st.builds(Letter, texts, attachments, st.binary(min_size=32, max_size=32))
+letters = st.builds(MessageContent, texts, attachments, st.binary(min_size=32, max_size=32))
 
 
-def opened(key: SigningKey, data: Any, community: str = TOWN.id, sender: str = ALICE.id) -> Letter:
+def opened(
+    key: SigningKey, data: Any, community: str = TOWN.id, sender: str = ALICE.id
+) -> MessageContent:
     return open_sealed(key, community, sender, data)
 
 
@@ -45,7 +54,7 @@ def refused(key: SigningKey, data: Any, **changed: str) -> CommunityError:
 
 def said(data: Any) -> Event:
     """The event in which alice says it."""
-    return compose(
+    return compose_event(
         ALICE,
         "chat.message.sent",
         data,
@@ -59,14 +68,14 @@ def said(data: Any) -> Event:
 
 
 @given(letters)
-def test_sender_and_recipient_open_what_was_sealed(letter: Letter) -> None:
+def test_sender_and_recipient_open_what_was_sealed(letter: MessageContent) -> None:
     data = seal(ENVELOPE, letter)
     assert opened(ALICE, data) == letter
     assert opened(BOB, data) == letter
 
 
 @given(letters)
-def test_nobody_else_opens_it(letter: Letter) -> None:
+def test_nobody_else_opens_it(letter: MessageContent) -> None:
     data = seal(ENVELOPE, letter)
     assert refused(EVE, data).code is Code.UNAUTHORIZED
     # Nor by saying that it is hers.
@@ -75,15 +84,15 @@ def test_nobody_else_opens_it(letter: Letter) -> None:
 
 
 @given(letters)
-def test_a_sealed_message_is_a_valid_event_and_shows_nothing(letter: Letter) -> None:
+def test_a_sealed_message_is_a_valid_event_and_shows_nothing(letter: MessageContent) -> None:
     data = seal(ENVELOPE, letter)
-    kinds.check("chat.message.sent", 1, data)
+    schemas.check_event_data("chat.message.sent", 1, data)
     assert set(data) <= {"client_id", "recipient", "sealed", "attachments"}
     assert all(each["name"] == COVERED for each in data.get("attachments", ()))
 
 
 @given(letters)
-def test_two_seals_of_one_letter_have_nothing_in_common(letter: Letter) -> None:
+def test_two_seals_of_one_letter_have_nothing_in_common(letter: MessageContent) -> None:
     one, other = seal(ENVELOPE, letter)["sealed"], seal(ENVELOPE, letter)["sealed"]
     assert one["to_recipient"] != other["to_recipient"]
     assert one["to_recipient"] != one["to_sender"]
@@ -91,7 +100,7 @@ def test_two_seals_of_one_letter_have_nothing_in_common(letter: Letter) -> None:
 
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_short_messages_look_alike(one: str, other: str) -> None:
-    seals = [seal(ENVELOPE, Letter(text, (), NONCE))["sealed"] for text in (one, other)]
+    seals = [seal(ENVELOPE, MessageContent(text, (), NONCE))["sealed"] for text in (one, other)]
     assert len({len(each["to_recipient"]) for each in seals}) == 1
 
 
@@ -109,7 +118,7 @@ CLEAR = {
 
 @pytest.mark.parametrize("member", CLEAR)
 def test_a_changed_clear_member_is_noticed(member: str) -> None:
-    data = seal(ENVELOPE, Letter("hello", [{"cid": CID, "name": "plan.pdf"}] * 2, NONCE))
+    data = seal(ENVELOPE, MessageContent("hello", [{"cid": CID, "name": "plan.pdf"}] * 2, NONCE))
     for key in (ALICE, BOB):
         changed = copy.deepcopy(data)
         CLEAR[member](changed)
@@ -118,7 +127,7 @@ def test_a_changed_clear_member_is_noticed(member: str) -> None:
 
 
 @given(letters, st.data())
-def test_a_changed_seal_is_noticed(letter: Letter, data: st.DataObject) -> None:
+def test_a_changed_seal_is_noticed(letter: MessageContent, data: st.DataObject) -> None:
     sealed = seal(ENVELOPE, letter)
     for key, member in ((BOB, "to_recipient"), (ALICE, "to_sender")):
         raw = bytearray(base64url.decode(sealed["sealed"][member]))
@@ -129,9 +138,9 @@ def test_a_changed_seal_is_noticed(letter: Letter, data: st.DataObject) -> None:
 
 
 @given(letters, letters)
-def test_seals_cannot_be_exchanged(one: Letter, other: Letter) -> None:
+def test_seals_cannot_be_exchanged(one: MessageContent, other: MessageContent) -> None:
     data = seal(ENVELOPE, one)
-    later = Envelope(TOWN.id, ALICE.id, BOB.id, "second")
+    later = MessageEnvelope(TOWN.id, ALICE.id, BOB.id, "second")
     elsewhere = seal(later, other)
     # Another message's seal under this one's envelope, also under its own commitment.
     moved = {**data, "sealed": elsewhere["sealed"]}
@@ -140,7 +149,7 @@ def test_seals_cannot_be_exchanged(one: Letter, other: Letter) -> None:
 
 
 @given(letters)
-def test_a_seal_counts_in_its_community_and_from_its_sender_only(letter: Letter) -> None:
+def test_a_seal_counts_in_its_community_and_from_its_sender_only(letter: MessageContent) -> None:
     data = seal(ENVELOPE, letter)
     assert refused(BOB, data, community=VILLAGE.id).code is Code.BAD_REQUEST
     # Eve signs an event of her own around a seal that alice made for bob.
@@ -148,32 +157,34 @@ def test_a_seal_counts_in_its_community_and_from_its_sender_only(letter: Letter)
 
 
 @given(letters)
-def test_a_signed_event_notices_every_change_of_a_seal(letter: Letter) -> None:
+def test_a_signed_event_notices_every_change_of_a_seal(letter: MessageContent) -> None:
     event = said(seal(ENVELOPE, letter))
-    verify(parse(event.encode()))
+    verify_event(parse_event(event.encode()))
     other = seal(ENVELOPE, letter)["sealed"]
     for member in ("to_recipient", "to_sender"):
         payload = event.payload()
         sealed = {**payload["data"]["sealed"], member: other[member]}
         payload["data"] = {**payload["data"], "sealed": sealed}
         with pytest.raises(CommunityError):
-            verify(parse(canonical.encode(payload)))
+            verify_event(parse_event(canonical.encode(payload)))
 
 
 @given(letters, texts)
-def test_the_commitment_proves_what_was_said_and_nothing_else(letter: Letter, claim: str) -> None:
+def test_the_commitment_proves_what_was_said_and_nothing_else(
+    letter: MessageContent, claim: str
+) -> None:
     data = seal(ENVELOPE, letter)
-    assert sealing.proves(data, letter.nonce, letter.body)
-    assert sealing.proves(data, letter.nonce, claim) == (claim == letter.body)
-    assert not sealing.proves(data, bytes(32), letter.body) or letter.nonce == bytes(32)
+    assert encryption.proves(data, letter.nonce, letter.body)
+    assert encryption.proves(data, letter.nonce, claim) == (claim == letter.body)
+    assert not encryption.proves(data, bytes(32), letter.body) or letter.nonce == bytes(32)
     # Moving the border between nonce and text proves nothing.
-    assert not sealing.proves(data, letter.nonce + b"x", letter.body)
-    assert not sealing.proves(data, letter.nonce[:-1], letter.body)
+    assert not encryption.proves(data, letter.nonce + b"x", letter.body)
+    assert not encryption.proves(data, letter.nonce[:-1], letter.body)
 
 
 def test_a_sender_who_commits_to_another_text_is_not_heard() -> None:
-    data = seal(ENVELOPE, Letter("an insult", (), NONCE))
-    data["sealed"]["commit"] = sealing.commit(NONCE, "a compliment")
+    data = seal(ENVELOPE, MessageContent("an insult", (), NONCE))
+    data["sealed"]["commit"] = encryption.commit(NONCE, "a compliment")
     assert "nobody could prove" in refused(BOB, data).what
 
 
@@ -194,20 +205,20 @@ def test_a_sender_who_commits_to_another_text_is_not_heard() -> None:
     ],
 )
 def test_whatever_somebody_seals_is_read_or_refused(held: Any) -> None:
-    data = seal(ENVELOPE, Letter("x", (), NONCE))
+    data = seal(ENVELOPE, MessageContent("x", (), NONCE))
     if isinstance(held, dict) and len(held) > 1:
         bound = {"client_id": "first", "community": TOWN.id, "from": ALICE.id, "to": BOB.id}
         held = {**held, **bound}
     for raw in (canonical.encode(held), b"", b"{", b"[" * 3000):
         padded = sodium_pad(raw, 256)
-        sealed = base64url.encode(crypto_box_seal(padded, sealing._public(BOB.id)))
+        sealed = base64url.encode(crypto_box_seal(padded, encryption._public(BOB.id)))
         forged = {**data, "sealed": {**data["sealed"], "to_recipient": sealed}}
         assert refused(BOB, forged).code is Code.BAD_REQUEST
 
 
 @given(st.text(max_size=400))
 def test_a_seal_that_is_no_seal_is_refused(text: str) -> None:
-    data = seal(ENVELOPE, Letter("x", (), NONCE))
+    data = seal(ENVELOPE, MessageContent("x", (), NONCE))
     forged = {**data, "sealed": {**data["sealed"], "to_recipient": text}}
     assert refused(BOB, forged).code is Code.BAD_REQUEST
 
@@ -215,28 +226,30 @@ def test_a_seal_that_is_no_seal_is_refused(text: str) -> None:
 def test_the_longest_message_fits_into_an_event_and_a_longer_one_is_refused() -> None:
     names = [{"cid": CID, "name": "n" * 255}] * 32
     spare = len(canonical.encode({"attachments": names})) + 400
-    longest = Letter("x" * (MAX_BYTES - spare), names, NONCE)
+    longest = MessageContent("x" * (MAX_BYTES - spare), names, NONCE)
     data = seal(ENVELOPE, longest)
-    kinds.check("chat.message.sent", 1, data)
+    schemas.check_event_data("chat.message.sent", 1, data)
     assert len(canonical.encode(data)) + 1000 < LARGEST_EVENT
     with pytest.raises(CommunityError) as caught:
-        seal(ENVELOPE, Letter("x" * MAX_BYTES, (), NONCE))
+        seal(ENVELOPE, MessageContent("x" * MAX_BYTES, (), NONCE))
     assert caught.value.code is Code.BAD_REQUEST
 
 
 @pytest.mark.parametrize("recipient", ["ed25519:" + "A" * 43, "nobody", "ed25519:" + "_" * 43])
 def test_nothing_is_sealed_to_what_is_no_key(recipient: str) -> None:
-    envelope = Envelope(TOWN.id, ALICE.id, recipient, "first")
+    envelope = MessageEnvelope(TOWN.id, ALICE.id, recipient, "first")
     with pytest.raises(CommunityError) as caught:
-        seal(envelope, Letter("x", (), NONCE))
+        seal(envelope, MessageContent("x", (), NONCE))
     assert caught.value.code is Code.BAD_REQUEST
 
 
 def test_a_note_to_oneself_opens() -> None:
-    data = seal(Envelope(TOWN.id, BOB.id, BOB.id, "first"), Letter("note", (), NONCE))
+    data = seal(
+        MessageEnvelope(TOWN.id, BOB.id, BOB.id, "first"), MessageContent("note", (), NONCE)
+    )
     assert opened(BOB, data, sender=BOB.id).body == "note"
 
 
 def test_parsing_a_sealed_event_keeps_its_data() -> None:
-    data = seal(ENVELOPE, Letter("x", (), NONCE))
-    assert opened(BOB, parse(said(data).encode()).data).body == "x"
+    data = seal(ENVELOPE, MessageContent("x", (), NONCE))
+    assert opened(BOB, parse_event(said(data).encode()).data).body == "x"

@@ -11,23 +11,23 @@ import pytest
 from starlette.applications import Starlette
 
 from accord.capabilities import doors, embed, llm, models
-from accord.capabilities.embed.minilm import MiniLM
-from accord.capabilities.llm.asking import Asked
-from accord.capabilities.llm.embedded import EmbeddedBackend
-from accord.capabilities.llm.pieces import (
-    Ended,
-    Model,
+from accord.capabilities.embed import MiniLM
+from accord.capabilities.llm import (
+    BackendModel,
+    EmbeddedBackend,
+    GenerationEnd,
+    GenerationRequest,
     Piece,
-    Read,
+    PromptRead,
     StopReason,
-    Text,
+    TextPiece,
     ToolCallDelta,
 )
 from accord.capabilities.settings import DoorsSettings
 from accord.community.bus import Call, Frame
-from accord.community.envelope.schemas import describe
 from accord.community.errors import Code, CommunityError
 from accord.community.node import Node, open_node
+from accord.community.rules import read_descriptor
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station import listener
@@ -40,33 +40,37 @@ KEY = SigningKey.from_seed(b"d" * 32)
 class Echo:
     """A backend that repeats the last words, or sings until it is stopped."""
 
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[GenerationRequest] = field(default_factory=list)
     running: int = 0
 
     @property
-    def models(self) -> list[Model]:
-        return [Model("echo", 4096), Model("singer", 4096), Model("caller", 4096)]
+    def models(self) -> list[BackendModel]:
+        return [
+            BackendModel("echo", 4096),
+            BackendModel("singer", 4096),
+            BackendModel("caller", 4096),
+        ]
 
-    async def generate(self, asked: Asked) -> AsyncGenerator[Piece]:
+    async def generate(self, asked: GenerationRequest) -> AsyncGenerator[Piece]:
         self.asked.append(asked)
         self.running += 1
         try:
-            yield Read(3)
+            yield PromptRead(3)
             if asked.model == "caller":
                 yield ToolCallDelta("c1", "weather", '{"city":')
                 yield ToolCallDelta("c1", "weather", '"Bonn"}')
-                yield Ended(StopReason.END, 3, 2)
+                yield GenerationEnd(StopReason.END, 3, 2)
                 return
             words = asked.messages[-1]["content"] if asked.messages else asked.prompt
             count = 0
             while True:
                 for word in words.split():
                     count += 1
-                    yield Text(f"{word} ", -0.1, count)
+                    yield TextPiece(f"{word} ", -0.1, count)
                     await asyncio.sleep(0)
                 if asked.model != "singer":
                     break
-            yield Ended(StopReason.END, 3, count)
+            yield GenerationEnd(StopReason.END, 3, count)
         finally:
             self.running -= 1
 
@@ -88,11 +92,13 @@ class Lengths:
 
 ANY = {"type": "object"}
 BASE = {"version": "1.0", "stability": "stable", "trust": "member", "idempotent": True}
-CORPORA = describe(
+CORPORA = read_descriptor(
     {"name": "rag.list_corpora", **BASE, "request_schema": ANY, "response_schema": ANY}
 )
-QUERY = describe({"name": "rag.query", **BASE, "request_schema": ANY, "response_schema": ANY})
-COUNT = describe(
+QUERY = read_descriptor(
+    {"name": "rag.query", **BASE, "request_schema": ANY, "response_schema": ANY}
+)
+COUNT = read_descriptor(
     {"name": "experimental.count", **BASE, "request_schema": ANY, "stream_schema": ANY}
 )
 
@@ -122,7 +128,7 @@ class House:
     url: str
     token: str
     echo: Any
-    generations: llm.Generations
+    generations: llm.GenerationQueue
 
 
 @pytest.fixture
@@ -152,9 +158,9 @@ async def opened_house(tmp_path: Path, backend: Any, model: Any) -> AsyncIterato
             open_node(KEY, home=tmp_path, stores=tmp_path / "stores", clock=CLOCK)
         )
         await node.found("Our street", {})
-        generations = llm.Generations(max_concurrent=1, max_waiting=0)
+        generations = llm.GenerationQueue(max_concurrent=1, max_waiting=0)
         llm.register(node, CLOCK, [backend], generations)
-        batcher = await opened.enter_async_context(embed.batching(model, remembered=16))
+        batcher = await opened.enter_async_context(embed.open_batcher(model, remembered=16))
         embed.register(node, CLOCK, batcher)
         node.bus.registry.register(CORPORA, corpora)
         node.bus.registry.register(QUERY, query)

@@ -8,10 +8,9 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
-from accord.capabilities.doors import door_token
-from accord.capabilities.doors.guard import Guard
-from accord.community.client import LocalTransport
+from accord.capabilities.doors import LocalGuard, door_token
 from accord.community.errors import CommunityError
+from accord.community.transport import LocalTransport
 
 TOKEN = "t" * 32
 
@@ -28,7 +27,7 @@ async def test_without_the_token_a_door_stays_shut(house: Any) -> None:
 
 
 async def get(address: str, host: str, token: str = TOKEN, **more: str) -> int:
-    app = Guard(PlainTextResponse("come in"), TOKEN)
+    app = LocalGuard(PlainTextResponse("come in"), TOKEN)
     transport = LocalTransport(app, address=address)
     named = {"Authorization": f"Bearer {token}", "Host": host, **more}
     async with httpx.AsyncClient(transport=transport) as http:

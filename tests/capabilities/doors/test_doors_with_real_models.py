@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx2
 import openai
+import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
@@ -21,7 +22,9 @@ async def test_openais_client_streams_a_chat_and_gets_embeddings(furnished: Any)
         base_url=f"{furnished.url}/v1", api_key=furnished.token, max_retries=0
     )
     async with made as client:
-        assert MODEL in [model.id async for model in client.models.list()]
+        listed = {model.id: model async for model in client.models.list()}
+        assert (listed[MODEL].model_extra or {})["description"] == "the small built-in model"
+        assert not listed["all-MiniLM-L6-v2"].model_extra
         given: Any = {"model": MODEL, "messages": ASKED, "temperature": 0, "seed": 1}
         whole = await client.chat.completions.create(**given, max_tokens=8)
         stream = await client.chat.completions.create(**given, max_tokens=8, stream=True)
@@ -38,6 +41,36 @@ async def test_openais_client_streams_a_chat_and_gets_embeddings(furnished: Any)
     assert "".join(pieces) == whole.choices[0].message.content != ""
     assert len(pieces) > 2
     assert cosine(near, same) > cosine(near, far) + 0.3
+
+
+async def test_a_stream_counts_the_prompt_as_a_whole_answer_does(furnished: Any) -> None:
+    made = openai.AsyncOpenAI(
+        base_url=f"{furnished.url}/v1", api_key=furnished.token, max_retries=0
+    )
+    async with made as client:
+        given: Any = {"model": MODEL, "messages": ASKED, "temperature": 0, "max_tokens": 4}
+        whole = await client.chat.completions.create(**given)
+        usage: Any = {"include_usage": True}
+        stream = await client.chat.completions.create(**given, stream=True, stream_options=usage)
+        *_, last = [chunk async for chunk in stream]
+    assert whole.usage is not None
+    assert whole.usage.prompt_tokens > 5
+    assert last.usage == whole.usage
+
+
+async def test_an_input_beyond_the_context_is_refused_in_one_sentence(furnished: Any) -> None:
+    made = openai.AsyncOpenAI(
+        base_url=f"{furnished.url}/v1", api_key=furnished.token, max_retries=0
+    )
+    long: Any = [{"role": "user", "content": "word " * 1000}]
+    async with made as client:
+        for stream in (False, True):
+            with pytest.raises(openai.BadRequestError) as refused:
+                await client.chat.completions.create(model=MODEL, messages=long, stream=stream)
+            assert refused.value.code == "context_length_exceeded"
+            body: Any = refused.value.body
+            assert body["message"].startswith("the input has 10")
+            assert "the context of this model has 512 tokens; send less" in body["message"]
 
 
 async def test_mcps_client_asks_a_model_by_a_tool(furnished: Any) -> None:

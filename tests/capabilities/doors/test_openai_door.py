@@ -1,7 +1,7 @@
 """OpenAI's own client at the door."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -47,7 +47,8 @@ async def test_a_chat_streams(client: openai.AsyncOpenAI) -> None:
     assert chunks[0].choices[0].delta.role == "assistant"
     assert chunks[-2].choices[0].finish_reason == "stop"
     assert chunks[-1].usage is not None
-    assert chunks[-1].usage.completion_tokens == 3
+    assert (chunks[-1].usage.prompt_tokens, chunks[-1].usage.completion_tokens) == (3, 3)
+    assert chunks[-1].usage.total_tokens == 6
 
 
 async def test_tools_are_called_in_pieces_or_at_once(
@@ -147,7 +148,6 @@ BAD: list[tuple[str, Any]] = [
     ("embeddings", {"model": "lengths", "input": [[1, 2]]}),
     ("embeddings", {"model": "lengths", "input": ["x" * 8193]}),
     ("embeddings", {"model": "lengths", "input": "x", "dimensions": 5}),
-    ("embeddings", {"model": "other", "input": "x"}),
     ("embeddings", {"model": "lengths", "input": ""}),
 ]
 
@@ -166,8 +166,58 @@ async def test_what_is_not_offered_is_refused_with_a_sentence(house: Any) -> Non
     assert house.echo.asked == []
 
 
-async def test_an_unknown_model_is_not_found(client: openai.AsyncOpenAI) -> None:
-    with pytest.raises(openai.NotFoundError):
+async def test_an_unknown_model_is_not_found_as_openai_says_it(client: openai.AsyncOpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "x"}]
+    tries: list[Callable[[], Any]] = [
+        lambda: client.chat.completions.create(model="gpt-99", messages=messages),
+        lambda: client.chat.completions.create(model="gpt-99", messages=messages, stream=True),
+        lambda: client.completions.create(model="gpt-99", prompt="x"),
+        lambda: client.embeddings.create(model="gpt-99", input="x"),
+        lambda: client.models.retrieve("gpt-99"),
+        lambda: client.chat.completions.create(model="lengths", messages=messages),
+    ]
+    for create in tries:
+        with pytest.raises(openai.NotFoundError) as refused:
+            await create()
+        assert refused.value.status_code == 404
+        assert refused.value.type == "invalid_request_error"
+        assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
+
+
+@pytest.mark.parametrize("role", ["robot", "", None, 5, ["user"]])
+async def test_a_bad_role_is_refused_in_one_sentence(
+    client: openai.AsyncOpenAI, house: Any, role: Any
+) -> None:
+    messages: Any = [{"role": "user", "content": "x"}, {"role": role, "content": "x"}]
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client.chat.completions.create(model="echo", messages=messages)
+    assert refused.value.body == {
+        "message": "The role of a message is one of system, developer, user, assistant, tool.",
+        "type": "invalid_request_error",
+        "param": "messages[1].role",
+        "code": "invalid_value",
+    }
+    assert house.echo.asked == []
+
+
+async def test_a_text_that_is_too_long_is_refused_in_one_sentence(
+    client: openai.AsyncOpenAI, house: Any
+) -> None:
+    text = "x" * (1024 * 1024 + 1)
+    with pytest.raises(openai.BadRequestError) as refused:
         await client.chat.completions.create(
-            model="gpt-99", messages=[{"role": "user", "content": "x"}]
+            model="echo", messages=[{"role": "user", "content": text}]
         )
+    assert refused.value.body == {
+        "message": "The text has 1048577 characters, and at most 1048576 are taken.",
+        "type": "invalid_request_error",
+        "param": "messages[0].content",
+        "code": "string_above_max_length",
+    }
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client.completions.create(model="echo", prompt=text)
+    assert (refused.value.code, refused.value.param) == ("string_above_max_length", "prompt")
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client.completions.create(model="echo", prompt=text * 8)
+    assert refused.value.code == "request_too_large"
+    assert house.echo.asked == []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from accord.capabilities import embed
-from accord.capabilities.embedding import Embedder
+from accord.capabilities.models import Embedder
 
 
 class Slow:
@@ -41,7 +41,7 @@ class Slow:
 async def test_what_comes_while_one_round_is_computed_is_the_next_round() -> None:
     slow = Slow()
     slow.go.clear()
-    async with embed.batching(slow, remembered=100) as embedder:
+    async with embed.open_batcher(slow, remembered=100) as embedder:
         first = asyncio.create_task(embedder.raw(["a"]))
         await slow.is_asked()
         others = [asyncio.create_task(embedder.raw([f"b{n}", "c", "a"])) for n in range(20)]
@@ -56,7 +56,7 @@ async def test_what_comes_while_one_round_is_computed_is_the_next_round() -> Non
 
 async def test_a_text_is_computed_once_and_remembered_up_to_a_number() -> None:
     slow = Slow()
-    async with embed.batching(slow, remembered=2) as embedder:
+    async with embed.open_batcher(slow, remembered=2) as embedder:
         await embedder.raw(["a", "bb", "a", "bb"])
         assert slow.rounds == [["a", "bb"]]
         await embedder.raw(["bb", "a"])
@@ -69,7 +69,7 @@ async def test_a_text_is_computed_once_and_remembered_up_to_a_number() -> None:
 
 
 async def test_rows_have_length_one_and_keep_their_order() -> None:
-    async with embed.batching(Slow(), remembered=0) as batcher:
+    async with embed.open_batcher(Slow(), remembered=0) as batcher:
         embedder: Embedder = batcher
         rows = await embedder.embed(["aaaa", "a", "aa"])
         assert np.allclose(np.linalg.norm(rows, axis=1), 1)
@@ -78,7 +78,7 @@ async def test_rows_have_length_one_and_keep_their_order() -> None:
 
 
 async def test_a_round_that_fails_fails_for_its_callers_only() -> None:
-    async with embed.batching(Slow(), remembered=10) as embedder:
+    async with embed.open_batcher(Slow(), remembered=10) as embedder:
         with pytest.raises(RuntimeError, match="it broke"):
             await embedder.embed(["break"])
         assert (await embedder.raw(["after"])).tolist() == [[5, 1]]
@@ -86,7 +86,7 @@ async def test_a_round_that_fails_fails_for_its_callers_only() -> None:
 
 async def test_half_a_character_spoils_nothing() -> None:
     slow = Slow()
-    async with embed.batching(slow, remembered=10) as embedder:
+    async with embed.open_batcher(slow, remembered=10) as embedder:
         assert (await embedder.raw(["\ud800"])).shape == (1, 2)
     assert slow.rounds == [["?"]]
 
@@ -94,7 +94,7 @@ async def test_half_a_character_spoils_nothing() -> None:
 async def test_a_caller_that_leaves_takes_nothing_from_the_others() -> None:
     slow = Slow()
     slow.go.clear()
-    async with embed.batching(slow, remembered=10) as embedder:
+    async with embed.open_batcher(slow, remembered=10) as embedder:
         leaving = asyncio.create_task(embedder.raw(["same"]))
         staying = asyncio.create_task(embedder.raw(["same"]))
         await slow.is_asked()
@@ -106,7 +106,7 @@ async def test_a_caller_that_leaves_takes_nothing_from_the_others() -> None:
 async def test_whoever_waits_at_the_end_is_told() -> None:
     slow = Slow()
     slow.go.clear()
-    async with embed.batching(slow, remembered=10) as embedder:
+    async with embed.open_batcher(slow, remembered=10) as embedder:
         running = asyncio.create_task(embedder.raw(["a"]))
         await slow.is_asked()
         waiting = asyncio.create_task(embedder.raw(["b"]))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from accord.capabilities import embed, models
-from accord.capabilities.embed.minilm import MiniLM
+from accord.capabilities.embed import MiniLM
 from accord.capabilities.settings import ModelsSettings
 from accord.community.errors import Code, CommunityError
 
@@ -28,7 +28,7 @@ def minilm() -> MiniLM:
 
 
 async def test_vectors_equal_those_of_sentence_transformers(minilm: MiniLM) -> None:
-    async with embed.batching(minilm, remembered=0) as embedder:
+    async with embed.open_batcher(minilm, remembered=0) as embedder:
         found = await embedder.embed([each["text"] for each in KNOWN])
     wanted = np.array([each["vector"] for each in KNOWN])
     assert found.dtype == np.float32

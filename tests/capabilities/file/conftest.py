@@ -10,8 +10,7 @@ import pytest
 from tests.community.node.conftest import House, Street
 
 from accord.capabilities import file
-from accord.capabilities.file import Blobs, FileSettings
-from accord.capabilities.file.manifests import CHUNK
+from accord.capabilities.file import CHUNK, Blobs, Files, FileSettings
 from accord.community.bus import Frame
 from accord.community.client import Client
 from accord.kernel.ulid import UlidSource
@@ -31,6 +30,7 @@ class Neighbours:
     carol: House
     community: str
     blobs: dict[str, Blobs] = field(default_factory=dict)
+    serving: dict[str, Files] = field(default_factory=dict)
 
     @property
     def clock(self) -> VirtualClock:
@@ -74,7 +74,7 @@ async def move_in(street: Street, settings: FileSettings | None = None) -> Neigh
     neighbours = Neighbours(street, alice, bob, carol, community)
     for house, name in ((alice, "alice"), (bob, "bob"), (carol, "carol")):
         blobs = Blobs(street.path / name / "blobs", street.clock, min_free_bytes=ROOM)
-        file.register(house.node, street.clock, blobs, settings)
+        neighbours.serving[house.id] = file.register(house.node, street.clock, blobs, settings)
         neighbours.blobs[house.id] = blobs
     await alice.node.sync(community)
     return neighbours

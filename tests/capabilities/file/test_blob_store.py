@@ -12,9 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.capabilities.file.conftest import LONG, some_bytes
 
-from accord.capabilities.file import Blobs
-from accord.capabilities.file import shelf as shelves
-from accord.capabilities.file.manifests import CHUNK, Manifest, cid_of
+from accord.capabilities.file import CHUNK, Blobs, FileShare, Label, Manifest, ShareMark, cid_of
+from accord.capabilities.file import blob_folder as shelves
 from accord.community.errors import Code, CommunityError
 from accord.testing import VirtualClock
 
@@ -29,7 +28,7 @@ async def whole(blobs: Blobs, cid: str, offset: int = 0) -> bytes:
 
 
 def stored(blobs: Blobs, cid: str) -> Path:
-    return blobs.shelf.folder / cid[7:9] / cid[9:]
+    return blobs.folder.path / cid[7:9] / cid[9:]
 
 
 async def code_of(work: Any) -> Code:
@@ -58,7 +57,7 @@ def test_a_blob_is_the_same_from_bytes_a_file_and_a_stream(
         assert cids == [Manifest.of(size, chunks).cid] * 3
         assert blobs.manifest(cids[0]) == Manifest.of(size, chunks)
         assert await whole(blobs, cids[0]) == data
-        assert list((blobs.shelf.folder / "drafts").iterdir()) == []
+        assert list((blobs.folder.path / "drafts").iterdir()) == []
 
     asyncio.run(run())
 
@@ -82,7 +81,7 @@ async def test_a_chunk_is_found_by_its_own_name_in_whichever_blob_has_it(blobs: 
 
 async def test_what_was_put_is_found_by_another_process(blobs: Blobs) -> None:
     cid = await blobs.put(LONG)
-    other = Blobs(blobs.shelf.folder)
+    other = Blobs(blobs.folder.path)
     assert other.has(cid)
     assert other.cids() == [cid]
     assert await whole(other, cid) == LONG
@@ -96,7 +95,7 @@ async def test_it_is_synced_before_its_name_is_told(
 
     def fsync(descriptor: int) -> None:
         synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
-        assert not any(blobs.shelf.folder.glob("??/*.json")) or len(synced) > 2
+        assert not any(blobs.folder.path.glob("??/*.json")) or len(synced) > 2
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
@@ -128,7 +127,7 @@ async def test_what_is_not_here_is_not_found(blobs: Blobs) -> None:
     assert not blobs.has(cid_of(b"nothing"))
     assert blobs.cids() == []
     assert await code_of(whole(blobs, cid_of(b"nothing"))) is Code.NOT_FOUND
-    assert not blobs.shelf.folder.exists()
+    assert not blobs.folder.path.exists()
 
 
 @pytest.mark.parametrize("cid", ["", "..", "blake3:../../x", "blake3:" + "g" * 64, "a" * 64])
@@ -139,13 +138,13 @@ async def test_no_name_leads_out_of_the_store(blobs: Blobs, cid: str) -> None:
         assert refused.value.code is Code.BAD_REQUEST
     with pytest.raises(CommunityError):
         blobs.pin(cid_of(b""), "../../elsewhere")
-    assert not blobs.shelf.folder.exists()
+    assert not blobs.folder.path.exists()
 
 
 async def test_a_file_that_cannot_be_read_leaves_nothing(blobs: Blobs, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         assert await code_of(blobs.put(path)) is Code.BAD_REQUEST
-    assert list(blobs.shelf.folder.glob("*/*")) == []
+    assert list(blobs.folder.path.glob("*/*")) == []
 
 
 async def test_a_full_disk_leaves_nothing(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +157,7 @@ async def test_a_full_disk_leaves_nothing(blobs: Blobs, monkeypatch: pytest.Monk
         patched.setattr(shelves, "_sync", fail)
         assert await code_of(blobs.put(LONG)) is Code.CAPACITY_EXCEEDED
     assert blobs.cids() == [kept]
-    assert list((blobs.shelf.folder / "drafts").iterdir()) == []
+    assert list((blobs.folder.path / "drafts").iterdir()) == []
     assert await whole(blobs, kept) == b"kept"
 
 
@@ -166,26 +165,26 @@ async def test_an_endless_stream_ends_where_the_room_does(
     blobs: Blobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def check_room(_: int) -> None:
-        (draft,) = (blobs.shelf.folder / "drafts").iterdir()
+        (draft,) = (blobs.folder.path / "drafts").iterdir()
         if draft.stat().st_size > 100 * CHUNK:
-            raise shelves.full()
+            raise shelves.disk_full()
 
     async def endless() -> AsyncIterator[bytes]:
         while True:
             yield bytes(CHUNK)
 
-    monkeypatch.setattr(blobs.shelf, "check_room", check_room)
+    monkeypatch.setattr(blobs.folder, "check_room", check_room)
     assert await code_of(blobs.put(endless())) is Code.CAPACITY_EXCEEDED
-    assert list((blobs.shelf.folder / "drafts").iterdir()) == []
+    assert list((blobs.folder.path / "drafts").iterdir()) == []
     assert blobs.cids() == []
 
 
 async def test_too_long_a_stream_is_refused(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    from accord.capabilities.file import manifests
+    from accord.capabilities.file import rules
 
-    monkeypatch.setattr(manifests, "MAX_SIZE", 2 * CHUNK)
+    monkeypatch.setattr(rules, "MAX_SIZE", 2 * CHUNK)
     assert await code_of(blobs.put(stream(LONG, CHUNK))) is Code.BAD_REQUEST
-    assert list((blobs.shelf.folder / "drafts").iterdir()) == []
+    assert list((blobs.folder.path / "drafts").iterdir()) == []
 
 
 async def test_who_stops_putting_leaves_nothing(blobs: Blobs) -> None:
@@ -200,7 +199,7 @@ async def test_who_stops_putting_leaves_nothing(blobs: Blobs) -> None:
     await begun.wait()
     putting.cancel()
     await asyncio.wait({putting})
-    assert list((blobs.shelf.folder / "drafts").iterdir()) == []
+    assert list((blobs.folder.path / "drafts").iterdir()) == []
 
 
 async def test_the_store_leaves_room_for_others(tmp_path: Path) -> None:
@@ -215,21 +214,21 @@ async def test_a_blob_is_received_in_any_order_and_after_any_interruption(blobs:
     assert first.missing == {0, 1, 2, 3}
     await first.take({3: chunks[3], 1: chunks[1]})
     assert await code_of(first.finish()) is Code.BAD_REQUEST
-    second = await Blobs(blobs.shelf.folder, min_free_bytes=0).receive(manifest)
+    second = await Blobs(blobs.folder.path, min_free_bytes=0).receive(manifest)
     assert second.missing == {0, 2}
     await second.take({2: chunks[2], 0: chunks[0]})
     assert not blobs.has(manifest.cid)
     await second.finish()
     assert await whole(blobs, manifest.cid) == LONG
     assert (await blobs.receive(manifest)).missing == set()
-    assert list((blobs.shelf.folder / "drafts").iterdir()) == []
+    assert list((blobs.folder.path / "drafts").iterdir()) == []
 
 
 async def test_a_draft_that_was_damaged_is_asked_for_again(blobs: Blobs) -> None:
     manifest = Manifest.of(CHUNK + 1, [cid_of(bytes(CHUNK)), cid_of(b"x")])
     incoming = await blobs.receive(manifest)
     await incoming.take({0: bytes(CHUNK), 1: b"x"})
-    (draft,) = (blobs.shelf.folder / "drafts").iterdir()
+    (draft,) = (blobs.folder.path / "drafts").iterdir()
     draft.write_bytes(b"?" + bytes(CHUNK - 1) + b"x")
     assert (await blobs.receive(manifest)).missing == {0}
 
@@ -237,7 +236,7 @@ async def test_a_draft_that_was_damaged_is_asked_for_again(blobs: Blobs) -> None
 async def test_a_draft_longer_than_the_blob_is_only_looked_at(blobs: Blobs) -> None:
     manifest = Manifest.of(1, [cid_of(b"x")])
     await blobs.receive(manifest)
-    (draft,) = (blobs.shelf.folder / "drafts").iterdir()
+    (draft,) = (blobs.folder.path / "drafts").iterdir()
     draft.write_bytes(bytes(5 * CHUNK))
     incoming = await blobs.receive(manifest)
     await incoming.take({0: b"x"})
@@ -254,7 +253,7 @@ async def test_two_who_receive_the_same_blob_do_not_disturb_each_other(blobs: Bl
     await other.take({0: b"x"})
     await other.finish()
     assert await whole(blobs, manifest.cid) == b"x"
-    assert list((blobs.shelf.folder / "drafts").iterdir()) == []
+    assert list((blobs.folder.path / "drafts").iterdir()) == []
 
 
 async def test_a_draft_that_another_took_is_asked_for_again(blobs: Blobs) -> None:
@@ -288,7 +287,7 @@ async def test_pins_belong_to_their_owners(blobs: Blobs) -> None:
     assert not blobs.unpin(cid)
     assert blobs.pinned() == {cid}
     assert blobs.pinned("owner") == set()
-    assert Blobs(blobs.shelf.folder).pinned("rag-personal") == {cid}
+    assert Blobs(blobs.folder.path).pinned("rag-personal") == {cid}
 
 
 async def test_collecting_removes_only_what_is_old_and_neither_named_nor_pinned(
@@ -303,7 +302,7 @@ async def test_collecting_removes_only_what_is_old_and_neither_named_nor_pinned(
         incoming = await blobs.receive(manifest)
         if manifest is half:
             await incoming.take({0: LONG[:CHUNK]})
-    for draft in (blobs.shelf.folder / "drafts").iterdir():
+    for draft in (blobs.folder.path / "drafts").iterdir():
         os.utime(draft, (clock.now(), clock.now()))
     blobs.pin(pinned)
     clock.advance(100)
@@ -314,7 +313,7 @@ async def test_collecting_removes_only_what_is_old_and_neither_named_nor_pinned(
     assert collected.size_bytes >= 2 * CHUNK + 1
     assert set(blobs.cids()) == {named, pinned, young}
     assert not stored(blobs, old).exists()
-    left = [path.name for path in (blobs.shelf.folder / "drafts").iterdir()]
+    left = [path.name for path in (blobs.folder.path / "drafts").iterdir()]
     assert left == [spared.cid[7:]]
     for cid in (named, pinned, young):
         for chunk in blobs.manifest(cid).chunks:
@@ -334,7 +333,7 @@ async def test_putting_what_is_here_makes_it_young_again(tmp_path: Path) -> None
 
 async def test_an_index_that_was_lost_is_built_anew(blobs: Blobs) -> None:
     await blobs.put(LONG)
-    for file in (blobs.shelf.folder / "chunks").iterdir():
+    for file in (blobs.folder.path / "chunks").iterdir():
         file.write_bytes(file.read_bytes()[:50])
     assert blobs.with_chunk(cid_of(LONG[:CHUNK])) == []
     again = some_bytes(CHUNK, 7)
@@ -343,3 +342,54 @@ async def test_an_index_that_was_lost_is_built_anew(blobs: Blobs) -> None:
     blobs.collect(blobs.cids(), before=0)
     assert blobs.chunk(cid_of(LONG[:CHUNK])) == LONG[:CHUNK]
     assert blobs.chunk(cid_of(again)) == again
+
+
+def test_shares_are_remembered_for_each_community_and_dropped_everywhere(blobs: Blobs) -> None:
+    shares = blobs.shares
+    cid, other = cid_of(b"a"), cid_of(b"b")
+    for community in ("one", "two"):
+        shares.put(community, FileShare(cid, 1, "a.txt", readers=("somebody",)))
+    shares.mark("one", ShareMark.DOCUMENT, other)
+    assert shares.get("one", cid) == FileShare(cid, 1, "a.txt", readers=("somebody",))
+    assert shares.get("one", other) is None
+    assert shares.get("three", cid) is None
+    assert shares.referenced() == {cid, other}
+    assert shares.marked("one", ShareMark.DOCUMENT) == {other}
+    assert shares.remove("one", cid)
+    assert not shares.remove("one", cid)
+    assert shares.referenced() == {cid, other}
+    assert shares.drop(cid)
+    assert shares.drop(other)
+    assert not shares.drop(cid)
+    assert shares.referenced() == set()
+
+
+def test_a_damaged_share_opens_nothing_and_is_not_lost(blobs: Blobs) -> None:
+    cid = cid_of(b"a")
+    blobs.shares.put("one", FileShare(cid, 1))
+    [record] = (blobs.folder.path / "shares").glob("*/files/*")
+    assert record.stat().st_mode & 0o777 == 0o600
+    record.write_bytes(b"{")
+    assert blobs.shares.get("one", cid) is None
+    assert blobs.shares.all("one") == {}
+    assert blobs.shares.referenced() == {cid}
+
+
+def test_what_a_member_listed_is_forgotten_with_the_member(blobs: Blobs) -> None:
+    cid = cid_of(b"a")
+    blobs.catalogue.put("one", "ann", [FileShare(cid, 1, "a.txt")])
+    blobs.catalogue.put("one", "ben", [FileShare(cid, 1, readers=())])
+    assert sorted(blobs.catalogue.holders("one", cid)) == ["ann", "ben"]
+    assert blobs.catalogue.holders("two", cid) == []
+    blobs.catalogue.forget("one", ["ann"])
+    assert blobs.catalogue.all("one") == {"ann": [FileShare(cid, 1, "a.txt")]}
+
+
+def test_a_pin_says_what_its_owner_calls_the_file(blobs: Blobs) -> None:
+    cid = cid_of(b"a")
+    blobs.pin(cid, label=Label("a.txt", "The a"))
+    blobs.pin(cid)
+    assert blobs.labels() == {cid: Label("a.txt", "The a")}
+    assert blobs.pinned() == {cid}
+    assert blobs.unpin(cid)
+    assert blobs.labels() == {}

@@ -38,7 +38,7 @@ def test_a_folder_is_added_listed_and_got_back(accord: Home, tmp_path: Path) -> 
     assert (tmp_path / "got").read_bytes() == LONG
     assert cid in accord("list")
     assert accord("list", "--prefix", cid, "--json")["files"] == [
-        {"cid": cid, "size_bytes": len(LONG), "pinned": True}
+        {"cid": cid, "size_bytes": len(LONG), "pinned": True, "name": "pump.pdf"}
     ]
 
 
@@ -107,3 +107,26 @@ def test_every_verb_has_help_with_an_example() -> None:
     for verb in ("add", "get", "list", "unpin", "gc"):
         result = CliRunner().invoke(commands.app, [verb, "--help"])
         assert f"Example: accord file {verb}" in result.stdout
+
+
+def test_a_file_is_shared_listed_and_taken_back(accord: Home, tmp_path: Path) -> None:
+    (tmp_path / "pump.pdf").write_bytes(b"a pump")
+    [added] = accord("add", str(tmp_path / "pump.pdf"), "--share", "--title", "The pump", "--json")[
+        "files"
+    ]
+    [shared] = accord("shared", "--mine", "--json")["files"]
+    assert (shared["cid"], shared["name"], shared["title"]) == (
+        added["cid"],
+        "pump.pdf",
+        "The pump",
+    )
+    assert "pump.pdf (The pump)  everybody" in accord("shared", "--mine")
+    assert accord("shared", "--json") == {"files": [], "unreachable": []}
+    assert accord("unshare", added["cid"], "--json")["was_shared"]
+    assert not accord("unshare", added["cid"], "--json")["was_shared"]
+    assert accord("shared", "--mine", "--json") == {"files": []}
+    accord("share", added["cid"], "--name", "p.pdf")
+    [shared] = accord("shared", "--mine", "--json")["files"]
+    assert (shared["name"], shared["scope"]) == ("p.pdf", "community")
+    assert "no member is 'nobody'" in accord("share", added["cid"], "--with", "nobody")
+    assert accord("share", "blake3:" + "0" * 64).startswith("error: ")

@@ -8,13 +8,22 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.capabilities.file.conftest import LONG, Neighbours, move_in, some_bytes
-from tests.community.node.conftest import Street
+from tests.community.node.conftest import House, Street
 
-from accord.capabilities.file import FileSettings
-from accord.capabilities.file.fetching import Hints
-from accord.capabilities.file.manifests import CHUNK, Manifest, cid_of
-from accord.capabilities.file.shelf import full
-from accord.capabilities.file.transfer import pull, push, read_chunk, write_chunk
+from accord.capabilities.file import (
+    CHUNK,
+    FileSettings,
+    HolderHints,
+    Manifest,
+    cid_of,
+    disk_full,
+    pull,
+    push,
+    read_chunk,
+    read_listed,
+    transfer,
+    write_chunk,
+)
 from accord.community.bus import Frame
 from accord.community.errors import Code, CommunityError
 from accord.testing import VirtualClock
@@ -97,7 +106,7 @@ async def test_a_full_disk_is_not_taken_for_a_holder_who_has_nothing(
 ) -> None:
     cid = await files.share(files.bob, some_bytes(10, 25))
     await files.call(files.bob, files.carol, "file.advertise", {"cids": [cid]})
-    monkeypatch.setattr(files.blobs[files.carol.id].shelf, "_min_free", 2**62)
+    monkeypatch.setattr(files.blobs[files.carol.id].folder, "_min_free", 2**62)
     asked = files.stream(files.carol, files.carol, "file.read", {"cid": cid})
     assert await code_of(asked) is Code.CAPACITY_EXCEEDED
 
@@ -203,9 +212,9 @@ async def test_a_disk_that_fills_up_on_the_way_loses_nothing(
         with monkeypatch.context() as patched:
 
             def check_room(_: int) -> None:
-                raise full()
+                raise disk_full()
 
-            patched.setattr(files.blobs[files.alice.id].shelf, "check_room", check_room)
+            patched.setattr(files.blobs[files.alice.id].folder, "check_room", check_room)
             files.clock.advance(10)
             assert await code_of(send(1)) is Code.CAPACITY_EXCEEDED
         files.clock.advance(10)
@@ -283,9 +292,9 @@ async def test_where_there_is_no_room_garbage_is_collected_first(
 
     def check_room(_: int) -> None:
         if blobs.has(garbage):
-            raise full()
+            raise disk_full()
 
-    monkeypatch.setattr(blobs.shelf, "check_room", check_room)
+    monkeypatch.setattr(blobs.folder, "check_room", check_room)
     cid = await files.blobs[files.bob.id].put(some_bytes(100, 51))
     async with files.ask(files.bob, files.alice) as client:
         assert await push(client, files.blobs[files.bob.id], cid) == 1
@@ -305,8 +314,201 @@ async def test_a_reader_who_leaves_ends_the_reading(files: Neighbours) -> None:
             await asyncio.sleep(0.01)
 
 
+async def offered(files: Neighbours, house: House, **given: Any) -> dict[str, dict[str, Any]]:
+    answer = await files.call(house, house, "experimental.file.offered", given)
+    return {each["cid"]: each for each in answer["output"]["files"]}
+
+
+async def test_a_friend_sees_a_shared_file_by_name_and_title_and_gets_it(
+    files: Neighbours,
+) -> None:
+    data = some_bytes(1000, 60)
+    cid = await files.blobs[files.alice.id].put(data)
+    given = {"cid": cid, "name": "manuals/pump.pdf", "title": "The pump in the shed"}
+    answer = await files.call(files.alice, files.alice, "experimental.file.share", given)
+    assert answer["output"] == {"cid": cid, "size_bytes": 1000, "with": None}
+    files.clock.advance(10)
+    await files.alice.node.sync(files.community)
+    shared = (await offered(files, files.carol))[cid]
+    assert (shared["name"], shared["title"]) == ("pump.pdf", "The pump in the shed")
+    assert (shared["holder"], shared["scope"]) == (files.alice.id, "community")
+    assert (shared["size_bytes"], shared["is_here"]) == (1000, False)
+    await files.stream(files.carol, files.carol, "file.read", {"cid": cid})
+    assert (await offered(files, files.carol))[cid]["is_here"]
+
+
+async def test_what_is_shared_can_be_taken_back(files: Neighbours) -> None:
+    data = some_bytes(1000, 61)
+    blobs = files.blobs[files.alice.id]
+    cid = await blobs.put(data)
+    await files.call(files.alice, files.alice, "experimental.file.share", {"cid": cid})
+    files.clock.advance(10)
+    await files.alice.node.sync(files.community)
+    assert cid in await offered(files, files.carol)
+    for was_shared in (True, False):
+        given = {"cid": cid}
+        answer = await files.call(files.alice, files.alice, "experimental.file.unshare", given)
+        assert answer["output"] == {"cid": cid, "was_shared": was_shared}
+    files.clock.advance(10)
+    await files.alice.node.sync(files.community)
+    assert cid not in await offered(files, files.carol)
+    assert cid not in await offered(files, files.carol, refresh=False)
+    asked = files.stream(files.carol, files.alice, "file.read", {"cid": cid})
+    assert await code_of(asked) is Code.NOT_FOUND
+    files.clock.advance(2 * 86_400)
+    await files.call(files.alice, files.alice, "experimental.file.gc", {})
+    assert not blobs.has(cid)
+
+
+async def test_what_is_shared_with_one_member_is_listed_and_got_by_that_one(
+    files: Neighbours,
+) -> None:
+    cid = await files.blobs[files.alice.id].put(some_bytes(1000, 62))
+    share = {"cid": cid, "name": "will.pdf", "with": [files.bob.id]}
+    await files.call(files.alice, files.alice, "experimental.file.share", share)
+    assert (await offered(files, files.bob))[cid]["scope"] == "members"
+    assert cid not in await offered(files, files.carol)
+    # The log says nothing of it; that Alice has it is known from what she listed.
+    await files.stream(files.bob, files.bob, "file.read", {"cid": cid})
+    assert files.blobs[files.bob.id].has(cid)
+    mine = await files.call(files.alice, files.alice, "experimental.file.shared", {})
+    [shared] = [each for each in mine["output"]["files"] if each["cid"] == cid]
+    assert shared["with"] == [files.bob.id]
+    await files.call(files.alice, files.alice, "experimental.file.unshare", {"cid": cid})
+    assert cid not in await offered(files, files.bob)
+
+
+async def test_sharing_again_changes_who_may_read(files: Neighbours) -> None:
+    cid = await files.blobs[files.alice.id].put(some_bytes(1000, 63))
+    await files.call(files.alice, files.alice, "experimental.file.share", {"cid": cid})
+    narrowed = {"cid": cid, "with": [files.bob.id]}
+    await files.call(files.alice, files.alice, "experimental.file.share", narrowed)
+    asked = files.stream(files.carol, files.alice, "file.read", {"cid": cid})
+    assert await code_of(asked) is Code.NOT_FOUND
+    await files.stream(files.bob, files.alice, "file.read", {"cid": cid})
+    await files.call(files.alice, files.alice, "experimental.file.share", {"cid": cid})
+    await files.stream(files.carol, files.alice, "file.read", {"cid": cid})
+
+
+async def test_a_share_that_cannot_be_is_refused_and_changes_nothing(files: Neighbours) -> None:
+    blobs = files.blobs[files.alice.id]
+    cid = await blobs.put(some_bytes(1000, 64))
+    stranger = files.street.key("stranger").id
+    for given in ({"cid": cid_of(b"not here")}, {"cid": cid, "with": [stranger]}):
+        asked = files.call(files.alice, files.alice, "experimental.file.share", given)
+        assert await code_of(asked) is Code.NOT_FOUND
+    assert blobs.shares.get(files.community, cid) is None
+
+
+async def test_names_are_known_while_their_node_is_away(
+    files: Neighbours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cid = await files.blobs[files.bob.id].put(some_bytes(1000, 65))
+    share = {"cid": cid, "name": "map.png"}
+    await files.call(files.bob, files.bob, "experimental.file.share", share)
+    files.clock.advance(10)
+    await files.bob.node.sync(files.community)
+    assert (await offered(files, files.carol))[cid]["name"] == "map.png"
+
+    async def dial(*_: Any, **__: Any) -> Any:
+        raise CommunityError(Code.PARTITION, "nobody is there")
+
+    monkeypatch.setattr(files.carol.node.dialler, "dial", dial)
+    answer = await files.call(files.carol, files.carol, "experimental.file.offered", {})
+    assert files.bob.id in answer["output"]["unreachable"]
+    known = {each["cid"]: each["name"] for each in answer["output"]["files"]}
+    assert known[cid] == "map.png"
+
+
+async def test_a_node_of_the_version_before_is_known_by_the_log(files: Neighbours) -> None:
+    # It advertises, and has no names to give.
+    cid = await files.share(files.bob, some_bytes(1000, 66))
+    files.clock.advance(10)
+    await files.bob.node.sync(files.community)
+    shared = (await offered(files, files.carol))[cid]
+    assert (shared["name"], shared["shared_at"]) == ("", None)
+    assert (shared["holder"], shared["scope"]) == (files.bob.id, "community")
+
+
+async def test_an_attachment_can_be_withdrawn_by_its_sender(files: Neighbours) -> None:
+    blobs = files.blobs[files.alice.id]
+    cid = await blobs.put(some_bytes(1000, 67))
+    message = {
+        "client_id": "withdrawn",
+        "recipient": files.bob.id,
+        "body": "",
+        "attachments": [{"cid": cid, "name": "a"}],
+    }
+    await files.alice.node.act(files.community, "chat.message.sent", message)
+    await files.stream(files.bob, files.alice, "file.read", {"cid": cid})
+    await files.call(files.alice, files.alice, "experimental.file.unshare", {"cid": cid})
+    asked = files.stream(files.bob, files.alice, "file.read", {"cid": cid})
+    assert await code_of(asked) is Code.NOT_FOUND
+    files.clock.advance(2 * 86_400)
+    await files.call(files.alice, files.alice, "experimental.file.gc", {})
+    assert not blobs.has(cid)
+
+
+async def test_what_the_version_before_kept_for_its_owner_stays_with_an_upgrade(
+    files: Neighbours,
+) -> None:
+    blobs = files.blobs[files.bob.id]
+    cids = [await blobs.put(some_bytes(100, seed)) for seed in (68, 69)]
+    message = {
+        "client_id": "old",
+        "recipient": files.bob.id,
+        "body": "",
+        "attachments": [{"cid": cids[0], "name": "a"}],
+    }
+    await files.alice.node.act(files.community, "chat.message.sent", message)
+    ingested = {"corpus": "old", "doc_cid": cids[1], "chunks": 1}
+    await files.alice.node.act(files.community, "rag.document.ingested", ingested)
+    files.clock.advance(10)
+    await files.alice.node.sync(files.community)
+    assert not blobs.shares.is_adopted
+    files.clock.advance(2 * 86_400)
+    await files.call(files.bob, files.bob, "experimental.file.gc", {})
+    assert all(map(blobs.has, cids))
+    assert blobs.shares.is_adopted
+
+
+async def test_shares_are_listed_page_by_page(files: Neighbours) -> None:
+    for seed in range(70, 75):
+        cid = await files.blobs[files.bob.id].put(some_bytes(10, seed))
+        await files.call(files.bob, files.bob, "experimental.file.share", {"cid": cid})
+    whole = await files.call(files.carol, files.bob, "experimental.file.shared", {})
+    assert "more" not in whole["meta"]
+    found: list[str] = []
+    given: dict[str, Any] = {"limit": 2}
+    while True:
+        page = await files.call(files.carol, files.bob, "experimental.file.shared", given)
+        found += [each["cid"] for each in page["output"]["files"]]
+        if not page["meta"].get("more"):
+            break
+        given["after"] = found[-1]
+    assert found == [each["cid"] for each in whole["output"]["files"]]
+    given = {"prefix": found[0][:20]}
+    page = await files.call(files.carol, files.bob, "experimental.file.shared", given)
+    assert [each["cid"] for each in page["output"]["files"]] == [found[0]]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        {},
+        {"output": {"files": "many"}, "meta": {"ms": 1}},
+        {"output": {"files": [{"cid": "blake3:x"}]}, "meta": {"ms": 1}},
+    ],
+)
+async def test_a_list_that_is_none_is_refused(answer: Any) -> None:
+    with pytest.raises(CommunityError) as refused:
+        list(read_listed(answer))
+    assert refused.value.code is Code.BAD_REQUEST
+
+
 async def test_hints_are_few_and_the_newest() -> None:
-    hints = Hints(2)
+    hints = HolderHints(2)
     for number in range(20):
         hints.add("community", "a", str(number))
     assert hints.holders("community", "a") == [str(number) for number in range(19, 3, -1)]
@@ -314,3 +516,46 @@ async def test_hints_are_few_and_the_newest() -> None:
     hints.add("community", "c", "x")
     assert hints.holders("community", "a") == []
     assert hints.holders("community", "c") == ["x"]
+
+
+async def test_a_member_who_answers_never_holds_up_the_others(
+    files: Neighbours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cid = await files.blobs[files.bob.id].put(some_bytes(10, 90))
+    share = {"cid": cid, "name": "here.txt"}
+    await files.call(files.bob, files.bob, "experimental.file.share", share)
+    files.clock.advance(10)
+    await files.bob.node.sync(files.community)
+    dial = files.carol.node.dialler.dial
+
+    async def patient(*given: Any, node_id: str, **more: Any) -> Any:
+        if node_id == files.alice.id:
+            await asyncio.Event().wait()
+        return await dial(*given, node_id=node_id, **more)
+
+    monkeypatch.setattr(files.carol.node.dialler, "dial", patient)
+    monkeypatch.setattr(transfer, "_DIAL_SECONDS", 0.2)
+    answer = await files.call(files.carol, files.carol, "experimental.file.offered", {})
+    assert answer["output"]["unreachable"] == [files.alice.id]
+    assert "here.txt" in [each["name"] for each in answer["output"]["files"]]
+
+
+async def test_a_node_asks_by_itself_what_was_shared_is_called(files: Neighbours) -> None:
+    carol = files.carol
+    running = asyncio.create_task(files.serving[carol.id].run())
+    try:
+        cid = await files.blobs[files.bob.id].put(some_bytes(10, 91))
+        share = {"cid": cid, "name": "news.txt"}
+        await files.call(files.bob, files.bob, "experimental.file.share", share)
+        files.clock.advance(10)
+        await files.bob.node.sync(files.community)
+        catalogue = files.blobs[carol.id].catalogue
+        async with asyncio.timeout(20):
+            while not any(  # noqa: ASYNC110 - nobody tells when it was written down
+                share.name == "news.txt"
+                for share in catalogue.all(files.community).get(files.bob.id, ())
+            ):
+                await asyncio.sleep(0.01)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -7,14 +7,7 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.capabilities.file.manifests import (
-    CHUNK,
-    MAX_CHUNKS,
-    Manifest,
-    check_cid,
-    cid_of,
-    read_manifest,
-)
+from accord.capabilities.file import CHUNK, MAX_CHUNKS, Manifest, check_cid, cid_of, read_manifest
 from accord.community.errors import Code, CommunityError
 from accord.kernel import canonical
 

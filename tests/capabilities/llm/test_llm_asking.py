@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.capabilities.llm.asking import role_violation
+from accord.capabilities.llm import role_violation
 
 ROLES = st.sampled_from(["system", "user", "assistant", "tool"])
 

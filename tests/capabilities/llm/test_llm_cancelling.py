@@ -16,7 +16,7 @@ import pytest
 from tests.conformance.test_llm_capability import SMOL, Builder, Street, until
 
 from accord.capabilities import models
-from accord.capabilities.llm.embedded import EmbeddedBackend
+from accord.capabilities.llm import EmbeddedBackend
 
 MOST = 20
 WANTED = 200

@@ -13,10 +13,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from accord.capabilities.llm import open_language_models
-from accord.capabilities.llm.asking import Asked, read
-from accord.capabilities.llm.pieces import Ended, Piece, StopReason, Text, ToolCallDelta
-from accord.capabilities.llm.remote import RemoteBackend
+from accord.capabilities.llm import (
+    GenerationEnd,
+    GenerationRequest,
+    Piece,
+    RemoteBackend,
+    StopReason,
+    TextPiece,
+    ToolCallDelta,
+    open_language_models,
+    read_request,
+)
 from accord.capabilities.settings import ModelsSettings
 from accord.community.errors import Code, CommunityError
 from accord.station import listener
@@ -24,8 +31,8 @@ from accord.station import listener
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
-def asked(**given: Any) -> Asked:
-    return read({"params": {"model": "m"}, "input": {"messages": HELLO, **given}})
+def asked(**given: Any) -> GenerationRequest:
+    return read_request({"params": {"model": "m"}, "input": {"messages": HELLO, **given}})
 
 
 def chunk(text: str, reason: str | None = None) -> dict[str, Any]:
@@ -88,7 +95,7 @@ async def backend(server: Server) -> AsyncIterator[RemoteBackend]:
     await made.aclose()
 
 
-async def pieces(backend: RemoteBackend, wanted: Asked) -> list[Piece]:
+async def pieces(backend: RemoteBackend, wanted: GenerationRequest) -> list[Piece]:
     return [piece async for piece in backend.generate(wanted)]
 
 
@@ -100,9 +107,9 @@ async def test_it_is_asked_with_everything_that_a_caller_said(
     tools = [{"type": "function", "function": {"name": "f"}}]
     wanted = asked(max_tokens=9, seed=7, temperature=0.1, top_p=0.5, stop=["x"], tools=tools)
     assert await pieces(backend, wanted) == [
-        Text("Hi ", None, 1),
-        Text("you", None, 2),
-        Ended(StopReason.END, 4, 2),
+        TextPiece("Hi ", None, 1),
+        TextPiece("you", None, 2),
+        GenerationEnd(StopReason.END, 4, 2),
     ]
     path, headers, body = server.heard[0]
     assert path == "/v1/chat/completions"
@@ -121,9 +128,9 @@ async def test_it_is_asked_with_everything_that_a_caller_said(
 
 async def test_a_prompt_goes_to_the_other_path(server: Server, backend: RemoteBackend) -> None:
     server.says({"choices": [{"text": "upon", "finish_reason": "length"}]})
-    wanted = read({"params": {"model": "m"}, "input": {"prompt": "Once"}})
+    wanted = read_request({"params": {"model": "m"}, "input": {"prompt": "Once"}})
     found = await pieces(backend, wanted)
-    assert found == [Text("upon", None, 1), Ended(StopReason.MAX_TOKENS, None, 1)]
+    assert found == [TextPiece("upon", None, 1), GenerationEnd(StopReason.MAX_TOKENS, None, 1)]
     assert server.heard[0][0] == "/v1/completions"
     assert server.heard[0][2]["prompt"] == "Once"
 
@@ -140,7 +147,7 @@ async def test_a_server_that_refuses_what_is_optional_is_asked_plainly(
         return plain(body)
 
     server.answer = picky
-    assert (await pieces(backend, asked()))[0] == Text("ok", None, 1)
+    assert (await pieces(backend, asked()))[0] == TextPiece("ok", None, 1)
     server.says(chunk("ok"))
     plain, server.answer = server.answer, picky
     await pieces(backend, asked())

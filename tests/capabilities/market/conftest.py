@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.community.node.conftest import House, Street
 
 from accord.capabilities import market
-from accord.capabilities.embedding import Embedder
+from accord.capabilities.models import Embedder
 from accord.community.errors import CommunityError
 
 if TYPE_CHECKING:

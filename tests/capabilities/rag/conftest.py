@@ -10,17 +10,16 @@ import pytest
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from accord.capabilities.embedding import Embedder
-from accord.capabilities.rag import tokens, words
-from accord.capabilities.rag.building import Wanted
-from accord.capabilities.rag.corpora import Corpora
-from accord.capabilities.rag.records import Kept, Place
+from accord.capabilities.models import Embedder
+from accord.capabilities.rag import words
+from accord.capabilities.rag.corpora import Announcement, Corpora
+from accord.capabilities.rag.prepared import IngestRequest
+from accord.capabilities.rag.store import CorpusId, StoredDocument
 from accord.capabilities.rag.tables import SCHEMA
-from accord.capabilities.rag.telling import Told
 from accord.community.errors import CommunityError
 from accord.storage import Store, open_store
 
-PLACE = Place("ed25519:here", "manuals")
+PLACE = CorpusId("ed25519:here", "manuals")
 
 
 class HashEmbedder:
@@ -47,21 +46,21 @@ class HashEmbedder:
 
 
 class Heard:
-    """Tells nobody but the test."""
+    """Announces documents to the test only."""
 
     def __init__(self) -> None:
         self.events: dict[str, str] = {}
         self.refusal: BaseException | None = None
 
-    async def told(self, doc_cid: str) -> Told | None:
+    async def find(self, doc_cid: str) -> Announcement | None:
         event_id = self.events.get(doc_cid)
-        return None if event_id is None else Told(event_id)
+        return None if event_id is None else Announcement(event_id)
 
-    async def tell(self, kept: Kept) -> Told:
+    async def announce(self, document: StoredDocument) -> Announcement:
         if self.refusal is not None:
             raise self.refusal
-        self.events[kept.doc_cid] = f"event-{len(self.events)}"
-        return Told(self.events[kept.doc_cid])
+        self.events[document.doc_cid] = f"event-{len(self.events)}"
+        return Announcement(self.events[document.doc_cid])
 
 
 class Library:
@@ -72,7 +71,9 @@ class Library:
         self.store = store
         self.heard = heard
 
-    async def ingest(self, data: bytes | str, place: Place = PLACE, **told: object) -> Kept:
+    async def ingest(
+        self, data: bytes | str, place: CorpusId = PLACE, **told: object
+    ) -> StoredDocument:
         raw = data.encode() if isinstance(data, str) else data
 
         async def read() -> bytes:
@@ -86,7 +87,7 @@ class Library:
         return caught.value
 
     async def ask(
-        self, question: str, k: int = 5, place: Place = PLACE, **wanted: object
+        self, question: str, k: int = 5, place: CorpusId = PLACE, **wanted: object
     ) -> list[str | None]:
         """The titles of what is found, the best first."""
         found = await self.corpora.query(place, self.heard, question, k, wanted)
@@ -98,9 +99,9 @@ def cid_of(data: bytes) -> str:
     return "blake3:" + blake3(data).hexdigest()
 
 
-def wanted(data: bytes, **told: object) -> Wanted:
+def wanted(data: bytes, **told: object) -> IngestRequest:
     given: dict[str, object] = {"title": None, "language": None, "metadata": {}, **told}
-    return Wanted(cid_of(data), **given)  # type: ignore[arg-type]
+    return IngestRequest(cid_of(data), **given)  # type: ignore[arg-type]
 
 
 Opened: TypeAlias = Callable[..., AbstractAsyncContextManager[Library]]
@@ -111,7 +112,7 @@ async def opened(
     where: str | Path, heard: Heard | None = None, embedder: Embedder | None = None
 ) -> AsyncIterator[Library]:
     async with open_store(where, SCHEMA) as store:
-        corpora = Corpora(store, tokens.words(), embedder)
+        corpora = Corpora(store, words.word_tokens(), embedder)
         yield Library(corpora, store, heard or Heard())
 
 

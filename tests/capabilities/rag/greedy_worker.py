@@ -1,6 +1,6 @@
 """A reader that wants more memory than it may have."""
 
-from accord.capabilities.rag.documents import worker
+from accord.capabilities.rag import readers
 
-worker._limit()
+readers._limit_process()
 hoard = [bytearray(64 * 1024 * 1024) for _ in range(64)]

@@ -9,13 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.capabilities import models
-from accord.capabilities.rag import chunks, tokens
-from accord.capabilities.rag.chunks import Chunk, Cut, Split, chunk_id, split, to_embed
-from accord.capabilities.rag.documents.document import Document, Passage
+from accord.capabilities.rag import words
+from accord.capabilities.rag.rules import chunks
+from accord.capabilities.rag.rules.chunks import (
+    Chunk,
+    ChunkedDocument,
+    ChunkSettings,
+    chunk_id,
+    split,
+    to_embed,
+)
+from accord.capabilities.rag.rules.document_text import DocumentPassage, TextDocument
 
 CID = "blake3:" + "ab" * 32
-SMALL = Cut("words", size=12, overlap=4)
-BY_WORDS = tokens.words().spans
+SMALL = ChunkSettings("words", size=12, overlap=4)
+BY_WORDS = words.word_tokens().spans
 
 
 @st.composite
@@ -30,8 +38,8 @@ def texts(draw: st.DrawFn) -> list[str]:
     ]
 
 
-def cut(*said: str, how: Cut = SMALL) -> Split:
-    return split(CID, Document(tuple(Passage(text) for text in said)), BY_WORDS, how)
+def cut(*said: str, how: ChunkSettings = SMALL) -> ChunkedDocument:
+    return split(CID, TextDocument(tuple(DocumentPassage(text) for text in said)), BY_WORDS, how)
 
 
 def test_a_short_document_is_one_chunk() -> None:
@@ -61,11 +69,11 @@ def test_a_chunk_ends_with_a_paragraph_before_a_sentence_before_a_word() -> None
 
 
 def test_a_chunk_knows_where_it_begins() -> None:
-    document = Document(
+    document = TextDocument(
         (
-            Passage("a " * 10, 1, "One"),
-            Passage("b " * 10, 2, "One"),
-            Passage("c " * 10, 3, "Two"),
+            DocumentPassage("a " * 10, 1, "One"),
+            DocumentPassage("b " * 10, 2, "One"),
+            DocumentPassage("c " * 10, 3, "Two"),
         )
     )
     made = split(CID, document, BY_WORDS, SMALL).chunks
@@ -96,11 +104,18 @@ def test_the_same_document_is_cut_the_same_way(said: list[str]) -> None:
 
 
 def test_the_id_of_a_chunk_is_a_known_answer() -> None:
-    assert chunk_id(CID, 7, Cut("all-MiniLM-L6-v2")) == "ch_047d494d151909459916ad240cb300a8"
+    assert (
+        chunk_id(CID, 7, ChunkSettings("all-MiniLM-L6-v2")) == "ch_047d494d151909459916ad240cb300a8"
+    )
 
 
 def test_everything_that_makes_a_chunk_makes_its_id() -> None:
-    ways = [Cut("a"), Cut("b"), Cut("a", 900, 200), Cut("a", 1000, 100)]
+    ways = [
+        ChunkSettings("a"),
+        ChunkSettings("b"),
+        ChunkSettings("a", 900, 200),
+        ChunkSettings("a", 1000, 100),
+    ]
     ids = {
         chunk_id(cid, position, way)
         for cid in (CID, "blake3:" + "00" * 32)
@@ -136,24 +151,24 @@ def test_windows_are_embedded_behind_what_they_are_about() -> None:
 @pytest.mark.parametrize(("size", "overlap"), [(0, 0), (10, 6), (10, -1)])
 def test_a_cut_that_would_never_end_is_none(size: int, overlap: int) -> None:
     with pytest.raises(ValueError, match="half"):
-        Cut("words", size, overlap)
+        ChunkSettings("words", size, overlap)
 
 
 def test_the_tokens_of_the_model_are_counted_as_the_model_counts_them() -> None:
-    counted = tokens.of_model(models.embedding_model())
+    counted = words.model_tokens(models.embedding_model())
     text = "Regenwasser purification, unbelievably \U0001f30a deep."
     spans = counted.spans(text)
     assert all(text[begin:end].strip() for begin, end in spans)
     assert text[spans[0][0] : spans[0][1]] == "Reg"
     assert len(spans) > 12
-    made = split(CID, Document((Passage("word " * 3000),)), counted.spans, counted.cut)
+    made = split(CID, TextDocument((DocumentPassage("word " * 3000),)), counted.spans, counted.cut)
     assert [len(counted.spans(chunk.text)) for chunk in made.chunks] == [1000, 1000, 1000, 600]
 
 
 def test_cutting_needs_no_server_and_no_store() -> None:
     program = (
-        "import sys; from accord.capabilities.rag.chunks import split, chunk_id; "
-        "from accord.capabilities.rag.documents.readers import READERS; "
+        "import sys; from accord.capabilities.rag.rules.chunks import split, chunk_id; "
+        "from accord.capabilities.rag.readers import READERS; "
         "heavy = {'asyncio', 'sqlalchemy', 'starlette', 'numpy', 'pypdf'} & set(sys.modules); "
         "sys.exit(str(heavy) if heavy else 0)"
     )

@@ -26,10 +26,10 @@ from tests.capabilities.rag.papers import BREAD, POWER, RAIN, rows_of
 
 from accord.capabilities import models
 from accord.capabilities.file import Blobs
-from accord.capabilities.rag import building, chunks, tokens
-from accord.capabilities.rag.documents import text
-from accord.capabilities.rag.opening import open_corpora
-from accord.capabilities.rag.records import Place
+from accord.capabilities.rag import prepared, words
+from accord.capabilities.rag.rules import chunks, document_text
+from accord.capabilities.rag.service import open_corpora
+from accord.capabilities.rag.store import CorpusId
 from accord.capabilities.rag.tables import SCHEMA, documents
 from accord.community.errors import Code, CommunityError
 from accord.storage import StoreError, check
@@ -72,12 +72,12 @@ async def test_many_documents_at_once_are_all_found(library: Library) -> None:
 
 
 async def test_corpora_are_kept_apart(library: Library) -> None:
-    elsewhere = Place("ed25519:elsewhere", "manuals")
+    elsewhere = CorpusId("ed25519:elsewhere", "manuals")
     await library.ingest(RAIN)
     await library.ingest(BREAD, place=elsewhere)
     assert await library.ask("bread water") == ["Notfall-Trinkwasser"]
     assert await library.ask("bread water", place=elsewhere) == ["Baking bread"]
-    assert await library.corpora.query(Place("", "manuals"), library.heard, "bread", 5) is None
+    assert await library.corpora.query(CorpusId("", "manuals"), library.heard, "bread", 5) is None
 
 
 async def test_what_stands_is_found_after_a_restart(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ from tests.capabilities.rag.conftest import Heard, HashEmbedder, opened
 from tests.capabilities.rag.papers import RAIN
 
 class Killed(Heard):
-    async def tell(self, kept):
+    async def announce(self, document):
         os.kill(os.getpid(), signal.SIGKILL)
 
 async def main():
@@ -208,7 +208,7 @@ async def test_nothing_stays_of_a_process_that_was_killed(tmp_path: Path) -> Non
         subprocess.run,
         [sys.executable, "-c", KILLED, str(tmp_path)],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"},
     )
     assert done.returncode == -signal.SIGKILL
     async with opened(tmp_path, embedder=HashEmbedder()) as library:
@@ -220,20 +220,20 @@ async def test_nothing_stays_of_a_process_that_was_killed(tmp_path: Path) -> Non
 
 
 async def test_what_was_built_elsewhere_is_what_ingest_would_have_made(tmp_path: Path) -> None:
-    embedder, counted = HashEmbedder(), tokens.words()
+    embedder, counted = HashEmbedder(), words.word_tokens()
     data = RAIN.encode()
-    document = text.read(RAIN)
+    document = document_text.read_text(RAIN)
     told = wanted(data, title=document.title, metadata={"year": 2024})
     split = chunks.split(told.doc_cid, document, counted.spans, counted.cut)
     windows = [chunks.to_embed(chunk, told.title) for chunk in split.chunks]
     rows = await embedder.embed([each for window in windows for each in window])
-    built = building.build(
+    built = prepared.prepare(
         told,
         split,
         counted.cut,
         size_bytes=len(data),
         model=embedder.model,
-        vectors=building.pool(rows, [len(each) for each in windows]),
+        vectors=prepared.pool(rows, [len(each) for each in windows]),
     )
     kept = []
     for name in ("ingested", "loaded"):
@@ -253,10 +253,10 @@ async def test_what_was_built_elsewhere_is_what_ingest_would_have_made(tmp_path:
 
 
 def test_a_document_is_built_with_one_vector_for_each_chunk() -> None:
-    cut = tokens.words().cut
-    split = chunks.split("blake3:x", text.read(RAIN), tokens.words().spans, cut)
+    cut = words.word_tokens().cut
+    split = chunks.split("blake3:x", document_text.read_text(RAIN), words.word_tokens().spans, cut)
     with pytest.raises(ValueError, match="one vector"):
-        building.build(
+        prepared.prepare(
             wanted(b"x"),
             split,
             cut,
@@ -331,4 +331,4 @@ def test_without_the_tokens_of_a_model_words_are_counted(
 ) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     monkeypatch.setattr(models, "embedding_model", lambda _: tmp_path)
-    assert tokens.found().name == "words"
+    assert words.find_tokens().name == "words"

@@ -7,13 +7,13 @@ from io import BytesIO
 import pytest
 from tests.capabilities.rag import papers
 
-from accord.capabilities.rag.documents import docx, parsing
-from accord.capabilities.rag.documents.document import Document
-from accord.capabilities.rag.documents.parsing import parse
+from accord.capabilities.rag import documents, readers
+from accord.capabilities.rag.documents import parse
+from accord.capabilities.rag.rules.document_text import TextDocument
 from accord.community.errors import Code, CommunityError
 
 
-async def refused(data: bytes, *, seconds: float = parsing.SECONDS) -> str:
+async def refused(data: bytes, *, seconds: float = documents.SECONDS) -> str:
     with pytest.raises(CommunityError) as caught:
         await parse(data, seconds=seconds)
     assert caught.value.code is Code.BAD_REQUEST
@@ -23,7 +23,7 @@ async def refused(data: bytes, *, seconds: float = parsing.SECONDS) -> str:
 async def test_what_a_process_reads_is_what_a_reader_reads() -> None:
     data = papers.pdf(["One page", "Another"], outline=[("Head", 0)])
     document = await parse(data)
-    assert isinstance(document, Document)
+    assert isinstance(document, TextDocument)
     assert [each.page for each in document.passages] == [1, 2]
     assert document.passages[0].heading == "Head"
 
@@ -47,14 +47,14 @@ async def test_entities_are_not_unfolded() -> None:
 async def test_a_docx_that_lies_about_its_size_is_read_no_further(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(docx, "MAX_XML", 1000)
+    monkeypatch.setattr(readers, "MAX_XML", 1000)
     honest = papers.docx([(None, "word " * 1000)])
     with zipfile.ZipFile(BytesIO(honest)) as archive:
         size = archive.getinfo("word/document.xml").file_size
     lying = honest.replace(size.to_bytes(4, "little"), (10).to_bytes(4, "little"))
     for data in (honest, lying):
         with pytest.raises(CommunityError) as caught:
-            docx.read(data)
+            readers.read_docx(data)
         assert caught.value.code is Code.BAD_REQUEST
 
 
@@ -87,12 +87,12 @@ async def test_what_takes_too_long_is_ended_and_leaves_no_process() -> None:
 
 
 async def test_what_takes_too_much_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsing, "_WORKER", "tests.capabilities.rag.greedy_worker")
+    monkeypatch.setattr(documents, "_WORKER", "tests.capabilities.rag.greedy_worker")
     assert "too much time or memory" in await refused(b"<html>")
 
 
 async def test_a_caller_that_leaves_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsing, "_WORKER", "tests.capabilities.rag.sleeping_worker")
+    monkeypatch.setattr(documents, "_WORKER", "tests.capabilities.rag.sleeping_worker")
     started: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
     start = asyncio.create_subprocess_exec
 
@@ -118,5 +118,5 @@ async def test_text_that_is_not_utf_8_is_refused(data: bytes) -> None:
 async def test_a_file_that_is_too_long_is_not_even_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parsing, "MAX_BYTES", 100)
+    monkeypatch.setattr(documents, "MAX_BYTES", 100)
     assert "more than 100 bytes" in await refused(b"word " * 21)

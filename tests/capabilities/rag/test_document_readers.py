@@ -7,22 +7,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.capabilities.rag import papers
 
-from accord.capabilities.rag.documents import html, readers, text
-from accord.capabilities.rag.documents.document import MAX_TEXT, Document, Passage, clean, compose
-from accord.capabilities.rag.documents.kinds import Kind, decode, kind_of
+from accord.capabilities.rag import readers
+from accord.capabilities.rag.rules import document_text
+from accord.capabilities.rag.rules.document_text import (
+    MAX_TEXT,
+    DocumentKind,
+    DocumentPassage,
+    TextDocument,
+    clean_text,
+    compose,
+    decode_text,
+    kind_of,
+)
 from accord.community.errors import Code, CommunityError
 
 
-def told(document: Document) -> list[tuple[str, int | None, str | None]]:
+def told(document: TextDocument) -> list[tuple[str, int | None, str | None]]:
     return [(each.text, each.page, each.heading) for each in document.passages]
 
 
-def read(data: bytes) -> Document:
+def read(data: bytes) -> TextDocument:
     return readers.READERS[kind_of(data)](data)
 
 
 def test_the_sections_of_markdown_have_their_headings() -> None:
-    document = text.read(
+    document = document_text.read_text(
         "Before\n\n# One #\nfirst\n\nTwo\n---\n\nsecond\n\n```\n# no heading\n```\n"
     )
     assert told(document) == [
@@ -34,7 +43,7 @@ def test_the_sections_of_markdown_have_their_headings() -> None:
 
 
 def test_plain_text_is_one_passage_without_a_heading() -> None:
-    document = text.read("Only words.\r\nOn two lines.")
+    document = document_text.read_text("Only words.\r\nOn two lines.")
     assert told(document) == [("Only words.\nOn two lines.", None, None)]
     assert document.title is None
 
@@ -44,7 +53,7 @@ def test_plain_text_is_one_passage_without_a_heading() -> None:
     ["#nothing", "####### seven", "a - b\n- - -", "---\ntitle: x", "# ", "x" * 300 + "\n==="],
 )
 def test_what_only_looks_like_a_heading_is_none(line: str) -> None:
-    assert {each.heading for each in text.read(f"a\n\n{line}\nb").passages} == {None}
+    assert {each.heading for each in document_text.read_text(f"a\n\n{line}\nb").passages} == {None}
 
 
 def test_a_page_is_read_as_its_reader_sees_it() -> None:
@@ -62,7 +71,7 @@ def test_a_page_is_read_as_its_reader_sees_it() -> None:
 
 
 def test_a_page_without_a_title_is_called_by_its_first_heading() -> None:
-    assert html.read("<h2>Called so</h2>text").title == "Called so"
+    assert document_text.read_html("<h2>Called so</h2>text").title == "Called so"
 
 
 @pytest.mark.parametrize("charset", ["iso-8859-1", "windows-1252", "utf-8"])
@@ -115,18 +124,18 @@ def test_a_docx_says_nothing_twice_that_it_offers_in_two_ways() -> None:
 @pytest.mark.parametrize(
     ("data", "kind"),
     [
-        (b"%PDF-1.7 ...", Kind.PDF),
-        (b"\n\n%PDF-1.4", Kind.PDF),
-        (b"PK\x03\x04....", Kind.DOCX),
-        (b"\xef\xbb\xbf <!DocType HTML><p>", Kind.HTML),
-        (b'<?xml version="1.0"?><html>', Kind.HTML),
-        (b"# Words", Kind.TEXT),
-        (b"a < b", Kind.TEXT),
-        (codecs.BOM_UTF16_LE + "text".encode("utf-16-le"), Kind.TEXT),
-        (b"", Kind.TEXT),
+        (b"%PDF-1.7 ...", DocumentKind.PDF),
+        (b"\n\n%PDF-1.4", DocumentKind.PDF),
+        (b"PK\x03\x04....", DocumentKind.DOCX),
+        (b"\xef\xbb\xbf <!DocType HTML><p>", DocumentKind.HTML),
+        (b'<?xml version="1.0"?><html>', DocumentKind.HTML),
+        (b"# Words", DocumentKind.TEXT),
+        (b"a < b", DocumentKind.TEXT),
+        (codecs.BOM_UTF16_LE + "text".encode("utf-16-le"), DocumentKind.TEXT),
+        (b"", DocumentKind.TEXT),
     ],
 )
-def test_a_kind_is_told_by_the_bytes(data: bytes, kind: Kind) -> None:
+def test_a_kind_is_told_by_the_bytes(data: bytes, kind: DocumentKind) -> None:
     assert kind_of(data) is kind
 
 
@@ -138,15 +147,15 @@ def test_what_is_no_document_is_an_unsupported_media_type(data: bytes) -> None:
 
 
 def test_text_may_bear_a_mark_of_its_encoding() -> None:
-    assert decode(codecs.BOM_UTF8 + b"text") == "text"
-    assert decode("gr\u00fcn".encode("utf-16")) == "gr\u00fcn"
+    assert decode_text(codecs.BOM_UTF8 + b"text") == "text"
+    assert decode_text("gr\u00fcn".encode("utf-16")) == "gr\u00fcn"
 
 
 @given(st.text())
 def test_clean_text_can_be_kept_and_stays_as_it_is(given_text: str) -> None:
-    cleaned = clean(given_text)
+    cleaned = clean_text(given_text)
     cleaned.encode()
-    assert clean(cleaned) == cleaned
+    assert clean_text(cleaned) == cleaned
     assert "\x00" not in cleaned
     assert "\n\n\n" not in cleaned
 
@@ -154,7 +163,7 @@ def test_clean_text_can_be_kept_and_stays_as_it_is(given_text: str) -> None:
 @given(st.text(alphabet=st.sampled_from("# =-`~\nab\t")))
 def test_reading_text_loses_no_word(given_text: str) -> None:
     try:
-        document = text.read(given_text)
+        document = document_text.read_text(given_text)
     except CommunityError:
         assert not any(character.isalnum() for character in given_text)
         return
@@ -165,7 +174,7 @@ def test_reading_text_loses_no_word(given_text: str) -> None:
 @given(st.text(alphabet=st.sampled_from("<>/!-\"'= &;abhp1[]CDATscript")))
 def test_no_page_is_too_odd_to_be_read_or_refused(page: str) -> None:
     try:
-        document = html.read(page)
+        document = document_text.read_html(page)
     except CommunityError as error:
         assert error.code is Code.BAD_REQUEST
     else:
@@ -174,11 +183,11 @@ def test_no_page_is_too_odd_to_be_read_or_refused(page: str) -> None:
 
 def test_too_much_text_is_refused() -> None:
     with pytest.raises(CommunityError, match="characters"):
-        compose([Passage("a" * MAX_TEXT), Passage("a")])
+        compose([DocumentPassage("a" * MAX_TEXT), DocumentPassage("a")])
 
 
 @pytest.mark.parametrize("nothing", ["", " \n\t ", "\u200b", "--- *** ..."])
 def test_text_without_a_word_is_none(nothing: str) -> None:
     with pytest.raises(CommunityError, match="no text") as caught:
-        text.read(nothing)
+        document_text.read_text(nothing)
     assert caught.value.code is Code.BAD_REQUEST

@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from accord.capabilities.rag import postings
-from accord.capabilities.rag.filters import Columns
-from accord.capabilities.rag.index import K1, WORDS, B, Entry, Index, Segment, merge
+from accord.capabilities.rag.rules import search_index
+from accord.capabilities.rag.rules.search_index import (
+    K1,
+    WORDS,
+    B,
+    FilterColumns,
+    Index,
+    IndexedDocument,
+    Segment,
+    merge,
+)
 
 Texts = list[list[int]]
 DIMENSIONS = 3
@@ -21,8 +29,8 @@ DIMENSIONS = 3
 def segment(number: int, texts: Texts, **told: Any) -> Segment:
     language = told.pop("language", None)
     return Segment(
-        (Entry(number, language, "", told, len(texts)),),
-        postings.of_counts([Counter(text) for text in texts]),
+        (IndexedDocument(number, language, "", told, len(texts)),),
+        search_index.count_postings([Counter(text) for text in texts]),
         np.array([direction(number, row) for row in range(len(texts))], np.float32),
     )
 
@@ -98,8 +106,8 @@ def test_an_index_finds_the_same_in_one_segment_and_in_many(
 @given(documents)
 def test_postings_are_the_same_after_they_were_kept(given_documents: list[Texts]) -> None:
     for texts in given_documents:
-        made = postings.of_counts([Counter(text) for text in texts])
-        kept = postings.unpack(made.pack())
+        made = search_index.count_postings([Counter(text) for text in texts])
+        kept = search_index.unpack_postings(made.pack())
         for name in ("lengths", "terms", "rows", "counts"):
             assert np.array_equal(getattr(made, name), getattr(kept, name))
 
@@ -107,7 +115,7 @@ def test_postings_are_the_same_after_they_were_kept(given_documents: list[Texts]
 @given(st.binary(max_size=40))
 def test_bytes_that_are_no_postings_are_refused(data: bytes) -> None:
     try:
-        postings.unpack(data)
+        search_index.unpack_postings(data)
     except ValueError:
         return
     assert len(data) >= 8
@@ -150,8 +158,8 @@ def test_of_equals_the_first_comes_first() -> None:
 def test_the_best_found_bring_in_what_the_question_did_not_say() -> None:
     def at(number: int, x: float, y: float) -> Segment:
         vector = np.array([[x, y, math.sqrt(1 - x * x - y * y)]], np.float32)
-        terms = postings.of_counts([Counter()])
-        return Segment((Entry(number, None, "", {}, 1),), terms, vector)
+        terms = search_index.count_postings([Counter()])
+        return Segment((IndexedDocument(number, None, "", {}, 1),), terms, vector)
 
     question = np.array([1, 0, 0], np.float32)
     # 0 and 1 lie on one side of the question; 2 is there, too, and 3 a little nearer elsewhere.
@@ -193,7 +201,7 @@ KNOWN: list[tuple[str | None, dict[str, Any]]] = [
 def test_a_filter_lets_through_what_fits_every_member(
     wanted: dict[str, Any], fitting: list[int]
 ) -> None:
-    columns = Columns([language for language, _ in KNOWN], [told for _, told in KNOWN])
+    columns = FilterColumns([language for language, _ in KNOWN], [told for _, told in KNOWN])
     for _ in range(2):  # the second time from what it remembers
         assert list(np.flatnonzero(columns.fitting(wanted))) == fitting
 

@@ -1,9 +1,38 @@
-"""Direct messages that only their two ends can read: `chat.send` and `chat.history`.
+"""Direct messages that only sender and recipient can read: `chat.send` and `chat.history`."""
 
-`sealing` is what makes them so, `forwarding` brings them on their way, `receipts` tells senders
-that they have arrived.
-"""
+from accord.capabilities.chat.attachments import (
+    MAGIC,
+    SEGMENT,
+    decrypted,
+    encrypted,
+    is_encrypted,
+    plain_size,
+)
+from accord.capabilities.chat.encryption import (
+    COVERED,
+    MAX_BYTES,
+    NONCE_BYTES,
+    MessageContent,
+    MessageEnvelope,
+    open_sealed,
+    seal,
+)
+from accord.capabilities.chat.service import Chat, register
 
-from accord.capabilities.chat.handlers import Chat, register
-
-__all__ = ["Chat", "register"]
+__all__ = [
+    "COVERED",
+    "MAGIC",
+    "MAX_BYTES",
+    "NONCE_BYTES",
+    "SEGMENT",
+    "Chat",
+    "MessageContent",
+    "MessageEnvelope",
+    "decrypted",
+    "encrypted",
+    "is_encrypted",
+    "open_sealed",
+    "plain_size",
+    "register",
+    "seal",
+]

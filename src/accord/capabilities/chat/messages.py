@@ -1,61 +1,53 @@
-"""This node's messages in one community: which there are, and what they say.
+"""This node's messages in one community.
 
-Which messages stand, and when they were delivered and read, is the fold's word; what they say comes
-from the log's store and is opened here, with the node's key, each time it is asked for. Plain text
-is never written anywhere.
+The folded state says which messages are valid, delivered and read; their text comes from the log's
+store and is decrypted on each request. Plain text is never stored.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import orjson
 from sqlalchemy import Connection
 
-from accord.capabilities.chat import sealing
+from accord.capabilities.chat import encryption
 from accord.community.errors import CommunityError
-from accord.community.fold import State
-from accord.community.fold.content import Message
-from accord.community.log.holding import bodies
+from accord.community.rules.content import ChatRecord
+from accord.community.rules.state import CommunityState
+from accord.community.store import sync_bodies
 from accord.kernel import base64url, digest
 from accord.kernel.signing import SigningKey
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""How much of the log one answer is made from; an event has at most a sixteenth of it."""
+"""How many bytes of the log one answer may use; an event has at most a sixteenth of that."""
 
-# Few at a time: each may be the largest of events.
+# Few at a time, since each may be an event of the largest size.
 _TOGETHER: Final = 16
 
 
-class Entry(NamedTuple):
-    """A message that stands, by the id of its event."""
+class ChatEntry(NamedTuple):
+    """A valid message and the id of its event."""
 
     event_id: str
-    message: Message
+    message: ChatRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Messages in the order of the log; `more` when some that were asked for are left out."""
+class MessagePage:
+    """Messages in the order of the log; `more` if some that were asked for are left out."""
 
     messages: list[dict[str, Any]]
     more: bool
 
 
 def conversation(
-    state: State, own: str, *, peer: str | None = None, since: int = -1
-) -> list[Entry]:
-    """The messages that a node sent or was sent behind a lamport, in the order of the log.
-
-    Args:
-        state: What the log comes to.
-        own: The node.
-        peer: The other end; anybody if nothing is said.
-        since: The lamport.
-    """
+    state: CommunityState, own: str, *, peer: str | None = None, since: int = -1
+) -> list[ChatEntry]:
+    """Return the messages from or to `own` after a lamport, in log order."""
     found = [
-        Entry(event_id, message)
+        ChatEntry(event_id, message)
         for event_id, messages in state.content.messages.items()
         for message in messages
         if own in (message.author, message.recipient)
@@ -65,8 +57,8 @@ def conversation(
     return sorted(found, key=lambda each: (each.message.lamport, each.event_id))
 
 
-def undelivered(state: State, own: str) -> list[str]:
-    """The ids of the messages that were sent to a node and not yet said to have arrived."""
+def undelivered(state: CommunityState, own: str) -> list[str]:
+    """Return the ids of messages to a node that have no delivery receipt."""
     return [
         event_id
         for event_id, messages in state.content.messages.items()
@@ -75,87 +67,112 @@ def undelivered(state: State, own: str) -> list[str]:
     ]
 
 
-def sent_as(state: State, own: str, client_id: str) -> Entry | None:
-    """The message that a node has sent under a client id."""
+def sent_as(state: CommunityState, own: str, client_id: str) -> ChatEntry | None:
+    """Return the message that a node sent under a client id."""
     for event_id, messages in state.content.messages.items():
         for message in messages:
             if (message.author, message.client_id) == (own, client_id):
-                return Entry(event_id, message)
+                return ChatEntry(event_id, message)
     return None
 
 
-class Reader:
-    """Reads messages with the key of a node, from the store of one log.
+def with_attachment(state: CommunityState, own: str, cid: str) -> list[ChatEntry]:
+    """Return the messages from or to a node that have a blob attached, in log order."""
+    return [
+        entry
+        for entry in conversation(state, own)
+        if any(attached == cid for attached, _ in entry.message.attachments)
+    ]
 
-    Args:
-        key: The node's.
-        community: The community's id.
-        number: The community's number in the store.
-    """
 
-    def __init__(self, key: SigningKey, community: str, number: int) -> None:
-        self._key = key
-        self._community = community
-        self._number = number
+@dataclass(frozen=True, slots=True)
+class MessageReader:
+    """Opens messages from the store of a log; `number` is the community's number there."""
+
+    key: SigningKey
+    community: str
+    number: int
 
     def page(
-        self, connection: Connection, entries: Sequence[Entry], limit: int, *, newest: bool
-    ) -> Page:
-        """As many of the messages as fit into an answer: the first, or the last.
+        self, connection: Connection, entries: Sequence[ChatEntry], limit: int, *, newest: bool
+    ) -> MessagePage:
+        """Return the first or the last messages, as many as fit into one answer.
 
-        Those of one lamport stay together, since whoever asks for more names a lamport.
+        Messages of one lamport stay together, because the next page is asked for by lamport.
         """
         ordered = entries[::-1] if newest else entries
         shown: list[dict[str, Any]] = []
         size = 0
-        for entry, raw in self._raws(connection, ordered):
+        for entry, raw in self._bodies(connection, ordered):
             size += len(raw or b"")
             is_full = len(shown) >= limit or size > MAX_BYTES
             if is_full and shown and shown[-1]["lamport"] != entry.message.lamport:
                 break
-            shown.append(self._shown(entry, raw))
-        return Page(shown[::-1] if newest else shown, len(shown) < len(entries))
+            shown.append(self._message(entry, raw))
+        return MessagePage(shown[::-1] if newest else shown, len(shown) < len(entries))
 
-    def _raws(
-        self, connection: Connection, entries: Iterable[Entry]
-    ) -> Iterator[tuple[Entry, bytes | None]]:
+    def attachments(
+        self, connection: Connection, entries: Sequence[ChatEntry], cid: str
+    ) -> list[tuple[ChatEntry, Mapping[str, str]]]:
+        """Return the entries for a blob in the attachments of all messages that can be opened."""
+        found: list[tuple[ChatEntry, Mapping[str, str]]] = []
+        for entry, raw in self._bodies(connection, entries):
+            if raw is None:
+                continue
+            data = orjson.loads(raw)["data"]
+            named: Iterable[Mapping[str, str]] = data.get("attachments", ())
+            if "sealed" in data:
+                try:
+                    named = encryption.open_sealed(
+                        self.key, self.community, entry.message.author, data
+                    ).attachments
+                except CommunityError:
+                    continue
+            found += [(entry, each) for each in named if each["cid"] == cid]
+        return found
+
+    def _bodies(
+        self, connection: Connection, entries: Iterable[ChatEntry]
+    ) -> Iterator[tuple[ChatEntry, bytes | None]]:
         waiting = iter(entries)
         while some := list(itertools.islice(waiting, _TOGETHER)):
             places = [
                 (each.message.lamport, each.event_id, digest.parse(each.message.event).value)
                 for each in some
             ]
-            for entry, body in zip(some, bodies(connection, self._number, places), strict=True):
+            for entry, body in zip(some, sync_bodies(connection, self.number, places), strict=True):
                 yield entry, None if body is None or body.is_stub else body.raw
 
-    def _shown(self, entry: Entry, raw: bytes | None) -> dict[str, Any]:
+    def _message(self, entry: ChatEntry, raw: bytes | None) -> dict[str, Any]:
         message = entry.message
         return {
             "event_id": entry.event_id,
             "lamport": message.lamport,
             "from": message.author,
             "to": message.recipient,
-            **self._said(message, raw),
+            **self._content(message, raw),
             "created_at": message.sent_at,
             "delivered_at": message.delivered_at,
             "read_at": message.read_at,
         }
 
-    def _said(self, message: Message, raw: bytes | None) -> dict[str, Any]:
+    def _content(self, message: ChatRecord, raw: bytes | None) -> dict[str, Any]:
         clear = [{"cid": cid, "name": name} for cid, name in message.attachments]
         if raw is None:
-            why = "the log no longer keeps what it said"
+            why = "the log no longer holds this message"
             return {"body": None, "attachments": clear, "sealed": None, "problem": why}
         data = orjson.loads(raw)["data"]
         if "sealed" not in data:
             return {"body": data["body"], "attachments": clear, "sealed": False}
         try:
-            letter = sealing.open_sealed(self._key, self._community, message.author, data)
+            content = encryption.open_sealed(self.key, self.community, message.author, data)
         except CommunityError as error:
             return {"body": None, "attachments": clear, "sealed": True, "problem": error.what}
         return {
-            "body": letter.body,
-            "attachments": [dict(each) for each in letter.attachments],
+            "body": content.body,
+            "attachments": [
+                {"cid": each["cid"], "name": each["name"]} for each in content.attachments
+            ],
             "sealed": True,
-            "nonce": base64url.encode(letter.nonce),
+            "nonce": base64url.encode(content.nonce),
         }

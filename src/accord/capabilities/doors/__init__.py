@@ -1,10 +1,15 @@
-"""Doors for ordinary clients on this machine: OpenAI's API and MCP, over the node's capabilities.
+"""Local APIs over the node's capabilities: OpenAI-compatible HTTP and MCP.
 
-A door knows nothing by itself. It calls the node's own bus, as the node, and only for clients on
-loopback that show the local token.
+They call the node's own bus as the node, for clients on loopback that send the local token.
 """
 
-from accord.capabilities.doors.guard import door_token
-from accord.capabilities.doors.opening import open_doors
+from accord.capabilities.doors.guard import LocalGuard, door_token
+from accord.capabilities.doors.openai import openai_routes
+from accord.capabilities.doors.service import open_doors
 
-__all__ = ["door_token", "open_doors"]
+__all__ = [
+    "LocalGuard",
+    "door_token",
+    "open_doors",
+    "openai_routes",
+]

@@ -1,7 +1,6 @@
-"""Who comes through a door: clients on this machine that know the token, and nobody else.
+"""Access to the local APIs: clients on this machine that know the token.
 
-Owns the token's file and the two checks. A page in a browser on this machine has the address but
-not the token, and its name for this machine is not one of ours.
+A web page in a local browser does not have the token, and its Host header is refused.
 """
 
 import hmac
@@ -14,10 +13,10 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from accord.capabilities.doors.refusals import refusal
-from accord.community.bus.rates import is_from_here
+from accord.capabilities.doors.errors import error_response
 from accord.community.errors import Code, CommunityError
 from accord.kernel.files import sync_folder
+from accord.web.addresses import is_from_here
 
 _BEARER: Final = "bearer "
 _NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -27,35 +26,35 @@ _OTHERS: Final = 0o077
 
 
 def door_token(file: Path) -> str:
-    """The token of this machine's doors, from its file; made on first use, for its owner only.
+    """Read the token of the local APIs from its file; create it on first use with mode 0600.
 
     Raises:
-        CommunityError: The file cannot be used, or holds nothing that would protect anything.
+        CommunityError: The file is unusable, readable by others, or its token too short.
     """
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _make(file)
+        _make_token(file)
         token = file.read_text("ascii").strip()
         is_open = bool(file.stat().st_mode & _OTHERS)
     except (OSError, ValueError) as error:
         raise CommunityError(
             Code.INTERNAL_ERROR,
-            f"the doors' token cannot be read or made ({error})",
+            f"the token of the local APIs cannot be read or created ({error})",
             where=str(file),
             mend="let this user own the folder, or remove the file",
         ) from error
     if is_open or len(token) < _LEAST:
         raise CommunityError(
             Code.INTERNAL_ERROR,
-            f"the doors' token {'can be read by others' if is_open else 'is too short'}",
+            f"the token of the local APIs {'can be read by others' if is_open else 'is too short'}",
             where=str(file),
             mend="remove the file, and a new one is made",
         )
     return token
 
 
-def _make(file: Path) -> None:
-    """Write a new token, whole or not at all, unless there is one."""
+def _make_token(file: Path) -> None:
+    """Write a new token atomically unless the file exists."""
     if file.exists():
         return
     draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
@@ -72,17 +71,17 @@ def _make(file: Path) -> None:
     sync_folder(file.parent)
 
 
-class Guard:
-    """Lets a request through to an application, or refuses it."""
+class LocalGuard:
+    """ASGI middleware that checks address, Host header and token."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
         self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check, then pass on."""
+        """Check, then call the application."""
         error = self._refusal(scope)
-        app = self._app if error is None else refusal(error)
+        app = self._app if error is None else error_response(error)
         await app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> CommunityError | None:
@@ -92,7 +91,7 @@ class Guard:
         if not is_from_here(client[0], headers) or host not in _NAMES:
             return CommunityError(
                 Code.UNAUTHORIZED,
-                "this door opens to clients on this machine only",
+                "this API answers clients on this machine only",
                 mend="use http://127.0.0.1 or http://localhost with the station's port",
             )
         shown = headers.get("authorization", "")
@@ -100,7 +99,7 @@ class Guard:
         if not hmac.compare_digest(given.strip().encode(), self._token):
             return CommunityError(
                 Code.UNAUTHORIZED,
-                "this door wants the local token",
+                "this API requires the local token",
                 mend="send the content of the station's keys/door.token as API key",
             )
         return None

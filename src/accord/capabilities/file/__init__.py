@@ -1,11 +1,52 @@
-"""Files that a community shares: the blob store, and `file.read`, `list`, `advertise` and `put`.
+"""Files of a node: the blob store, `file.read`, `list`, `advertise` and `put`."""
 
-`Blobs` is the store that other capabilities use, too; `transfer` carries blobs between nodes.
-"""
+from accord.capabilities.file.blob_folder import disk_full
+from accord.capabilities.file.blobs import Blobs, Label
+from accord.capabilities.file.rights import ReadRights
+from accord.capabilities.file.rules import (
+    CHUNK,
+    MAX_CHUNKS,
+    Manifest,
+    check_cid,
+    cid_of,
+    read_manifest,
+)
+from accord.capabilities.file.service import Files, register
+from accord.capabilities.file.shares import FileShare, ShareMark, file_name, file_title
+from accord.capabilities.file.transfer import (
+    HolderHints,
+    node_addresses,
+    pull,
+    push,
+    read_chunk,
+    read_listed,
+    write_chunk,
+)
+from accord.capabilities.file.uploads import FileSettings
 
-from accord.capabilities.file.blobs import Blobs
-from accord.capabilities.file.handlers import register
-from accord.capabilities.file.manifests import Manifest
-from accord.capabilities.file.settings import FileSettings
-
-__all__ = ["Blobs", "FileSettings", "Manifest", "register"]
+__all__ = [
+    "CHUNK",
+    "MAX_CHUNKS",
+    "Blobs",
+    "FileSettings",
+    "FileShare",
+    "Files",
+    "HolderHints",
+    "Label",
+    "Manifest",
+    "ReadRights",
+    "ShareMark",
+    "check_cid",
+    "cid_of",
+    "disk_full",
+    "file_name",
+    "file_title",
+    "node_addresses",
+    "pull",
+    "push",
+    "read_chunk",
+    "read_listed",
+    "read_manifest",
+    "register",
+    "write_chunk",
+]

@@ -1,64 +1,250 @@
-"""The blob store: bytes in, a name out, and only the bytes of that name back.
+"""The blob store: bytes in, a CID out, and only the bytes of that CID back.
 
 A blob is cut into chunks of 262144 bytes; its CID is the BLAKE3 of its manifest, the ordered list
-of the chunks' own digests. What was put is on the disk before its name is told. Owns how bytes
-stream in and out, and pins. What others may read, and what may be collected, is decided elsewhere.
+of the chunks' digests. A blob is durable before its CID is returned. `Incoming` receives a blob
+chunk by chunk in any order and resumes from its draft after an interruption.
 """
 
 import asyncio
+import os
 import re
+import secrets
 from collections.abc import (
     AsyncGenerator,
+    AsyncIterable,
     AsyncIterator,
     Callable,
     Iterable,
+    Mapping,
 )
-from contextlib import aclosing
-from dataclasses import dataclass
+from contextlib import aclosing, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import BinaryIO, Final, Self, TypeAlias
 
-from accord.capabilities.file.incoming import Incoming
-from accord.capabilities.file.manifests import (
-    CHUNK,
-    PREFIX,
-    Manifest,
-    check_cid,
-    check_size,
-)
-from accord.capabilities.file.shelf import Shelf, told
-from accord.capabilities.file.sources import Source, copied
+import orjson
+from blake3 import blake3
+
+from accord.capabilities.file.blob_folder import BlobFolder, disk_errors
+from accord.capabilities.file.rules import CHUNK, PREFIX, Manifest, check_cid, check_size, cid_of
+from accord.capabilities.file.shares import ShareCatalogue, Shares
 from accord.community.errors import Code, CommunityError
 from accord.kernel.clock import Clock, SystemClock
-from accord.kernel.files import sync_folder
+from accord.kernel.files import sync_folder, write_private
+
+
+class Incoming:
+    """A blob that is being received; `missing` are the numbers of its missing chunks."""
+
+    def __init__(
+        self,
+        folder: BlobFolder,
+        manifest: Manifest,
+        missing: set[int],
+        usable: Callable[[str], bool] | None = None,
+        sender: str = "",
+    ) -> None:
+        self.manifest = manifest
+        self.missing = missing
+        self._folder = folder
+        self._usable = usable
+        self._sender = sender
+
+    @classmethod
+    async def begin(
+        cls,
+        folder: BlobFolder,
+        manifest: Manifest,
+        usable: Callable[[str], bool] | None = None,
+        sender: str = "",
+    ) -> Self:
+        """Find the missing chunks and check for room: `capacity_exceeded`. See `Blobs.receive`."""
+        is_usable = usable is None or await asyncio.to_thread(usable, manifest.cid)
+        if is_usable and await asyncio.to_thread(folder.renew, manifest.cid):
+            return cls(folder, manifest, set())
+        incoming = cls(folder, manifest, set(range(len(manifest.chunks))), usable, sender)
+        folder.check_room(manifest.size_bytes)
+        await asyncio.to_thread(incoming._look)
+        return incoming
+
+    @property
+    def missing_bytes(self) -> int:
+        """The number of bytes still missing."""
+        return sum(map(self.manifest.length, self.missing))
+
+    async def take(self, chunks: Mapping[int, bytes]) -> None:
+        """Store chunks by number; they are durable when `finish` returns.
+
+        Raises:
+            CommunityError: A chunk does not match the manifest (`bad_request`), or there is no room
+                (`capacity_exceeded`).
+        """
+        self._folder.check_room(sum(map(len, chunks.values())))
+        await asyncio.to_thread(self._take, chunks)
+        self.missing.difference_update(chunks)
+
+    async def finish(self) -> None:
+        """Publish the blob; it is durable on return. `bad_request` if a chunk is missing."""
+        if not self.missing:
+            await asyncio.to_thread(self._finish)
+        if self.missing:
+            raise CommunityError(Code.BAD_REQUEST, f"{len(self.missing)} chunks are missing")
+
+    def _take(self, chunks: Mapping[int, bytes]) -> None:
+        for i, data in chunks.items():
+            if not 0 <= i < len(self.manifest.chunks):
+                raise CommunityError(Code.BAD_REQUEST, f"the blob has no chunk {i}")
+            self.manifest.check_chunk(i, data)
+        with disk_errors(), self._draft().open("r+b") as file:
+            for i, data in chunks.items():
+                os.pwrite(file.fileno(), data, i * CHUNK)
+
+    def _look(self) -> None:
+        """Use the chunks of an earlier draft and those that other blobs have."""
+        with disk_errors(), self._draft().open("r+b") as file:
+            self.missing = self._missing(file)
+            places: dict[str, list[int]] = {}
+            for i in self.missing:
+                places.setdefault(self.manifest.chunks[i], []).append(i)
+            for cid, data in self._folder.find(places, self._usable):
+                for i in places[cid]:
+                    if len(data) == self.manifest.length(i):
+                        os.pwrite(file.fileno(), data, i * CHUNK)
+                        self.missing.discard(i)
+
+    def _finish(self) -> None:
+        draft = self._draft()
+        if self._folder.renew(self.manifest.cid):
+            draft.unlink(missing_ok=True)
+            return
+        # Another receiver of the same blob may have published the draft, and it may be collected
+        # since.
+        with disk_errors(), draft.open("r+b") as file:
+            self.missing = self._missing(file)
+        if not self.missing:
+            self._folder.publish(draft, self.manifest)
+
+    def _missing(self, file: BinaryIO) -> set[int]:
+        descriptor = file.fileno()
+        if os.fstat(descriptor).st_size > self.manifest.size_bytes:
+            os.ftruncate(descriptor, self.manifest.size_bytes)
+
+        def is_here(i: int, cid: str) -> bool:
+            length = self.manifest.length(i)
+            data = os.pread(descriptor, length, i * CHUNK)
+            return len(data) == length and cid_of(data) == cid
+
+        return {i for i, cid in enumerate(self.manifest.chunks) if not is_here(i, cid)}
+
+    def _draft(self) -> Path:
+        return self._folder.draft(_draft_name(self.manifest.cid, self._sender))
+
+
+def _draft_name(cid: str, sender: str) -> str:
+    """Return the name of a draft; drafts of different senders are kept apart."""
+    digits = cid.partition(":")[2]
+    return f"{digits}-{blake3(sender.encode()).hexdigest()[:16]}" if sender else digits
+
+
+Source: TypeAlias = Path | bytes | AsyncIterable[bytes]
+Written: TypeAlias = list[tuple[str, int]]
+"""CID and size of each chunk that was written, in order."""
+
+_CHUNKS_TOGETHER: Final = 64
+_BATCH: Final = _CHUNKS_TOGETHER * CHUNK
+
+
+async def copy_chunks(source: Source, to: BinaryIO) -> AsyncGenerator[Written, None]:
+    """Write a source to a file, yielding the chunks after every batch; may raise `bad_request`."""
+    if isinstance(source, Path):
+        file = await asyncio.to_thread(_opened, source)
+        # Closing a buffered file waits for a thread that still reads from it.
+        with file:
+            while written := await asyncio.to_thread(_copy, file, to):
+                yield written
+        return
+    waiting = bytearray()
+    async for part in _parts(source):
+        waiting += part
+        while len(waiting) >= _BATCH:
+            yield await asyncio.to_thread(_write, bytes(waiting[:_BATCH]), to)
+            del waiting[:_BATCH]
+    if waiting:
+        yield await asyncio.to_thread(_write, bytes(waiting), to)
+
+
+async def _parts(source: bytes | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    if isinstance(source, bytes):
+        for start in range(0, len(source), _BATCH):
+            yield source[start : start + _BATCH]
+        return
+    async for part in source:
+        yield part
+
+
+def _copy(file: BinaryIO, to: BinaryIO) -> Written:
+    written: Written = []
+    for _ in range(_CHUNKS_TOGETHER):
+        try:
+            data = file.read(CHUNK)
+        except OSError as error:
+            raise _unreadable(error) from error
+        if not data:
+            break
+        to.write(data)
+        written.append((cid_of(data), len(data)))
+    return written
+
+
+def _write(batch: bytes, to: BinaryIO) -> Written:
+    to.write(batch)
+    chunks = [memoryview(batch)[start : start + CHUNK] for start in range(0, len(batch), CHUNK)]
+    return [(cid_of(chunk), len(chunk)) for chunk in chunks]
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: OSError) -> CommunityError:
+    return CommunityError(Code.BAD_REQUEST, f"it cannot be read ({error.strerror or error})")
+
 
 MIN_FREE_BYTES: Final = 1024**3
-"""How much of the disk is left to others, unless it is said otherwise."""
+"""The default for the free disk space below which nothing is written."""
 
 Progress: TypeAlias = Callable[[int], None]
 
-# A mebibyte: what fits into a processor's cache is hashed and handed on fastest.
+# A mebibyte fits into a processor's cache.
 _AHEAD: Final = 4
 _OWNER: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
+class Label:
+    """The owner's name and title for a pinned file; a blob itself has no name."""
+
+    name: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Collected:
-    """How many blobs were removed, and how many bytes, drafts included."""
+    """The number of removed blobs, and of removed bytes including drafts."""
 
     blobs: int
     size_bytes: int
 
 
 class Blobs:
-    """The blobs of a node.
+    """The blobs of a node. Several instances and processes may use one folder.
 
-    Any number of these, in any number of processes, may use one folder.
-
-    Args:
-        folder: Where they are: `blobs` in the node's home.
-        clock: Dates them.
-        min_free_bytes: How much of the disk is left to others.
+    Attributes:
+        shares: What this node shares.
+        catalogue: What others share with this node.
     """
 
     def __init__(
@@ -68,78 +254,64 @@ class Blobs:
         *,
         min_free_bytes: int = MIN_FREE_BYTES,
     ) -> None:
-        self.shelf = Shelf(folder, clock or SystemClock(), min_free_bytes=min_free_bytes)
+        self.folder = BlobFolder(folder, clock or SystemClock(), min_free_bytes=min_free_bytes)
+        self.shares = Shares(folder / "shares")
+        self.catalogue = ShareCatalogue(folder / "catalogue")
         self._pins = folder / "pins"
+        self._keys = folder / "keys"
 
     async def put(self, source: Source, *, progress: Progress | None = None) -> str:
-        """Store a file, some bytes or a stream of bytes, and return its CID once it is durable.
+        """Store a file, bytes or a stream of bytes, and return its CID once it is durable.
 
         Args:
-            source: What to store.
-            progress: Told how many bytes were stored since it was last told.
+            progress: Called with the number of bytes stored since the last call.
 
         Raises:
-            CommunityError: There is no room (`capacity_exceeded`), it is too long or cannot be
-                read (`bad_request`); nothing of it stays.
+            CommunityError: There is no room (`capacity_exceeded`), it is too long or cannot be read
+                (`bad_request`); nothing of it stays.
         """
-        draft = await asyncio.to_thread(self.shelf.draft)
+        draft = await asyncio.to_thread(self.folder.draft)
         chunks: list[str] = []
         size = 0
         try:
-            # A buffered file: closing it waits for a thread that is still writing.
-            with told(), draft.open("wb") as file:
-                async with aclosing(copied(source, file)) as copying:
+            # Closing a buffered file waits for a thread that is still writing.
+            with disk_errors(), draft.open("wb") as file:
+                async with aclosing(copy_chunks(source, file)) as copying:
                     async for written in copying:
                         chunks += [cid for cid, _ in written]
                         length = sum(length for _, length in written)
                         size += length
                         check_size(size)
-                        self.shelf.check_room(0)
+                        self.folder.check_room(0)
                         if progress is not None:
                             progress(length)
             manifest = Manifest.of(size, chunks)
-            await asyncio.to_thread(self.shelf.publish, draft, manifest)
+            await asyncio.to_thread(self.folder.publish, draft, manifest)
         finally:
             draft.unlink(missing_ok=True)
         return manifest.cid
 
     def has(self, cid: str) -> bool:
-        """Whether a whole blob is here.
-
-        Raises:
-            CommunityError: The CID is none: `bad_request`.
-        """
-        return self.shelf.has(cid)
+        """Whether a complete blob is here; `bad_request` if the CID is malformed."""
+        return self.folder.has(cid)
 
     def manifest(self, cid: str) -> Manifest:
-        """What a blob consists of.
-
-        Raises:
-            CommunityError: It is not here: `not_found`.
-        """
-        return self.shelf.manifest(cid)
+        """Return a blob's manifest, or raise `not_found`."""
+        return self.folder.manifest(cid)
 
     def chunk(self, cid: str) -> bytes:
-        """A chunk of whichever blob has it, verified.
-
-        Raises:
-            CommunityError: No blob here has it, intact: `not_found`.
-        """
-        for _, data in self.shelf.find([cid]):
+        """Return a chunk of any blob that has it, verified, or raise `not_found`."""
+        for _, data in self.folder.find([cid]):
             return data
-        raise CommunityError(Code.NOT_FOUND, "this is not here", where=cid)
+        raise CommunityError(Code.NOT_FOUND, "this blob or chunk is not here", where=cid)
 
     def with_chunk(self, cid: str) -> list[str]:
-        """The blobs here that seem to have a chunk."""
-        with told():
-            return self.shelf.with_chunk(cid)
+        """The blobs that have a chunk according to the index."""
+        with disk_errors():
+            return self.folder.with_chunk(cid)
 
     async def read(self, cid: str, offset: int = 0) -> AsyncIterator[bytes]:
-        """The bytes of a blob from an offset on, part by part, each verified.
-
-        Raises:
-            CommunityError: It is not here, or damaged: `not_found`.
-        """
+        """Yield verified bytes of a blob from an offset on; `not_found` if missing or damaged."""
         manifest = await asyncio.to_thread(self.manifest, cid)
         first, skip = divmod(max(offset, 0), CHUNK)
         async with aclosing(self.chunks(manifest, first)) as chunks:
@@ -149,14 +321,10 @@ class Blobs:
                 skip = 0
 
     async def chunks(self, manifest: Manifest, first: int = 0) -> AsyncGenerator[bytes, None]:
-        """The chunks of a blob from one on, in order, each verified.
-
-        Raises:
-            CommunityError: It is not here, or damaged: `not_found`.
-        """
+        """Yield the chunks of a blob in order, verified; `not_found` if missing or damaged."""
 
         def reading(start: int) -> asyncio.Future[list[bytes]]:
-            read = asyncio.to_thread(self.shelf.read, manifest, start, _AHEAD)
+            read = asyncio.to_thread(self.folder.read, manifest, start, _AHEAD)
             return asyncio.ensure_future(read)
 
         starts = range(first, len(manifest.chunks), _AHEAD)
@@ -165,7 +333,7 @@ class Blobs:
             for start in starts:
                 assert following is not None
                 batch = await following
-                # The next ones are read while the reader is busy with these.
+                # Read ahead while the consumer handles this batch.
                 more = start + _AHEAD < len(manifest.chunks)
                 following = reading(start + _AHEAD) if more else None
                 for data in batch:
@@ -176,41 +344,55 @@ class Blobs:
                 await asyncio.gather(following, return_exceptions=True)
 
     def cids(self, prefix: str = PREFIX) -> list[str]:
-        """The CIDs of all whole blobs that begin with a prefix, in order."""
-        with told():
-            return list(self.shelf.cids(prefix))
+        """Return the CIDs of all complete blobs with a prefix, in order."""
+        with disk_errors():
+            return list(self.folder.cids(prefix))
 
-    async def receive(self, manifest: Manifest) -> Incoming:
-        """Begin, or go on, to receive a blob chunk by chunk.
+    async def receive(
+        self,
+        manifest: Manifest,
+        *,
+        usable: Callable[[str], bool] | None = None,
+        sender: str = "",
+    ) -> Incoming:
+        """Start or resume receiving a blob chunk by chunk.
+
+        Args:
+            usable: Whether the chunks of another blob here may be used instead of being sent; None
+                for all. Whoever knows only digests must not pass for somebody who has the bytes.
+            sender: Empty when this node fetches the blob itself.
 
         Raises:
             CommunityError: There is no room: `capacity_exceeded`.
         """
-        return await Incoming.begin(self.shelf, manifest)
+        return await Incoming.begin(self.folder, manifest, usable, sender)
 
-    def pin(self, cid: str, owner: str = "owner") -> None:
-        """Keep a blob whatever the communities say, until its owner unpins it.
+    def pin(self, cid: str, owner: str = "owner", *, label: Label | None = None) -> None:
+        """Keep a blob regardless of communities until its owner unpins it.
 
         Args:
             cid: The blob, which need not be here yet.
-            owner: Who wants it, such as `rag-personal`; each has pins of its own.
-
-        Raises:
-            CommunityError: The CID is none: `bad_request`.
+            owner: Such as `rag-personal`; each owner has its own pins.
+            label: None leaves an earlier label unchanged.
         """
         pin = self._pin(cid, owner)
-        with told():
+        with disk_errors():
             if not pin.parent.is_dir():
                 pin.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 sync_folder(self._pins)
                 sync_folder(self._pins.parent)
-            pin.touch(mode=0o600)
+            if label is None:
+                pin.touch(mode=0o600)
+            else:
+                draft = self._pins / f".{secrets.token_hex(16)}"
+                write_private(draft, orjson.dumps(asdict(label)))
+                draft.replace(pin)
             sync_folder(pin.parent)
 
     def unpin(self, cid: str, owner: str = "owner") -> bool:
-        """Let go of a blob; whether it was pinned by that owner."""
+        """Remove an owner's pin; False if there was none."""
         pin = self._pin(cid, owner)
-        with told():
+        with disk_errors():
             if not pin.is_file():
                 return False
             pin.unlink()
@@ -218,31 +400,64 @@ class Blobs:
         return True
 
     def pinned(self, owner: str | None = None) -> set[str]:
-        """What is pinned, by one owner or by anybody."""
-        with told():
+        """Return what is pinned by one owner, or by anybody."""
+        with disk_errors():
             return {PREFIX + pin.name for pin in self._pins.glob(f"{owner or '*'}/*")}
+
+    def labels(self) -> dict[str, Label]:
+        """Return the labels of pinned files that have one."""
+        found: dict[str, Label] = {}
+        with disk_errors():
+            for pin in sorted(self._pins.glob("*/*")):
+                with suppress(TypeError, ValueError, FileNotFoundError):
+                    if content := pin.read_bytes():
+                        found[PREFIX + pin.name] = Label(**orjson.loads(content))
+        return found
+
+    def put_key(self, cid: str, key: bytes) -> None:
+        """Store the key of an encrypted blob for as long as the blob is here."""
+        path = self._key(cid)
+        with disk_errors():
+            if path.is_file():
+                return
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft = path.with_name(f".{secrets.token_hex(16)}")
+            write_private(draft, key)
+            draft.replace(path)
+            sync_folder(path.parent)
+
+    def key(self, cid: str) -> bytes | None:
+        """Return the stored key of an encrypted blob."""
+        with disk_errors(), suppress(FileNotFoundError):
+            return self._key(cid).read_bytes()
+        return None
 
     def collect(
         self, named: Iterable[str], *, incoming: Iterable[str] = (), before: float
     ) -> Collected:
-        """Remove what nobody names or pins; blocking.
+        """Remove what is neither named, shared nor pinned; blocking.
 
         Args:
-            named: The blobs that somebody names.
+            named: The blobs that the node's events in its communities keep.
             incoming: Blobs that are being received.
-            before: Only what is older than this moment is removed; what is young may be about to
-                get a name.
+            before: Only what is older is removed, since a young blob may be about to be named.
         """
-        kept = {*named, *self.pinned()}
+        kept = {*named, *self.pinned(), *self.shares.referenced()}
         drafts = [cid.removeprefix(PREFIX) for cid in incoming]
         blobs: list[int] = []
-        with told():
+        with disk_errors():
             for bucket in range(256):
-                # A bucket at a time, so that nobody who writes waits for long.
-                here = self.shelf.cids(f"{PREFIX}{bucket:02x}")
-                blobs += self.shelf.sweep([cid for cid in here if cid not in kept], before=before)
-            left = self.shelf.tidy(drafts, before=before)
+                # Lock one bucket at a time, so that writers do not wait for long.
+                here = self.folder.cids(f"{PREFIX}{bucket:02x}")
+                blobs += self.folder.sweep([cid for cid in here if cid not in kept], before=before)
+            left = self.folder.tidy(drafts, before=before)
+            for path in self._keys.glob("[0-9a-f]*"):
+                if not self.folder.has(PREFIX + path.name):
+                    path.unlink(missing_ok=True)
         return Collected(len(blobs), sum(blobs) + sum(left))
+
+    def _key(self, cid: str) -> Path:
+        return self._keys / check_cid(cid).removeprefix(PREFIX)
 
     def _pin(self, cid: str, owner: str) -> Path:
         if not _OWNER.fullmatch(owner):

@@ -1,32 +1,42 @@
-"""Blobs from node to node, as the caller sees it: pulling by `file.read`, pushing by `file.put`.
+"""Blobs between nodes: `pull` by `file.read`, `push` by `file.put`, and the search for holders.
 
-Nothing that comes is believed: a blob is whole here only when every chunk has the digest that its
-manifest names, and the manifest the one that was asked for. Both ways go on where they stopped.
+A blob is complete only when every chunk has the digest that its manifest names. Holders are known
+from the log, from the lists of members, and from hints (`file.advertise`), which are kept in
+memory.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from accord.capabilities.file.blobs import Blobs
-from accord.capabilities.file.incoming import Incoming
-from accord.capabilities.file.manifests import Manifest, read_manifest
-from accord.capabilities.file.shelf import TOGETHER
+import structlog
+
+from accord.capabilities.file.blob_folder import TOGETHER
+from accord.capabilities.file.blobs import Blobs, Incoming
+from accord.capabilities.file.rules import Manifest, read_manifest
+from accord.capabilities.file.shares import FileShare
 from accord.community.bus import Frame
 from accord.community.client import Client
+from accord.community.communities import HostedCommunity
 from accord.community.errors import Code, CommunityError
+from accord.community.node import Node
+from accord.community.peers import Endpoint
+from accord.community.rules import capabilities
+from accord.community.rules.state import CommunityState
 from accord.kernel import base64url
 
-# The longest chunk in base64url; what is longer need not even be decoded.
+# The longest chunk in base64url; anything longer is refused before it is decoded.
 _MAX_TEXT: Final = 349_526
 
 
 async def pull(client: Client, blobs: Blobs, cid: str) -> AsyncGenerator[tuple[int, int], None]:
-    """Get a blob from another node; yields how many bytes of how many are here.
+    """Get a blob from another node; yields the bytes that are here and the total.
 
     Raises:
-        CommunityError: With the node's code; `bad_request` when what it gives is something else.
+        CommunityError: With the node's code; `bad_request` when it sends something else.
     """
     incoming: Incoming | None = None
     came: dict[int, bytes] = {}
@@ -60,10 +70,10 @@ async def push(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Put a blob on another node, and return how many chunks it had to be sent.
+    """Put a blob on another node, and return how many chunks had to be sent.
 
     Raises:
-        CommunityError: With the node's code. Asking again sends only what is still needed.
+        CommunityError: With the node's code. Calling again sends only what is still needed.
     """
     manifest = await asyncio.to_thread(blobs.manifest, cid)
     offer = {"manifest": manifest.payload()}
@@ -93,16 +103,12 @@ async def push(
 
 
 def write_chunk(i: int, cid: str, data: bytes) -> dict[str, Any]:
-    """A chunk as it goes over the wire."""
+    """Return a chunk as on the wire."""
     return {"i": i, "cid": cid, "data_b64": base64url.encode(data)}
 
 
 def read_chunk(told: Mapping[str, Any]) -> tuple[int, bytes]:
-    """A chunk that came over the wire: its place and its bytes, not yet verified.
-
-    Raises:
-        CommunityError: It is none: `bad_request`.
-    """
+    """Read number and bytes of a chunk, not yet verified; `bad_request` if malformed."""
     i, text = told.get("i"), told.get("data_b64")
     if type(i) is not int or not isinstance(text, str) or len(text) > _MAX_TEXT:
         raise CommunityError(Code.BAD_REQUEST, "expected a chunk with i and data_b64")
@@ -118,11 +124,11 @@ async def _send(
     for start in range(0, len(needed), TOGETHER):
         some = needed[start : start + TOGETHER]
         if not all(type(i) is int and 0 <= i < len(manifest.chunks) for i in some):
-            raise CommunityError(Code.BAD_REQUEST, "the node needs chunks that there are not")
+            raise CommunityError(Code.BAD_REQUEST, "the node asks for chunks that do not exist")
 
         def chunks(some: Sequence[int] = some) -> list[dict[str, Any]]:
             return [
-                write_chunk(i, manifest.chunks[i], blobs.shelf.read(manifest, i, 1)[0])
+                write_chunk(i, manifest.chunks[i], blobs.folder.read(manifest, i, 1)[0])
                 for i in some
             ]
 
@@ -141,3 +147,214 @@ def _frames(
 def _progress(incoming: Incoming) -> tuple[int, int]:
     size = incoming.manifest.size_bytes
     return size - incoming.missing_bytes, size
+
+
+_log = structlog.stdlib.get_logger(__name__)
+
+_HOLDERS: Final = 16
+# Time limits for dialling a node, for its list of files, and for the lists of all members.
+_DIAL_SECONDS: Final = 4.0
+_ANSWER_SECONDS: Final = 10.0
+_ROUND_SECONDS: Final = 20.0
+_ASKED_AT_ONCE: Final = 32
+_DESCRIPTORS: Final = capabilities.load_descriptors("accord.capabilities.file")
+
+LIST_CAPABILITY: Final = "experimental.file.shared"
+"""The capability by which a node lists what it shares with its caller."""
+
+MAX_LISTED: Final = 2000
+"""The most files of one member that are stored."""
+
+
+class HolderHints:
+    """Which nodes have said that they hold a blob; the oldest hints are dropped first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._holders: OrderedDict[tuple[str, str], dict[str, None]] = OrderedDict()
+
+    def add(self, community: str, cid: str, holder: str) -> None:
+        """Add a hint."""
+        holders = self._holders.setdefault((community, cid), {})
+        holders.pop(holder, None)
+        holders[holder] = None
+        if len(holders) > _HOLDERS:
+            del holders[next(iter(holders))]
+        self._holders.move_to_end((community, cid))
+        if len(self._holders) > self._most:
+            self._holders.popitem(last=False)
+
+    def holders(self, community: str, cid: str) -> list[str]:
+        """Return the holders, most recent first."""
+        return list(self._holders.get((community, cid), ()))[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobFetcher:
+    """Fetches blobs, and lists of shared files, from other nodes."""
+
+    node: Node
+    blobs: Blobs
+    hints: HolderHints
+
+    async def fetch(
+        self, hosted: HostedCommunity, cid: str
+    ) -> AsyncGenerator[tuple[int, int], None]:
+        """Get a blob from the first holder that sends it; yields bytes here and total.
+
+        Raises:
+            CommunityError: No reachable member has it (`not_found`), or the own disk is full.
+        """
+        for holder in await self._holders(hosted, cid):
+            for address in node_addresses(self.node, hosted, holder):
+                try:
+                    async with AsyncExitStack() as opened:
+                        client, _ = await self.node.dialler.dial(
+                            address, hosted.community_id, opened, node_id=holder
+                        )
+                        pulling = aclosing(pull(client, self.blobs, cid))
+                        async for progress in await opened.enter_async_context(pulling):
+                            yield progress
+                except CommunityError as error:
+                    if _is_own_disk(error):
+                        raise
+                    # Try the next holder.
+                    _log.info("holder did not send the blob", holder=holder, why=error.what)
+                    continue
+                return
+        raise CommunityError(
+            Code.NOT_FOUND, "it is not here, and nobody who can be reached has it", where=cid
+        )
+
+    async def refresh(self, hosted: HostedCommunity) -> list[str]:
+        """Ask all other members for the files they share with this node, and store the answers.
+
+        Returns:
+            The members that did not answer in time.
+        """
+        members = await hosted.log.view(lambda state: sorted(state.roster.members))
+        await asyncio.to_thread(self.blobs.catalogue.forget, hosted.community_id, members)
+        others = [each for each in members if each != hosted.own_id]
+        turns = asyncio.Semaphore(_ASKED_AT_ONCE)
+
+        async def ask(holder: str) -> bool:
+            async with turns:
+                return await self.ask(hosted, holder)
+
+        asked = {asyncio.create_task(ask(holder), name="shared files"): holder for holder in others}
+        if not asked:
+            return []
+        try:
+            answered, _ = await asyncio.wait(asked, timeout=_ROUND_SECONDS)
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+        return [
+            holder for task, holder in asked.items() if not (task in answered and task.result())
+        ]
+
+    async def ask(self, hosted: HostedCommunity, holder: str) -> bool:
+        """Ask a member for the files it shares with this node; False if it does not answer."""
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                return await self._ask(hosted, holder)
+        except (CommunityError, TimeoutError) as error:
+            _log.info("member did not list its files", holder=holder, why=str(error))
+            return False
+
+    async def _ask(self, hosted: HostedCommunity, holder: str) -> bool:
+        for address in node_addresses(self.node, hosted, holder):
+            try:
+                async with AsyncExitStack() as opened:
+                    async with asyncio.timeout(_DIAL_SECONDS):
+                        client, _ = await self.node.dialler.dial(
+                            address, hosted.community_id, opened, node_id=holder
+                        )
+                    shares = await _list_all(client)
+            except (CommunityError, TimeoutError) as error:
+                _log.info(
+                    "member not reachable for its list of files", holder=holder, why=str(error)
+                )
+                continue
+            await asyncio.to_thread(self.blobs.catalogue.put, hosted.community_id, holder, shares)
+            return True
+        return False
+
+    async def _holders(self, hosted: HostedCommunity, cid: str) -> list[str]:
+        def look(state: CommunityState) -> list[str]:
+            content = state.content
+            shared = {by for known, by in content.files if known == cid}
+            ingested = {
+                document.ingester
+                for (_, known), document in content.documents.items()
+                if known == cid
+            }
+            sent = {
+                message.author
+                for messages in content.messages.values()
+                for message in messages
+                if message.recipient == hosted.own_id
+                and any(attached == cid for attached, _ in message.attachments)
+            }
+            return sorted(shared | ingested | sent)
+
+        told = await hosted.log.view(look)
+        community = hosted.community_id
+        listed = await asyncio.to_thread(self.blobs.catalogue.holders, community, cid)
+        everybody = dict.fromkeys([*self.hints.holders(community, cid), *listed, *told])
+        return [each for each in everybody if each != hosted.own_id]
+
+
+def node_addresses(node: Node, hosted: HostedCommunity, node_id: str) -> list[str]:
+    """Return the addresses where a node was last seen, then those in its manifest."""
+    peer = node.book.peer(hosted.community_id, node_id)
+    logged = hosted.state.content.manifests.get(node_id)
+    endpoints = list(peer.endpoints) if peer is not None else []
+    if logged is not None:
+        endpoints += [Endpoint(*each) for each in logged.endpoints]
+    return list(dict.fromkeys(endpoint.url for endpoint in endpoints))
+
+
+async def _list_all(client: Client) -> list[FileShare]:
+    """List everything, page by page; `bad_request` if the answer is malformed."""
+    found: dict[str, FileShare] = {}
+    given: dict[str, Any] = {}
+    while len(found) < MAX_LISTED:
+        try:
+            answer = await client.call(LIST_CAPABILITY, {}, given)
+        except CommunityError as error:
+            if error.code is Code.NOT_FOUND:
+                break  # a node of a version that does not know the question
+            raise
+        listed = list(read_listed(answer))
+        found |= {share.cid: share for share in listed}
+        last = max((share.cid for share in listed), default="")
+        if not answer.get("meta", {}).get("more") or last <= given.get("after", ""):
+            break
+        given = {"after": last}
+    return list(found.values())
+
+
+def read_listed(answer: Any) -> Iterable[FileShare]:
+    """Yield the shares in an answer of `LIST_CAPABILITY`; `bad_request` if it is malformed."""
+    response = _DESCRIPTORS[f"{LIST_CAPABILITY}@1.0"].response
+    assert response is not None
+    if response.findings(answer):
+        raise CommunityError(Code.BAD_REQUEST, "the node did not list files")
+    for each in answer["output"]["files"]:
+        readers = None if each["scope"] == "community" else ()
+        yield FileShare(
+            each["cid"],
+            each["size_bytes"],
+            each["name"],
+            each["title"],
+            each["shared_at"],
+            readers,
+        )
+
+
+def _is_own_disk(error: CommunityError) -> bool:
+    """Whether this node's disk is at fault, so that other holders do not help."""
+    local = error.code in (Code.CAPACITY_EXCEEDED, Code.INTERNAL_ERROR)
+    return local and isinstance(error.__cause__, OSError)

@@ -1,32 +1,51 @@
-"""The blobs that others are putting here: what has come, what is missing, who may send it.
+"""Blobs that other nodes are uploading: progress, ownership and limits.
 
-Owns how many there are and how much room they will need. An upload that nobody goes on with is
-forgotten after a while; what has come of it stays in the store, so asking again loses nothing.
+An upload without activity is dropped after a while; its chunks stay in the store, so that the
+caller can resume.
 """
 
 import asyncio
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from accord.capabilities.file.blobs import Blobs
-from accord.capabilities.file.incoming import Incoming
-from accord.capabilities.file.manifests import Manifest
-from accord.capabilities.file.settings import FileSettings
+from accord.capabilities.file.blobs import Blobs, Incoming
+from accord.capabilities.file.rules import Manifest
 from accord.community.errors import Code, CommunityError
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
 
 
-@dataclass(slots=True, eq=False)
-class Upload:
-    """A blob that somebody is putting here.
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    """How a node stores files for others.
 
     Attributes:
-        upload_id: What calls with its chunks name.
-        received: How many chunks have come, not counting what was here.
-        is_done: Whether the blob is whole and durable.
-        touched: When something last came, by the monotonic clock.
-        changed: Set whenever something came.
+        grace_seconds: How long an unreferenced blob stays before it may be collected.
+        idle_seconds: How long a `file.put` waits for the next chunks.
+        resume_seconds: How long an interrupted `file.put` may be resumed by its id.
+        max_uploads: How many blobs are received at once.
+        max_uploads_each: How many of them from one caller.
+        max_hints: How many holder hints are kept.
+    """
+
+    grace_seconds: float = 86_400.0
+    idle_seconds: float = 50.0
+    resume_seconds: float = 600.0
+    max_uploads: int = 16
+    max_uploads_each: int = 4
+    max_hints: int = 100_000
+
+
+@dataclass(slots=True, eq=False)
+class Upload:
+    """A blob that somebody is uploading.
+
+    Attributes:
+        received: How many chunks were sent, not counting those that were here.
+        is_done: Whether the blob is complete and durable.
+        touched: The time of the last activity, by the monotonic clock.
+        changed: Set on every activity.
     """
 
     upload_id: str
@@ -41,11 +60,11 @@ class Upload:
 
     @property
     def manifest(self) -> Manifest:
-        """The blob."""
+        """The blob's manifest."""
         return self.incoming.manifest
 
 
-class Uploads:
+class FileUploads:
     """The uploads of a node."""
 
     def __init__(self, blobs: Blobs, clock: Clock, settings: FileSettings) -> None:
@@ -58,14 +77,20 @@ class Uploads:
 
     @property
     def cids(self) -> list[str]:
-        """The blobs that are being received."""
+        """The CIDs of the blobs that are being received."""
         return [upload.manifest.cid for upload in self._uploads.values()]
 
-    async def begin(self, caller: str, community: str, manifest: Manifest) -> Upload:
-        """Begin an upload, or take it up where it was.
+    async def begin(
+        self, caller: str, community: str, manifest: Manifest, readable: AbstractSet[str] | None
+    ) -> Upload:
+        """Start or resume an upload.
+
+        Args:
+            readable: Blobs that the caller may read here, whose chunks need not be sent; None for
+                all.
 
         Raises:
-            CommunityError: There is no room, or too many are under way: `capacity_exceeded`.
+            CommunityError: There is no room, or there are too many uploads: `capacity_exceeded`.
         """
         async with self._beginning:
             self._forget()
@@ -75,19 +100,19 @@ class Uploads:
                     known.touched = self._clock.monotonic()
                     return known
             self._check_count(caller)
-            incoming = await self._blobs.receive(manifest)
+            incoming = await self._blobs.receive(
+                manifest,
+                usable=None if readable is None else readable.__contains__,
+                sender=caller,
+            )
             expected = sum(each.incoming.missing_bytes for each in self._uploads.values())
-            self._blobs.shelf.check_room(expected + incoming.missing_bytes)
+            self._blobs.folder.check_room(expected + incoming.missing_bytes)
             upload = Upload(self._ids.new(), caller, community, incoming, self._clock.monotonic())
             self._uploads[upload.upload_id] = upload
             return upload
 
     def find(self, upload_id: str, caller: str, community: str) -> Upload:
-        """An upload that a caller goes on with.
-
-        Raises:
-            CommunityError: There is none: `not_found`.
-        """
+        """Return an upload of a caller, or raise `not_found`."""
         upload = self._uploads.get(upload_id)
         if upload is None or (upload.caller, upload.community) != (caller, community):
             raise CommunityError(
@@ -98,11 +123,7 @@ class Uploads:
         return upload
 
     async def take(self, upload: Upload, chunks: Mapping[int, bytes]) -> None:
-        """Take some chunks; after the last one the blob is whole and durable.
-
-        Raises:
-            CommunityError: As `Incoming.take` and `Incoming.finish`.
-        """
+        """Store some chunks; raises as `Incoming.take` does."""
         async with upload.turn:
             fresh = len(upload.incoming.missing & chunks.keys())
             if not upload.is_done:
@@ -112,11 +133,7 @@ class Uploads:
             upload.changed.set()
 
     async def finish(self, upload: Upload) -> bool:
-        """Make it a blob, if nothing is missing; whether it became one just now.
-
-        Raises:
-            CommunityError: There is no room: `capacity_exceeded`.
-        """
+        """Publish the blob if nothing is missing, and return whether this call did."""
         async with upload.turn:
             if upload.is_done or upload.incoming.missing:
                 return False

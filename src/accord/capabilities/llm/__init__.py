@@ -1,12 +1,44 @@
-"""Language models: `llm.chat` and `llm.complete`, by servers or in this process.
+"""Language models: `llm.chat` and `llm.complete`, by servers or in this process."""
 
-`asking`, `pieces`, `stopping` and `wire` are pure; `remote` and `embedded` are the two backends;
-`generations` is their one queue; `handlers` serves them.
-"""
+from accord.capabilities.llm.embedded import EmbeddedBackend
+from accord.capabilities.llm.generations import GenerationMetrics, GenerationQueue
+from accord.capabilities.llm.remote import RemoteBackend
+from accord.capabilities.llm.rules.generation import (
+    Backend,
+    BackendModel,
+    GenerationEnd,
+    GenerationRequest,
+    Piece,
+    PromptRead,
+    Repetition,
+    Stopper,
+    StopReason,
+    TextPiece,
+    ToolCallDelta,
+    read_request,
+    role_violation,
+)
+from accord.capabilities.llm.service import LanguageModels, open_language_models, register
 
-from accord.capabilities.llm.generations import Generations
-from accord.capabilities.llm.handlers import register
-from accord.capabilities.llm.opening import LanguageModels, open_language_models
-from accord.capabilities.llm.pieces import Backend
-
-__all__ = ["Backend", "Generations", "LanguageModels", "open_language_models", "register"]
+__all__ = [
+    "Backend",
+    "BackendModel",
+    "EmbeddedBackend",
+    "GenerationEnd",
+    "GenerationMetrics",
+    "GenerationQueue",
+    "GenerationRequest",
+    "LanguageModels",
+    "Piece",
+    "PromptRead",
+    "RemoteBackend",
+    "Repetition",
+    "StopReason",
+    "Stopper",
+    "TextPiece",
+    "ToolCallDelta",
+    "open_language_models",
+    "read_request",
+    "register",
+    "role_violation",
+]

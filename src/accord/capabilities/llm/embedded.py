@@ -1,8 +1,8 @@
 """llama.cpp in this process: language models from GGUF files.
 
-Owns the loaded models and a thread for each generation, in which the library calls back chunk by
-chunk. A model is loaded when it is first asked for. The library also listens on a port of the
-loopback address, which cannot be turned off; a key that nobody else has closes it.
+A model is loaded when it is first used; each generation has a thread, in which the library calls
+back chunk by chunk. The library also listens on a loopback port, which cannot be turned off; a
+random API key protects it.
 """
 
 import asyncio
@@ -18,40 +18,32 @@ import httpx
 import structlog
 
 from accord.capabilities import models
-from accord.capabilities.llm import wire
-from accord.capabilities.llm.asking import Asked
-from accord.capabilities.llm.pieces import Model, Piece
+from accord.capabilities.llm.rules import openai
+from accord.capabilities.llm.rules.generation import BackendModel, GenerationRequest, Piece
 from accord.capabilities.models import LanguageWeights
 from accord.community.errors import Code, CommunityError
+from accord.web import responses
 
 _log = structlog.stdlib.get_logger(__name__)
 
-# The library looks whether it should go on between batches, so they are small: a caller who leaves
-# while its prompt is read should be noticed within 200 ms (section 4.1).
+# The library checks for cancellation between batches, so they are small: a caller who leaves while
+# its prompt is read should be noticed within 200 ms (section 4.1).
 _BATCH: Final = 12
 _CLIENT_ERRORS: Final = range(400, 500)
 _BUSY: Final = 503
+_TOO_LONG: Final = "exceed_context_size_error"
 _SEEDS: Final = 2**32 - 1  # the last one stands for "any"
 
 
 @dataclass(slots=True)
 class _Loaded:
-    """A model in memory."""
-
     server: Any
     key: str
     offers_tools: bool
 
 
 class EmbeddedBackend:
-    """Runs the models that are on this disk.
-
-    Args:
-        weights: The models.
-        ctx: Tokens of context for each generation.
-        max_concurrent: How many generations there may be at once.
-        threads: How many threads compute.
-    """
+    """Runs the models on this disk; `ctx` is in tokens, for each generation."""
 
     def __init__(
         self, weights: Sequence[LanguageWeights], *, ctx: int, max_concurrent: int, threads: int
@@ -66,37 +58,41 @@ class EmbeddedBackend:
         self._under_way: dict[asyncio.Future[None], threading.Event] = {}
 
     @property
-    def models(self) -> Sequence[Model]:
-        """What it has."""
-        return [Model(each.name, self._ctx, each.quant) for each in self._weights.values()]
+    def models(self) -> Sequence[BackendModel]:
+        """The models on this disk."""
+        return [
+            BackendModel(each.name, self._ctx, each.quant, built_in=each.built_in)
+            for each in self._weights.values()
+        ]
 
     @property
     def under_way(self) -> int:
-        """How many generations have a thread."""
+        """The number of generations that have a thread."""
         return len(self._under_way)
 
-    async def generate(self, asked: Asked) -> AsyncGenerator[Piece]:
+    async def generate(self, asked: GenerationRequest) -> AsyncGenerator[Piece]:
         """Generate; see `Backend`."""
         loaded = await self._load(asked.model)
         if asked.tools and not loaded.offers_tools:
             raise CommunityError(
                 Code.NOT_IMPLEMENTED,
-                f"{asked.model} was not made for tools",
+                f"{asked.model} does not support tools",
                 where="/input/tools",
+                details={"unsupported": "tools"},
                 mend="leave them out, or ask for another model",
             )
         server = loaded.server
         ask = (
             server.handle_completions if asked.messages is None else server.handle_chat_completions
         )
-        reader = wire.Reader()
+        reader = openai.AnswerReader()
         chunks: asyncio.Queue[Any] = asyncio.Queue()  # no longer than the answer
         gone = threading.Event()
         working = self._begin(ask, _body(asked), chunks, gone)
         try:
             while (chunk := await chunks.get()) is not None:
                 _check(chunk)
-                for piece in reader.hear(chunk):
+                for piece in reader.read(chunk):
                     yield piece
             working.result()
             yield reader.ended()
@@ -105,7 +101,7 @@ class EmbeddedBackend:
             await asyncio.wait([working])
 
     async def aclose(self) -> None:
-        """End what is under way, and let go of the models."""
+        """Cancel all generations and unload the models."""
         for gone in self._under_way.values():
             gone.set()
         if self._under_way:
@@ -120,7 +116,7 @@ class EmbeddedBackend:
         chunks: "asyncio.Queue[Any]",
         gone: threading.Event,
     ) -> "asyncio.Future[None]":
-        """Let a thread generate: its chunks come into the queue, and None at the end."""
+        """Generate in a thread: chunks go to the queue, and None at the end."""
         loop = asyncio.get_running_loop()
 
         def tell(chunk: Any) -> bool:
@@ -162,7 +158,7 @@ class EmbeddedBackend:
                 mend="ask for another model; its owner may look at the file",
             ) from error
         offers_tools = await _offers_tools(server.listening_address, key)
-        _log.info("a language model is loaded", model=weights.name, tools=offers_tools)
+        _log.info("language model loaded", model=weights.name, tools=offers_tools)
         return _Loaded(server, key, offers_tools)
 
     def _serve(self, library: Any, weights: LanguageWeights, key: str) -> Any:
@@ -181,18 +177,18 @@ class EmbeddedBackend:
 
 
 async def _offers_tools(address: str, key: str) -> bool:
-    """Whether a model's template has a place for tools."""
+    """Whether a model's chat template supports tools."""
     named = {"Authorization": f"Bearer {key}"}
     with suppress(httpx.HTTPError, ValueError):
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with responses.bounded_client(responses.SMALL, trust_env=False) as http:
             told = (await http.get(f"{address}/props", headers=named)).json()
         return told.get("chat_template_caps", {}).get("supports_tools") is True
     return False
 
 
-def _body(asked: Asked) -> dict[str, Any]:
-    """The request, with what lets an answer be counted and cut."""
-    body = wire.request(asked) | {"return_progress": True, "timings_per_token": True}
+def _body(asked: GenerationRequest) -> dict[str, Any]:
+    """The request, with the options by which tokens are counted."""
+    body = openai.request_body(asked) | {"return_progress": True, "timings_per_token": True}
     if asked.messages is None:
         body["logprobs"] = 1
     elif not asked.tools:  # the library has no probabilities for the pieces of a tool call
@@ -208,6 +204,14 @@ def _check(chunk: Any) -> None:
     if not isinstance(told, dict):
         return
     code, message = told.get("code"), str(told.get("message", "no reason given"))[:300]
+    if told.get("type") == _TOO_LONG:
+        tokens, most = told.get("n_prompt_tokens"), told.get("n_ctx")
+        raise CommunityError(
+            Code.BAD_REQUEST,
+            f"the input has {tokens} tokens, and the context of this model has {most} tokens",
+            mend="send less, or give the model more with [models] ctx",
+            details={"context_length": most},
+        )
     if code in _CLIENT_ERRORS:
         raise CommunityError(Code.BAD_REQUEST, f"the model refuses this: {message}")
     if code == _BUSY:

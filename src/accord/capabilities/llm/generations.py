@@ -1,26 +1,29 @@
-"""One queue for every generation of this node.
-
-Owns how many run at once and how many wait. Whoever comes when both are full is told to come
-again: `capacity_exceeded`.
-"""
+"""The queue of all generations of this node, and its metrics."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
+from prometheus_client.metrics_core import Metric
+
+from accord.capabilities.llm.rules.generation import (
+    GenerationEnd,
+    Piece,
+    PromptRead,
+    StopReason,
+    TextPiece,
+)
 from accord.community.errors import Code, CommunityError
+from accord.kernel.clock import Clock
+from accord.telemetry.metrics import family
 
 _RETRY_MS: Final = 2000
 
 
-class Generations:
-    """The queue.
-
-    Attributes:
-        running: How many generations are under way.
-        waiting: How many wait for their turn.
-    """
+class GenerationQueue:
+    """Bounds how many generations run and how many wait."""
 
     def __init__(self, *, max_concurrent: int, max_waiting: int) -> None:
         self.max_concurrent = max_concurrent
@@ -30,11 +33,7 @@ class Generations:
         self._room = asyncio.Semaphore(max_concurrent)
 
     def check(self) -> None:
-        """Whether there is room for one more.
-
-        Raises:
-            CommunityError: Too many wait already: `capacity_exceeded`.
-        """
+        """Raise `capacity_exceeded` if there is no room for one more."""
         if self._room.locked() and self.waiting >= self.max_waiting:
             raise CommunityError(
                 Code.CAPACITY_EXCEEDED,
@@ -44,11 +43,7 @@ class Generations:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn, and have it until the end of the block.
-
-        Raises:
-            CommunityError: Too many wait already: `capacity_exceeded`.
-        """
+        """Hold a place until the end of the block, or raise `capacity_exceeded`."""
         self.check()
         self.waiting += 1
         try:
@@ -61,3 +56,50 @@ class Generations:
         finally:
             self.running -= 1
             self._room.release()
+
+
+class GenerationMetrics:
+    """The metrics of one node's generations."""
+
+    def __init__(self, generations: GenerationQueue) -> None:
+        self._generations = generations
+        self._ended: Counter[tuple[str, str]] = Counter()
+        self._tokens: Counter[tuple[str, str]] = Counter()
+        self._seconds: dict[tuple[str], float] = {}
+
+    async def count(
+        self, model: str, pieces: AsyncGenerator[Piece], clock: Clock
+    ) -> AsyncGenerator[Piece]:
+        """Pass pieces through and count the generation when it ends."""
+        began = clock.monotonic()
+        outcome, tokens_in, tokens_out = "failed", 0, 0
+        try:
+            async with aclosing(pieces) as passing:
+                async for piece in passing:
+                    if isinstance(piece, PromptRead):
+                        tokens_in = piece.tokens_in
+                    elif isinstance(piece, TextPiece):
+                        tokens_out = piece.tokens_out
+                    elif isinstance(piece, GenerationEnd):
+                        outcome = piece.reason.value
+                        tokens_in = piece.tokens_in or tokens_in
+                        tokens_out = piece.tokens_out or tokens_out
+                    yield piece
+        except GeneratorExit:
+            # The consumer has left; if it had the last piece, the generation was not cancelled.
+            outcome = StopReason.CANCELLED.value if outcome == "failed" else outcome
+            raise
+        finally:
+            self._ended[model, outcome] += 1
+            self._tokens[model, "in"] += tokens_in
+            self._tokens[model, "out"] += tokens_out
+            took = clock.monotonic() - began
+            self._seconds[(model,)] = self._seconds.get((model,), 0.0) + took
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        yield family("accord_llm_running", self._generations.running)
+        yield family("accord_llm_waiting", self._generations.waiting)
+        yield family("accord_llm_generations_total", self._ended)
+        yield family("accord_llm_tokens_total", self._tokens)
+        yield family("accord_llm_seconds_total", self._seconds)

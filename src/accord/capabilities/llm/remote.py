@@ -1,7 +1,6 @@
-"""An OpenAI-compatible server, by its address: Ollama, vLLM, llama.cpp and others.
+"""An OpenAI-compatible server by its address: Ollama, vLLM, llama.cpp and others.
 
-Owns the connection, its limits, and what a server's refusals mean on our bus. The address is the
-operator's; nothing that a caller says changes where a request goes.
+The address comes from the settings; nothing in a call changes where a request goes.
 """
 
 import json
@@ -12,10 +11,10 @@ from typing import Any, Final
 import httpx
 import structlog
 
-from accord.capabilities.llm import wire
-from accord.capabilities.llm.asking import Asked
-from accord.capabilities.llm.pieces import Model, Piece
+from accord.capabilities.llm.rules import openai
+from accord.capabilities.llm.rules.generation import BackendModel, GenerationRequest, Piece
 from accord.community.errors import Code, CommunityError
+from accord.web import responses
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -24,19 +23,19 @@ _MAX_REFUSAL: Final = 4096
 _DONE: Final = b"[DONE]"
 _REFUSED: Final = frozenset({400, 422})
 _BUSY: Final = frozenset({429, 503})
-# Members that some servers refuse; asked for until they do.
+# Members that some servers refuse; they are left out after the first refusal.
 _EXTRAS: Final = {"stream_options": {"include_usage": True}, "logprobs": True}
 
 
 class RemoteBackend:
-    """Asks one server.
+    """Uses one server.
 
     Args:
-        url: Its address, such as `http://127.0.0.1:11434/v1`.
+        url: Such as `http://127.0.0.1:11434/v1`.
         names: The models to use there.
-        key: What it asks for; empty for nothing.
-        seconds: How long it may be silent.
-        transport: How to get there, if not by a socket.
+        key: The API key; empty for none.
+        seconds: The longest time without a byte from the server.
+        transport: Replaces the socket, for tests.
     """
 
     def __init__(
@@ -48,10 +47,11 @@ class RemoteBackend:
         seconds: float = 120.0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._models = tuple(map(Model, names))
+        self._models = tuple(map(BackendModel, names))
         self._extras = True
         self._url = url
-        self._http = httpx.AsyncClient(
+        self._http = responses.bounded_client(
+            None,  # an answer may go on for long; its lines and refusals are bounded below
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(seconds, connect=10.0),
             transport=transport,
@@ -59,17 +59,17 @@ class RemoteBackend:
         )
 
     @property
-    def models(self) -> Sequence[Model]:
-        """What it has."""
+    def models(self) -> Sequence[BackendModel]:
+        """The models to use there."""
         return self._models
 
-    async def generate(self, asked: Asked) -> AsyncGenerator[Piece]:
+    async def generate(self, asked: GenerationRequest) -> AsyncGenerator[Piece]:
         """Generate; see `Backend`."""
-        reader = wire.Reader()
+        reader = openai.AnswerReader()
         try:
             async with self._open(asked) as answer:
                 async for chunk in _chunks(answer):
-                    for piece in reader.hear(chunk):
+                    for piece in reader.read(chunk):
                         yield piece
         except httpx.TimeoutException as error:
             raise self._lost(Code.TIMEOUT, error) from error
@@ -82,9 +82,9 @@ class RemoteBackend:
         await self._http.aclose()
 
     @asynccontextmanager
-    async def _open(self, asked: Asked) -> AsyncIterator[httpx.Response]:
+    async def _open(self, asked: GenerationRequest) -> AsyncIterator[httpx.Response]:
         path = "completions" if asked.messages is None else "chat/completions"
-        body = wire.request(asked)
+        body = openai.request_body(asked)
         if asked.ctx is not None:
             body["max_tokens"] = min(asked.max_tokens, asked.ctx)
         extras = _EXTRAS if asked.messages is not None else {**_EXTRAS, "logprobs": 1}
@@ -101,12 +101,12 @@ class RemoteBackend:
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         return self._http.stream("POST", f"{self._url}/{path}", json=body)
 
-    async def _accepted(self, answer: httpx.Response, asked: Asked) -> httpx.Response:
+    async def _accepted(self, answer: httpx.Response, asked: GenerationRequest) -> httpx.Response:
         status = answer.status_code
         if status == httpx.codes.OK:
             return answer
         said = await _refusal(answer)
-        _log.warning("a model's server refuses", url=self._url, status=status, said=said)
+        _log.warning("model server refused a request", url=self._url, status=status, said=said)
         if status == httpx.codes.NOT_FOUND:
             raise CommunityError(
                 Code.NOT_IMPLEMENTED, f"the server of {asked.model} does not have it now"
@@ -124,16 +124,14 @@ class RemoteBackend:
         )
 
     def _lost(self, code: Code, error: Exception) -> CommunityError:
-        _log.warning("a model's server is lost", url=self._url, error=type(error).__name__)
-        return CommunityError(code, f"the model's server is not there ({type(error).__name__})")
+        _log.warning("model server not reachable", url=self._url, error=type(error).__name__)
+        return CommunityError(
+            code, f"the model's server cannot be reached ({type(error).__name__})"
+        )
 
 
 async def _chunks(answer: httpx.Response) -> AsyncIterator[Any]:
-    """The events of an answer, until it says that it is done.
-
-    Raises:
-        CommunityError: It is no such answer, or breaks off: `partition`.
-    """
+    """Yield the events of an answer; `partition` if it is malformed or breaks off."""
     waiting = b""
     async for part in answer.aiter_bytes():
         *lines, waiting = (waiting + part).split(b"\n")
@@ -162,7 +160,7 @@ def _parse(data: bytes) -> Any:
 
 
 async def _refusal(answer: httpx.Response) -> str:
-    """What a server says of a refusal, cut short."""
+    """The server's error message, truncated."""
     raw = b""
     async for part in answer.aiter_bytes():
         raw += part[:_MAX_REFUSAL]

@@ -1,8 +1,7 @@
-"""Finding posts by what they mean, or, where no model is at hand, by the words they share.
+"""Search of posts by embeddings or, without an embedder, by shared words.
 
-With an embedder a post's score is the cosine between its vector and the question's. Vectors are
-kept by the text that they stand for, so a post is embedded once. Without one the score is the share
-of the question's words that the post has, rare words counting more.
+The score is the cosine between the vectors of post and query; vectors are cached by text. Without
+an embedder, words are weighted by how rare they are.
 """
 
 import asyncio
@@ -15,29 +14,26 @@ from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
-from accord.capabilities.embedding import Embedder
-from accord.capabilities.market.posts import Shown
+from accord.capabilities.market.rules import ShownPost
+from accord.capabilities.models import Embedder
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
 
 EMBEDDINGS: Final = "embeddings"
 WORDS: Final = "words"
 
 _KEPT: Final = 20_000
 _TOGETHER: Final = 64
-# So many vectors are copied at a time to be compared: those of a large market take much room.
+# Vectors are compared in batches, since stacking those of a large market takes much memory.
 _COMPARED: Final = 512
 _WORD: Final = re.compile(r"\w+")
 
 
-class Search:
-    """Searches posts.
-
-    Args:
-        embedder: What gives texts their vectors; without one, words have to do.
-    """
+class PostSearch:
+    """Searches posts; by words if `embedder` is None."""
 
     def __init__(self, embedder: Embedder | None) -> None:
         self._embedder = embedder
@@ -46,24 +42,21 @@ class Search:
 
     @property
     def ranking(self) -> str:
-        """By what posts are ranked."""
+        """How posts are ranked: `embeddings` or `words`."""
         return WORDS if self._embedder is None else EMBEDDINGS
 
-    async def best(self, query: str, posts: Sequence[Shown], k: int) -> list[Shown]:
-        """The posts that fit a question best, each with its score.
-
-        There may be many posts, so nothing is made of those that are not among the best.
-        """
+    async def best(self, query: str, posts: Sequence[ShownPost], k: int) -> list[ShownPost]:
+        """Return the `k` posts that fit a query best, each with its score."""
         if not posts:
             return []
         texts = [_text(post) for post in posts]
         scores = (
-            by_words(query, texts)
+            rank_by_words(query, texts)
             if self._embedder is None
             else await self._by_meaning(self._embedder, query, texts)
         )
         ranks = (
-            # Of equals the newest first.
+            # Of equal scores the newest first.
             (-round(score, 6), -posts[number]["lamport"], number)
             for number, score in enumerate(scores)
             if score > 0 or self._embedder is not None
@@ -77,7 +70,7 @@ class Search:
     ) -> list[float]:
         digests = [blake3(text.encode()).digest() for text in texts]
         (wanted,) = await embedder.embed([query])
-        # One at a time: those who wait find the vectors that the first has made.
+        # One at a time, so that waiting searches reuse the vectors.
         async with self._embedding:
             new = {
                 digest: text
@@ -101,8 +94,8 @@ class Search:
                 self._vectors[digest] = vector
 
 
-def by_words(query: str, texts: Sequence[str]) -> list[float]:
-    """For each text the share of the question's words that it has, from 0 to 1."""
+def rank_by_words(query: str, texts: Sequence[str]) -> list[float]:
+    """Return for each text the weighted share of the query's words that it has, from 0 to 1."""
     asked = set(_words(query))
     held = [asked.intersection(_words(text)) for text in texts]
     found = Counter(word for words in held for word in words)
@@ -125,5 +118,5 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def _text(post: Shown) -> str:
+def _text(post: ShownPost) -> str:
     return "\n".join((post["title"], post["body"], " ".join(post.get("tags", ()))))

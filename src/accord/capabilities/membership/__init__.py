@@ -1,5 +1,5 @@
-"""Inviting into a community and removing from it: `community.invite` and `community.revoke`."""
+"""Inviting members to a community and removing them: `community.invite`, `community.revoke`."""
 
-from accord.capabilities.membership.handlers import register
+from accord.capabilities.membership.service import register
 
 __all__ = ["register"]

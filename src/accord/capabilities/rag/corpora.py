@@ -1,57 +1,149 @@
-"""The corpora of a node: documents go in whole or not at all, questions find chunks.
+"""The corpora of a node: documents are ingested completely or not at all, queries find chunks.
 
-Owns the order of ingesting: read, cut, embedded; then written as a draft in one commit; then told
-to the community; then standing. Whatever happens in between, a document that does not stand is not
-found, and the next ingest goes on where this one stopped. Who may do what is decided elsewhere.
+A document is read, cut and embedded; stored as a draft in one commit; announced to the community;
+and then published. Drafts are not found, and the next ingest resumes an interrupted one. A document
+is announced once in a community, by whoever ingested it first.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
-from accord.capabilities.embedding import Embedder
-from accord.capabilities.rag import building, chunks, records, words
-from accord.capabilities.rag.building import Built, Wanted
-from accord.capabilities.rag.chunks import Split
-from accord.capabilities.rag.documents.parsing import parse
-from accord.capabilities.rag.index import Index, Segment
-from accord.capabilities.rag.records import Found, Kept, Place, Share
-from accord.capabilities.rag.telling import Telling
-from accord.capabilities.rag.tokens import Tokens
+from accord.capabilities.file import Blobs
+from accord.capabilities.models import Embedder
+from accord.capabilities.rag import prepared, store, words
+from accord.capabilities.rag.documents import parse
+from accord.capabilities.rag.prepared import IngestRequest, PreparedDocument
+from accord.capabilities.rag.rules import chunks
+from accord.capabilities.rag.rules.chunks import ChunkedDocument
+from accord.capabilities.rag.rules.search_index import Index, Segment
+from accord.capabilities.rag.store import CorpusId, CorpusShare, FoundChunk, StoredDocument
+from accord.capabilities.rag.words import Tokenizer
+from accord.community.communities import HostedCommunity
 from accord.community.errors import CommunityError
+from accord.community.rules.content import CorpusDocument
+from accord.community.tables import events
 from accord.storage import Store
+
+_INGESTED: Final = "rag.document.ingested"
+_OWNER: Final = "rag-personal"
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """A document was announced; by an event, unless the corpus is private."""
+
+    event_id: str | None
+
+
+class Announcer(Protocol):
+    """Announces the documents of a corpus."""
+
+    async def find(self, doc_cid: str) -> Announcement | None:
+        """Return the announcement of a document, if there is one."""
+        ...
+
+    async def announce(self, document: StoredDocument) -> Announcement:
+        """Announce a document; raises `CommunityError` if that is refused."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CommunityAnnouncer:
+    """Announces documents in the log of a community."""
+
+    hosted: HostedCommunity
+    corpus: str
+
+    async def find(self, doc_cid: str) -> Announcement | None:
+        """Return the community's event for a document."""
+        known = self.hosted.state.content.documents.get((self.corpus, doc_cid))
+        if known is None:
+            return None
+        number = self.hosted.log.number
+        return Announcement(await self.hosted.log.store.read(lambda c: _event_id(c, number, known)))
+
+    async def announce(self, document: StoredDocument) -> Announcement:
+        """Append the event."""
+        data: dict[str, Any] = {
+            "corpus": self.corpus,
+            "doc_cid": document.doc_cid,
+            "chunks": document.chunks,
+        }
+        if document.title is not None:
+            data["title"] = document.title
+        if document.language is not None:
+            data["language"] = document.language
+        try:
+            event = await self.hosted.log.append(_INGESTED, data)
+        except CommunityError:
+            # Another member may have announced it first.
+            announcement = await self.find(document.doc_cid)
+            if announcement is None:
+                raise
+            return announcement
+        return Announcement(event.event_id)
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateAnnouncer:
+    """Announces nothing and pins the blob."""
+
+    blobs: Blobs
+
+    async def find(self, doc_cid: str) -> Announcement | None:
+        """Return None."""
+        return None
+
+    async def announce(self, document: StoredDocument) -> Announcement:
+        """Pin the blob, since no community requires this node to keep it."""
+        await asyncio.to_thread(self.blobs.pin, document.doc_cid, _OWNER)
+        return Announcement(None)
+
+
+def _event_id(connection: Connection, community: int, known: CorpusDocument) -> str | None:
+    """Return the id of the event that ingested a document."""
+    query = select(events.c.event_id).where(
+        events.c.community == community,
+        events.c.lamport == known.lamport,
+        events.c.author == known.ingester,
+        events.c.event_type == _INGESTED,
+    )
+    found: str | None = connection.execute(query).scalars().first()
+    return found
+
 
 _EMBEDDED_TOGETHER = 64
 
 
 @dataclass(slots=True)
 class _Corpus:
-    """A corpus in memory: its index, and which documents are in it."""
+    """A corpus in memory: its index, and the numbers of its documents."""
 
     index: Index
     numbers: set[int]
 
 
 class Corpora:
-    """What a node has for retrieval.
+    """The corpora of a node.
 
     Args:
         store: An open store of `tables.SCHEMA`.
-        tokens: Whose tokens are counted.
-        embedder: What gives texts their vectors; without one, words have to do.
-        check_room: Raises where so many bytes cannot be kept.
+        tokens: The tokenizer that sizes chunks.
+        embedder: None to search by words only.
+        check_room: Raises if so many bytes cannot be stored.
     """
 
     def __init__(
         self,
         store: Store,
-        tokens: Tokens,
+        tokens: Tokenizer,
         embedder: Embedder | None = None,
         *,
         check_room: Callable[[int], None] = lambda _: None,
@@ -60,67 +152,62 @@ class Corpora:
         self._tokens = tokens
         self._embedder = embedder
         self._check_room = check_room
-        self._corpora: dict[Place, _Corpus] = {}
+        self._corpora: dict[CorpusId, _Corpus] = {}
         self._locks: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
 
     @property
     def model(self) -> str | None:
-        """The model that gives texts their vectors."""
+        """The embedding model."""
         return None if self._embedder is None else self._embedder.model
 
     @property
     def recipe(self) -> str:
         """How documents are cut and embedded now."""
-        return building.recipe(self._tokens.cut, self.model)
+        return prepared.recipe(self._tokens.cut, self.model)
 
     async def ingest(
         self,
-        place: Place,
-        telling: Telling,
-        wanted: Wanted,
+        place: CorpusId,
+        announcer: Announcer,
+        wanted: IngestRequest,
         read: Callable[[], Awaitable[bytes]],
-    ) -> Kept:
+    ) -> StoredDocument:
         """Add a document to a corpus, unless it is there.
 
         Args:
-            place: Which corpus.
-            telling: Whom it tells.
-            wanted: The document.
-            read: Gives its bytes.
+            announcer: Announces the document.
+            read: Returns its bytes.
 
         Raises:
-            CommunityError: It cannot be read, or may not be told; nothing of it stays.
-            StoreError: The store failed; nothing is found that was not before.
+            CommunityError: It cannot be read, or its announcement is refused; nothing of it stays.
+            StoreError: The store failed; no new document is found.
         """
 
-        async def make() -> Built:
+        async def make() -> PreparedDocument:
             return await self._build(wanted, await read())
 
-        return await self._add(place, telling, wanted.doc_cid, self.recipe, make)
+        return await self._add(place, announcer, wanted.doc_cid, self.recipe, make)
 
-    async def load_built(self, place: Place, telling: Telling, built: Built) -> Kept:
-        """Add a document that was made ready elsewhere (see `building.build`), as it is.
+    async def load_built(
+        self, place: CorpusId, announcer: Announcer, built: PreparedDocument
+    ) -> StoredDocument:
+        """Add a document that `prepared.prepare` made elsewhere; raises as `ingest` does."""
 
-        Raises:
-            CommunityError: It may not be told; nothing of it stays.
-            StoreError: The store failed; nothing is found that was not before.
-        """
-
-        async def make() -> Built:
+        async def make() -> PreparedDocument:
             return built
 
-        return await self._add(place, telling, built.doc_cid, built.recipe, make)
+        return await self._add(place, announcer, built.doc_cid, built.recipe, make)
 
     async def query(
         self,
-        place: Place,
-        telling: Telling,
+        place: CorpusId,
+        announcer: Announcer,
         question: str,
         k: int,
         wanted: Mapping[str, Any] | None = None,
-    ) -> list[Found] | None:
-        """The chunks that answer a question best; None when there is no such corpus."""
-        corpus = await self._opened(place, telling)
+    ) -> list[FoundChunk] | None:
+        """Return the chunks that answer a question best; None if there is no such corpus."""
+        corpus = await self._opened(place, announcer)
         if corpus is None:
             return None
         index = corpus.index
@@ -129,13 +216,13 @@ class Corpora:
             vector = (await self._embedder.embed([question]))[0]
         asked = await asyncio.to_thread(words.asked, question, index.stemmings)
         hits = await asyncio.to_thread(index.search, asked, vector, k, wanted)
-        return await self._store.read(lambda c: records.texts(c, hits))
+        return await self._store.read(lambda c: store.texts(c, hits))
 
-    async def shares(self, communities: Collection[str]) -> list[Share]:
-        """How much of what stands is where."""
-        return await self._store.read(lambda c: records.shares(c, communities))
+    async def shares(self, communities: Collection[str]) -> list[CorpusShare]:
+        """Count the published documents by corpus and language."""
+        return await self._store.read(lambda c: store.shares(c, communities))
 
-    async def _build(self, wanted: Wanted, data: bytes) -> Built:
+    async def _build(self, wanted: IngestRequest, data: bytes) -> PreparedDocument:
         document = await parse(data)
         titled = replace(wanted, title=wanted.title or document.title)
         tokens = self._tokens
@@ -144,7 +231,7 @@ class Corpora:
         )
         vectors = await self._embed(split, titled.title)
         return await asyncio.to_thread(
-            lambda: building.build(
+            lambda: prepared.prepare(
                 titled,
                 split,
                 tokens.cut,
@@ -154,58 +241,60 @@ class Corpora:
             )
         )
 
-    async def _embed(self, split: Split, title: str | None) -> NDArray[np.float32] | None:
+    async def _embed(self, split: ChunkedDocument, title: str | None) -> NDArray[np.float32] | None:
         if self._embedder is None:
             return None
         windows = [chunks.to_embed(chunk, title) for chunk in split.chunks]
         texts = [text for each in windows for text in each]
         rows = [
-            # A few at a time, so that a question need not wait for a whole book.
+            # A few at a time, so that a query need not wait for a whole book.
             await self._embedder.embed(texts[start : start + _EMBEDDED_TOGETHER])
             for start in range(0, len(texts), _EMBEDDED_TOGETHER)
         ]
-        return building.pool(np.concatenate(rows), [len(each) for each in windows])
+        return prepared.pool(np.concatenate(rows), [len(each) for each in windows])
 
     async def _add(
         self,
-        place: Place,
-        telling: Telling,
+        place: CorpusId,
+        announcer: Announcer,
         doc_cid: str,
         recipe: str,
-        make: Callable[[], Awaitable[Built]],
-    ) -> Kept:
+        make: Callable[[], Awaitable[PreparedDocument]],
+    ) -> StoredDocument:
         async with self._lock((place, doc_cid)):
-            await self._opened(place, telling)
-            kept = await self._store.read(lambda c: records.find(c, place, doc_cid))
-            if kept is None or kept.recipe != recipe:
+            await self._opened(place, announcer)
+            document = await self._store.read(lambda c: store.find(c, place, doc_cid))
+            if document is None or document.recipe != recipe:
                 built = await make()
                 await asyncio.to_thread(self._check_room, built.weight)
-                kept = await self._store.write(lambda c: records.draft(c, place, built))
-                if kept.is_standing:
+                document = await self._store.write(lambda c: store.draft(c, place, built))
+                if document.is_standing:
                     await self._forget(place)  # another stood in its place
-            if not kept.is_standing:
-                kept = await self._let_stand(kept, telling)
-                await self._index(place, kept.number)
-            return kept
+            if not document.is_standing:
+                document = await self._let_stand(document, announcer)
+                await self._index(place, document.number)
+            return document
 
-    async def _let_stand(self, kept: Kept, telling: Telling) -> Kept:
+    async def _let_stand(self, document: StoredDocument, announcer: Announcer) -> StoredDocument:
         try:
-            told = await telling.told(kept.doc_cid) or await telling.tell(kept)
+            announcement = await announcer.find(document.doc_cid) or await announcer.announce(
+                document
+            )
         except CommunityError:
-            await self._store.write(lambda c: records.remove(c, kept.number))
+            await self._store.write(lambda c: store.remove(c, document.number))
             raise
-        await self._store.write(lambda c: records.stand(c, kept.number, told.event_id))
-        return replace(kept, is_standing=True, event_id=told.event_id)
+        await self._store.write(lambda c: store.stand(c, document.number, announcement.event_id))
+        return replace(document, is_standing=True, event_id=announcement.event_id)
 
-    async def _opened(self, place: Place, telling: Telling) -> _Corpus | None:
-        """A corpus in memory; None when nothing stands in it."""
+    async def _opened(self, place: CorpusId, announcer: Announcer) -> _Corpus | None:
+        """Load a corpus; None if nothing is published in it."""
         corpus = self._corpora.get(place)
         if corpus is not None:
             return corpus
         async with self._lock(place):
             corpus = self._corpora.get(place)
             if corpus is None:
-                await self._settle(place, telling)
+                await self._settle(place, announcer)
                 segment = await self._store.read(lambda c: self._load(c, place))
                 if segment is None:
                     return None
@@ -213,22 +302,26 @@ class Corpora:
                 corpus = self._corpora[place] = _Corpus(Index((segment,)), numbers)
             return corpus
 
-    async def _settle(self, place: Place, telling: Telling) -> None:
-        """End what a crash left: drafts that were told of stand, others go."""
-        for kept in await self._store.read(lambda c: records.drafts(c, place)):
-            if self._is_locked((place, kept.doc_cid)):
+    async def _settle(self, place: CorpusId, announcer: Announcer) -> None:
+        """Finish after a crash: drafts that were announced are published, others removed."""
+        for document in await self._store.read(lambda c: store.drafts(c, place)):
+            if self._is_locked((place, document.doc_cid)):
                 continue  # it is being ingested now
-            told = await telling.told(kept.doc_cid)
+            announcement = await announcer.find(document.doc_cid)
 
-            def end(connection: Connection, kept: Kept = kept, told: Any = told) -> None:
-                if told is None:
-                    records.remove(connection, kept.number)
+            def end(
+                connection: Connection,
+                document: StoredDocument = document,
+                announcement: Any = announcement,
+            ) -> None:
+                if announcement is None:
+                    store.remove(connection, document.number)
                 else:
-                    records.stand(connection, kept.number, told.event_id)
+                    store.stand(connection, document.number, announcement.event_id)
 
             await self._store.write(end)
 
-    async def _index(self, place: Place, number: int) -> None:
+    async def _index(self, place: CorpusId, number: int) -> None:
         async with self._lock(place):
             corpus = self._corpora.get(place)
             if corpus is None or number in corpus.numbers:
@@ -238,18 +331,16 @@ class Corpora:
                 corpus.index = await asyncio.to_thread(corpus.index.add, segment)
                 corpus.numbers.add(number)
 
-    async def _forget(self, place: Place) -> None:
-        """Let a corpus be read from the store when it is asked next."""
+    async def _forget(self, place: CorpusId) -> None:
+        """Have a corpus read from the store again on its next use."""
         async with self._lock(place):
             self._corpora.pop(place, None)
 
     def _load(
-        self, connection: Connection, place: Place, number: int | None = None
+        self, connection: Connection, place: CorpusId, number: int | None = None
     ) -> Segment | None:
         dimensions = 0 if self._embedder is None else self._embedder.dimensions
-        return records.load(
-            connection, place, model=self.model, dimensions=dimensions, number=number
-        )
+        return store.load(connection, place, model=self.model, dimensions=dimensions, number=number)
 
     def _lock(self, key: object) -> asyncio.Lock:
         lock = self._locks.get(key)

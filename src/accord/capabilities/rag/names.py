@@ -1,18 +1,18 @@
-"""What a corpus may be called."""
+"""Names of corpora."""
 
 import re
 from typing import Final
 
 PATTERN: Final = "[a-z0-9-]{1,64}"
-"""The form of a name, as the schemas of the capabilities have it."""
+"""The pattern in the schemas of the capabilities."""
 
 PERSONAL: Final = "personal"
 """The corpus that never leaves its node."""
 
 SYSTEM: Final = "system"
-"""A name that nobody may use yet."""
+"""Reserved."""
 
 
 def is_name(text: str) -> bool:
-    """Whether a corpus can be called so."""
+    """Whether a text is a valid name."""
     return re.fullmatch(PATTERN, text, re.ASCII) is not None

@@ -1,7 +1,7 @@
-"""The tables of the store `rag`, and nothing that reads or writes them.
+"""The tables of the store `rag`.
 
-A document is written whole, in one commit, as a draft; it stands once it has a row in `standing`.
-What is long comes last in a row, so that counting documents does not read their vectors.
+A document is written in one commit as a draft; it is published by a row in `standing`. Long columns
+come last, so that counting documents does not read their vectors.
 """
 
 from pathlib import Path
@@ -25,11 +25,12 @@ documents = sealed(
     "documents",
     _metadata,
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    # Empty for the corpora that are the node's own.
+    # Empty for the node's own corpora.
     Column("community", Text, nullable=False),
     Column("corpus", Text, nullable=False),
     Column("doc_cid", Text, nullable=False),
-    # How it was cut and embedded; what was made otherwise is made anew when it is ingested again.
+    # How it was cut and embedded; a document of another recipe is rebuilt when it is ingested
+    # again.
     Column("recipe", Text, nullable=False),
     Column("title", Text),
     Column("language", Text),
@@ -39,7 +40,7 @@ documents = sealed(
     Column("chunks", Integer, nullable=False),
     # JSON.
     Column("metadata", Text, nullable=False),
-    # The model of the vectors; both null where there was none.
+    # The model of the vectors; both are null without one.
     Column("model", Text),
     Column("terms", LargeBinary, nullable=False),
     Column("vectors", LargeBinary),
@@ -61,7 +62,7 @@ standing = sealed(
     "standing",
     _metadata,
     Column("document", BigInteger, primary_key=True, autoincrement=False),
-    # The event that told of it; null in the node's own corpora, of which nobody is told.
+    # The event that announced it; null in the node's own corpora.
     Column("event_id", Text),
 )
 

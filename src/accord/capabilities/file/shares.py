@@ -1,0 +1,258 @@
+"""What this node shares and with whom, as small records on disk beside the blobs.
+
+Only the node's owner writes them; files that everybody may read are also advertised in the log.
+`ShareCatalogue` holds what other members share with this node. Blocking: callers use threads.
+"""
+
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from blake3 import blake3
+
+from accord.capabilities.file.blob_folder import disk_errors
+from accord.capabilities.file.rules import PREFIX, check_cid
+from accord.community.errors import Code, CommunityError
+from accord.kernel.files import sync_folder, write_private
+
+MAX_NAME: Final = 255
+MAX_TITLE: Final = 200
+_DIGITS: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_RECORDS: Final = "files"
+_ADOPTED: Final = "adopted"
+
+
+class ShareMark(StrEnum):
+    """What is stored about a blob in a community beside its share.
+
+    `DOCUMENT`: it was ingested here, so every member may read it. `WITHDRAWN`: the rights from this
+    node's messages and ingestions are revoked.
+    """
+
+    DOCUMENT = "documents"
+    WITHDRAWN = "withdrawn"
+
+
+@dataclass(frozen=True, slots=True)
+class FileShare:
+    """A file that a node shares; `readers` is None for every member of the community."""
+
+    cid: str
+    size_bytes: int
+    name: str = ""
+    title: str = ""
+    shared_at: str | None = None
+    readers: tuple[str, ...] | None = None
+
+    def is_for(self, node_id: str) -> bool:
+        """Whether a member may read it."""
+        return self.readers is None or node_id in self.readers
+
+
+def file_name(name: str) -> str:
+    """Return a file's name without folders; `bad_request` if it is no valid name."""
+    last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    return _line(last, "name", MAX_NAME)
+
+
+def file_title(title: str) -> str:
+    """Return a title for others to see; `bad_request` if it is not one line."""
+    return _line(title.strip(), "title", MAX_TITLE)
+
+
+class Shares:
+    """The shares of a node in all its communities. Several processes may use one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, community: str, share: FileShare) -> None:
+        """Share a file, replacing an earlier share of it."""
+        path = self._place(community, _RECORDS, share.cid)
+        _write(path, orjson.dumps(asdict(share)))
+
+    def get(self, community: str, cid: str) -> FileShare | None:
+        """Return the share of a file."""
+        return _read_share(self._place(community, _RECORDS, cid))
+
+    def remove(self, community: str, cid: str) -> bool:
+        """Remove a share; False if there was none."""
+        return _remove(self._place(community, _RECORDS, cid))
+
+    def all(self, community: str) -> dict[str, FileShare]:
+        """Return every share in a community, by CID."""
+        found = map(_read_share, self._files(self._of(community) / _RECORDS))
+        return {share.cid: share for share in found if share is not None}
+
+    def mark(self, community: str, mark: ShareMark, cid: str) -> None:
+        """Set a mark of a blob."""
+        path = self._place(community, mark, cid)
+        if not path.exists():
+            _write(path, b"")
+
+    def unmark(self, community: str, mark: ShareMark, cid: str) -> bool:
+        """Remove a mark; False if it was not set."""
+        return _remove(self._place(community, mark, cid))
+
+    def is_marked(self, community: str, mark: ShareMark, cid: str) -> bool:
+        """Whether a mark is set."""
+        return self._place(community, mark, cid).exists()
+
+    def marked(self, community: str, mark: ShareMark) -> set[str]:
+        """Return the blobs with a mark."""
+        return {PREFIX + path.name for path in self._files(self._of(community) / mark)}
+
+    def referenced(self) -> set[str]:
+        """Return every blob that a share or an ingestion in any community keeps here."""
+        with disk_errors():
+            return {
+                PREFIX + path.name
+                for kind in (_RECORDS, ShareMark.DOCUMENT)
+                for path in self._folder.glob(f"*/{kind}/*")
+                if _DIGITS.fullmatch(path.name)
+            }
+
+    def drop(self, cid: str) -> bool:
+        """Remove a file's shares everywhere, including communities that the node has left."""
+        name = check_cid(cid).removeprefix(PREFIX)
+        with disk_errors():
+            found = [
+                path
+                for kind in (_RECORDS, ShareMark.DOCUMENT)
+                for path in self._folder.glob(f"*/{kind}/{name}")
+            ]
+        return any([_remove(path) for path in found])  # noqa: C419 - all of them are removed
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether the blobs of a home of version 0.1 were pinned; see `_FileService.adopt`."""
+        return (self._folder / _ADOPTED).exists()
+
+    def adopt(self) -> None:
+        """Record that they were."""
+        if not self.is_adopted:
+            _write(self._folder / _ADOPTED, b"")
+
+    def _of(self, community: str) -> Path:
+        return self._folder / _short(community)
+
+    def _place(self, community: str, kind: str, cid: str) -> Path:
+        return self._of(community) / kind / check_cid(cid).removeprefix(PREFIX)
+
+    def _files(self, folder: Path) -> Iterator[Path]:
+        with disk_errors(), suppress(FileNotFoundError):
+            yield from (path for path in sorted(folder.iterdir()) if _DIGITS.fullmatch(path.name))
+
+
+class ShareCatalogue:
+    """What other members share with this node, as each of them last listed it.
+
+    It is shown while they are offline, and says whom to ask for a file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, community: str, holder: str, shares: list[FileShare]) -> None:
+        """Store what a member listed."""
+        content = {"holder": holder, "files": [asdict(each) for each in shares]}
+        _write(self._folder / _short(community) / _short(holder), orjson.dumps(content))
+
+    def all(self, community: str) -> dict[str, list[FileShare]]:
+        """Return the stored lists by member."""
+        found: dict[str, list[FileShare]] = {}
+        with disk_errors():
+            for path in (self._folder / _short(community)).glob("*"):
+                with suppress(KeyError, TypeError, ValueError, FileNotFoundError):
+                    told_by = orjson.loads(path.read_bytes())
+                    found[told_by["holder"]] = [_share(each) for each in told_by["files"]]
+        return found
+
+    def forget(self, community: str, members: Iterable[str]) -> None:
+        """Remove the lists of everybody but these members."""
+        known = set(map(_short, members))
+        with disk_errors():
+            for path in (self._folder / _short(community)).glob("[0-9a-f]*"):
+                if path.name not in known:
+                    path.unlink(missing_ok=True)
+
+    def holders(self, community: str, cid: str) -> list[str]:
+        """Return the members that listed a file."""
+        return [
+            holder
+            for holder, shares in self.all(community).items()
+            if any(share.cid == cid for share in shares)
+        ]
+
+
+def _share(value: Mapping[str, Any]) -> FileShare:
+    share = FileShare(**value)
+    return share if share.readers is None else replace(share, readers=tuple(share.readers))
+
+
+def _read_share(path: Path) -> FileShare | None:
+    """Read a share; None if it is missing or unreadable."""
+    try:
+        with disk_errors():
+            return _share(orjson.loads(path.read_bytes()))
+    except (TypeError, ValueError):
+        return None
+    except CommunityError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file atomically and durably."""
+    draft = path.with_name(f".{secrets.token_hex(16)}")
+    with disk_errors():
+        _make(path.parent)
+        try:
+            write_private(draft, content)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def _make(folder: Path) -> None:
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def _remove(path: Path) -> bool:
+    with disk_errors():
+        if not path.exists():
+            return False
+        path.unlink(missing_ok=True)
+        sync_folder(path.parent)
+    return True
+
+
+def _short(name: str) -> str:
+    """A folder name; ids differ by letter case, which some file systems ignore."""
+    return blake3(name.encode()).hexdigest()[:32]
+
+
+def _line(text: str, what: str, most: int) -> str:
+    if _UNSEEN.search(text):
+        raise CommunityError(
+            Code.BAD_REQUEST,
+            f"a {what} must be one line of visible characters",
+            where=f"/input/{what}",
+        )
+    if len(text) > most:
+        raise CommunityError(
+            Code.BAD_REQUEST, f"a {what} has at most {most} characters", where=f"/input/{what}"
+        )
+    return text

@@ -1,0 +1,1 @@
+"""The rules of a generation, and the format of OpenAI-compatible servers. Pure."""

@@ -1,0 +1,200 @@
+"""`market.list`, `post`, `expire` and `search` on the bus: sections 4.11 to 4.14.
+
+Events carry this node's signature, so only its own clients post and end posts through it; others
+are `unauthorized`. Posts that version 0.2 made for other members can still be ended by them.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+from sqlalchemy import Connection, select
+
+from accord.capabilities.market.rules import (
+    ShownPost,
+    client_id_for,
+    is_posted_for,
+    matches,
+    page,
+    show_post,
+)
+from accord.capabilities.market.search import PostSearch
+from accord.capabilities.models import Embedder
+from accord.community.bus import Call
+from accord.community.communities import HostedCommunity
+from accord.community.errors import Code, CommunityError
+from accord.community.node import Node
+from accord.community.rules import capabilities, views
+from accord.community.rules.content import DEFAULT_POST_TTL_SECONDS, MarketPost, client_key
+from accord.community.rules.formats import Level
+from accord.community.rules.state import CommunityState
+from accord.community.tables import events
+from accord.kernel.clock import Clock
+
+_CREATED: Final = "market.post.created"
+_EXPIRED: Final = "market.post.expired"
+_LIMIT: Final = 50
+_K: Final = 10
+# The first search after a start embeds every post.
+_SEARCH_SECONDS: Final = 120.0
+_AT_HOME: Final = "call your own node; its events reach this one"
+
+
+def register(node: Node, clock: Clock, embedder: Embedder | None = None) -> None:
+    """Offer the market on a node's bus; without an embedder, `market.search` compares words."""
+    descriptors = capabilities.load_descriptors("accord.capabilities.market")
+    serving = _MarketService(node, clock, PostSearch(embedder))
+    offer = node.bus.registry.register
+    offer(descriptors["market.list@1.0"], serving.list_posts)
+    offer(descriptors["market.post@1.0"], serving.post)
+    offer(descriptors["market.expire@1.0"], serving.expire)
+    offer(descriptors["market.search@1.0"], serving.search, seconds=_SEARCH_SECONDS)
+
+
+class _MarketService:
+    def __init__(self, node: Node, clock: Clock, search: PostSearch) -> None:
+        self._node = node
+        self._clock = clock
+        self._search = search
+        self._writing = asyncio.Lock()
+
+    async def list_posts(self, call: Call) -> Mapping[str, Any]:
+        began = self._clock.monotonic()
+        given = call.body["input"]
+        posts, head = await self._current(call.community)
+        since = given.get("since_lamport", -1)
+        category, tags = given.get("category"), given.get("tags", ())
+        fitting = [
+            post for post in posts if post["lamport"] > since and matches(post, category, tags)
+        ]
+        some, max_lamport = page(fitting, given.get("limit", _LIMIT), head)
+        output = {"posts": [show_post(post) for post in some], "max_lamport": max_lamport}
+        return {"output": output, "meta": {"ms": self._ms(began)}}
+
+    async def post(self, call: Call) -> Mapping[str, Any]:
+        began = self._clock.monotonic()
+        hosted = self._node.community(call.community)
+        call.check_own("post in its name", _AT_HOME)
+        data = {"ttl_seconds": DEFAULT_POST_TTL_SECONDS, **call.body["input"]}
+        async with self._writing:
+            made = await _posted(hosted, data["client_id"])
+            if made is None:
+                event = await hosted.log.append(_CREATED, data)
+                made = event.event_id, event.lamport
+        return self._answer(made, began)
+
+    async def expire(self, call: Call) -> Mapping[str, Any]:
+        began = self._clock.monotonic()
+        hosted = self._node.community(call.community)
+        given = call.body["input"]
+        client_id = given["client_id"]
+        if not call.own:
+            client_id = client_id_for(call.caller, client_id)
+        async with self._writing:
+            posts = hosted.state.content.posts.get(given["event_id"], ())
+            if not posts:
+                raise CommunityError(
+                    Code.NOT_FOUND, "there is no such post here", where=given["event_id"]
+                )
+            made = None
+            if any(post.ended is not None for post in posts):
+                made = await hosted.log.store.read(
+                    lambda c: _ended(c, hosted, client_id, given["event_id"])
+                )
+            if made is None:
+                self._check_ending(hosted, call, posts, given["reason"])
+                data = {
+                    "client_id": client_id,
+                    "target_event_id": given["event_id"],
+                    "reason": given["reason"],
+                }
+                event = await hosted.log.append(_EXPIRED, data)
+                made = event.event_id, event.lamport
+        return self._answer(made, began)
+
+    async def search(self, call: Call) -> Mapping[str, Any]:
+        began = self._clock.monotonic()
+        given = call.body["input"]
+        posts, head = await self._current(call.community)
+        best = await self._search.best(given["query"], posts, given.get("k", _K))
+        output = {"posts": [show_post(post) for post in best], "max_lamport": max(head, 0)}
+        return {
+            "output": output,
+            "meta": {"ms": self._ms(began), "ranking": self._search.ranking},
+        }
+
+    def _check_ending(
+        self, hosted: HostedCommunity, call: Call, posts: tuple[MarketPost, ...], reason: str
+    ) -> None:
+        """Check that the caller may end a post, and that this node's event would do it."""
+        own = hosted.own_id
+        theirs = [
+            post
+            for post in posts
+            if post.author == own and (call.own or is_posted_for(call.caller, post.client_id))
+        ]
+        if not theirs:
+            call.check_own("end posts in its name", _AT_HOME)
+        moderates = hosted.level_of(own) >= Level.TRUSTED and reason != "user_request"
+        if not theirs and not moderates:
+            raise CommunityError(
+                Code.UNAUTHORIZED,
+                "only its author ends a post, or a trusted moderator who gives another reason than "
+                "user_request",
+            )
+        if all(post.ended is not None for post in theirs or posts):
+            raise CommunityError(Code.NOT_FOUND, "the post has ended already")
+
+    async def _current(self, community: str) -> tuple[list[ShownPost], int]:
+        now = self._clock.now()
+
+        def look(state: CommunityState) -> tuple[list[ShownPost], int]:
+            return views.market(state, now), state.lamport
+
+        return await self._node.community(community).log.view(look)
+
+    def _answer(self, made: tuple[str, int], began: float) -> Mapping[str, Any]:
+        output = {"event_id": made[0], "lamport": made[1]}
+        return {"output": output, "meta": {"ms": self._ms(began)}}
+
+    def _ms(self, began: float) -> int:
+        return int((self._clock.monotonic() - began) * 1000)
+
+
+async def _posted(hosted: HostedCommunity, client_id: str) -> tuple[str, int] | None:
+    """Return the post that this node has made under a client id."""
+    own = hosted.own_id
+    if client_key("post", own, client_id) not in hosted.state.content.clients:
+        return None
+
+    def look(state: CommunityState) -> tuple[str, int] | None:
+        for event_id, posts in state.content.posts.items():
+            for post in posts:
+                if (post.author, post.client_id) == (own, client_id):
+                    return event_id, post.lamport
+        return None
+
+    return await hosted.log.view(look)
+
+
+def _ended(
+    connection: Connection, hosted: HostedCommunity, client_id: str, target: str
+) -> tuple[str, int] | None:
+    """Return the event by which this node has ended a post under a client id."""
+    query = (
+        select(events.c.event_id, events.c.lamport, events.c.body)
+        .where(
+            events.c.community == hosted.log.number,
+            events.c.author == hosted.own_id,
+            events.c.event_type == _EXPIRED,
+            events.c.status == "accepted",
+            events.c.body.is_not(None),
+        )
+        .order_by(events.c.lamport)
+    )
+    for row in connection.execution_options(yield_per=100).execute(query):
+        data = orjson.loads(row.body)["data"]
+        if (data["client_id"], data["target_event_id"]) == (client_id, target):
+            return row.event_id, row.lamport
+    return None

@@ -1,0 +1,1 @@
+"""Documents, chunks and the index of a corpus. Pure."""
