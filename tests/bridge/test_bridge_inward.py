@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.bridge.town import SHOP, Town, town, until
 
-from accord import tracing
 from accord.community.errors import Code, CommunityError
 from accord.fabric import RemoteError, Request
 from accord.kernel.signing import SigningKey
 from accord.kernel.traceparent import Trace
+from accord.telemetry import tracing
 
 SERVICES = ("shop@v1/Shop.Find",)
 LADDER = {"id": "ladder"}
@@ -76,7 +76,7 @@ async def test_a_trace_that_a_member_names_is_in_both_journals(built: Town) -> N
     await built.crossing("inward")
     trace = Trace("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
     async with built.member() as client:
-        with tracing.entry("a member's work", trace):
+        with tracing.incoming_span("a member's work", trace):
             await client.call(SHOP, {}, LADDER)
     (heard,) = await built.told_by_bus(SHOP)
     asked, answered = await built.told("shops", "contracts.calls", 2)
@@ -125,7 +125,7 @@ async def test_what_the_authority_takes_back_from_the_bridge_members_cannot_call
     await built.crossing("inward", "outward")
     async with built.member() as client:
         await client.call(SHOP, {}, LADDER)
-    await built.house.authority.narrow("bridge", capabilities=["shop::buy"])
+    await built.house.authority.deployments.narrow("bridge", capabilities=["shop::buy"])
 
     async def is_refused() -> bool:
         async with built.member() as client:
@@ -136,7 +136,7 @@ async def test_what_the_authority_takes_back_from_the_bridge_members_cannot_call
         return False
 
     await until(is_refused)
-    assert "outward" in {way.name for way in bridge.ways if way.is_open}
+    assert "outward" in {way.name for way in bridge.directions if way.is_open}
 
 
 async def test_a_service_that_is_gone_is_said_to_be(built: Town) -> None:
@@ -152,7 +152,7 @@ async def test_a_service_that_is_gone_is_said_to_be(built: Town) -> None:
 async def test_a_service_that_is_missing_keeps_nothing_else_from_crossing(built: Town) -> None:
     bridge = await built.open_bridge(services=SERVICES)
     await built.crossing("outward")
-    assert [way.name for way in bridge.ways if not way.is_open] == ["inward"]
+    assert [way.name for way in bridge.directions if not way.is_open] == ["inward"]
     await built.sell(Shop())
     await built.crossing("inward")
     async with built.member() as client:

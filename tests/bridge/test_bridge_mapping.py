@@ -8,17 +8,26 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fakes.strategies import manifests, payload_schemas
 
-from accord.bridge.borrowing import borrowed, caller_contract, choose
-from accord.bridge.errors import ERROR_SCHEMA, BridgeError, to_community, to_fabric
-from accord.bridge.forms import known_forms, offered_forms
-from accord.bridge.naming import Chosen, rpc_name
-from accord.bridge.offering import offering
+from accord.bridge.outward import offered_forms
+from accord.bridge.rules import (
+    ERROR_SCHEMA,
+    BridgeError,
+    ChosenRpc,
+    borrowed_capability,
+    caller_contract,
+    choose_rpcs,
+    make_offering,
+    rpc_name,
+    to_community,
+    to_fabric,
+)
 from accord.bridge.settings import BridgeSettings
+from accord.capabilities.descriptions import descriptions
 from accord.community.bus import Call, Registry, Topics
-from accord.community.envelope.names import check_registrable
-from accord.community.envelope.schemas import describe, load
 from accord.community.errors import Code, CommunityError
+from accord.community.rules import check_registrable, load_descriptors, read_descriptor
 from accord.contracts import compare, digest, validate
 from accord.fabric import (
     ConflictError,
@@ -29,12 +38,11 @@ from accord.fabric import (
     UnauthorizedError,
     UnavailableError,
     ValidationError,
+    read_error,
+    write_error,
 )
-from accord.fabric.errors import read_error, write_error
 from accord.kernel.clock import SystemClock
 from accord.kernel.schema import compile_schema
-from accord.testing.contracts import manifests
-from accord.testing.payloads import payload_schemas
 
 WORD = st.from_regex(r"[a-z][a-z0-9_]{0,12}", fullmatch=True)
 NAMES = st.builds(
@@ -74,7 +82,7 @@ FORMS = st.lists(
 def test_whatever_is_offered_makes_a_valid_contract_with_one_digest(
     forms: list[dict[str, Any]], chance: random.Random
 ) -> None:
-    made = offering(forms)
+    made = make_offering(forms)
     assert validate(made.manifest) == []
     crossing = {each.capability for each in made.bridged.values()}
     left_out = {finding.pointer for finding in made.left_out}
@@ -83,14 +91,16 @@ def test_whatever_is_offered_makes_a_valid_contract_with_one_digest(
     distinct = {(each["name"], each["version"]): each for each in forms}
     shuffled = list(distinct.values())
     chance.shuffle(shuffled)
-    assert digest(offering(shuffled).manifest) == digest(offering(distinct.values()).manifest)
+    assert digest(make_offering(shuffled).manifest) == digest(
+        make_offering(distinct.values()).manifest
+    )
 
 
 @given(FORMS)
 def test_an_rpc_has_the_schemas_of_its_capability_s_newest_version(
     forms: list[dict[str, Any]],
 ) -> None:
-    made = offering(forms)
+    made = make_offering(forms)
     for rpc, bridged in made.bridged.items():
         declared = made.manifest["rpc"][rpc]
         same = [each for each in forms if each["name"] == bridged.capability]
@@ -106,7 +116,7 @@ def test_two_capabilities_are_never_one_rpc(one: str, other: str) -> None:
 
 
 def test_our_own_capabilities_cross_but_those_that_speak_for_a_person() -> None:
-    made = offering(known_forms().values())
+    made = make_offering(descriptions().values())
     assert {finding.pointer for finding in made.left_out} == {
         "chat.history",
         "chat.send",
@@ -121,10 +131,12 @@ def test_our_own_capabilities_cross_but_those_that_speak_for_a_person() -> None:
 def test_only_what_was_chosen_and_is_offered_is_put_into_the_contract() -> None:
     registry = Registry(Topics(SystemClock()))
     for name in ("market.list", "market.post"):
-        registry.register(load("accord.capabilities.market")[f"{name}@1.0"], nobody)
+        registry.register(load_descriptors("accord.capabilities.market")[f"{name}@1.0"], nobody)
     other = form("market.search", "1.0", {"type": "object"}, {"type": "object"}, None)
     del other["stream_schema"]
-    registry.register(describe(other), nobody)  # schemas of its own, whose text nobody has here
+    registry.register(
+        read_descriptor(other), nobody
+    )  # schemas of its own, whose text nobody has here
     wanted = ("market.list", "market.search", "rag.query")
     assert [each["name"] for each in offered_forms(registry, wanted)] == ["market.list"]
 
@@ -143,14 +155,14 @@ async def nobody(_call: Call) -> Mapping[str, Any]:
     ],
 )
 def test_what_cannot_cross_is_left_out_with_its_rule(changed: dict[str, Any], rule: str) -> None:
-    made = offering([form("market.list", "1.0", True, True, None) | changed])
+    made = make_offering([form("market.list", "1.0", True, True, None) | changed])
     assert [finding.rule for finding in made.left_out] == [rule]
     assert made.manifest.get("rpc", {}) == {}
 
 
 def test_a_capability_more_is_a_compatible_change_of_the_contract() -> None:
-    forms = sorted(known_forms().values(), key=lambda each: str(each["name"]))
-    report = compare(offering(forms[:-1]).manifest, offering(forms).manifest)
+    forms = sorted(descriptions().values(), key=lambda each: str(each["name"]))
+    report = compare(make_offering(forms[:-1]).manifest, make_offering(forms).manifest)
     assert report.compatible
 
 
@@ -161,14 +173,14 @@ def test_every_rpc_of_a_contract_can_be_a_capability(
     for rpc, declared in manifest.get("rpc", {}).items():
         if manifest["id"].startswith("trellis."):
             with pytest.raises(BridgeError):
-                Chosen.parse(f"{manifest['id']}/{rpc}")
+                ChosenRpc.parse(f"{manifest['id']}/{rpc}")
             continue
-        chosen = Chosen.parse(f"{manifest['id']}/{rpc}")
+        chosen = ChosenRpc.parse(f"{manifest['id']}/{rpc}")
         if "transfer" in declared:
             with pytest.raises(BridgeError):
-                borrowed(manifest, chosen, level)
+                borrowed_capability(manifest, chosen, level)
             continue
-        descriptor = borrowed(manifest, chosen, level)
+        descriptor = borrowed_capability(manifest, chosen, level)
         assert check_registrable(descriptor.name) == chosen.capability
         assert descriptor.trust.text == level
         schema = compile_schema(manifest["schemas"][declared["input"]["schema"]])
@@ -185,7 +197,7 @@ TEXTS = st.text(max_size=60) | st.builds(
 @given(TEXTS)
 def test_any_text_in_the_list_of_services_is_chosen_or_refused(text: str) -> None:
     try:
-        (chosen,) = choose((text,))
+        (chosen,) = choose_rpcs((text,))
     except BridgeError:
         return
     assert check_registrable(chosen.capability)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.bridge.town import Town, asker, town, until
 
-from accord import tracing
-from accord.authority.records import PlanState
-from accord.bridge.asking import ask_service
+from accord.authority.rules import PlanState
+from accord.bridge.calls import ask_service
 from accord.fabric import Client, RemoteError, UnauthorizedError, ValidationError
 from accord.kernel.traceparent import Trace
+from accord.telemetry import tracing
 
 CONTRACT = "accord.community@v1"
 CHAT = "Community.Llm.Chat"
@@ -81,12 +81,12 @@ async def test_the_community_s_limits_hold_for_services_and_its_code_comes_back(
 
 async def test_nothing_is_offered_until_somebody_accepts_the_plan(built: Town) -> None:
     bridge = await built.open_bridge(accept=False)
-    await until(lambda: "accept" in bridge.ways[0].reason)
+    await until(lambda: "accept" in bridge.directions[0].reason)
     assert await built.find(CONTRACT) is None
     await built.asked_for_admission()
-    (plan,) = await built.house.authority.plans("bridge", PlanState.PENDING)
-    assert plan.id in bridge.ways[0].reason
-    await built.house.authority.accept(plan.id, "operator")
+    (plan,) = await built.house.authority.plans.all("bridge", PlanState.PENDING)
+    assert plan.id in bridge.directions[0].reason
+    await built.house.authority.plans.accept(plan.id, "operator")
     await built.crossing("outward")
     assert (await (await client_of(built, POSTS)).call(POSTS, ANY_POSTS))["output"]["posts"] == []
 
@@ -96,7 +96,7 @@ async def test_a_call_is_in_both_journals_by_one_id_and_one_trace(built: Town) -
     await built.crossing("outward")
     client = await client_of(built, CHAT)
     place = Trace("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
-    with tracing.entry("somebody's work", place):
+    with tracing.incoming_span("somebody's work", place):
         await client.call(CHAT, HELLO)
     asked, answered = await built.told("bridge", "contracts.calls", 2)
     (heard,) = await built.told_by_bus("llm.chat")

@@ -10,7 +10,7 @@ import pytest
 from starlette.applications import Starlette
 from tests.bridge.town import asker, until
 
-from accord.authority.assembly import Running
+from accord.authority.assembly import RunningAuthority
 from accord.bridge.settings import BridgeSettings
 from accord.capabilities import market
 from accord.community.node import Node, open_node
@@ -18,11 +18,11 @@ from accord.contracts.session_proof import session_key
 from accord.fabric import FabricError, Service
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
-from accord.station import Settings, load
+from accord.station import Plane, PlaneContext, Settings, load
 from accord.station.authority import AuthorityPlane
 from accord.station.bridge import BridgePlane
 from accord.station.listener import Listener, bind
-from accord.station.plane import Parted, Plane, PlaneContext
+from accord.station.plane import HasParts
 
 POSTS = "Community.Market.List"
 ANY_POSTS: dict[str, Any] = {"params": {}, "input": {}}
@@ -39,7 +39,7 @@ class House:
         self.address = address
 
     @property
-    def running(self) -> Running:
+    def running(self) -> RunningAuthority:
         assert self.authority.running is not None
         return self.authority.running
 
@@ -59,8 +59,10 @@ class House:
 
     async def posts(self, key: SigningKey) -> Any:
         """What a service hears of the market."""
-        digest = self.running.authority.effective()["accord.community@v1"].digests[0]
-        contract = await self.running.authority.contract(digest)
+        digest = self.running.authority.catalog.projection.effective["accord.community@v1"].digests[
+            0
+        ]
+        contract = await self.running.authority.manifests.get(digest)
         assert contract is not None
         async with Service(asker(POSTS), key=key, authority=self.address).connect() as session:
             answer = await session.client(contract).call(POSTS, ANY_POSTS)
@@ -114,7 +116,7 @@ def home(tmp_path: Path) -> Path:
 
 async def test_it_waits_for_a_node_and_goes_over_to_the_next_one(home: Path) -> None:
     async with house(home, accept=True) as built:
-        assert isinstance(built.plane, Parted)
+        assert isinstance(built.plane, HasParts)
         assert built.ways() == {}
         async with built.node("first") as node:
             await until(lambda: built.ways() == {"outward": "ready"})
@@ -146,11 +148,11 @@ async def test_what_an_operator_takes_back_is_not_accepted_again_by_itself(home:
         async with built.node("first"):
             await until(lambda: built.ways() == {"outward": "ready"})
             authority = built.running.authority
-            surfaces = (await authority.deployment("bridge")).desired.surfaces
-            await authority.narrow("bridge", surfaces=surfaces)
+            surfaces = (await authority.deployments.get("bridge")).desired.surfaces
+            await authority.deployments.narrow("bridge", surfaces=surfaces)
         async with built.node("first"):
             await until(lambda: any("accept" in part.reason for part in built.plane.parts()))
-            assert (await authority.deployment("bridge")).desired.surfaces == frozenset()
+            assert (await authority.deployments.get("bridge")).desired.surfaces == frozenset()
 
 
 async def test_a_plan_that_waits_is_told_as_a_part_and_the_plane_is_well(home: Path) -> None:

@@ -11,20 +11,20 @@ from typing import Any
 from tests.authority.end_to_end.whole_system import bootstrap, signed
 from tests.fabric.fabric_station import Station, station
 
-from accord.authority.operating import Operating
-from accord.bridge.bridge import Bridge, Fabric
-from accord.bridge.deploying import deploy
-from accord.bridge.forms import offered_forms
+from accord.authority.admin import AdminCommands
+from accord.bridge.bridge import Bridge, FabricAccess, deploy
 from accord.bridge.inward import Active
-from accord.bridge.offering import offering
+from accord.bridge.outward import offered_forms
+from accord.bridge.rules import make_offering
 from accord.bridge.settings import BridgeSettings
 from accord.capabilities import market, membership
 from accord.community.bus import BUS_STORE, Call
-from accord.community.client import Client, LocalTransport, Retry
-from accord.community.discovery import Endpoint
-from accord.community.envelope.invites import Invite
-from accord.community.envelope.schemas import Descriptor, load
+from accord.community.client import Client
+from accord.community.discovery import announced
 from accord.community.node import Node, open_node
+from accord.community.peers import Endpoint
+from accord.community.rules import CapabilityDescriptor, Invite, RetryPolicy, load_descriptors
+from accord.community.transport import LocalTransport
 from accord.contracts import digest
 from accord.contracts.authoring import Contract
 from accord.fabric import Authority, Request, Service, Session
@@ -41,7 +41,7 @@ THING = {
     "additionalProperties": False,
 }
 SHOP = "experimental.service.shop.v1.shop_find"
-LLM: Mapping[str, Descriptor] = load("accord.capabilities.llm")
+LLM: Mapping[str, CapabilityDescriptor] = load_descriptors("accord.capabilities.llm")
 SECONDS = 30.0
 
 
@@ -86,13 +86,13 @@ class Town:
     async def open_bridge(self, *, accept: bool = True, **chosen: Any) -> Bridge:
         """Let the bridge run until the test ends."""
         settings = BridgeSettings(accept=accept, **chosen)
-        operating = Operating(self.house.authority, self.house.identities)
+        operating = AdminCommands(self.house.authority, self.house.identities)
         store = await self.journal_of("bridge")
 
         async def deployed(manifest: Mapping[str, Any], key: SigningKey, name: str) -> str | None:
             return await deploy(operating, manifest, key=key, instance=name, accept=accept)
 
-        fabric = Fabric(
+        fabric = FabricAccess(
             Authority(self.house.url), deployed, self.active, _key(b"offers"), _key(b"calls")
         )
         self.bridge = Bridge(self.node, fabric, store, settings, self.clock)
@@ -108,7 +108,7 @@ class Town:
     async def asked_for_admission(self) -> None:
         """Have the outward session ask once more, now."""
         names = self.node.bus.registry
-        offered = offering(offered_forms(names, BridgeSettings().capabilities)).manifest
+        offered = make_offering(offered_forms(names, BridgeSettings().capabilities)).manifest
         body = signed(_key(b"offers"), digest(offered), int(self.clock.now()), manifest=offered)
         status, answer = await bootstrap(self.house.url, body)
         assert (status, answer["code"]) == (409, "authority_update_required")
@@ -118,12 +118,12 @@ class Town:
         bridge = self.bridge
         assert bridge is not None
         wanted = set(names or ("outward",))
-        await until(lambda: wanted <= {way.name for way in bridge.ways if way.is_open})
+        await until(lambda: wanted <= {way.name for way in bridge.directions if way.is_open})
 
     async def active(self, contract: str) -> Active | None:
-        found = self.house.authority.effective().get(contract)
+        found = self.house.authority.catalog.projection.effective.get(contract)
         name = found.digests[0] if found is not None and found.digests else None
-        manifest = None if name is None else await self.house.authority.contract(name)
+        manifest = None if name is None else await self.house.authority.manifests.get(name)
         return None if name is None or manifest is None else (name, manifest)
 
     async def find(self, contract: str) -> Mapping[str, Any] | None:
@@ -168,7 +168,7 @@ class Town:
             self.community,
             self.node.key.id,
             transport=transport,
-            retry=Retry(attempts=1),
+            retry=RetryPolicy(attempts=1),
         ) as client:
             yield client
 
@@ -216,7 +216,7 @@ async def town(folder: Path) -> AsyncIterator[Town]:
         made = await node.found("Our street", {})
         community = str(made["community_id"])
         built = Town(folder, house, node, community, neighbour.key, stack, clock)
-        node.bus.registry.register(LLM["llm.chat@1.0"], built.chat)
+        node.bus.registry.register(LLM["llm.chat@1.1"], built.chat)
         market.register(node, clock)
         membership.register(node, clock)
         await _admit(node, neighbour, community)
@@ -228,6 +228,7 @@ async def _node(folder: Path, seed: bytes, stack: AsyncExitStack, clock: SystemC
         open_node(_key(seed), home=folder, stores=folder / "stores", clock=clock)
     )
     listening = stack.enter_context(listener.bind("127.0.0.1", 0))
+    stack.enter_context(announced(listening.getsockname()[1]))
     server = listener.Listener(node.application())
     serving = asyncio.create_task(server.serve([listening]))
     stack.push_async_callback(asyncio.wait, [serving])

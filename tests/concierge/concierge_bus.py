@@ -8,9 +8,12 @@ from typing import Any
 
 from accord.community.bus import Frame
 from accord.community.errors import Code, CommunityError
+from accord.concierge import LanguageModel
 
 SHED = "The tool shed is open on Saturdays from 10 to 12. The key is with Maria."
 CID = f"blake3:{'a' * 64}"
+PRIVATE = f"blake3:{'b' * 64}"
+"""A file that the node shares with somebody, and not with everybody."""
 EVENT = "01M7HGRM84M1NF2CN1RH21YBPE"
 
 
@@ -29,6 +32,7 @@ class ScriptedBus:
         fails: Which capability fails, and how.
         spoken: What the model says.
         breaks: Whether the model fails after what it says.
+        built_in: Whether it is the small built-in model.
         gate: Holds the model up before its last word.
     """
 
@@ -37,6 +41,7 @@ class ScriptedBus:
     fails: dict[str, CommunityError] = field(default_factory=dict)
     spoken: list[str] = field(default_factory=lambda: ["It is open", " on Saturdays [7]."])
     breaks: bool = False
+    built_in: bool = False
     gate: asyncio.Event | None = None
     asked: list[tuple[str, Any, Any]] = field(default_factory=list)
     open: int = 0
@@ -51,10 +56,10 @@ class ScriptedBus:
         finally:
             self.open -= 1
 
-    async def find_model(self) -> str:
+    async def find_model(self) -> LanguageModel:
         if "model" in self.fails:
             raise self.fails["model"]
-        return "small"
+        return LanguageModel("small", built_in=self.built_in)
 
     async def call(
         self,
@@ -78,9 +83,14 @@ class ScriptedBus:
                 return {"output": {"posts": self.posts}, "meta": {"ranking": "embeddings"}}
             case "market.post":
                 return {"output": {"event_id": EVENT, "lamport": 1}, "meta": {}}
-            case "file.list":
-                cids = [cid for cid in [CID] if cid.startswith(given["prefix"])]
-                return {"output": {"cids": cids}, "meta": {}}
+            case "experimental.file.shared":
+                shared = {CID: "community", PRIVATE: "members"}
+                files = [
+                    {"cid": cid, "scope": scope}
+                    for cid, scope in shared.items()
+                    if cid.startswith(given["prefix"])
+                ]
+                return {"output": {"files": files}, "meta": {}}
         raise CommunityError(Code.NOT_FOUND, f"{capability} is not offered here")
 
     async def stream(

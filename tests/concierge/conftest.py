@@ -16,11 +16,10 @@ from tests.concierge.concierge_bus import ScriptedBus
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.relay.platforms.webchat import Admin, open_admin
-from accord.station import Settings, listener, load
+from accord.station import Plane, PlaneContext, Settings, listener, load
 from accord.station.community import CommunityPlane
 from accord.station.concierge import ConciergePlane
 from accord.station.home import Home
-from accord.station.plane import Plane, PlaneContext
 from accord.station.relay import RelayPlane
 
 CLOCK = SystemClock()
@@ -123,7 +122,7 @@ Open = Callable[..., AbstractAsyncContextManager[House]]
 def open_house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     """Opens the planes of a home, as often as a test wants to; without a bus, with a node."""
 
-    monkeypatch.setattr("accord.station.lobby._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("accord.station.agents._LOOK_SECONDS", 0.05)
 
     @asynccontextmanager
     async def opened(

@@ -6,13 +6,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.concierge.concierge_bus import CID, EVENT, ScriptedBus, chunk
+from tests.concierge.concierge_bus import CID, EVENT, PRIVATE, ScriptedBus, chunk
 
 from accord.community.errors import Code, CommunityError
-from accord.concierge import Concierge, Manners, saying
-from accord.concierge.models import first_model, offered_model
-from accord.relay.gateway import GatewaySettings, Limits, RelayGateway
-from accord.relay.wire import MessageEvent, SessionSource
+from accord.concierge import AnswerPolicy, Concierge, offered_model
+from accord.concierge.rules import (
+    AnswerOutcome,
+    ConciergeConversation,
+    first_model,
+    intent,
+    replies,
+)
+from accord.relay.gateway import GatewayLimits, GatewaySettings, RelayGateway
+from accord.relay.rules import MessageEvent, SessionSource
 from accord.testing.connector import GATEWAY, SECRET, Connector
 
 MARK = "#mark#"
@@ -68,7 +74,7 @@ async def talking(
         secret=SECRET,
         gateway_id=GATEWAY,
         agent=agent,
-        settings=GatewaySettings(inbox="memory", limits=Limits(edit=0.0)),
+        settings=GatewaySettings(inbox="memory", limits=GatewayLimits(edit=0.0)),
         dial=connector.dial,
     )
     running = asyncio.create_task(gateway.run())
@@ -94,6 +100,43 @@ async def test_an_answer_streams_and_ends_with_the_sources_that_were_retrieved(
         assert connector.texts[-1] == f"It is open on Saturdays.\n\nSources:\n1. tools ({CID})"
 
 
+async def test_an_answer_of_the_small_built_in_model_says_so(bus: ScriptedBus) -> None:
+    bus.built_in = True
+    async with talking(bus) as (chat, connector, _):
+        await chat.write("When is the tool shed open?")
+        await connector.until(lambda: bool(connector.texts) and CID in connector.texts[-1])
+        said = "It is open on Saturdays.\n\n(Written by small, the small built-in model.)"
+        assert connector.texts[-1] == f"{said}\n\nSources:\n1. tools ({CID})"
+
+
+@pytest.mark.parametrize(
+    ("question", "fails", "outcome"),
+    [
+        ("When is the tool shed open?", {}, AnswerOutcome.ANSWERED),
+        ("Who won the football match?", {}, AnswerOutcome.NOT_KNOWN),
+        ("When is the tool shed open?", {"rag.query": Code.PARTITION}, AnswerOutcome.FAILED),
+        ("When is the tool shed open?", {"llm.chat": Code.TIMEOUT}, AnswerOutcome.FAILED),
+        ("When is the tool shed open?", {"model": Code.NOT_IMPLEMENTED}, AnswerOutcome.FAILED),
+        ("When is the tool shed open?", {"reach": Code.PARTITION}, AnswerOutcome.FAILED),
+        ("/files", {"rag.list_corpora": Code.PARTITION}, AnswerOutcome.FAILED),
+        ("/file tools", {"rag.query": Code.PARTITION}, AnswerOutcome.FAILED),
+        ("/market ladder", {"market.search": Code.PARTITION}, AnswerOutcome.FAILED),
+        ("/frobnicate", {}, AnswerOutcome.NOT_UNDERSTOOD),
+        ("/market", {}, AnswerOutcome.NOT_UNDERSTOOD),
+        ("/help", {}, AnswerOutcome.ANSWERED),
+    ],
+)
+async def test_the_outcome_of_a_question_is_told(
+    bus: ScriptedBus, question: str, fails: dict[str, Code], outcome: AnswerOutcome
+) -> None:
+    bus.fails = {name: CommunityError(code, "it failed") for name, code in fails.items()}
+    session = ConciergeConversation()
+    agent = Concierge(bus.reach, bus.find_model)
+    said = [text async for text in agent.answer(intent.read_intent(question), session)]
+    assert "".join(said)
+    assert session.outcome is outcome
+
+
 async def test_the_model_gets_the_documents_fenced_and_stops_at_the_fence(bus: ScriptedBus) -> None:
     async with talking(bus) as (chat, _, _):
         await chat.ask("When is the tool shed open?")
@@ -116,8 +159,8 @@ async def test_what_nobody_wrote_down_is_not_invented(bus: ScriptedBus) -> None:
 async def test_the_owners_own_documents_are_not_for_others(bus: ScriptedBus) -> None:
     bus.corpora = {"personal": [chunk("My secret tool shed is open.")]}
     async with talking(bus) as (chat, _, _):
-        assert await chat.ask("When is the tool shed open?") == saying.NO_DOCUMENTS
-        assert await chat.ask("/files") == saying.NO_DOCUMENTS
+        assert await chat.ask("When is the tool shed open?") == replies.NO_DOCUMENTS
+        assert await chat.ask("/files") == replies.NO_DOCUMENTS
     assert not bus.given("rag.query")
 
 
@@ -153,7 +196,7 @@ async def test_a_model_that_breaks_off_is_told_and_the_sources_stand(bus: Script
     bus.breaks = True
     async with talking(bus) as (chat, _, _):
         said = await chat.ask("When is the tool shed open?")
-    assert said.startswith("It is open on Saturdays. … (the model broke off: the model broke)")
+    assert said.startswith("It is open on Saturdays. … (the model stopped early: the model broke)")
     assert said.endswith(f"({CID})")
 
 
@@ -175,7 +218,7 @@ async def test_a_post_is_made_after_a_yes_of_its_author_and_once(bus: ScriptedBu
         assert "yes" in asked
         assert not bus.given("market.post")
         assert EVENT in await chat.ask("Yes")
-        assert await chat.ask("yes") == saying.NOTHING_TO_CONFIRM
+        assert await chat.ask("yes") == replies.NOTHING_TO_CONFIRM
     (given,) = bus.given("market.post")
     assert (given["category"], given["title"]) == ("offer", "Ladder to lend")
     assert given["body"].startswith("three metres\n(ann from Web chat")
@@ -185,10 +228,10 @@ async def test_a_post_is_made_after_a_yes_of_its_author_and_once(bus: ScriptedBu
 async def test_whatever_else_is_said_lets_a_draft_go(bus: ScriptedBus) -> None:
     async with talking(bus) as (chat, _, _):
         await chat.ask("/post offer Ladder")
-        assert await chat.ask("no") == saying.DROPPED
+        assert await chat.ask("no") == replies.DROPPED
         await chat.ask("/post offer Ladder")
         await chat.ask("/files")
-        assert await chat.ask("yes") == saying.NOTHING_TO_CONFIRM
+        assert await chat.ask("yes") == replies.NOTHING_TO_CONFIRM
     assert not bus.given("market.post")
 
 
@@ -219,7 +262,7 @@ async def test_the_market_is_searched_and_far_posts_are_left_out(bus: ScriptedBu
         said = await chat.ask("/market something to climb with")
         assert said == f"On the market:\n1. offer: Ladder: 3 m (until 2026-11-23, {EVENT})"
         bus.posts = []
-        assert await chat.ask("/market cake") == saying.EMPTY_MARKET
+        assert await chat.ask("/market cake") == replies.EMPTY_MARKET
 
 
 async def test_files_are_found_by_name_and_by_most_of_an_id(bus: ScriptedBus) -> None:
@@ -230,13 +273,15 @@ async def test_files_are_found_by_name_and_by_most_of_an_id(bus: ScriptedBus) ->
         assert CID in await chat.ask(f"/file {CID[:24]}")
         for prefix in ("blake3:", "blake3:aaa", "blake3:zzzzzzzzzzzz"):
             assert "No file here begins" in await chat.ask(f"/file {prefix}")
-    assert bus.given("file.list") == [{"prefix": CID[:24]}]
+        assert "No file here begins" in await chat.ask(f"/file {PRIVATE}")
+    prefixes = [{"prefix": CID[:24]}, {"prefix": PRIVATE}]
+    assert bus.given("experimental.file.shared") == prefixes
 
 
 async def test_help_links_and_unknown_commands_are_explained(bus: ScriptedBus) -> None:
     async with talking(bus) as (chat, _, _):
-        assert await chat.ask("/help") == saying.HELP
-        assert await chat.ask("/link") == saying.LINK
+        assert await chat.ask("/help") == replies.HELP
+        assert await chat.ask("/link") == replies.LINK
         assert await chat.ask("/dance") == "I do not know /dance. /help shows what I know."
         assert "/market ladder" in await chat.ask("/market")
         assert await chat.ask("???") == ""
@@ -262,15 +307,15 @@ async def test_a_conversation_is_remembered_for_its_session_and_can_be_forgotten
 
 
 async def test_where_it_only_listens_it_answers_when_it_is_named(bus: ScriptedBus) -> None:
-    manners = Manners(frozenset({"lobby"}), ("concierge",))
-    async with talking(bus, manners=manners) as (chat, _, _):
+    policy = AnswerPolicy(frozenset({"lobby"}), ("concierge",))
+    async with talking(bus, policy=policy) as (chat, _, _):
         kitchen: dict[str, Any] = {"kind": "channel", "chat": "kitchen", "scope_id": "s1"}
         assert await chat.ask("/help", **kitchen) == ""
-        assert await chat.ask("@Concierge /help", **kitchen) == saying.HELP
-        assert await chat.ask("/help", **{**kitchen, "chat": "lobby"}) == saying.HELP
+        assert await chat.ask("@Concierge /help", **kitchen) == replies.HELP
+        assert await chat.ask("/help", **{**kitchen, "chat": "lobby"}) == replies.HELP
         thread = {**kitchen, "kind": "thread", "chat": "t1", "parent_chat_id": "lobby"}
-        assert await chat.ask("/help", **thread) == saying.HELP
-        assert await chat.ask("/help") == saying.HELP
+        assert await chat.ask("/help", **thread) == replies.HELP
+        assert await chat.ask("/help") == replies.HELP
 
 
 async def test_a_stop_ends_the_model_too(bus: ScriptedBus) -> None:
@@ -293,5 +338,5 @@ def test_a_manifest_without_a_model_is_told(manifest: Any) -> None:
 
 
 async def test_a_node_that_does_not_answer_is_told() -> None:
-    with pytest.raises(CommunityError, match="does not tell"):
+    with pytest.raises(CommunityError, match="manifest cannot be read"):
         await offered_model("http://127.0.0.1:9")

@@ -4,22 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.concierge import intent, saying
-from accord.concierge.intent import (
-    Answer,
+from accord.concierge.rules import (
     Ask,
     Category,
-    Draft,
+    Confirmation,
+    ExplainLink,
     FindFile,
     FindPosts,
     Forget,
     Help,
     Incomplete,
     Intent,
-    Link,
     ListFiles,
-    Nothing,
+    NoQuestion,
+    PostDraft,
     Unknown,
+    intent,
+    replies,
 )
 
 
@@ -35,27 +36,27 @@ from accord.concierge.intent import (
         ("/market ladder", FindPosts("ladder")),
         ("/MARKET   a long ladder", FindPosts("a long ladder")),
         ("/market@concierge ladder", FindPosts("ladder")),
-        ("/post offer A ladder: 3 metres", Draft(Category.OFFER, "A ladder", "3 metres")),
-        ("/post Request A drill", Draft(Category.REQUEST, "A drill")),
-        ("/post info At 10:30: bring cups", Draft(Category.INFO, "At 10", "30: bring cups")),
+        ("/post offer A ladder: 3 metres", PostDraft(Category.OFFER, "A ladder", "3 metres")),
+        ("/post Request A drill", PostDraft(Category.REQUEST, "A drill")),
+        ("/post info At 10:30: bring cups", PostDraft(Category.INFO, "At 10", "30: bring cups")),
         ("/files", ListFiles()),
         ("/file tool shed", FindFile("tool shed")),
-        ("/link", Link()),
-        ("/help link", Link()),
+        ("/link", ExplainLink()),
+        ("/help link", ExplainLink()),
         ("/help", Help()),
         ("/start", Help()),
         ("/forget", Forget()),
-        ("yes", Answer(True, "yes")),
-        ("No", Answer(False, "No")),
+        ("yes", Confirmation(True, "yes")),
+        ("No", Confirmation(False, "No")),
         ("/dance now", Unknown("dance")),
-        ("/", Nothing()),
-        ("?!", Nothing()),
-        ("", Nothing()),
+        ("/", NoQuestion()),
+        ("?!", NoQuestion()),
+        ("", NoQuestion()),
         ("/etc/passwd is where?", Ask("/etc/passwd is where?")),
     ],
 )
 def test_a_message_means(text: str, wanted: Intent) -> None:
-    assert intent.read(text) == wanted
+    assert intent.read_intent(text) == wanted
 
 
 @pytest.mark.parametrize(
@@ -63,31 +64,31 @@ def test_a_message_means(text: str, wanted: Intent) -> None:
     ["/market", "/file ", "/ask", "/post", "/post offer", "/post offer : body", "/post car x"],
 )
 def test_what_is_missing_from_a_command_is_told_with_a_whole_example(text: str) -> None:
-    asked = intent.read(text)
+    asked = intent.read_intent(text)
     assert isinstance(asked, Incomplete)
-    assert not isinstance(intent.read(asked.example), Incomplete)
+    assert not isinstance(intent.read_intent(asked.example), Incomplete)
 
 
 def test_every_command_that_platforms_show_is_understood_and_in_the_help() -> None:
     for command in intent.COMMANDS:
         words = "offer Ladder: long" if command["name"] == "post" else "tool shed"
-        asked = intent.read(f"/{command['name']} {words if 'options' in command else ''}")
+        asked = intent.read_intent(f"/{command['name']} {words if 'options' in command else ''}")
         assert not isinstance(asked, Unknown | Incomplete)
-        assert command["name"] in ("ask", "help") or f"/{command['name']}" in saying.HELP
+        assert command["name"] in ("ask", "help") or f"/{command['name']}" in replies.HELP
 
 
 @given(st.text())
 def test_every_text_has_a_meaning_and_a_question_is_never_too_long(text: str) -> None:
-    asked = intent.read(text)
+    asked = intent.read_intent(text)
     if isinstance(asked, Ask):
         assert 0 < len(asked.question) <= intent.MAX_QUESTION
 
 
 @given(st.sampled_from(["offer", "request", "info"]), st.text(max_size=400), st.text())
 def test_a_draft_always_fits_the_market(kind: str, title: str, body: str) -> None:
-    asked = intent.read(f"/post {kind} {title}:{body}")
-    assert isinstance(asked, Draft | Incomplete)
-    if isinstance(asked, Draft):
+    asked = intent.read_intent(f"/post {kind} {title}:{body}")
+    assert isinstance(asked, PostDraft | Incomplete)
+    if isinstance(asked, PostDraft):
         assert 0 < len(asked.title) <= intent.MAX_TITLE
         assert "\n" not in asked.title
         assert len(asked.body) <= intent.MAX_BODY
@@ -95,6 +96,6 @@ def test_a_draft_always_fits_the_market(kind: str, title: str, body: str) -> Non
 
 def test_a_very_long_message_is_read_at_once() -> None:
     for text in ("@" * 1_000_000, "/" * 1_000_000, "<@" * 500_000, " " * 1_000_000 + "x"):
-        intent.read(text)
-    asked = intent.read("x" * 1_000_000)
+        intent.read_intent(text)
+    asked = intent.read_intent("x" * 1_000_000)
     assert asked == Ask("x" * intent.MAX_QUESTION)

@@ -20,8 +20,10 @@ from tests.concierge.conftest import CLOCK, Open
 from typer.testing import CliRunner
 
 from accord.cli import app
-from accord.station.relay import operated
-from accord.testing.faults import Child, python_child
+from accord.station.relay import operate_relay
+from accord.testing.processes import Child, python_child
+
+pytestmark = pytest.mark.slow
 
 DOCUMENTS = {
     "rain.md": (
@@ -97,6 +99,13 @@ def test_the_command_line_asks_the_same_concierge(
     cids = furnished[1]
     answer = run(home, "concierge", "ask", "How do I make rain water fit for drinking?", "--json")
     assert answer["answer"].endswith(f"({cids['rain']})")
+    assert "the small built-in model" in answer["answer"]
+    assert (answer["outcome"], answer["built_in"]) == ("answered", True)
+    unknown = CliRunner().invoke(app, ["concierge", "ask", "Who won?", "--home", str(home)])
+    assert unknown.exit_code == 1
+    assert "I do not know" in unknown.stdout
+    wrong = CliRunner().invoke(app, ["concierge", "ask", "/frobnicate", "--home", str(home)])
+    assert wrong.exit_code == 2
 
 
 @contextmanager
@@ -119,7 +128,7 @@ async def test_it_runs_by_itself_at_a_connector_that_is_elsewhere(
     async with open_house(ScriptedBus()) as house:
         kitchen = await house.admin.create_space("kitchen")
         general = await house.admin.create_channel(kitchen.id, "general")
-        async with operated(house.settings, CLOCK, "test") as connector:
+        async with operate_relay(house.settings, CLOCK, "test") as connector:
             await connector.control.route("default", "webchat", kitchen.id)
             token = (await connector.control.mint_token("default", "guide")).token
             words = ["--relay", house.address, "--token", token, "--id", "guide", "--json"]

@@ -1,7 +1,4 @@
-"""One catalog, bridged both ways: capabilities as a contract, services as capabilities.
+"""The bridge: capabilities as a contract on the fabric, services as capabilities on the bus.
 
-`offering` and `borrowing` (pure) say what each side looks like on the other. `outward` answers on
-the fabric by asking the bus, `inward` answers on the bus by asking a service; each call is subject
-to the rules of the side that it goes to, and both journals know it by the same id. `bridge` runs
-both.
+`outward` answers on the fabric by calling the bus, `inward` answers on the bus by calling services.
 """

@@ -1,16 +1,16 @@
-"""`python -m accord.bridge`: the contract of what crosses by default, for writers of callers.
+"""`python -m accord.bridge`: print the contract of the default capabilities.
 
-A node may offer less of it than that. Owns nothing.
+A node may offer less.
 """
 
 import sys
 
-from accord.bridge.forms import known_forms
-from accord.bridge.offering import offering
+from accord.bridge.rules import make_offering
 from accord.bridge.settings import BridgeSettings
+from accord.capabilities.descriptions import descriptions
 from accord.kernel import canonical
 
 if __name__ == "__main__":
     chosen = BridgeSettings().capabilities
-    made = offering(form for form in known_forms().values() if form["name"] in chosen)
+    made = make_offering(form for form in descriptions().values() if form["name"] in chosen)
     sys.stdout.buffer.write(canonical.encode(made.manifest))

@@ -1,7 +1,7 @@
-"""The bridge: both ways between one node and one fabric, each with a session of its own.
+"""The bridge between one node and one fabric, with a session for each direction.
 
-Owns the order in which each way comes up, and that neither waits for the other: a service that is
-missing keeps members from it, and nothing else.
+The directions are independent. The bridge's contracts are proposed and its keys added by the
+ordinary commands of the authority; a setting decides whether plans are accepted at once.
 """
 
 import asyncio
@@ -12,26 +12,47 @@ from typing import Any, Final
 
 import structlog
 
-from accord.authority.errors import AuthorityError
-from accord.bridge.asking import Bus
-from accord.bridge.borrowing import caller_contract, choose
-from accord.bridge.deploying import DEPLOYMENT
-from accord.bridge.forms import offered_forms
+from accord.authority.admin import AdminCommands
+from accord.authority.rules.errors import AuthorityError
+from accord.bridge.calls import BridgeBus, BridgeJournal, CallsInProgress
 from accord.bridge.inward import FindContract, Inward
-from accord.bridge.journal import Journal
-from accord.bridge.offering import Offering, offering
-from accord.bridge.outward import Outward
+from accord.bridge.outward import Outward, offered_forms
+from accord.bridge.rules import BridgeOffering, caller_contract, choose_rpcs, make_offering
 from accord.bridge.settings import BridgeSettings
-from accord.bridge.underway import Underway
 from accord.community.node import Node
 from accord.contracts.authoring import Contract
+from accord.contracts.session_proof import session_key
 from accord.fabric import Authority, FabricError, Service
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.storage import Store
 
+DEPLOYMENT: Final = "bridge"
+_BY: Final = "station"
+
+
+async def deploy(
+    operating: AdminCommands,
+    manifest: Mapping[str, Any],
+    *,
+    key: SigningKey,
+    instance: str,
+    accept: bool,
+) -> str | None:
+    """Propose a contract of the bridge and add its key; return the plan to be accepted."""
+    # A pending plan belongs to the session, which will ask for the same, so that no second plan is
+    # made.
+    by = _BY if accept else session_key(key)
+    asked = {"deployment": DEPLOYMENT, "manifest": dict(manifest), "accept": accept, "by": by}
+    plan = (await operating.do("deploy", asked))["plan"]
+    await operating.do(
+        "instances/add", {"deployment": DEPLOYMENT, "key": session_key(key), "name": instance}
+    )
+    return plan["id"] if plan is not None and plan["state"] == "pending" else None
+
+
 Deploy = Callable[[Mapping[str, Any], SigningKey, str], Awaitable[str | None]]
-"""Proposes a contract and lets a key run it as an instance; the plan that waits, if one does."""
+"""Proposes a contract and adds a key as an instance; returns the pending plan, if any."""
 
 _LOOK_SECONDS: Final = 1.0
 
@@ -39,27 +60,32 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How one way over the bridge is doing.
+class BridgeDirection:
+    """The state of one direction.
 
     Attributes:
         name: `outward` or `inward`.
-        is_open: Whether calls cross.
-        reason: What it waits for, as a sentence; empty where it is open.
+        reason: What it waits for, as a sentence; empty if it is open.
+        is_broken: Whether something failed; else it only waits.
     """
 
     name: str
     is_open: bool = False
     reason: str = "it is being opened"
+    is_broken: bool = False
+
+    @property
+    def state(self) -> str:
+        """The state in one word."""
+        return "ready" if self.is_open else "closed" if self.is_broken else "waiting"
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
+class FabricAccess:
     """How the bridge reaches the fabric.
 
     Attributes:
-        authority: Where the authority is.
-        deploy: Has a contract of the bridge deployed.
+        deploy: Deploys a contract of the bridge.
         find: Finds an active contract.
         offers: The key that offers capabilities.
         calls: The key that calls services.
@@ -73,75 +99,65 @@ class Fabric:
 
 
 class Bridge:
-    """Bridges a node and a fabric while it runs.
-
-    Args:
-        node: The node.
-        fabric: The fabric.
-        store: Whose journal is told what crosses.
-        settings: What crosses.
-        clock: The time.
-    """
+    """Bridges a node and a fabric while it runs; `store` has the journal of calls."""
 
     def __init__(
-        self, node: Node, fabric: Fabric, store: Store, settings: BridgeSettings, clock: Clock
+        self, node: Node, fabric: FabricAccess, store: Store, settings: BridgeSettings, clock: Clock
     ) -> None:
         self._node = node
         self._fabric = fabric
         self._store = store
         self._settings = settings
         self._clock = clock
-        self._journal = Journal(store, clock, DEPLOYMENT)
-        self._underway = Underway()
-        self._bus = Bus(node, clock, settings.community)
-        self._chosen = choose(settings.services)
-        self._ways = {"outward": Way("outward")}
+        self._journal = BridgeJournal(store, clock, DEPLOYMENT)
+        self._in_progress = CallsInProgress()
+        self._bus = BridgeBus(node, clock, settings.community)
+        self._chosen = choose_rpcs(settings.services)
+        self._directions = {"outward": BridgeDirection("outward")}
         if self._chosen:
-            self._ways["inward"] = Way("inward")
+            self._directions["inward"] = BridgeDirection("inward")
 
     @property
-    def ways(self) -> tuple[Way, ...]:
-        """How each way is doing."""
-        return tuple(self._ways.values())
+    def directions(self) -> tuple[BridgeDirection, ...]:
+        """The state of each direction."""
+        return tuple(self._directions.values())
 
     async def run(self) -> None:
-        """Carry calls until cancelled.
-
-        Raises:
-            BridgeError: The capabilities make no contract.
-        """
-        offered = offering(offered_forms(self._node.bus.registry, self._settings.capabilities))
+        """Run until cancelled; raises `BridgeError` if the capabilities make no contract."""
+        offered = make_offering(offered_forms(self._node.bus.registry, self._settings.capabilities))
         for finding in offered.left_out:
-            _log.info("a capability does not cross", why=str(finding))
+            _log.info("capability not bridged", why=str(finding))
         contract = caller_contract(self._chosen)
-        ways = [("outward", offered.manifest, partial(self._outward, offered))]
+        directions = [("outward", offered.manifest, partial(self._outward, offered))]
         if self._chosen:
-            ways.append(("inward", contract.manifest(), partial(self._inward, contract)))
+            directions.append(("inward", contract.manifest(), partial(self._inward, contract)))
         try:
             async with asyncio.TaskGroup() as group:
-                for way, manifest, carry in ways:
-                    group.create_task(self._keep(way, manifest, carry), name=way)
+                for direction, manifest, carry in directions:
+                    group.create_task(
+                        self._run_direction(direction, manifest, carry), name=direction
+                    )
         finally:
             await self._bus.aclose()
 
-    async def _keep(
-        self, way: str, manifest: Mapping[str, Any], carry: Callable[[], Awaitable[None]]
+    async def _run_direction(
+        self, direction: str, manifest: Mapping[str, Any], carry: Callable[[], Awaitable[None]]
     ) -> None:
-        """Have a way deployed once, and open it whenever the authority lets it."""
-        key = self._fabric.offers if way == "outward" else self._fabric.calls
-        await self._deployed(way, manifest, key)
+        """Deploy a direction once, and open it again whenever its session ends."""
+        key = self._fabric.offers if direction == "outward" else self._fabric.calls
+        await self._deployed(direction, manifest, key)
         while True:
             try:
                 await carry()
                 reason = "its session has ended"
             except FabricError as error:
                 reason = str(error)
-            _log.warning("the bridge is closed", way=way, why=reason)
-            self._ways[way] = Way(way, reason=reason)
+            _log.warning("bridge closed", direction=direction, why=reason)
+            self._directions[direction] = BridgeDirection(direction, reason=reason, is_broken=True)
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _outward(self, offered: Offering) -> None:
-        outward = Outward(lambda: self._bus, self._journal, self._underway, self._clock)
+    async def _outward(self, offered: BridgeOffering) -> None:
+        outward = Outward(self._bus, self._journal, self._in_progress, self._clock)
         service = outward.service(
             offered,
             key=self._fabric.offers,
@@ -166,7 +182,7 @@ class Bridge:
                 self._bus,
                 self._node.bus.registry,
                 journal=self._journal,
-                underway=self._underway,
+                in_progress=self._in_progress,
                 clock=self._clock,
                 level=self._settings.level,
             )
@@ -181,29 +197,33 @@ class Bridge:
                 inward.close()
                 ending.cancel()
 
-    async def _deployed(self, way: str, manifest: Mapping[str, Any], key: SigningKey) -> None:
-        """Have a contract deployed, as soon as the authority takes it."""
-        while not await self._is_deployed(way, manifest, key):  # noqa: ASYNC110 - of others
+    async def _deployed(self, direction: str, manifest: Mapping[str, Any], key: SigningKey) -> None:
+        """Deploy a contract, retrying until the authority takes it."""
+        while not await self._is_deployed(direction, manifest, key):  # noqa: ASYNC110 - of others
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _is_deployed(self, way: str, manifest: Mapping[str, Any], key: SigningKey) -> bool:
+    async def _is_deployed(
+        self, direction: str, manifest: Mapping[str, Any], key: SigningKey
+    ) -> bool:
         try:
-            plan = await self._fabric.deploy(manifest, key, way)
+            plan = await self._fabric.deploy(manifest, key, direction)
         except AuthorityError as error:
-            if self._ways[way].reason != str(error):
-                _log.warning("the bridge is not deployed", way=way, why=str(error))
-            self._ways[way] = Way(way, reason=str(error))
+            if self._directions[direction].reason != str(error):
+                _log.warning("bridge not deployed", direction=direction, why=str(error))
+            self._directions[direction] = BridgeDirection(
+                direction, reason=str(error), is_broken=True
+            )
             return False
-        reason = "the authority has not let it in yet"
+        reason = "the authority has not admitted it yet"
         if plan is not None:
             reason = (
                 f"what the community offers can be called by services once you accept it: "
                 f"`accord authority accept {plan}`; or set [bridge] enabled = false"
-                if way == "outward"
+                if direction == "outward"
                 else f"its contract waits for `accord authority accept {plan}`"
             )
-        self._ways[way] = Way(way, reason=reason)
+        self._directions[direction] = BridgeDirection(direction, reason=reason)
         return True
 
-    def _open(self, way: str) -> None:
-        self._ways[way] = Way(way, is_open=True, reason="")
+    def _open(self, direction: str) -> None:
+        self._directions[direction] = BridgeDirection(direction, is_open=True, reason="")

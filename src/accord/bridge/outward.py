@@ -1,21 +1,18 @@
-"""From the fabric to the community: a service that answers for the bus.
+"""From the fabric to the community: a service that answers by calling the bus.
 
-Owns what becomes of a call on that way. Who may call was decided by the authority before; whether
-the community answers is decided by its bus, which knows the bridge as this node and no more.
+The authority has checked the caller before; the bus knows the bridge as this node.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-from accord.bridge.asking import Bus
-from accord.bridge.errors import to_fabric
-from accord.bridge.journal import CANCELLED, Crossing, Journal
-from accord.bridge.naming import CONTRACT
-from accord.bridge.offering import Bridged, Offering
-from accord.bridge.underway import Underway
+from accord.bridge.calls import CANCELLED, BridgeBus, BridgedCall, BridgeJournal, CallsInProgress
+from accord.bridge.rules import CONTRACT, BridgedCapability, BridgeOffering, to_fabric
+from accord.capabilities.descriptions import descriptions
+from accord.community.bus import Registry
 from accord.community.errors import Code, CommunityError
 from accord.fabric import Authority, Request, Service
-from accord.fabric.calls import keep_none
+from accord.fabric.journal import keep_none
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource, is_ulid
@@ -23,45 +20,50 @@ from accord.storage import Store
 
 _SECONDS: Final = 170.0
 
-FindBus = Callable[[], Bus]
-"""The bus, as it is now.
 
-It raises a CommunityError where there is none.
-"""
+def offered_forms(registry: Registry, wanted: Iterable[str]) -> list[Mapping[str, Any]]:
+    """Return the descriptions of the wanted capabilities that a node offers."""
+    known = descriptions()
+    return [
+        known[descriptor.schema_hash]
+        for name in sorted(set(wanted))
+        for descriptor in registry.descriptors(name)
+        if descriptor.schema_hash in known
+    ]
 
 
 class Outward:
-    """Answers the RPCs of an offering by the bus.
+    """Answers the RPCs of an offering by calling the bus.
 
     Args:
-        bus: Where the bus is.
-        journal: What is told of each call.
-        underway: The members' calls that came the other way.
-        clock: The time.
+        journal: Records each call.
+        in_progress: The traces of members' calls in the other direction.
     """
 
-    def __init__(self, bus: FindBus, journal: Journal, underway: Underway, clock: Clock) -> None:
+    def __init__(
+        self, bus: BridgeBus, journal: BridgeJournal, in_progress: CallsInProgress, clock: Clock
+    ) -> None:
         self._bus = bus
         self._journal = journal
-        self._underway = underway
+        self._in_progress = in_progress
         self._ids = UlidSource(clock)
 
     def service(
         self,
-        offering: Offering,
+        offering: BridgeOffering,
         *,
         key: SigningKey,
         authority: Authority,
         store: Store,
         clock: Clock,
     ) -> Service:
-        """The service that offers them; a journal of contracts is told who asked, not what."""
+        """Return the service that offers the RPCs; its journal records callers, not content."""
         service = Service(
             offering.manifest,
             key=key,
             authority=authority,
             store=store,
-            # The bus keeps nothing of what is said, and whoever comes this way is owed the same.
+            # The bus stores no content of calls, so neither does the journal of contracts.
             policy=keep_none,
             deadline=_SECONDS,
             clock=clock,
@@ -70,7 +72,7 @@ class Outward:
             service.rpc(name)(self._answering(bridged))
         return service
 
-    def _answering(self, bridged: Bridged) -> Callable[[Request, Any], Awaitable[Any]]:
+    def _answering(self, bridged: BridgedCapability) -> Callable[[Request, Any], Awaitable[Any]]:
         async def answer(request: Request, payload: Any) -> dict[str, Any]:
             try:
                 return await self._cross(bridged, request, payload)
@@ -79,11 +81,13 @@ class Outward:
 
         return answer
 
-    async def _cross(self, bridged: Bridged, request: Request, payload: Any) -> dict[str, Any]:
-        bus = self._bus()
-        # A request id of the bus is a ULID; elsewhere it may be any text.
+    async def _cross(
+        self, bridged: BridgedCapability, request: Request, payload: Any
+    ) -> dict[str, Any]:
+        bus = self._bus
+        # Request ids of the bus are ULIDs; on the fabric they may be any text.
         request_id = request.id if is_ulid(request.id) else self._ids.new()
-        crossing = Crossing(
+        bridged_call = BridgedCall(
             "outward",
             request.trace.id,
             request_id,
@@ -95,23 +99,23 @@ class Outward:
             bridged.rpc,
         )
         since = self._journal.now()
-        failed: str | None = CANCELLED
+        error_code: str | None = CANCELLED
         try:
             self._check_loop(request)
             body = _at_once(payload) if bridged.may_stream else payload
             answer = await bus.call(
                 bridged.capability, bridged.version, body, request_id=request_id
             )
-            failed = None
+            error_code = None
         except CommunityError as error:
-            failed = error.code.value
+            error_code = error.code.value
             raise
         finally:
-            await self._journal.tell(crossing, since, failed)
+            await self._journal.record(bridged_call, since, error_code)
         return answer
 
     def _check_loop(self, request: Request) -> None:
-        if request.trace.id in self._underway:
+        if request.trace.id in self._in_progress:
             raise CommunityError(
                 Code.BAD_REQUEST,
                 "a call that came over the bridge does not go back over it",
@@ -120,7 +124,7 @@ class Outward:
 
 
 def _at_once(payload: Any) -> Any:
-    """The request for an answer that is no stream."""
+    """Ask for an answer that is no stream."""
     asked = payload.get("input") if isinstance(payload, dict) else None
     if not isinstance(asked, dict):
         return payload  # the bus says what is wrong with it

@@ -1,4 +1,4 @@
-"""`[bridge]`: what crosses between the community and the fabric. Owns the section's form."""
+"""The settings `[bridge]`."""
 
 from typing import Annotated, Literal
 
@@ -57,11 +57,10 @@ class BridgeSettings(Section):
     @classmethod
     def _services_can_be_chosen(cls, services: tuple[str, ...]) -> tuple[str, ...]:
         # Every command reads settings, and few of them need contracts.
-        from accord.bridge.borrowing import choose
-        from accord.bridge.errors import BridgeError
+        from accord.bridge.rules import BridgeError, choose_rpcs
 
         try:
-            choose(services)
+            choose_rpcs(services)
         except BridgeError as error:
             raise ValueError(str(error)) from None
         return services

@@ -1,15 +1,21 @@
 """The concierge: an agent that answers in chats from what a community knows.
 
-It stands on `RelayGateway` like anybody's agent and calls the community's bus like anybody's
-client: there is nothing here that a reader could not write. Pure parts say what a message asks for
-(`intent`), what bears on it (`passages`), what the model is told (`prompting`), what becomes of its
-words (`answering`) and what is said otherwise (`saying`).
+It uses only public interfaces, `RelayGateway` and the community's bus, so that it can serve as an
+example. `rules` decides what a message asks for, which passages are relevant and what is replied.
 """
 
-from accord.concierge.commons import Bus, FindModel, Reach
+from accord.concierge.community import CommunityBus, FindModel, OpenBus, offered_model
 from accord.concierge.concierge import Concierge
-from accord.concierge.hearing import Manners
-from accord.concierge.intent import COMMANDS
-from accord.concierge.models import offered_model
+from accord.concierge.rules.answers import LanguageModel
+from accord.concierge.rules.intent import COMMANDS, AnswerPolicy
 
-__all__ = ["COMMANDS", "Bus", "Concierge", "FindModel", "Manners", "Reach", "offered_model"]
+__all__ = [
+    "COMMANDS",
+    "AnswerPolicy",
+    "CommunityBus",
+    "Concierge",
+    "FindModel",
+    "LanguageModel",
+    "OpenBus",
+    "offered_model",
+]

@@ -1,8 +1,7 @@
 """The concierge: an agent that answers from what a community knows.
 
-Owns the way from a message to an answer. It is an ordinary agent on `RelayGateway`, so it is an
-example, too: it is given a turn, yields text, and keeps what belongs to a conversation under the
-session key. All that it knows comes from the bus; whatever fails there is said, not raised.
+It is an ordinary agent on `RelayGateway`: it is given a turn, yields text, and keeps its state per
+session key. Errors of the bus become replies.
 """
 
 import secrets
@@ -12,13 +11,25 @@ from hashlib import blake2b
 from typing import Final
 
 from accord.community.errors import CommunityError
-from accord.concierge import intent, saying
-from accord.concierge.answering import Spoken, documents, plain, sources
-from accord.concierge.commons import Commons, FindModel, Reach
-from accord.concierge.hearing import Manners
-from accord.concierge.memory import Memory, Session
-from accord.concierge.passages import bearing_on, near_posts
-from accord.concierge.prompting import MOST_PASSAGES, messages, stops
+from accord.concierge.community import CommunityAccess, FindModel, OpenBus
+from accord.concierge.rules import intent, replies
+from accord.concierge.rules.answers import (
+    MOST_PASSAGES,
+    StreamedAnswer,
+    cited_documents,
+    near_posts,
+    plain_line,
+    prompt_messages,
+    relevant_passages,
+    sources,
+    stop_sequences,
+)
+from accord.concierge.rules.conversations import (
+    AnswerOutcome,
+    ConciergeConversation,
+    ConversationCache,
+)
+from accord.concierge.rules.intent import AnswerPolicy
 from accord.relay.gateway import Turn
 
 _POSTS: Final = 5
@@ -34,156 +45,171 @@ class Concierge:
     """Answers in chats.
 
     Args:
-        reach: Opens the community's bus for a turn.
-        find_model: The language model to ask for.
+        open_bus: Opens the community's bus for a turn.
+        find_model: Returns the language model to use.
         corpus: The only corpus to answer from; empty for all of the community's.
-        manners: Where to answer what.
-        new_mark: Draws the mark that fences documents in a prompt.
+        policy: Which messages are answered.
+        new_mark: Returns a new mark to fence documents in a prompt.
     """
 
     def __init__(
         self,
-        reach: Reach,
+        open_bus: OpenBus,
         find_model: FindModel,
         *,
         corpus: str = "",
-        manners: Manners | None = None,
+        policy: AnswerPolicy | None = None,
         new_mark: Callable[[], str] = _mark,
     ) -> None:
-        self._reach = reach
+        self._open_bus = open_bus
         self._find_model = find_model
         self._corpus = corpus
-        self._manners = manners or Manners()
+        self._policy = policy or AnswerPolicy()
         self._new_mark = new_mark
-        self._memory = Memory()
+        self._memory = ConversationCache()
 
     async def __call__(self, turn: Turn) -> AsyncGenerator[str]:
         """Answer a turn."""
-        if not self._manners.concern(turn.event):
+        if not self._policy.applies_to(turn.event):
             return
         session = self._memory.session(turn.session_key)
-        asked = intent.read(turn.event.text)
+        asked = intent.read_intent(turn.event.text)
         waiting = session.take(_author(turn))
-        if isinstance(asked, intent.Answer) and waiting is not None:
+        if isinstance(asked, intent.Confirmation) and waiting is not None:
             if asked.yes:
                 yield await self._post(turn, waiting)
             else:
-                yield saying.DROPPED
-        elif isinstance(asked, intent.Draft):
+                yield replies.DROPPED
+        elif isinstance(asked, intent.PostDraft):
             session.propose(_author(turn), asked)
-            yield saying.confirm(asked)
+            yield replies.confirm(asked)
         else:
             async with aclosing(self.answer(asked, session)) as answer:
                 async for text in answer:
                     yield text
 
-    async def answer(self, asked: intent.Intent, session: Session) -> AsyncGenerator[str]:
-        """Answer whatever needs no author, piece by piece."""
+    async def answer(
+        self, asked: intent.Intent, session: ConciergeConversation
+    ) -> AsyncGenerator[str]:
+        """Answer anything that needs no author; the outcome is set on the session."""
+        session.outcome, session.model = AnswerOutcome.ANSWERED, None
         match asked:
             case intent.Ask(question):
                 async with aclosing(self._ask(question, session)) as answer:
                     async for text in answer:
                         yield text
             case intent.FindPosts(query):
-                yield await self._find_posts(query)
+                yield await self._find_posts(query, session)
             case intent.ListFiles():
-                yield await self._list_files()
+                yield await self._list_files(session)
             case intent.FindFile(name):
-                yield await self._find_file(name)
-            case intent.Link():
-                yield saying.LINK
+                yield await self._find_file(name, session)
+            case intent.ExplainLink():
+                yield replies.LINK
             case intent.Help():
-                yield saying.HELP
+                yield replies.HELP
             case intent.Forget():
                 session.forget()
-                yield saying.FORGOTTEN
+                yield replies.FORGOTTEN
             case intent.Incomplete():
-                yield saying.incomplete(asked)
+                session.outcome = AnswerOutcome.NOT_UNDERSTOOD
+                yield replies.incomplete(asked)
             case intent.Unknown(command):
-                yield saying.unknown(command)
-            case intent.Answer():
-                yield saying.NOTHING_TO_CONFIRM
-            case intent.Draft() | intent.Nothing():
+                session.outcome = AnswerOutcome.NOT_UNDERSTOOD
+                yield replies.unknown(command)
+            case intent.Confirmation():
+                yield replies.NOTHING_TO_CONFIRM
+            case intent.PostDraft() | intent.NoQuestion():
                 return
 
-    async def _ask(self, question: str, session: Session) -> AsyncGenerator[str]:
+    async def _ask(self, question: str, session: ConciergeConversation) -> AsyncGenerator[str]:
         try:
-            async with self._reach() as bus:
-                commons = Commons(bus, self._corpus)
-                corpora = list(await commons.corpora())
+            async with self._open_bus() as bus:
+                community = CommunityAccess(bus, self._corpus)
+                corpora = list(await community.corpora())
                 if not corpora:
-                    yield saying.NO_DOCUMENTS
+                    session.outcome = AnswerOutcome.NOT_KNOWN
+                    yield replies.NO_DOCUMENTS
                     return
-                found = await commons.passages(question, corpora)
-                passages = bearing_on(question, found, MOST_PASSAGES)
+                found = await community.passages(question, corpora)
+                passages = relevant_passages(question, found, MOST_PASSAGES)
                 if not passages:
-                    yield saying.not_known(found, corpora)
+                    session.outcome = AnswerOutcome.NOT_KNOWN
+                    yield replies.not_known(found, corpora)
                     return
-                spoken = Spoken()
+                answer = StreamedAnswer()
                 mark = self._new_mark()
-                told = messages(question, passages, tuple(session.exchanges), mark)
+                told = prompt_messages(question, passages, tuple(session.exchanges), mark)
                 try:
-                    model = await self._find_model()
-                    async with aclosing(commons.speak(model, told, stops(mark))) as pieces:
+                    session.model = model = await self._find_model()
+                    async with aclosing(
+                        community.generate(model.name, told, stop_sequences(mark))
+                    ) as pieces:
                         async for piece in pieces:
-                            yield spoken.add(piece)
-                    yield spoken.end()
+                            yield answer.add(piece)
+                    yield answer.end()
                 except CommunityError as error:
-                    if not spoken.text:
-                        yield saying.unanswered(error, passages)
+                    session.outcome = AnswerOutcome.FAILED
+                    if not answer.text:
+                        yield replies.unanswered(error, passages)
                         return
-                    yield saying.broken_off(error)
-                yield f"\n\n{sources(passages)}"
-                session.remember(question, spoken.text)
+                    yield replies.broken_off(error)
+                author = replies.written_by(session.model) if session.model else ""
+                yield f"{author}\n\n{sources(passages)}"
+                session.remember(question, answer.text)
         except CommunityError as error:
-            yield saying.trouble(error)
+            session.outcome = AnswerOutcome.FAILED
+            yield replies.trouble(error)
 
-    async def _find_posts(self, query: str) -> str:
+    async def _find_posts(self, query: str, session: ConciergeConversation) -> str:
         try:
-            async with self._reach() as bus:
-                found, by_meaning = await Commons(bus).posts(query, _POSTS)
+            async with self._open_bus() as bus:
+                found, by_meaning = await CommunityAccess(bus).posts(query, _POSTS)
         except CommunityError as error:
-            return saying.trouble(error)
-        return saying.posts(near_posts(found, by_meaning=by_meaning))
+            session.outcome = AnswerOutcome.FAILED
+            return replies.trouble(error)
+        return replies.posts(near_posts(found, by_meaning=by_meaning))
 
-    async def _post(self, turn: Turn, draft: intent.Draft) -> str:
+    async def _post(self, turn: Turn, draft: intent.PostDraft) -> str:
         name = turn.source.user_name
         shown = f"from {turn.descriptor.label}"
         if name and not turn.descriptor.pii_safe:
-            shown = f"{plain(name)} {shown}"
-        # The same message, delivered again after a crash, posts nothing twice.
+            shown = f"{plain_line(name)} {shown}"
+        # A message that is delivered again after a crash is posted once.
         said = f"{turn.session_key}\n{turn.event.message_id}".encode()
         client_id = f"concierge-{blake2b(said, digest_size=16).hexdigest()}"
         try:
-            async with self._reach() as bus:
-                return saying.posted(await Commons(bus).post(draft, client_id, shown))
+            async with self._open_bus() as bus:
+                return replies.posted(await CommunityAccess(bus).post(draft, client_id, shown))
         except CommunityError as error:
-            return saying.trouble(error)
+            return replies.trouble(error)
 
-    async def _list_files(self) -> str:
+    async def _list_files(self, session: ConciergeConversation) -> str:
         try:
-            async with self._reach() as bus:
-                return saying.files(await Commons(bus, self._corpus).corpora())
+            async with self._open_bus() as bus:
+                return replies.files(await CommunityAccess(bus, self._corpus).corpora())
         except CommunityError as error:
-            return saying.trouble(error)
+            session.outcome = AnswerOutcome.FAILED
+            return replies.trouble(error)
 
-    async def _find_file(self, name: str) -> str:
+    async def _find_file(self, name: str, session: ConciergeConversation) -> str:
         try:
-            async with self._reach() as bus:
-                commons = Commons(bus, self._corpus)
+            async with self._open_bus() as bus:
+                community = CommunityAccess(bus, self._corpus)
                 if name.startswith(_CID):
-                    return await self._find_blob(commons, name)
-                found = await commons.passages(name, list(await commons.corpora()))
+                    return await self._find_blob(community, name)
+                found = await community.passages(name, list(await community.corpora()))
         except CommunityError as error:
-            return saying.trouble(error)
-        bearing = bearing_on(name, found, len(found))
-        return saying.found_files(name, [passage for passage, _ in documents(bearing)])
+            session.outcome = AnswerOutcome.FAILED
+            return replies.trouble(error)
+        relevant = relevant_passages(name, found, len(found))
+        return replies.found_files(name, [passage for passage, _ in cited_documents(relevant)])
 
-    async def _find_blob(self, commons: Commons, prefix: str) -> str:
-        # Whoever does not know most of an id yet must not learn from us which there are.
+    async def _find_blob(self, community: CommunityAccess, prefix: str) -> str:
+        # Ids must not be enumerable, so most of one has to be known.
         if len(prefix) < _CID_LEAST or any(each not in "0123456789abcdef" for each in prefix[7:71]):
-            return saying.blobs(prefix, ())
-        return saying.blobs(prefix, await commons.blobs(prefix[:71]))
+            return replies.blobs(prefix, ())
+        return replies.blobs(prefix, await community.shared(prefix[:71]))
 
 
 def _author(turn: Turn) -> str:

@@ -1,12 +1,10 @@
-"""The demo street: a small community on a station of its own, so that every page shows something.
+"""The demo: a small community on its own station, so that every page of the console has content.
 
-`prepared` says whether a home may hold it, `DemoPlane` tells the story once and keeps its two
-services running. Everything is done by the ways that are open to anybody: members have keys and
-devices of their own and join by invites, visitors write in the web chat, services are let in by the
-authority. Nothing is forged, and nothing below knows that this folder exists.
+Everything is done through public interfaces: members have their own keys and devices and join by
+invites, visitors use the web chat, services are admitted by the authority.
 """
 
-from accord.demo.home import prepared
+from accord.demo.home import prepare_demo
 from accord.demo.plane import DemoPlane
 
-__all__ = ["DemoPlane", "prepared"]
+__all__ = ["DemoPlane", "prepare_demo"]

@@ -1,8 +1,7 @@
-"""What visitors of the demo say in the web chat, over HTTP like a browser.
+"""The demo's visitors of the web chat, over HTTP like a browser.
 
-Owns three ends that a message can come to: the concierge answers; nobody hears it, because its
-author is linked to nobody there; it waits for an agent that is then taken away, and becomes a dead
-letter.
+Their messages have three outcomes: the concierge answers, nobody receives it because its author is
+not linked, or it becomes a dead letter of an agent that is revoked.
 """
 
 import asyncio
@@ -11,35 +10,28 @@ from typing import Any, Final
 
 import httpx
 
-from accord.demo.story import Story, Visit
+from accord.demo.story import Story, StoryVisit
 from accord.kernel.clock import Clock
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.webchat import Admin, open_admin
-from accord.station.guests import welcomed
-from accord.station.lobby import INSTANCE, linked
-from accord.station.relay import control_settings, operated, webchat_settings
+from accord.station.agents import CONCIERGE, linked_users, open_agent
+from accord.station.relay import control_settings, operate_relay, webchat_settings
 from accord.station.settings import Settings
-from accord.station.store import place
+from accord.station.store import store_location
+from accord.web import responses
 
 DESK: Final = "demo-yard"
-"""The agent that nobody attends, and its space."""
+"""The name of the unattended agent and its space."""
 
 LOBBY: Final = "lobby"
-"""How the story calls the concierge's space, whatever the settings call it."""
+"""The story's name for the concierge's space, whatever the settings call it."""
 
 _STEP_SECONDS: Final = 0.2
 _SECONDS: Final = 30.0
 
 
 class Conversations:
-    """The web chat of a station, as its visitors use it.
-
-    Args:
-        story: What is said.
-        settings: The station's.
-        address: Where it listens.
-        clock: The time.
-    """
+    """The web chat of a station, as its visitors use it."""
 
     def __init__(self, story: Story, settings: Settings, address: str, clock: Clock) -> None:
         self._story = story
@@ -48,42 +40,43 @@ class Conversations:
         self._clock = clock
 
     async def ask_the_concierge(self) -> None:
-        """Ask what the documents answer."""
+        """Ask questions that the documents answer."""
         for visit in self._visits(LOBBY):
             space = self._settings.concierge.space
-            await self._say(visit, space, self._settings.home / INSTANCE)
+            await self._say(visit, space, self._settings.home / CONCIERGE)
 
     async def leave_a_dead_letter(self) -> None:
-        """Write to an agent that is not there, until it is taken away."""
-        async with welcomed(self._settings, self._clock, DESK) as guest:
+        """Write to an agent without a gateway, and revoke it."""
+        async with open_agent(self._settings, self._clock, DESK) as guest:
             for visit in self._visits(DESK):
                 if visit.linked:
                     await self._say(visit, DESK, guest.folder)
-        async with operated(self._settings, self._clock, "demo") as connector:
+        async with operate_relay(self._settings, self._clock, "demo") as connector:
             await connector.control.revoke(DESK)
 
     async def speak_to_nobody(self) -> None:
-        """Write where nobody may hear it."""
+        """Write where nobody receives it."""
         for visit in self._visits(DESK):
             if not visit.linked:
                 await self._say(visit, DESK, None)
 
     async def _until_heard(self, agent: Path, user: str) -> None:
-        """Wait until the agent that keeps this folder hears a user."""
-        while user not in linked(agent):  # noqa: ASYNC110 - a file tells of it
+        """Wait until the agent of this folder is linked to a user."""
+        while user not in linked_users(agent):  # noqa: ASYNC110 - a file tells of it
             await asyncio.sleep(_STEP_SECONDS)
-        # The link was made beside the connector, which may know of it as late as this.
+        # The link was made by another process; the connector notices it after this time.
         await asyncio.sleep(control_settings(self._settings).freshness_seconds)
 
-    def _visits(self, space: str) -> list[Visit]:
+    def _visits(self, space: str) -> list[StoryVisit]:
         return [each for each in self._story.visits if each.space == space]
 
-    async def _say(self, visit: Visit, space: str, agent: Path | None) -> None:
-        """Say what is to be said in a space, once an agent that keeps a folder may hear it."""
+    async def _say(self, visit: StoryVisit, space: str, agent: Path | None) -> None:
+        """Write a visit's messages in a space, once the agent of a folder is linked to it."""
         chosen = webchat_settings(self._settings)
         async with (
-            open_admin(place(self._settings), self._clock, chosen) as admin,
-            httpx.AsyncClient(
+            open_admin(store_location(self._settings), self._clock, chosen) as admin,
+            responses.bounded_client(
+                responses.SMALL,
                 base_url=f"{self._address}/chat/api/",
                 headers={"x-accord-chat": "1"},
                 timeout=_SECONDS,
@@ -107,7 +100,7 @@ class Conversations:
 
 
 async def _enter(http: httpx.AsyncClient, admin: Admin, space: str, name: str) -> str:
-    """Come into a space under a name, for the first time or again; the user's id."""
+    """Join a space under a name, or log in again; return the user's id."""
     known = next((each for each in await admin.users() if each.name == name), None)
     if known is not None:
         await _ask(http, "POST", "login", {"key": await admin.new_login_key(known.id)})

@@ -1,7 +1,6 @@
-"""Where the demo may live, and how far it has come there.
+"""The folder `demo` in a home: the devices of its neighbours, and the steps that are done.
 
-Owns the folder `demo` in a home: the devices of its neighbours, and a note of what is done. A home
-that people use is never touched.
+A home that people use is never touched.
 """
 
 import json
@@ -16,27 +15,27 @@ from accord.station.errors import StationError
 from accord.station.sections import StationSettings
 from accord.station.settings import Settings
 
-# What happened lands soon, so that the pipeline's page has something to count.
+# Short, so that the pipeline's page has something to count soon.
 _EXPORT_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class DemoHome:
-    """The places of the demo in a home."""
+    """The paths of the demo in a home."""
 
     path: Path
 
     @classmethod
     def of(cls, home: Path) -> "DemoHome":
-        """Those of this home."""
+        """Return those of a home."""
         return cls(home / "demo")
 
     def neighbour(self, name: str) -> Path:
-        """The device of a neighbour."""
+        """Return the folder of a neighbour's device."""
         return self.path / "neighbours" / name
 
     def done(self) -> list[str]:
-        """The steps that were done here, in their order."""
+        """Return the steps that are done, in order."""
         try:
             return list(json.loads(self._note.read_bytes()))
         except FileNotFoundError:
@@ -49,7 +48,7 @@ class DemoHome:
             ) from None
 
     def note(self, step: str) -> None:
-        """Remember that a step was done."""
+        """Record that a step is done."""
         draft = self._note.with_suffix(".draft")
         draft.write_text(json.dumps([*self.done(), step]))
         draft.replace(self._note)
@@ -60,22 +59,14 @@ class DemoHome:
         return self.path / "done.json"
 
 
-def kept_key(file: Path) -> SigningKey:
-    """The key of a file, which is made, for its owner only, where it is not there.
-
-    Raises:
-        SigningError: It cannot be made or read.
-    """
+def load_or_create_key(file: Path) -> SigningKey:
+    """Load a key, or create it for its owner only; raises `SigningError`."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return SigningKey.load(file) if file.exists() else SigningKey.create(file)
 
 
-def prepared(settings: Settings) -> Settings:
-    """The settings of a demo in this home.
-
-    Raises:
-        StationError: The home is somebody's.
-    """
+def prepare_demo(settings: Settings) -> Settings:
+    """Return the settings of a demo in this home, or raise `StationError` if it is in use."""
     place = DemoHome.of(settings.home)
     if not place.path.exists() and any((settings.home / "communities").glob("*")):
         raise StationError(

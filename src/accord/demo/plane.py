@@ -1,8 +1,7 @@
-"""The demo's plane: tells the story once, beside a station that is up, and runs its services.
+"""The demo's plane: sets the story up once on a running station, and runs its services.
 
-Owns the order of the steps and which planes each needs. A step that was done is noted and never
-done again; one that fails fails the plane, which the supervisor starts again. The station itself
-waits for nothing here.
+A step that is done is recorded and not repeated; one that fails makes the plane fail, which the
+supervisor restarts. The station does not wait for it.
 """
 
 import asyncio
@@ -14,19 +13,19 @@ import structlog
 from starlette.routing import BaseRoute
 
 from accord.community.client import Client
-from accord.demo.agreements import Agreements
-from accord.demo.commons import Commons, gathered
 from accord.demo.conversations import Conversations
 from accord.demo.home import DemoHome
+from accord.demo.neighbours import Neighbours, open_neighbours
+from accord.demo.services import DemoServices
 from accord.demo.story import story
 from accord.station.authority import AuthorityPlane
 from accord.station.plane import PartReport, Plane, PlaneContext, PlaneState
-from accord.station.run import Ground
+from accord.station.run import StationContext
 
 _log = structlog.stdlib.get_logger(__name__)
 
 Told = Callable[[str, int, int], None]
-"""Hears which step is done now, and which of how many that is."""
+"""Called with the current step, its number and the number of steps."""
 
 STEPS: Final = 10
 _STEP_SECONDS: Final = 0.1
@@ -34,17 +33,11 @@ _ANSWER_SECONDS: Final = 150.0
 
 
 class DemoPlane:
-    """The demo of a station.
-
-    Args:
-        ground: What the station stands on.
-        others: Its other planes.
-        told: Hears of progress.
-    """
+    """The demo of a station; `told` is called with the progress."""
 
     name = "demo"
 
-    def __init__(self, ground: Ground, others: Sequence[Plane], told: Told) -> None:
+    def __init__(self, ground: StationContext, others: Sequence[Plane], told: Told) -> None:
         self._ground = ground
         self._others = others
         self._told = told
@@ -57,11 +50,11 @@ class DemoPlane:
         return ()
 
     def parts(self) -> Sequence[PartReport]:
-        """How far the story is told."""
+        """Report how far the story is set up."""
         return () if self._at is None else (self._at,)
 
     async def run(self, context: PlaneContext) -> None:
-        """Tell what is not told yet, then let the services work until the station drains."""
+        """Do the remaining steps, then run the services until the station drains."""
         await asyncio.to_thread(self._place.path.mkdir, mode=0o700, parents=True, exist_ok=True)
         context.ready()
         living = asyncio.create_task(self._live(context), name="demo")
@@ -70,7 +63,7 @@ class DemoPlane:
             await asyncio.wait({living, draining}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             draining.cancel()
-            # What is under way is done again at the next start, by steps that add nothing twice.
+            # An interrupted step is repeated at the next start; steps are idempotent.
             living.cancel()
             await asyncio.wait({living})
         if not living.cancelled():
@@ -90,7 +83,7 @@ class DemoPlane:
         await self._until_ready(context, "authority")
         authority = next(each for each in self._others if isinstance(each, AuthorityPlane))
         assert authority.running is not None
-        agreements = Agreements(story(), chosen, self._ground.address, authority.running)
+        agreements = DemoServices(story(), chosen, self._ground.address, authority.running)
         await self._do("contracts", agreements.accept)
         async with agreements.serving():
             await self._do("loans and jobs", agreements.lend)
@@ -99,13 +92,14 @@ class DemoPlane:
             await context.draining.wait()
 
     async def _tell_of_the_community(self) -> None:
-        names = ("neighbours", "market", "documents", "messages")
+        names = ("neighbours", "market", "documents", "files", "messages")
         if set(names) <= set(self._place.done()):
             return
         async with self._street() as commons:
             await self._do("neighbours", commons.meet)
             await self._do("market", commons.post)
             await self._do("documents", commons.add_documents)
+            await self._do("files", commons.share)
             await self._do("messages", commons.write)
             await commons.meet()
 
@@ -117,14 +111,14 @@ class DemoPlane:
         await self._do("words that nobody hears", talks.speak_to_nobody)
 
     @asynccontextmanager
-    async def _street(self) -> AsyncIterator[Commons]:
+    async def _street(self) -> AsyncIterator[Neighbours]:
         ground = self._ground
         async with self._client(ground.key.id) as client:
             status = await client.get("/node/v1/status")
         community = status["communities"][0]["community_id"]
         async with (
             self._client(community) as station,
-            gathered(story(), ground.settings, station, ground.key, ground.clock) as commons,
+            open_neighbours(story(), ground.settings, station, ground.key, ground.clock) as commons,
         ):
             yield commons
 
@@ -140,7 +134,7 @@ class DemoPlane:
         )
 
     async def _do(self, step: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do a step, unless it was done."""
+        """Do a step, unless it is done."""
         done = await asyncio.to_thread(self._place.done)
         if step in done:
             return
@@ -148,7 +142,7 @@ class DemoPlane:
         self._at = PartReport("story", f"{len(done)} of {STEPS}", f"telling: {step}", is_well=True)
         await work()
         await asyncio.to_thread(self._place.note, step)
-        _log.info("the demo has told", step=step)
+        _log.info("demo step done", step=step)
 
     def _end(self) -> None:
         self._told("told", STEPS, STEPS)

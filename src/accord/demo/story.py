@@ -1,7 +1,4 @@
-"""What the demo tells, as values: read from data files, and the same for everybody.
-
-Reads package data and nothing else.
-"""
+"""The content of the demo, read from data files."""
 
 import tomllib
 from functools import cache
@@ -12,15 +9,15 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 STATION: Final = "station"
-"""By which name the story calls the station itself."""
+"""The story's name for the station itself."""
 
 
-class _Told(BaseModel):
+class _StoryModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Neighbour(_Told):
-    """Somebody with a device of their own."""
+class Neighbour(_StoryModel):
+    """A person with a device."""
 
     name: str
     called: str
@@ -28,8 +25,8 @@ class Neighbour(_Told):
     joins: bool = True
 
 
-class Post(_Told):
-    """Something on the market; it may have been ended since."""
+class StoryPost(_StoryModel):
+    """A post on the market; `ends` gives the reason if it is ended."""
 
     by: str
     category: str
@@ -40,8 +37,8 @@ class Post(_Told):
     ends: str = ""
 
 
-class Document(_Told):
-    """A text of ours, and the licence under which everybody may read it."""
+class StoryDocument(_StoryModel):
+    """A text of ours, and its licence."""
 
     file: str
     title: str
@@ -49,20 +46,26 @@ class Document(_Told):
 
     @property
     def path(self) -> Path:
-        """Where the text lies."""
+        """The file of the text."""
         return _DATA / "documents" / self.file
 
 
-class Message(_Told):
-    """Sealed words from one member to another."""
+class SharedFile(StoryDocument):
+    """A file that a neighbour shares with the whole community."""
+
+    by: str
+
+
+class StoryMessage(_StoryModel):
+    """A sealed message from one member to another."""
 
     by: str
     to: str
     text: str
 
 
-class Visit(_Told):
-    """What somebody says in a space of the web chat, and whether an agent may hear them there."""
+class StoryVisit(_StoryModel):
+    """A visitor's messages in a space of the web chat, and whether an agent is linked there."""
 
     visitor: str
     space: str
@@ -70,26 +73,27 @@ class Visit(_Told):
     linked: bool = True
 
 
-class Loan(_Told):
-    """A tool that a service lends, and another one reminds of."""
+class StoryLoan(_StoryModel):
+    """A tool that one service lends, and another reminds of."""
 
     tool: str
     neighbour: str
     days: int
 
 
-class Story(_Told):
-    """The whole of it."""
+class Story(_StoryModel):
+    """The whole content."""
 
     station: str
     community: str
     corpus: str
     neighbours: tuple[Neighbour, ...]
-    posts: tuple[Post, ...]
-    documents: tuple[Document, ...]
-    messages: tuple[Message, ...]
-    visits: tuple[Visit, ...]
-    loans: tuple[Loan, ...]
+    posts: tuple[StoryPost, ...]
+    documents: tuple[StoryDocument, ...]
+    files: tuple[SharedFile, ...]
+    messages: tuple[StoryMessage, ...]
+    visits: tuple[StoryVisit, ...]
+    loans: tuple[StoryLoan, ...]
 
 
 _DATA: Final = Path(str(files("accord.demo"))) / "data"
@@ -97,5 +101,5 @@ _DATA: Final = Path(str(files("accord.demo"))) / "data"
 
 @cache
 def story() -> Story:
-    """The story of this release."""
+    """Return the content of this release."""
     return Story.model_validate(tomllib.loads((_DATA / "story.toml").read_text("utf-8")))

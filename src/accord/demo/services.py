@@ -1,7 +1,6 @@
-"""The two services of the demo under the station's authority: let in, at work, and to be changed.
+"""The two services of the demo: deployed, running, and with a proposed change each.
 
-Owns their keys and journals, what is accepted for them and what waits for a decision: a change that
-breaks nothing, and one that does, with the payload that proves it.
+One proposed change is compatible; the other is not, and its plan has a payload that proves it.
 """
 
 import asyncio
@@ -10,15 +9,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from types import ModuleType
 from typing import Any, Final
 
-from accord.authority.assembly import Running
+from accord.authority.assembly import RunningAuthority
 from accord.authority.contracts import builtins
-from accord.authority.contracts.jobs import ID as JOBS
+from accord.authority.contracts.builtin import JOBS_ID as JOBS
 from accord.contracts.session_proof import session_key
-from accord.demo.home import kept_key
-from accord.demo.services import reminders, shed
+from accord.demo import reminders, shed
+from accord.demo.home import load_or_create_key
 from accord.demo.story import Story
 from accord.fabric import Authority, Client, RemoteError, Service
-from accord.fabric.shell import SHELL, shell_contract
+from accord.fabric.app import EVERY, SHELL, shell_contract
 from accord.kernel.signing import SigningKey
 from accord.station.home import Home
 from accord.station.settings import Settings
@@ -35,33 +34,29 @@ _PATIENCE: Final = 60.0
 _STEP_SECONDS: Final = 0.2
 
 
-class Agreements:
-    """What the demo does as operator, and as a caller.
+class DemoServices:
+    """What the demo does as operator and as caller."""
 
-    Args:
-        story: What is lent.
-        settings: The station's.
-        address: Where it listens.
-        running: Its authority, while it is up.
-    """
-
-    def __init__(self, story: Story, settings: Settings, address: str, running: Running) -> None:
+    def __init__(
+        self, story: Story, settings: Settings, address: str, running: RunningAuthority
+    ) -> None:
         self._story = story
         self._settings = settings
         self._authority = Authority(address, _PATIENCE)
         self._do = running.operating.do
 
     async def accept(self) -> None:
-        """Accept both contracts, and let in the keys of both services and of the home's shell."""
+        """Accept both contracts, and add the keys of both services and of the home's shell."""
         for name, module in SERVICES.items():
             wanted = {"deployment": name, "manifest": module.contract().manifest(), "accept": True}
             await self._do("deploy", {**wanted, "by": _BY})
             await self._let_in(name, self._key(name))
-        await self._do("deploy", {"deployment": SHELL, "compatibility": "mutable-dev"})
+        await self._do("deploy", {"deployment": SHELL})
+        await self._do("deployments/set", {"deployment": SHELL, "calls": [EVERY]})
         await self._let_in(SHELL, self._shell_key())
 
     async def lend(self) -> None:
-        """Lend what the story lends, and let one of the jobs that failed rest."""
+        """Lend the tools of the story, and dismiss one of the failed jobs."""
         async with self._asking(shed.contract().manifest()) as tools:
             for each in self._story.loans:
                 asked = {"tool": each.tool, "neighbour": each.neighbour, "days": each.days}
@@ -93,7 +88,7 @@ class Agreements:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Both services at work, until the end of the block."""
+        """Run both services until the end of the block."""
         async with AsyncExitStack() as opened:
             for name, module in SERVICES.items():
                 folder = service_folder(self._settings, name)
@@ -104,7 +99,7 @@ class Agreements:
 
     @asynccontextmanager
     async def _asking(self, target: Mapping[str, Any]) -> AsyncIterator[Client]:
-        """A caller of a contract, in the session of the home's shell."""
+        """Yield a caller of a contract, in the session of the home's shell."""
         shell = Service(shell_contract(target), key=self._shell_key(), authority=self._authority)
         async with shell.connect() as session:
             yield session.client(target)
@@ -116,7 +111,7 @@ class Agreements:
             await self._do("instances/add", wanted)
 
     def _key(self, name: str) -> SigningKey:
-        return kept_key(service_folder(self._settings, name) / "key.ed25519")
+        return load_or_create_key(service_folder(self._settings, name) / "key.ed25519")
 
     def _shell_key(self) -> SigningKey:
-        return kept_key(Home(self._settings.home).device_key.with_name("shell.ed25519"))
+        return load_or_create_key(Home(self._settings.home).device_key.with_name("shell.ed25519"))

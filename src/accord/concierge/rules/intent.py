@@ -1,16 +1,45 @@
-"""What a message asks of the concierge.
+"""What a message asks of the concierge, and whether it is addressed to it.
 
-Pure. Owns the commands, their words and the form of a post. It looks nothing up, and every text has
-exactly one meaning here: what is no command is a question.
+Pure. What is no command is a question. The concierge answers in direct messages, in its own
+channels, and elsewhere when it is mentioned or given a command.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
+from accord.relay.rules.messages import MessageEvent
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPolicy:
+    """Which messages are answered.
+
+    Attributes:
+        channels: Channels in which every message is answered; None for all channels.
+        names: Its names, without the `@`.
+    """
+
+    channels: AbstractSet[str] | None = None
+    names: tuple[str, ...] = field(default=("concierge",))
+
+    def applies_to(self, event: MessageEvent) -> bool:
+        """Whether to answer an event."""
+        source = event.source
+        if self.channels is None or source.chat_type == "dm":
+            return True
+        if source.chat_id in self.channels or source.parent_chat_id in self.channels:
+            return True
+        text = event.text.casefold()
+        if event.bot_id and f"<@{event.bot_id}>".casefold() in text:
+            return True
+        return any(f"@{name}".casefold() in text for name in self.names)
+
+
 MAX_QUESTION: Final = 2000
-"""How many characters of a question are asked."""
+"""Longer questions are truncated."""
 MAX_TITLE: Final = 200
 MAX_BODY: Final = 4000
 _SHOWN_COMMAND: Final = 40
@@ -22,7 +51,7 @@ _NO: Final = frozenset({"no", "n", "/no", "nein", "cancel"})
 
 
 class Category(Enum):
-    """What a post on the market is."""
+    """The category of a post on the market."""
 
     OFFER = "offer"
     REQUEST = "request"
@@ -43,7 +72,7 @@ COMMANDS: Final = (
     _offered("forget", "Forget what we talked about"),
     _offered("help", "What the concierge knows"),
 )
-"""The commands as a gateway's hello offers them, for platforms that show such a list."""
+"""The commands that a gateway's hello offers to platforms that show such a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +84,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class FindPosts:
-    """Look something up on the market."""
+    """Search the market."""
 
     query: str
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """Something to post on the market, once its author has confirmed it."""
+class PostDraft:
+    """A post for the market that its author has to confirm."""
 
     category: Category
     title: str
@@ -70,8 +99,8 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A yes or a no, for when something was asked."""
+class Confirmation:
+    """A yes or a no."""
 
     yes: bool
     text: str
@@ -79,7 +108,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ListFiles:
-    """Say which documents there are."""
+    """List the documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +119,13 @@ class FindFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ExplainLink:
     """Explain how an account is linked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Help:
-    """Say what can be asked."""
+    """Explain what can be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +135,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Incomplete:
-    """A command that lacks something; `example` shows a whole one."""
+    """A command without its argument; `example` is a complete one."""
 
     what: str
     example: str
@@ -114,40 +143,40 @@ class Incomplete:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A command that there is not."""
+    """An unknown command."""
 
     command: str
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class NoQuestion:
     """Nothing that could be answered."""
 
 
 Intent: TypeAlias = (
     Ask
     | FindPosts
-    | Draft
-    | Answer
+    | PostDraft
+    | Confirmation
     | ListFiles
     | FindFile
-    | Link
+    | ExplainLink
     | Help
     | Forget
     | Incomplete
     | Unknown
-    | Nothing
+    | NoQuestion
 )
 
 
-def read(text: str) -> Intent:
-    """What a message asks for."""
+def read_intent(text: str) -> Intent:
+    """Return what a message asks for."""
     said = _MENTION.sub("", text, count=1) if _MENTION.match(text.lstrip()) else text
     said = said.strip()
     if not any(each.isalnum() for each in said):
-        return Nothing()
+        return NoQuestion()
     if said.lower() in _YES | _NO:
-        return Answer(said.lower() in _YES, said)
+        return Confirmation(said.lower() in _YES, said)
     command = _COMMAND.match(said)
     if command is None:
         return Ask(said[:MAX_QUESTION])
@@ -158,9 +187,9 @@ def _command(name: str, rest: str) -> Intent:
     query = rest[:MAX_QUESTION]
     match name:
         case "help" | "start":
-            return Link() if query.lower() == "link" else Help()
+            return ExplainLink() if query.lower() == "link" else Help()
         case "link" | "unlink":
-            return Link()
+            return ExplainLink()
         case "forget" | "new":
             return Forget()
         case "files":
@@ -176,7 +205,7 @@ def _command(name: str, rest: str) -> Intent:
     return Unknown(name[:_SHOWN_COMMAND])
 
 
-def _draft(rest: str) -> Draft | Incomplete:
+def _draft(rest: str) -> PostDraft | Incomplete:
     example = "/post offer Ladder to lend: three metres, for a week"
     kind, _, told = rest.partition(" ")
     found = next((each for each in Category if each.value == kind.lower()), None)
@@ -190,4 +219,4 @@ def _draft(rest: str) -> Draft | Incomplete:
         return Incomplete(f"a title of at most {MAX_TITLE} characters, before the colon", example)
     if len(body) > MAX_BODY:
         return Incomplete(f"a text of at most {MAX_BODY} characters", example)
-    return Draft(found, title, body.strip())
+    return PostDraft(found, title, body.strip())

@@ -6,8 +6,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from accord.contracts.authoring import Contract
-from accord.demo.services import shed
-from accord.demo.services.shed import Loan, Neighbour
+from accord.demo import shed
+from accord.demo.shed import Loan, Neighbour
 from accord.fabric import Authority, Received, Request, Service
 from accord.fabric.jobs import GiveUpError, JobContext
 from accord.kernel.signing import SigningKey
