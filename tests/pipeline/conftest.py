@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.pipeline.folders import Whole, bring_up, history
 
+from accord.pipeline.folder import Layout
 from accord.pipeline.generate import land
 from accord.pipeline.landing import Landing
-from accord.pipeline.layout import Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

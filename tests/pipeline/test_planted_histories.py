@@ -6,22 +6,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.pipeline.folders import bring_up, stored
 
-from accord.community.fold import fold_events, state_bytes
-from accord.pipeline.community.landed import event_of
-from accord.pipeline.definitions.gold_community import TABLES
-from accord.pipeline.generate import generate
-from accord.pipeline.generate.faults import KINDS, Fate
-from accord.pipeline.layout import Layout
-from accord.pipeline.runner.publishing import reading
-from accord.pipeline.streams import COMMUNITY_EVENTS
+from accord.community.rules import fold_events, state_bytes
+from accord.pipeline.fold import event_of
+from accord.pipeline.folder import Layout
+from accord.pipeline.generate import KINDS, FaultOutcome, generate
+from accord.pipeline.rules import COMMUNITY_EVENTS
+from accord.pipeline.runs import open_published
+from accord.pipeline.tables import COMMUNITY_TABLES
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from accord.community.envelope import Event
+    from accord.community.rules import Event
 
 VIEWS = {"members", "market", "market_history", "chat_messages", "chat_threads", "files", "corpora"}
-FOLD = [table for table in TABLES if table.name not in VIEWS]
+FOLD = [table for table in COMMUNITY_TABLES if table.name not in VIEWS]
 
 
 @pytest.mark.parametrize(
@@ -54,10 +55,10 @@ def test_exactly_what_was_planted_falls_each_under_its_own_rule(
         assert {tuple(row) for row in rows} == {
             (place.source, place.seq, KINDS[kind].rule)
             for (kind, where), places in truth.planted.items()
-            if where == stream and KINDS[kind].fate is Fate.QUARANTINED
+            if where == stream and KINDS[kind].fate is FaultOutcome.QUARANTINED
             for place in places
         }
-    with reading(layout) as version:
+    with open_published(layout) as version:
 
         def rows_of(name: str) -> list[Any]:
             return spark.read.parquet(str(version.path / name)).collect()
@@ -67,7 +68,7 @@ def test_exactly_what_was_planted_falls_each_under_its_own_rule(
             for row in rows_of("event_verdicts")
             if row["rule"] != "accepted"
         }
-        assert fallen == truth.of(Fate.FOLD)
+        assert fallen == truth.of(FaultOutcome.FOLD)
         states = {row["community_id"]: row["state"] for row in rows_of("state")}
     of_community: dict[str, list[Event]] = {}
     for row in tables.silver(COMMUNITY_EVENTS).select("body", "digest").collect():

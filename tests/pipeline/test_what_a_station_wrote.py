@@ -10,10 +10,10 @@ from tests.pipeline.folders import bring_up, stored
 from typer.testing import CliRunner
 
 from accord.cli import app
-from accord.pipeline.definitions import gold_community, gold_relay
-from accord.pipeline.layout import Layout
-from accord.pipeline.runner.publishing import reading
-from accord.pipeline.streams import BUS_CALLS, COMMUNITY_EVENTS, RELAY_DECISIONS
+from accord.pipeline.folder import Layout
+from accord.pipeline.rules import BUS_CALLS, COMMUNITY_EVENTS, RELAY_DECISIONS
+from accord.pipeline.runs import open_published
+from accord.pipeline.tables import gold_community, gold_relay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def test_the_tables_say_what_a_running_station_did(tmp_path: Path, spark: "Spark
         shown = ask(home, "community", "show")
 
     layout = Layout(home / "pipeline")
-    tables = (*gold_community.TABLES, *gold_relay.TABLES)
+    tables = (*gold_community.COMMUNITY_TABLES, *gold_relay.RELAY_TABLES)
     outcome = bring_up(layout, spark, tables)
     assert {each.stream for each in outcome.accounts} >= {
         COMMUNITY_EVENTS,
@@ -51,7 +51,7 @@ def test_the_tables_say_what_a_running_station_did(tmp_path: Path, spark: "Spark
         RELAY_DECISIONS,
     }
     assert all(each.balances and not each.quarantined for each in outcome.accounts)
-    with reading(layout) as version:
+    with open_published(layout) as version:
 
         def rows(name: str) -> list[Any]:
             return spark.read.parquet(str(version.path / name)).collect()

@@ -1,4 +1,4 @@
-"""The data pipeline: everything that happened as Spark tables, and any rule replayed over it.
+"""The data pipeline: journals of all planes as Spark tables, and rules replayed over them.
 
-Runs the pure functions of the other planes over their journals. Never imports a server.
+It runs the pure rules of the planes and never imports a server.
 """

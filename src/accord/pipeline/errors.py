@@ -1,4 +1,4 @@
-"""What goes wrong in the pipeline. Nothing else lives here."""
+"""Errors of the pipeline."""
 
 from accord.kernel.errors import AccordError
 
@@ -8,7 +8,7 @@ class PipelineError(AccordError):
 
 
 def missing_extra() -> PipelineError:
-    """What to say where the pipeline's libraries are not installed."""
+    """The error for a missing extra `pipeline`."""
     return PipelineError(
         "the pipeline's libraries are missing", mend="pip install 'accord[pipeline]'"
     )

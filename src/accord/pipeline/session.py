@@ -1,17 +1,20 @@
 """A Spark session for a pipeline's folder: on this machine, on a cluster, or through Connect.
 
-Owns Spark's configuration and the life of the JVM: it finds Java, starts the JVM with its logs in a
-file, and ends it. What runs on this machine listens on loopback only. It never reads a table.
+Configures Spark, starts and ends the JVM, and watches it: a JVM that died or hangs ends the run
+with an error. Local sessions listen on loopback only.
 """
 
 import contextlib
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,18 +22,19 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from accord.pipeline.errors import PipelineError, missing_extra
+from accord.pipeline.folder import Layout
 from accord.pipeline.java import LEAST_JAVA, find_java
-from accord.pipeline.layout import Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 _LEAST_HEAP: Final = 1 << 30
 _MOST_HEAP: Final = 8 << 30
 _MOST_LOG: Final = 16 << 20
 _ENDING_SECONDS: Final = 10
 
-# Spark's own variables would choose another Spark, another mode or other options than ours.
+# These variables would select another Spark, mode or options.
 _FOREIGN: Final = (
     "PYSPARK_DRIVER_PYTHON",
     "PYSPARK_GATEWAY_PORT",
@@ -53,11 +57,11 @@ TUNING: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    # Runs are short. A log of changes would be replayed whole by each of them, because nothing sums
-    # it up in so little time; files of state that did not change are not written again anyway.
+    # Runs are short, so a changelog would never be compacted and each run would replay all of it.
+    # Unchanged state files are not written again anyway.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
 }
-"""What every session is given, wherever it runs."""
+"""Settings of every session."""
 
 
 @contextmanager
@@ -72,11 +76,11 @@ def open_session(
     """Open a session, and end its JVM with the block.
 
     Args:
-        folder: The pipeline's folder; the JVM's log and scratch space lie in it.
+        folder: The pipeline's folder, for the JVM's log and scratch space.
         master: A Spark master such as `spark://host:7077`; by default every core of this machine.
         remote: A Spark Connect server such as `sc://host:15002` instead.
-        conf: Spark settings that go before ours.
-        hold: File descriptors that the JVM keeps open as long as it lives.
+        conf: Spark settings that override ours.
+        hold: File descriptors that the JVM inherits.
 
     Raises:
         PipelineError: The extra or Java is missing, or Spark does not start.
@@ -91,7 +95,7 @@ def open_session(
 
 
 def jvm(spark: "SparkSession") -> "subprocess.Popen[bytes] | None":
-    """The JVM that a session started; none through Connect."""
+    """The JVM that a session started; None through Connect."""
     from pyspark.sql.classic.dataframe import DataFrame as Classic
 
     if not isinstance(spark.range(0), Classic):
@@ -107,11 +111,7 @@ def cores() -> int:
 
 
 def require_extra() -> None:
-    """See that Spark is installed, before anything imports it.
-
-    Raises:
-        PipelineError: It is not.
-    """
+    """Raise `PipelineError` if Spark is not installed, without importing it."""
     for name in ("pandas", "pyarrow", "pyspark"):
         if find_spec(name) is None:
             raise missing_extra()
@@ -139,7 +139,7 @@ def _started(
         scratch = ending.enter_context(_scratch(layout))
         settings = {**_configuration(scratch, master), **chosen}
         spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-        ending.enter_context(_environment(str(java.home), local=_is_local(master)))
+        ending.enter_context(_environment(java.variables, local=_is_local(master)))
         streams = {"stdout": log, "stderr": log, "pass_fds": tuple(hold), "process_group": 0}
         try:
             gateway = launch_gateway(spark_conf, streams)  # type: ignore[no-untyped-call]
@@ -163,7 +163,7 @@ def _opened_log(layout: Layout) -> IO[bytes]:
 
 @contextmanager
 def _scratch(layout: Layout) -> Iterator[Path]:
-    """A folder for this session alone; what sessions left that were killed is removed."""
+    """A folder for this session; removes those of killed sessions."""
     here = f"{platform.node()}."
     layout.scratch.mkdir(parents=True, exist_ok=True)
     for left in layout.scratch.iterdir():
@@ -221,7 +221,7 @@ def _configuration(scratch: Path, master: str | None) -> dict[str, str]:
         "spark.app.name": "accord pipeline",
         "spark.master": master or f"local[{cores()}]",
         "spark.ui.enabled": "false",
-        # One that goes on without memory answers nobody.
+        # A JVM that is out of memory would hang.
         "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -251,12 +251,12 @@ def _heap() -> int:
 
 
 @contextmanager
-def _environment(java_home: str, *, local: bool) -> Iterator[None]:
-    """Spark reads the process's environment; it is put back as it was."""
+def _environment(java: Mapping[str, str], *, local: bool) -> Iterator[None]:
+    """Set the environment that Spark reads, and restore it afterwards."""
     before = dict(os.environ)
     for name in _FOREIGN:
         os.environ.pop(name, None)
-    os.environ["JAVA_HOME"] = java_home
+    os.environ.update(java)
     if local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -285,14 +285,134 @@ def _end_jvm(gateway: Any) -> None:
         gateway.shutdown()
     if process.stdin is not None:
         with contextlib.suppress(OSError):
-            process.stdin.close()  # which is how the JVM learns that it is no longer needed
+            process.stdin.close()  # which tells the JVM to end
     try:
         process.wait(_ENDING_SECONDS)
     except subprocess.TimeoutExpired:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    # Else the next session of this process would look for the JVM that has gone.
+    # Otherwise the next session of this process would use the ended JVM.
     SparkContext._gateway = None  # noqa: SLF001
     SparkContext._jvm = None  # noqa: SLF001
     SparkContext._active_spark_context = None  # noqa: SLF001
+
+
+PATIENCE: Final = 3600.0
+"""Default seconds without progress after which a run is aborted."""
+
+_GLANCE_SECONDS: Final = 0.2
+_LONGEST: Final = 300
+
+_WORKER: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
+_PREFACE: Final = re.compile(r"^.{0,20}Query \[[^\]]*\] terminated with exception: ")
+
+# Messages of the C library; a limit on file sizes is like a full disk.
+_FULL: Final = ("No space left on device", "Disk quota exceeded", "File too large")
+
+
+class _Watch:
+    def __init__(self, spark: "SparkSession", patience: float) -> None:
+        self._spark = spark
+        self._process = jvm(spark)
+        self._patience = patience
+        self._last = time.monotonic()
+        self._over = threading.Event()
+        self.timed_out = False
+
+    def alive(self) -> None:
+        self._last = time.monotonic()
+
+    def watch(self) -> None:
+        while not self._over.wait(_GLANCE_SECONDS):
+            if time.monotonic() - self._last > self._patience:
+                self.timed_out = True
+                _end(self._process, self._spark)
+                return
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def status(self) -> int | None:
+        """The exit status of the JVM, waiting a moment for one that is ending; None if it runs."""
+        if self._process is None:
+            return None
+        try:
+            return self._process.wait(_GLANCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+
+
+@contextmanager
+def watch_session(
+    spark: "SparkSession", log: Path, patience: float = PATIENCE
+) -> Iterator[Callable[[], None]]:
+    """Watch a session while the block runs; yields a function to call on progress.
+
+    Args:
+        log: The log file to name in errors.
+        patience: Seconds without progress after which the JVM is killed.
+
+    Raises:
+        PipelineError: Spark died, hung, or failed.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    watch = _Watch(spark, patience)
+    thread = threading.Thread(target=watch.watch, name="watch over Spark", daemon=True)
+    thread.start()
+    try:
+        yield watch.alive
+    except (PySparkException, Py4JError, OSError) as error:
+        status = watch.status()
+        if watch.timed_out:
+            raise PipelineError(
+                f"Spark made no progress for {patience:.0f} seconds and was ended",
+                mend=f"look into {log}, run again, or allow more with --patience",
+            ) from error
+        if status is not None:
+            raise PipelineError(
+                f"Spark's JVM has ended ({_ending(status)})",
+                mend=f"run again, it goes on from there; {log} may say why",
+            ) from error
+        raise _failure(error, log) from error
+    finally:
+        watch.stop()
+        thread.join()
+
+
+def _end(process: "subprocess.Popen[bytes] | None", spark: "SparkSession") -> None:
+    if process is None:
+        spark.interruptAll()
+        return
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _ending(status: int) -> str:
+    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+
+
+def _failure(error: Exception, log: Path) -> PipelineError:
+    text = error_text(error)
+    if any(each in text for each in _FULL):
+        return PipelineError(
+            "the disk is full; nothing was published, and the published version is unchanged",
+            mend="make room and run again",
+        )
+    if isinstance(error, OSError):
+        return PipelineError(f"a file cannot be used: {error.strerror}", where=error.filename)
+    # A Python worker's error is the last line of its traceback; text of Spark follows.
+    found = _WORKER.search(text)
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    reason = found[1] if found else _PREFACE.sub("", first)
+    return PipelineError(f"Spark failed: {reason[:_LONGEST]}", mend=f"look into {log}")
+
+
+def error_text(error: Exception) -> str:
+    """The full text of a Spark error, also when its JVM no longer answers."""
+    parts = [getattr(error, name, None) for name in ("_desc", "_stackTrace")]
+    return "\n".join(map(str, filter(None, parts))) or str(error)

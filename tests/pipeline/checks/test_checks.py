@@ -8,28 +8,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accord.contracts import digest
+from accord.contracts.authoring import Contract
 from accord.kernel import canonical
-from accord.pipeline import streams
-from accord.pipeline.checks import RULES, Checked, Manifests, check
-from accord.pipeline.checks.arrow import checked, manifests_in
-from accord.pipeline.generate import Fate, Generated
-from accord.storage import Entry
+from accord.pipeline.generate import FaultOutcome, GeneratedHistory
+from accord.pipeline.rules import (
+    RULES,
+    Manifests,
+    RecordVerdict,
+    RefusedError,
+    check,
+    check_batch,
+    check_call,
+    read_manifests,
+    streams,
+)
+from accord.pipeline.whatif import CallOutcome as Becomes
+from accord.pipeline.whatif import ProposedContract
+from accord.storage import JournalEntry
 
 
-def presented(records: list[Entry]) -> Manifests:
+def presented(records: list[JournalEntry]) -> Manifests:
     history = [each.body for each in records if each.stream == streams.CONTRACTS_HISTORY]
-    found = manifests_in(pa.RecordBatch.from_pydict({"body": history}))
+    found = read_manifests(pa.RecordBatch.from_pydict({"body": history}))
     return Manifests({each["digest"]: each["manifest"] for each in found.to_pylist()})
 
 
-def verdicts(records: list[Entry]) -> list[tuple[Entry, Checked]]:
+def verdicts(records: list[JournalEntry]) -> list[tuple[JournalEntry, RecordVerdict]]:
     known = presented(records)
     return [(each, check(each.stream, each.id, each.body, known)) for each in records]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_exactly_the_planted_faults_are_refused_each_under_its_own_rule(seed: int) -> None:
-    history = Generated(400, seed)
+    history = GeneratedHistory(400, seed)
     found = verdicts(history.records())
     expected = Counter(
         (stream, place.source, place.seq, rule)
@@ -48,14 +60,14 @@ def test_exactly_the_planted_faults_are_refused_each_under_its_own_rule(seed: in
 
 
 def _rule(kind: str) -> str | None:
-    from accord.pipeline.generate.faults import KINDS
+    from accord.pipeline.generate import KINDS
 
-    return KINDS[kind].rule if KINDS[kind].fate is Fate.QUARANTINED else None
+    return KINDS[kind].rule if KINDS[kind].fate is FaultOutcome.QUARANTINED else None
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_duplicates_are_those_records_whose_digest_was_there_before(seed: int) -> None:
-    history = Generated(400, seed)
+    history = GeneratedHistory(400, seed)
     standing = [
         (each.stream, verdict.digest)
         for each, verdict in verdicts(history.records())
@@ -68,7 +80,7 @@ def test_duplicates_are_those_records_whose_digest_was_there_before(seed: int) -
 
 
 def test_a_forgery_under_a_real_id_does_not_share_the_digest_of_the_real_event() -> None:
-    history = Generated(400, 5)
+    history = GeneratedHistory(400, 5)
     found = verdicts(history.records())
     shadows = {place.id for place in history.truth.planted["forged.shadow", "community.events"]}
     assert shadows
@@ -77,15 +89,16 @@ def test_a_forgery_under_a_real_id_does_not_share_the_digest_of_the_real_event()
 
 
 def test_an_event_that_was_in_clear_text_stands_under_its_true_digest() -> None:
-    from accord.pipeline.landing import redaction
-    from accord.testing.histories import Scribe
+    from tests.fakes.histories import HistoryWriter
 
-    scribe = Scribe(1, signed=True)
+    from accord.pipeline.rules import redaction
+
+    scribe = HistoryWriter(1, signed=True)
     founder, friend = scribe.pen("founder"), scribe.pen("friend")
     scribe.found(founder)
     scribe.admit(founder, friend)
     said = scribe.say(founder, friend)
-    body = redaction.landed(streams.COMMUNITY_EVENTS, said.encode().decode())
+    body = redaction.redact(streams.COMMUNITY_EVENTS, said.encode().decode())
     assert said.data["body"] not in body
     verdict = check(streams.COMMUNITY_EVENTS, "x", body)
     assert (verdict.rule, verdict.digest) == (None, said.digest.hex())
@@ -153,12 +166,14 @@ def test_a_record_that_was_tampered_with_anywhere_raises_nothing(data: st.DataOb
     assert verdict.rule is None or verdict.rule in RULES
 
 
-RECORDS = Generated(400, 11, faults={}).records()[::7]
-KNOWN = presented(Generated(400, 11, faults={}, streams=(streams.CONTRACTS_HISTORY,)).records())
+RECORDS = GeneratedHistory(400, 11, faults={}).records()[::7]
+KNOWN = presented(
+    GeneratedHistory(400, 11, faults={}, streams=(streams.CONTRACTS_HISTORY,)).records()
+)
 
 
 def test_a_batch_is_judged_like_its_records_one_by_one() -> None:
-    records = Generated(400, 2).records()
+    records = GeneratedHistory(400, 2).records()
     known = presented(records)
     batch = pa.RecordBatch.from_pylist(
         [
@@ -174,7 +189,7 @@ def test_a_batch_is_judged_like_its_records_one_by_one() -> None:
             for each in records
         ]
     )
-    rows = checked(batch, known).to_pylist()
+    rows = check_batch(batch, known).to_pylist()
     for each, row in zip(records, rows, strict=True):
         verdict = check(each.stream, each.id, each.body, known)
         told = None if verdict.event is None else verdict.event._asdict()
@@ -192,7 +207,7 @@ def test_an_empty_batch_stays_empty() -> None:
     batch = pa.RecordBatch.from_pydict(
         {name: pa.array([], kinds.get(name, pa.string())) for name in names}
     )
-    assert checked(batch, Manifests({})).num_rows == 0
+    assert check_batch(batch, Manifests({})).num_rows == 0
 
 
 def call(**changes: Any) -> str:
@@ -219,6 +234,28 @@ def test_a_call_whose_payload_was_kept_out_is_not_judged_by_it() -> None:
     del value["payload"]
     body = canonical.encode(value)
     assert check(streams.CONTRACTS_CALLS, "id", body, KNOWN).rule is None
+
+
+@pytest.mark.parametrize("more", [{}, {"payload": None}, {"payload": {"n": 1}}])
+def test_a_job_without_a_result_ends_as_valid_work(more: dict[str, Any]) -> None:
+    contract = Contract("mill@v1", display_name="Mill", description="Grinds.")
+    contract.schema("Any", True)
+    contract.job("grind", "Any")
+    manifest = contract.manifest()
+    known = Manifests({digest(manifest): canonical.encode(manifest)})
+    value = canonical.decode(call(contract_id="mill@v1", digest=digest(manifest), kind="jobs"))
+    del value["payload"]
+    ended = {**value, "surface": "grind", "part": "result", **more}
+    check_call(ended, known)
+    with pytest.raises(RefusedError):
+        check_call({**ended, "surface": "sow"}, known)
+    same = ProposedContract(
+        canonical.encode(manifest), {digest(manifest): canonical.encode(manifest)}
+    )
+    assert same.judge(ended).fate is Becomes.UNTOUCHED
+    bare = {name: value for name, value in manifest.items() if name != "jobs"}
+    gone = ProposedContract(canonical.encode(bare), {digest(manifest): canonical.encode(manifest)})
+    assert gone.judge(ended).fate is Becomes.GONE
 
 
 def test_the_reason_for_a_broken_payload_does_not_show_what_was_in_it() -> None:

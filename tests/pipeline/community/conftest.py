@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.fakes.histories import HistoryWriter, hostile, realistic
 
-from accord.community.envelope import Event
-from accord.community.fold import Folded, Verdict, fold_events
-from accord.pipeline.definitions import Given, columns
-from accord.pipeline.definitions.gold_community import TABLES
-from accord.pipeline.landing.redaction import landed
-from accord.pipeline.streams import COMMUNITY_EVENTS
-from accord.testing.chronicles import hostile, realistic
-from accord.testing.histories import Scribe
+from accord.community.rules import Event, FoldResult, Verdict, fold_events
+from accord.pipeline.rules import COMMUNITY_EVENTS, redact
+from accord.pipeline.tables import COMMUNITY_TABLES, GivenTables, columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,9 +80,9 @@ def build(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Bu
         silver.write.parquet(str(folder / "silver"))
         read = {COMMUNITY_EVENTS: spark.read.parquet(str(folder / "silver"))}
         golds: dict[str, DataFrame] = {}
-        for table in TABLES:
+        for table in COMMUNITY_TABLES:
             if only is None or table.name in only:
-                given = Given(spark, read, golds=golds)
+                given = GivenTables(spark, read, golds=golds)
                 table.build(given).write.parquet(str(folder / table.name))
                 golds[table.name] = spark.read.parquet(str(folder / table.name))
         return Gold(spark, folder)
@@ -99,7 +95,7 @@ class World:
     """Logs by community, what their nodes come to, and what Spark came to from all together."""
 
     logs: Mapping[str, list[Event]]
-    folds: Mapping[str, Folded]
+    folds: Mapping[str, FoldResult]
     gold: Gold
 
     def each(self) -> Iterator[tuple[Event, Verdict]]:
@@ -117,7 +113,7 @@ def world(build: Build) -> World:
     for scribe in (chatting(), unfounded()):
         logs[scribe.community_id] = scribe.events
     rows = [
-        silver_row(event, landed(COMMUNITY_EVENTS, event.encode().decode()))
+        silver_row(event, redact(COMMUNITY_EVENTS, event.encode().decode()))
         for events in logs.values()
         for event in events
     ]
@@ -126,9 +122,9 @@ def world(build: Build) -> World:
     return World(logs, folds, build(rows))
 
 
-def chatting() -> Scribe:
+def chatting() -> HistoryWriter:
     """A log in which messages are in clear text, one with a text to trip over."""
-    scribe = Scribe("chat", signed=True)
+    scribe = HistoryWriter("chat", signed=True)
     founder, friend = scribe.pen("founder"), scribe.pen("friend")
     scribe.found(founder)
     scribe.admit(founder, friend)
@@ -141,8 +137,8 @@ def chatting() -> Scribe:
     return scribe
 
 
-def unfounded() -> Scribe:
+def unfounded() -> HistoryWriter:
     """A log whose founding never came."""
-    scribe = Scribe("nobody")
+    scribe = HistoryWriter("nobody")
     scribe.post(scribe.pen("early"))
     return scribe

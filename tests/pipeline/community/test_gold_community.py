@@ -3,19 +3,21 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from tests.pipeline.community.conftest import World
 
-from accord.community.fold import State, state_from, state_object, views
-from accord.community.fold.history import MEMBERSHIP
+from accord.community.rules import MEMBERSHIP_TYPES, CommunityState, read_state, state_object, views
 from accord.kernel import canonical
 from accord.kernel.clock import parse_time
-from accord.pipeline.definitions.gold_community import TABLES
-from accord.pipeline.streams import COMMUNITY_EVENTS
+from accord.pipeline.rules import COMMUNITY_EVENTS
+from accord.pipeline.tables import COMMUNITY_TABLES
+
+pytestmark = pytest.mark.slow
 
 MEMBER = ("node_id", "level", "added_at", "added_by", "display_name")
 
 
-def of(state: State, section: str) -> Any:
+def of(state: CommunityState, section: str) -> Any:
     return state_object(state)[section]
 
 
@@ -28,7 +30,7 @@ def by_log(world: World, table: str) -> dict[str, list[dict[str, Any]]]:
 
 def test_tables_name_what_they_read_and_come_after_it() -> None:
     known = {COMMUNITY_EVENTS}
-    for table in TABLES:
+    for table in COMMUNITY_TABLES:
         assert set(table.needs) <= known
         known.add(table.name)
 
@@ -48,10 +50,10 @@ def test_every_event_has_its_verdict_with_a_reason(world: World) -> None:
 def test_the_timeline_has_every_membership_event_and_what_it_set(world: World) -> None:
     found = {row["digest"]: row for row in world.gold.rows("membership_timeline")}
     assert found.keys() == {
-        event.digest.hex() for event, _ in world.each() if event.event_type in MEMBERSHIP
+        event.digest.hex() for event, _ in world.each() if event.event_type in MEMBERSHIP_TYPES
     }
     for event, verdict in world.each():
-        if event.event_type in MEMBERSHIP:
+        if event.event_type in MEMBERSHIP_TYPES:
             row = found[event.digest.hex()]
             assert (row["status"], row["rule"]) == (verdict.status.value, verdict.rule)
             outcome = world.folds[event.community_id].state.roster.outcomes.get(event.digest)
@@ -155,4 +157,4 @@ def test_chains_and_equivocations_carry_their_proof(world: World) -> None:
 
 def test_the_published_bytes_are_read_back_as_a_state(world: World) -> None:
     for log, written in world.gold.states().items():
-        assert state_from(written).community_id == log
+        assert read_state(written).community_id == log

@@ -3,12 +3,12 @@
 import random
 
 import pytest
+from tests.fakes.histories import hostile
 from tests.pipeline.community.conftest import STAGES, Build, World
 
-from accord.community.envelope import Event
-from accord.community.fold import fold_events, state_bytes
-from accord.community.fold.vouching import digest_of
-from accord.testing.chronicles import hostile
+from accord.community.rules import Event, digest_of_state, fold_events, state_bytes
+
+pytestmark = pytest.mark.slow
 
 
 def test_logs_of_all_kinds_side_by_side_come_to_what_their_nodes_come_to(world: World) -> None:
@@ -16,7 +16,7 @@ def test_logs_of_all_kinds_side_by_side_come_to_what_their_nodes_come_to(world: 
     assert world.gold.states() == expected
     for row in world.gold.rows("state"):
         state = world.folds[row["community_id"]].state
-        assert row["digest"] == digest_of(row["state"])
+        assert row["digest"] == digest_of_state(row["state"])
         assert row["size_bytes"] == len(row["state"])
         assert (row["name"], row["lamport"]) == (state.roster.name, state.lamport)
 

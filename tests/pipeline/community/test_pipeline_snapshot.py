@@ -10,40 +10,47 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import typer
+from tests.fakes.histories import START, HistoryWriter
 from tests.pipeline.community.conftest import STAGES, Build
 from typer.testing import CliRunner
 
 from accord.cli import app as accord
-from accord.cli import pipeline_snapshot
-from accord.cli.community_node import Local, with_node
-from accord.community.envelope import parse
+from accord.cli import pipeline_report
+from accord.cli.context import Cli
+from accord.cli.node import LocalNode, with_node
+from accord.community import retention
 from accord.community.errors import Code, CommunityError
-from accord.community.fold import fold_events, state_bytes
-from accord.community.fold.vouching import agree, digest_of, read_snapshot, settled
-from accord.community.log import SCHEMA, Log, open_log, upkeep
-from accord.community.sync.meeting import SNAPSHOT
+from accord.community.log import EventLog, open_log
+from accord.community.rules import (
+    choose_snapshot,
+    digest_of_state,
+    fold_events,
+    parse_event,
+    read_snapshot,
+    settled_state,
+    state_bytes,
+)
+from accord.community.sync import SNAPSHOT
+from accord.community.tables import COMMUNITY_STORE
 from accord.kernel.errors import AccordError
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource
-from accord.pipeline.community.snapshots import (
-    published_state,
-    published_states,
-    snapshot_of,
-)
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.layout import Layout
-from accord.pipeline.runner.publishing import draft, publish
+from accord.pipeline.folder import Layout
+from accord.pipeline.runs import create_draft, publish
+from accord.pipeline.snapshots import published_state, published_states, snapshot_of
 from accord.storage import open_store
 from accord.testing import VirtualClock
-from accord.testing.histories import START, Scribe
+
+pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
-async def a_log(path: Path, key: SigningKey, community_id: str) -> AsyncIterator[Log]:
+async def a_log(path: Path, key: SigningKey, community_id: str) -> AsyncIterator[EventLog]:
     clock = VirtualClock(START)
     path.mkdir()  # noqa: ASYNC240
     async with (
-        open_store(path, SCHEMA) as store,
+        open_store(path, COMMUNITY_STORE) as store,
         open_log(
             store, community_id, key=key, clock=clock, folder=path, ids=UlidSource(clock, int)
         ) as log,
@@ -51,9 +58,9 @@ async def a_log(path: Path, key: SigningKey, community_id: str) -> AsyncIterator
         yield log
 
 
-def a_story() -> Scribe:
+def a_story() -> HistoryWriter:
     """A signed log: a founder who is anchor, a revoked member, and something quarantined."""
-    scribe = Scribe("snapshot", signed=True)
+    scribe = HistoryWriter("snapshot", signed=True)
     founder, friend, foe = (scribe.pen(name) for name in ("founder", "friend", "foe"))
     scribe.found(founder, {"min_signatures_to_revoke": 1})
     for newcomer in (friend, foe):
@@ -66,7 +73,7 @@ def a_story() -> Scribe:
     return scribe
 
 
-def key_of(scribe: Scribe, name: str) -> SigningKey:
+def key_of(scribe: HistoryWriter, name: str) -> SigningKey:
     key = scribe.pen(name).key
     assert key is not None
     return key
@@ -84,17 +91,17 @@ async def test_what_spark_came_to_is_signed_offered_and_adopted(
     async with a_log(tmp_path / "anchor", anchor, log_id) as log:
         await log.receive(raws)
         assert await log.view(state_bytes) == state
-        await upkeep.offer(log, snapshot)
-        offered = await upkeep.offered(log, None)
+        await retention.offer_snapshot(log, snapshot)
+        offered = await retention.offered_snapshot(log, None)
         assert offered is not None
         assert offered.encode() == snapshot.encode()
         # The node itself, asked for a snapshot at the same place, writes the same state.
-        assert await upkeep.take_snapshot(log, snapshot.lamport)
-        assert (await upkeep.snapshots(log))[0].state == snapshot.state
+        assert await retention.take_snapshot(log, snapshot.lamport)
+        assert (await retention.signed_snapshots(log))[0].state == snapshot.state
     read = read_snapshot(offered.encode(), log_id)
     anchors = frozenset({anchor.id})
     async with a_log(tmp_path / "joiner", key_of(scribe, "friend"), log_id) as log:
-        await upkeep.adopt(log, agree([read], anchors), anchors)
+        await retention.adopt_snapshot(log, choose_snapshot([read], anchors), anchors)
         assert await log.view(state_bytes) == snapshot.state
         await log.receive(raws)
         await log.refold()
@@ -110,15 +117,15 @@ async def test_a_node_offers_no_snapshot_that_its_log_does_not_come_to(tmp_path:
     async with a_log(tmp_path / "anchor", anchor, log_id) as log:
         await log.receive([event.encode() for event in scribe.events])
         with pytest.raises(CommunityError) as refused:
-            await upkeep.offer(log, snapshot_of(other, anchor, START))
+            await retention.offer_snapshot(log, snapshot_of(other, anchor, START))
         assert refused.value.code is Code.PARTITION
         renamed = json.loads(whole)
         renamed["name"] = "Another street"
         forged = json.dumps(renamed, sort_keys=True, separators=(",", ":")).encode()
         with pytest.raises(CommunityError) as refused:
-            await upkeep.offer(log, snapshot_of(forged, anchor, START))
+            await retention.offer_snapshot(log, snapshot_of(forged, anchor, START))
         assert refused.value.code is Code.PARTITION
-        assert await upkeep.snapshots(log) == []
+        assert await retention.signed_snapshots(log) == []
 
 
 def test_only_an_anchors_key_signs_and_only_what_has_a_head() -> None:
@@ -136,7 +143,9 @@ def test_what_is_quarantined_is_not_in_a_snapshot() -> None:
     state = fold_events(scribe.events, scribe.community_id).state
     near = [event for event in scribe.events if event.lamport <= state.lamport]
     assert len(near) < len(scribe.events)
-    assert settled(state_bytes(state)) == state_bytes(fold_events(near, scribe.community_id).state)
+    assert settled_state(state_bytes(state)) == state_bytes(
+        fold_events(near, scribe.community_id).state
+    )
 
 
 class Station:
@@ -155,39 +164,39 @@ class Station:
     def post(self) -> None:
         data = {"client_id": "p", "category": "offer", "title": "Saw", "body": "Sharp."}
 
-        async def ask(here: Local) -> None:
+        async def ask(here: LocalNode) -> None:
             async with here.community(None) as client:
                 wanted = {"event_type": "market.post.created", "data": data}
                 await client.post("/node/v1/act", wanted)
 
-        with_node(self.home, None, ask)
+        with_node(Cli(home=self.home), ask)
 
     def served(self, lamport: int) -> Any:
         """What another node would be given."""
 
-        async def ask(here: Local) -> Any:
+        async def ask(here: LocalNode) -> Any:
             async with here.community(None) as client:
                 return await client.post(SNAPSHOT, {"lamport": lamport})
 
-        return with_node(self.home, None, ask)
+        return with_node(Cli(home=self.home), ask)
 
     def state(self) -> bytes:
         path = self.home / "export.jsonl"
         self.say("community", "export", str(path))
-        events = [parse(line) for line in path.read_bytes().splitlines()[1:]]
+        events = [parse_event(line) for line in path.read_bytes().splitlines()[1:]]
         path.unlink()
         return state_bytes(fold_events(events, self.community_id).state)
 
     def publish(self, *states: bytes) -> None:
         layout = Layout(self.home / "pipeline")
-        version = draft(layout)
+        version = create_draft(layout)
         read = [json.loads(state) for state in states]
         table = pa.table(
             {
                 "community_id": [each["community_id"] for each in read],
                 "name": [each["name"] for each in read],
                 "lamport": [each["head"]["lamport"] for each in read],
-                "digest": [digest_of(state) for state in states],
+                "digest": [digest_of_state(state) for state in states],
                 "size_bytes": [len(state) for state in states],
                 "state": list(states),
             }
@@ -198,7 +207,7 @@ class Station:
 
     def snapshot(self, *arguments: str) -> Any:
         app = typer.Typer()
-        pipeline_snapshot.register(app)
+        pipeline_report.register_snapshot(app)
         found = self._runner.invoke(app, [*arguments, "--home", str(self.home), "--json"])
         if isinstance(found.exception, AccordError):
             raise found.exception
@@ -217,7 +226,7 @@ def test_the_command_shows_writes_and_publishes(station: Station, tmp_path: Path
     with pytest.raises(CommunityError, match="several communities"):
         station.snapshot()
     shown = station.snapshot("--community", station.community_id)
-    assert (shown["signed_by"], shown["state_digest"]) == (None, digest_of(state))
+    assert (shown["signed_by"], shown["state_digest"]) == (None, digest_of_state(state))
     out = tmp_path / "snapshot.json"
     told = station.snapshot("--community", station.community_id, "--out", str(out), "--publish")
     assert told["published"]

@@ -5,12 +5,13 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.fakes.tables import Line, build, silver
 
 from accord.contracts import compare, digest
-from accord.pipeline import streams
-from accord.pipeline.definitions import Given
-from accord.pipeline.definitions.gold_contracts import TABLES
-from accord.testing.tables import Line, build, silver
+from accord.pipeline.rules import streams
+from accord.pipeline.tables import CONTRACT_TABLES, GivenTables
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +109,7 @@ CALLS = [
 
 @pytest.fixture(scope="module")
 def gold(spark: "SparkSession") -> dict[str, list[dict[str, Any]]]:
-    given = Given(
+    given = GivenTables(
         spark,
         {
             stream: silver(spark, stream, [Line(f"{n}", T0 + n, body) for n, body in enumerate(of)])
@@ -118,9 +119,10 @@ def gold(spark: "SparkSession") -> dict[str, list[dict[str, Any]]]:
             )
         },
     )
-    built = build(given, TABLES)
+    built = build(given, CONTRACT_TABLES)
     return {
-        table.name: [row.asDict() for row in built.gold(table.name).collect()] for table in TABLES
+        table.name: [row.asDict() for row in built.gold(table.name).collect()]
+        for table in CONTRACT_TABLES
     }
 
 

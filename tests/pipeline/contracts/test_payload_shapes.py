@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.kernel import canonical
-from accord.pipeline.definitions.shapes import MORE, MOST_SHAPES, declared_names, shape
+from accord.pipeline.rules import MORE, MOST_SHAPES, declared_names, shape
 
 NAMES = frozenset({"a", "b", "c"})
 JSON = st.recursive(

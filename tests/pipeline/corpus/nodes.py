@@ -13,18 +13,17 @@ from sqlalchemy import select
 from accord.capabilities import embed
 from accord.capabilities.embed import Batcher
 from accord.capabilities.file import Blobs
-from accord.capabilities.rag.corpora import Corpora
-from accord.capabilities.rag.handlers import register
-from accord.capabilities.rag.opening import open_corpora
-from accord.capabilities.rag.records import Place
+from accord.capabilities.rag.corpora import CommunityAnnouncer, Corpora
+from accord.capabilities.rag.service import open_corpora, register
+from accord.capabilities.rag.store import CorpusId
 from accord.capabilities.rag.tables import chunks, documents
-from accord.capabilities.rag.telling import InCommunity
 from accord.capabilities.settings import ModelsSettings
-from accord.community.client import Client, LocalTransport
+from accord.community.client import Client
 from accord.community.node import Node, open_node
+from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
-from accord.pipeline.corpus import loading
+from accord.pipeline.corpus import loader
 from accord.storage import Store
 
 CLOCK = SystemClock()
@@ -88,11 +87,11 @@ async def reader(folder: Path) -> AsyncIterator[Reader]:
                 yield Reader(node, client, blobs, corpora, embedder)
 
 
-async def load(reader: Reader, out: Path) -> loading.Loaded:
+async def load(reader: Reader, out: Path) -> loader.LoadResult:
     (community,) = reader.node.communities
-    telling = InCommunity(reader.node.community(community), CORPUS)
-    place = Place(community, CORPUS)
-    return await loading.load(out, reader.corpora, reader.blobs, place, telling)
+    telling = CommunityAnnouncer(reader.node.community(community), CORPUS)
+    place = CorpusId(community, CORPUS)
+    return await loader.load(out, reader.corpora, reader.blobs, place, telling)
 
 
 async def rows(store: Store) -> tuple[dict[str, dict[str, Any]], dict[str, list[dict[str, Any]]]]:

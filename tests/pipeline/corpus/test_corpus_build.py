@@ -23,11 +23,13 @@ from tests.pipeline.runner.test_clusters import connect, standalone
 from typer.testing import CliRunner
 
 from accord.cli import pipeline_corpus as corpus_commands
-from accord.pipeline.corpus import building, catalogue, loading, parts
-from accord.pipeline.corpus.building import Outcome, Request
-from accord.pipeline.corpus.sources import Table, source_of
+from accord.pipeline.corpus import builder, catalogue, loader, parts
+from accord.pipeline.corpus.builder import BuildOutcome, BuildRequest
+from accord.pipeline.corpus.sources import TableSource, source_of
 from accord.pipeline.errors import PipelineError
-from accord.testing.faults import python_child
+from accord.testing.processes import python_child
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,16 +67,16 @@ TAKEN = ("bread.pdf", "deep/book.txt", "page.html", "power.md", "rain.md", "roof
 @dataclass
 class Built:
     out: Path
-    outcome: Outcome
+    outcome: BuildOutcome
 
 
 @pytest.fixture(scope="module")
 def built(spark: "SparkSession", shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     out = tmp_path_factory.mktemp("built")
-    return Built(out, building.run(Request(source_of(shelf), CORPUS, out), spark))
+    return Built(out, builder.build_in_session(BuildRequest(source_of(shelf), CORPUS, out), spark))
 
 
-def made_in(out: Path) -> dict[str, parts.Made]:
+def made_in(out: Path) -> dict[str, parts.BuiltDocument]:
     """What a built corpus consists of, by name."""
     stands = catalogue.usable(out)
     folder = catalogue.parts_folder(out)
@@ -101,7 +103,7 @@ async def test_chunks_and_vectors_are_those_of_rag_ingest_and_nothing_is_embedde
         assert again == told
         assert (await rows(node.store))[1] == loaded_chunks
         assert told_documents(node) == loaded.keys()
-    assert told == loading.Loaded(len(TAKEN), sum(map(len, ingested_chunks.values())))
+    assert told == loader.LoadResult(len(TAKEN), sum(map(len, ingested_chunks.values())))
     assert max(map(len, ingested_chunks.values())) > 3
     assert loaded_chunks == ingested_chunks
     for cid, document in ingested.items():
@@ -133,14 +135,14 @@ def test_only_what_has_changed_is_made_again_and_what_is_gone_leaves_nothing(
     documents, out = tmp_path / "documents", tmp_path / "out"
     shutil.copytree(shelf, documents, symlinks=True)
     shutil.copytree(built.out, out)
-    request = Request(source_of(documents), CORPUS, out)
+    request = BuildRequest(source_of(documents), CORPUS, out)
     before = made_in(out)
-    again = building.run(request, spark)
+    again = builder.build_in_session(request, spark)
     assert (again.made, again.kept) == (0, len(TAKEN))
     assert again.published == built.outcome.published
     papers.write(documents, "power.md", BREAD)
     (documents / "deep" / "book.txt").unlink()
-    changed = building.run(request, spark)
+    changed = builder.build_in_session(request, spark)
     assert (changed.made, changed.kept) == (1, len(TAKEN) - 2)
     after = made_in(out)
     assert set(after) == set(TAKEN) - {"deep/book.txt"}
@@ -162,7 +164,7 @@ async def test_a_damaged_part_is_not_loaded_and_only_its_documents_are_made_agai
     async with reader(tmp_path / "home") as node:
         with pytest.raises(PipelineError, match="gone or damaged; build the corpus again"):
             await load(node, out)
-    mended = building.run(Request(source_of(shelf), CORPUS, out), spark)
+    mended = builder.build_in_session(BuildRequest(source_of(shelf), CORPUS, out), spark)
     assert mended.made == parts.documents(spoilt.name)
     assert set(made_in(out)) == set(TAKEN)
     catalogue._path(out).write_bytes(b'{"form": 1')
@@ -201,8 +203,8 @@ def test_a_table_of_documents_is_built_like_a_folder_of_them(
     table = pa.table({"file": given["file"], "body": pa.array(given["body"]).cast(kind)})
     pq.write_table(table, tmp_path / "documents.parquet")
     source = source_of(tmp_path / "documents.parquet", "file", "body")
-    assert isinstance(source, Table)
-    outcome = building.run(Request(source, CORPUS, tmp_path / "out"), spark)
+    assert isinstance(source, TableSource)
+    outcome = builder.build_in_session(BuildRequest(source, CORPUS, tmp_path / "out"), spark)
     assert [each.name for each in outcome.refused] == ["", "empty.md"]
     found, same = made_in(tmp_path / "out"), made_in(built.out)
     assert set(found) == {"rain.md", "power.md"}
@@ -210,7 +212,9 @@ def test_a_table_of_documents_is_built_like_a_folder_of_them(
         assert made.key == same[name].key
         assert made.built.chunks == same[name].built.chunks
     with pytest.raises(PipelineError, match="has no column 'content'"):
-        building.run(Request(replace(source, contents="content"), CORPUS, tmp_path / "x"), spark)
+        builder.build_in_session(
+            BuildRequest(replace(source, contents="content"), CORPUS, tmp_path / "x"), spark
+        )
 
 
 def test_nothing_is_published_where_there_is_nothing_to_take(
@@ -219,14 +223,14 @@ def test_nothing_is_published_where_there_is_nothing_to_take(
     out, documents = tmp_path / "out", tmp_path / "documents"
     documents.mkdir()
     shutil.copytree(built.out, out)
-    request = Request(source_of(documents), CORPUS, out)
+    request = BuildRequest(source_of(documents), CORPUS, out)
     with pytest.raises(PipelineError, match="there are no documents"):
-        building.run(request, spark)
+        builder.build_in_session(request, spark)
     papers.write(documents, "zip.pdf", papers.archive({"a": b"b"}))
-    assert building.run(request, spark).published is None
+    assert builder.build_in_session(request, spark).published is None
     assert set(made_in(out)) == set(TAKEN), "what was published stands"
     with pytest.raises(PipelineError, match="cannot lie among its documents"):
-        building.build(replace(request, out=documents / "built"))
+        builder.build(replace(request, out=documents / "built"))
     with pytest.raises(PipelineError, match="no folder and no Parquet table"):
         source_of(tmp_path / "missing")
 
@@ -253,7 +257,7 @@ def test_a_build_that_was_killed_publishes_nothing_and_the_next_goes_on(
     left = sum(map(parts.documents, parts.names(folder)))
     assert 0 < left < len(names)
     (folder / "_draft-0123").write_bytes(b"half")
-    outcome = building.run(Request(source_of(documents), CORPUS, out), spark)
+    outcome = builder.build_in_session(BuildRequest(source_of(documents), CORPUS, out), spark)
     assert (outcome.made, outcome.kept) == (len(names) - left, left)
     assert set(made_in(out)) == set(names)
     assert sorted(each.name for each in folder.iterdir()) == parts.names(folder)
@@ -267,7 +271,7 @@ def test_the_commands_build_a_corpus_and_a_node_takes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A session of their own, as the test above has it, takes long to start.
-    monkeypatch.setattr(building, "open_session", lambda *_given, **_more: nullcontext(spark))
+    monkeypatch.setattr(builder, "open_session", lambda *_given, **_more: nullcontext(spark))
     out = tmp_path / "out"
     shutil.copytree(built.out, out)
     words = ["build", str(shelf), "--corpus", CORPUS, "--out", str(out)]
@@ -316,5 +320,5 @@ def test_another_spark_builds_the_same_corpus(
         np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-6)
 
 
-def vectors_of(made: parts.Made) -> NDArray[np.float32]:
+def vectors_of(made: parts.BuiltDocument) -> NDArray[np.float32]:
     return np.frombuffer(made.built.vectors or b"", "<f4")

@@ -5,18 +5,27 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.pipeline.corpus.plan import Seen, Told, key_of, plan, title_of
+from accord.pipeline.corpus.plan import (
+    DocumentDefaults,
+    FoundDocument,
+    document_key,
+    plan_build,
+    title_of,
+)
 
 CIDS = st.sampled_from([None, *(f"blake3:{number:064x}" for number in range(4))])
 NAMES = st.sampled_from(["a.md", "b/a.md", "b.txt", "", ".", "tab\there.md", "half\ud800.md", "c"])
 SEEN = st.lists(
-    st.builds(Seen, NAMES, CIDS, st.sampled_from([None, None, None, "it is locked"])), max_size=12
+    st.builds(FoundDocument, NAMES, CIDS, st.sampled_from([None, None, None, "it is locked"])),
+    max_size=12,
 )
 
 
 @given(SEEN)
-def test_every_document_is_made_or_the_same_as_another_or_refused(seen: list[Seen]) -> None:
-    made = plan(seen, Told(), ())
+def test_every_document_is_made_or_the_same_as_another_or_refused(
+    seen: list[FoundDocument],
+) -> None:
+    made = plan_build(seen, DocumentDefaults(), ())
     names = [*(each.name for each in made.orders), *(each.name for each in made.refused)]
     names += made.same
     assert sorted(names) == sorted(each.name for each in seen)
@@ -27,26 +36,29 @@ def test_every_document_is_made_or_the_same_as_another_or_refused(seen: list[See
 
 @given(SEEN, st.randoms())
 def test_the_order_in_which_documents_are_found_means_nothing(
-    seen: list[Seen], random: Random
+    seen: list[FoundDocument], random: Random
 ) -> None:
     mixed = list(seen)
     random.shuffle(mixed)
-    first, other = plan(seen, Told(), ()), plan(mixed, Told(), ())
+    first, other = (
+        plan_build(seen, DocumentDefaults(), ()),
+        plan_build(mixed, DocumentDefaults(), ()),
+    )
     assert first.orders == other.orders
     assert first.kept == other.kept
 
 
 @given(SEEN)
 def test_what_was_made_is_not_made_again_unless_something_else_is_told_of_it(
-    seen: list[Seen],
+    seen: list[FoundDocument],
 ) -> None:
-    first = plan(seen, Told(), ())
+    first = plan_build(seen, DocumentDefaults(), ())
     known = {each.key for each in first.orders}
-    again = plan(seen, Told(), known)
+    again = plan_build(seen, DocumentDefaults(), known)
     assert not again.orders
     assert set(again.kept) == known
-    for told in (Told("de"), Told(None, {"year": 2024})):
-        assert len(plan(seen, told, known).orders) == len(first.orders)
+    for told in (DocumentDefaults("de"), DocumentDefaults(None, {"year": 2024})):
+        assert len(plan_build(seen, told, known).orders) == len(first.orders)
 
 
 def test_a_title_is_the_name_without_folders_and_ending() -> None:
@@ -56,6 +68,9 @@ def test_a_title_is_the_name_without_folders_and_ending() -> None:
 
 def test_a_document_under_another_name_has_another_key() -> None:
     cid = "blake3:" + "0" * 64
-    (one,), (other,) = (plan([Seen(name, cid)], Told(), ()).orders for name in ("a.md", "b.md"))
+    (one,), (other,) = (
+        plan_build([FoundDocument(name, cid)], DocumentDefaults(), ()).orders
+        for name in ("a.md", "b.md")
+    )
     assert one.key != other.key
-    assert one.key == key_of(one.wanted)
+    assert one.key == document_key(one.wanted)

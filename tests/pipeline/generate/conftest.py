@@ -6,13 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from accord.community.envelope import Event, parse
-from accord.community.fold import fold_events
+from accord.community.rules import Event, fold_events, parse_event
 from accord.kernel import canonical
-from accord.pipeline.checks import Manifests, check
-from accord.pipeline.landing import redaction
-from accord.pipeline.streams import COMMUNITY_EVENTS, CONTRACTS_HISTORY
-from accord.storage import Entry
+from accord.pipeline.rules import COMMUNITY_EVENTS, CONTRACTS_HISTORY, Manifests, check, redaction
+from accord.storage import JournalEntry
 
 
 @dataclass
@@ -32,7 +29,7 @@ class Judged:
     fallen: dict[str, str] = field(default_factory=dict)
 
 
-def _manifests(records: Iterable[Entry]) -> Manifests:
+def _manifests(records: Iterable[JournalEntry]) -> Manifests:
     found = {}
     for record in records:
         if record.stream == CONTRACTS_HISTORY and check(*_named(record)).rule is None:
@@ -42,13 +39,13 @@ def _manifests(records: Iterable[Entry]) -> Manifests:
     return Manifests(found)
 
 
-def _named(record: Entry) -> tuple[str, str, str]:
+def _named(record: JournalEntry) -> tuple[str, str, str]:
     return record.stream, record.id, record.body
 
 
 @pytest.fixture
-def judge() -> Callable[[list[Entry]], Judged]:
-    def judged(records: list[Entry]) -> Judged:
+def judge() -> Callable[[list[JournalEntry]], Judged]:
+    def judged(records: list[JournalEntry]) -> Judged:
         result = Judged()
         manifests = _manifests(records)
         seen: set[tuple[str, str]] = set()
@@ -65,7 +62,7 @@ def judge() -> Callable[[list[Entry]], Judged]:
             seen.add((record.stream, checked.digest))
             result.terms[record.stream, "accepted" if is_new else "duplicates"] += 1
             if record.stream == COMMUNITY_EVENTS:
-                event = redaction.restore(record.body) or parse(record.body.encode())
+                event = redaction.restore_event(record.body) or parse_event(record.body.encode())
                 events.setdefault(event.community_id, []).append(event)
         for community, of_community in events.items():
             for digest, verdict in fold_events(of_community, community).verdicts.items():

@@ -10,11 +10,17 @@ import pytest
 from accord.contracts import compare, digest
 from accord.kernel import canonical
 from accord.kernel.schema import compile_schema
-from accord.pipeline.generate import Generated
-from accord.pipeline.generate.lineages import broken_payload, lineages, payload
-from accord.pipeline.generate.relay_world import PLATFORMS, REMARKS, event_of, world
-from accord.pipeline.landing.redaction import body_schema
-from accord.pipeline.streams import (
+from accord.pipeline.generate import (
+    PLATFORMS,
+    REMARKS,
+    GeneratedHistory,
+    broken_payload,
+    gate_event,
+    lineages,
+    payload,
+    tenant_facts,
+)
+from accord.pipeline.rules import (
     BUS_CALLS,
     COMMUNITY_EVENTS,
     CONTRACTS_CALLS,
@@ -24,14 +30,15 @@ from accord.pipeline.streams import (
     RELAY_INBOUND,
     RELAY_OUTBOUND,
     STREAMS,
+    body_schema,
 )
-from accord.relay.gate import RULES, Layer, decide, from_record, to_record
+from accord.relay.rules import GATE_RULES, Layer, decide, from_record, to_record
 
 DESCRIBED = [stream for stream in STREAMS if stream != COMMUNITY_EVENTS]
 
 
 def _bodies(stream: str, events: int = 1200, seed: int = 1) -> list[Any]:
-    made = Generated(events, seed, faults={}, streams=[stream])
+    made = GeneratedHistory(events, seed, faults={}, streams=[stream])
     return [canonical.decode(record.body) for record in made.records()]
 
 
@@ -71,18 +78,18 @@ def test_a_delivery_that_tells_nothing_is_none() -> None:
 
 
 def test_the_remarks_make_every_layer_say_all_that_it_can_say() -> None:
-    facts = world()
+    facts = tenant_facts()
     said = {
         verdict.rule
         for tenant in range(len(PLATFORMS))
         for remark in REMARKS
-        for decision in [decide(event_of(tenant, remark, "m"), facts)]
+        for decision in [decide(gate_event(tenant, remark, "m"), facts)]
         for verdict in (
             *decision.verdicts,
             *(each for candidate in decision.candidates for each in candidate.verdicts),
         )
     }
-    assert said == {rule for rule, each in RULES.items() if each.layer is not Layer.EGRESS}
+    assert said == {rule for rule, each in GATE_RULES.items() if each.layer is not Layer.EGRESS}
 
 
 def test_the_gate_decides_every_recorded_event_again_as_it_was_decided() -> None:
@@ -93,7 +100,7 @@ def test_the_gate_decides_every_recorded_event_again_as_it_was_decided() -> None
 
 
 def test_rows_are_delivered_to_whom_the_gate_chose_and_end_once() -> None:
-    made = Generated(1200, 2, faults={})
+    made = GeneratedHistory(1200, 2, faults={})
     told: dict[str, dict[str, Any]] = {stream: {} for stream in STREAMS}
     for record in made.records():
         told[record.stream][record.id] = canonical.decode(record.body)
@@ -125,7 +132,7 @@ def test_rows_are_delivered_to_whom_the_gate_chose_and_end_once() -> None:
 
 
 def test_callers_of_the_bus_are_members_of_the_community() -> None:
-    made = Generated(1200, 3, faults={})
+    made = GeneratedHistory(1200, 3, faults={})
     joined = set()
     callers = set()
     for record in made.records():

@@ -9,19 +9,26 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from accord.cli import pipeline_generate
+from accord.cli import pipeline_landing
 from accord.kernel import canonical
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.generate import FAULTS, TRUTH, Generated, Portion, generate, land, slices
-from accord.pipeline.landing import Landing
-from accord.pipeline.landing.segments import read_records
-from accord.pipeline.streams import COMMUNITY_EVENTS, CONTRACTS_HISTORY, STREAMS
-from accord.storage import Entry
+from accord.pipeline.generate import (
+    FAULTS,
+    TRUTH_FILE,
+    GeneratedHistory,
+    SegmentRecords,
+    generate,
+    land,
+    slices,
+)
+from accord.pipeline.landing import Landing, read_records
+from accord.pipeline.rules import COMMUNITY_EVENTS, CONTRACTS_HISTORY, STREAMS
+from accord.storage import JournalEntry
 
 EVENTS = 500
 
 
-def _everything(landing: Landing) -> list[Entry]:
+def _everything(landing: Landing) -> list[JournalEntry]:
     return [
         record
         for stream in STREAMS
@@ -38,7 +45,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def _place(record: Entry) -> tuple[str, str, int]:
+def _place(record: JournalEntry) -> tuple[str, str, int]:
     return record.stream, record.source, record.seq
 
 
@@ -46,16 +53,16 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_others(tmp_path: Pat
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         generate(tmp_path / name, events=EVENTS, seed=seed, rows=200)
     assert _files(tmp_path / "a") == _files(tmp_path / "b")
-    assert not set(_files(tmp_path / "a")) & set(_files(tmp_path / "c")) - {TRUTH}
+    assert not set(_files(tmp_path / "a")) & set(_files(tmp_path / "c")) - {TRUTH_FILE}
 
 
 def test_what_lands_is_what_is_made_in_memory_with_the_truth_beside_it(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     generate(tmp_path, events=EVENTS, seed=3, rows=100, progress=lambda *args: seen.append(args))
-    made = Generated(EVENTS, 3, rows=100)
+    made = GeneratedHistory(EVENTS, 3, rows=100)
     landing = Landing(tmp_path / "landing")
     assert sorted(_everything(landing), key=_place) == sorted(made.records(), key=_place)
-    assert json.loads((tmp_path / TRUTH).read_bytes()) == made.truth.to_dict()
+    assert json.loads((tmp_path / TRUTH_FILE).read_bytes()) == made.truth.to_dict()
     assert landing.landed() == {stream: made.truth.streams[stream].landed for stream in STREAMS}
     done = [each[0] for each in seen]
     assert done == sorted(done)
@@ -63,16 +70,16 @@ def test_what_lands_is_what_is_made_in_memory_with_the_truth_beside_it(tmp_path:
 
 
 def test_what_is_in_a_stream_does_not_depend_on_the_others() -> None:
-    whole = Generated(EVENTS, 4)
+    whole = GeneratedHistory(EVENTS, 4)
     records = whole.records()
     for stream in STREAMS:
-        alone = Generated(EVENTS, 4, streams=[stream])
+        alone = GeneratedHistory(EVENTS, 4, streams=[stream])
         assert alone.records() == [each for each in records if each.stream == stream]
         assert dict(alone.truth.streams) == {stream: whole.truth.streams[stream]}
 
 
 def test_two_nodes_land_under_names_and_numbers_of_their_own() -> None:
-    made = Generated(EVENTS, 5, streams=[COMMUNITY_EVENTS])
+    made = GeneratedHistory(EVENTS, 5, streams=[COMMUNITY_EVENTS])
     seqs: dict[str, list[int]] = {}
     for portion in made.portions():
         seqs.setdefault(portion.store.name, []).extend(each.seq for each in portion.entries)
@@ -90,9 +97,9 @@ def test_a_folder_with_a_history_takes_no_second_one(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "landing").write_text("in the way")
-    with pytest.raises(PipelineError, match="the place cannot be listed"):
+    with pytest.raises(PipelineError, match="the segments cannot be listed"):
         generate(tmp_path, events=EVENTS, seed=1)
-    assert not (tmp_path / TRUTH).exists()
+    assert not (tmp_path / TRUTH_FILE).exists()
 
 
 @pytest.mark.parametrize(
@@ -108,12 +115,12 @@ def test_a_place_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) ->
 )
 def test_a_history_that_cannot_be_is_refused(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(PipelineError, match=sentence):
-        Generated(**{"events": EVENTS, "seed": 1, **arguments})
+        GeneratedHistory(**{"events": EVENTS, "seed": 1, **arguments})
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_slices_hold_everything_once_numbered_as_they_come(tmp_path: Path, count: int) -> None:
-    portions = list(Generated(EVENTS, 6).portions())
+    portions = list(GeneratedHistory(EVENTS, 6).portions())
     batches = slices(portions, count, 6)
     assert batches == slices(portions, count, 6)
     assert len(batches) == count
@@ -128,7 +135,7 @@ def test_slices_hold_everything_once_numbered_as_they_come(tmp_path: Path, count
             heads[segment.store] = segment.last
 
 
-def _named(batches: list[list[Portion]]) -> Counter[tuple[str, str, str, str]]:
+def _named(batches: list[list[SegmentRecords]]) -> Counter[tuple[str, str, str, str]]:
     return Counter(
         (entry.stream, entry.source, entry.id, entry.body)
         for batch in batches
@@ -138,7 +145,7 @@ def _named(batches: list[list[Portion]]) -> Counter[tuple[str, str, str, str]]:
 
 
 def test_in_slices_the_hard_things_come_later_and_contracts_first() -> None:
-    portions = list(Generated(2000, 7).portions())
+    portions = list(GeneratedHistory(2000, 7).portions())
     batches = slices(portions, 4, 7)
     turns = {
         (entry.stream, entry.source, entry.id): turn
@@ -173,7 +180,7 @@ def test_less_than_one_slice_is_refused() -> None:
 @pytest.fixture
 def command() -> Any:
     app = typer.Typer()
-    pipeline_generate.register(app)
+    pipeline_landing.register_generate(app)
     return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
 
 
@@ -181,10 +188,10 @@ def test_the_command_tells_a_program_what_was_planted(tmp_path: Path, command: A
     result = command("--events", EVENTS, "--seed", 8, "--to", tmp_path / "trial", "--json")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    truth = canonical.decode((tmp_path / "trial" / TRUTH).read_bytes())
+    truth = canonical.decode((tmp_path / "trial" / TRUTH_FILE).read_bytes())
     assert told["streams"] == truth["streams"]
     assert [each["count"] for each in told["faults"]] == [each["count"] for each in truth["faults"]]
-    assert told["truth"] == str(tmp_path / "trial" / TRUTH)
+    assert told["truth"] == str(tmp_path / "trial" / TRUTH_FILE)
 
 
 def test_the_command_tells_a_person_too_and_can_leave_faults_out(

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import MetaData
 
+from accord.pipeline.exporter import ExportSource
 from accord.pipeline.landing import Landing
-from accord.pipeline.landing.exporter import Outbox
-from accord.storage import Record, Schema, Store, open_store
+from accord.storage import JournalRecord, Schema, Store, open_store
 
 PLANE = Schema("plane", MetaData())
 STREAM = "bus.calls"
 NOW = 1_700_000_000_000
 
-Call = Callable[[int], Record]
+Call = Callable[[int], JournalRecord]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -37,8 +37,8 @@ async def store(where: str) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-def outbox(store: Store) -> Outbox:
-    return Outbox("plane", store, "0a1b2c3d")
+def outbox(store: Store) -> ExportSource:
+    return ExportSource("plane", store, "0a1b2c3d")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def landing(tmp_path: Path) -> Landing:
 def call() -> Call:
     """Makes records as the bus writes them."""
 
-    def make(number: int) -> Record:
+    def make(number: int) -> JournalRecord:
         key = "ed25519:" + "A" * 43
         body = (
             f'{{"request_id":"r{number}","community":"{key}","caller":"{key}",'
@@ -58,6 +58,6 @@ def call() -> Call:
             f'"ms":{number},"request_bytes":10,"response_bytes":20,"request_digest":null,'
             f'"response_digest":"blake3:{"0" * 64}"}}'
         )
-        return Record(STREAM, f"id-{number}", NOW + number, "node", body)
+        return JournalRecord(STREAM, f"id-{number}", NOW + number, "node", body)
 
     return make

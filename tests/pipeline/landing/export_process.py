@@ -8,8 +8,8 @@ import sys
 
 from sqlalchemy import MetaData
 
+from accord.pipeline.exporter import ExportSource, SegmentLimits, export
 from accord.pipeline.landing import Landing
-from accord.pipeline.landing.exporter import Limits, Outbox, export
 from accord.storage import Schema, open_store
 
 
@@ -17,9 +17,9 @@ async def main(stores: str, folder: str) -> None:
     """Export everything."""
     async with open_store(stores, Schema("plane", MetaData())) as store:
         await export(
-            [Outbox("plane", store, "0a1b2c3d")],
+            [ExportSource("plane", store, "0a1b2c3d")],
             Landing(folder),
-            limits=Limits(rows=20),
+            limits=SegmentLimits(rows=20),
             progress=lambda done, total: print(done, total),
         )
     print("done")

@@ -8,17 +8,17 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from accord.cli import pipeline_export
+from accord.cli import pipeline_landing
 from accord.community.bus import BUS_STORE
 from accord.kernel.errors import AccordError
 from accord.pipeline.landing import Landing
-from accord.storage import Record, open_store
-from accord.testing.faults import python_child
+from accord.storage import JournalRecord, open_store
+from accord.testing.processes import python_child
 
 STREAM = "bus.calls"
 
 app = typer.Typer()
-pipeline_export.register(app)
+pipeline_landing.register_export(app)
 
 
 def export(home: Path, *words: str) -> Result:
@@ -28,7 +28,7 @@ def export(home: Path, *words: str) -> Result:
 def write(home: Path, *numbers: int) -> None:
     async def append() -> None:
         async with open_store(home / "stores", BUS_STORE) as store:
-            await store.append(*(Record(STREAM, f"{n}", n, "node", "{}") for n in numbers))
+            await store.append(*(JournalRecord(STREAM, f"{n}", n, "node", "{}") for n in numbers))
 
     asyncio.run(append())
 
@@ -79,8 +79,8 @@ def test_once_and_every_do_not_go_together(tmp_path: Path) -> None:
 
 def test_it_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
     program = (
-        "import typer; from accord.cli import pipeline_export, report; app = typer.Typer();"
-        "pipeline_export.register(app); report.run(app)"
+        "import typer; from accord.cli import output, pipeline_landing; app = typer.Typer();"
+        "pipeline_landing.register_export(app); output.run(app)"
     )
     write(tmp_path, 1)
     words = ("--every", "1", "--json", "--home", str(tmp_path))

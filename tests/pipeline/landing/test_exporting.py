@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
+from accord.pipeline import exporter
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.landing import Landing, Segment, exporter
-from accord.pipeline.landing.exporter import Limits, Outbox, export
-from accord.pipeline.landing.segments import read_records
+from accord.pipeline.exporter import ExportSource, SegmentLimits, export
+from accord.pipeline.landing import Landing, Segment, read_records
 from accord.storage import (
-    Entry,
-    Record,
+    JournalEntry,
+    JournalRecord,
     Schema,
     Store,
     StoreError,
@@ -28,12 +28,12 @@ from accord.storage import (
 )
 
 STREAM = "bus.calls"
-SMALL = Limits(rows=10)
+SMALL = SegmentLimits(rows=10)
 
-Call = Callable[[int], Record]
+Call = Callable[[int], JournalRecord]
 
 
-def records(landing: Landing, stream: str = STREAM) -> list[Entry]:
+def records(landing: Landing, stream: str = STREAM) -> list[JournalEntry]:
     """Everything that landed, in the order of the segments."""
     return [
         record
@@ -56,14 +56,14 @@ def test_the_gaps_are_what_nothing_covers(
 ) -> None:
     covered = [(first, first + more) for first, more in spans]
     taken = {seq for first, last in covered for seq in range(first, last + 1)}
-    gaps = exporter.missing(covered, floor, head)
+    gaps = exporter.missing_ranges(covered, floor, head)
     found = [seq for first, last in gaps for seq in range(first, last + 1)]
     assert found == [seq for seq in range(floor + 1, head + 1) if seq not in taken]
     assert all(one[1] + 1 < two[0] for one, two in pairwise(gaps))
 
 
 async def test_what_was_written_lands_once_exactly_as_it_was(
-    store: Store, outbox: Outbox, landing: Landing, call: Call
+    store: Store, outbox: ExportSource, landing: Landing, call: Call
 ) -> None:
     await store.append(*(call(n) for n in range(25)))
     seen: list[tuple[int, int]] = []
@@ -80,7 +80,7 @@ async def test_what_was_written_lands_once_exactly_as_it_was(
 
 
 async def test_a_name_says_what_is_inside_and_the_footer_agrees(
-    store: Store, outbox: Outbox, landing: Landing, call: Call
+    store: Store, outbox: ExportSource, landing: Landing, call: Call
 ) -> None:
     await store.append(*(call(n) for n in range(3)))
     await export([outbox], landing)
@@ -92,25 +92,25 @@ async def test_a_name_says_what_is_inside_and_the_footer_agrees(
 
 
 async def test_only_streams_of_the_pipeline_land(
-    store: Store, outbox: Outbox, landing: Landing, call: Call, tmp_path: Path
+    store: Store, outbox: ExportSource, landing: Landing, call: Call, tmp_path: Path
 ) -> None:
-    await store.append(call(1), Record("relay.control", "a", 1, "s", '{"secret":"hunter2"}'))
+    await store.append(call(1), JournalRecord("relay.control", "a", 1, "s", '{"secret":"hunter2"}'))
     await export([outbox], landing)
     assert [path.name for path in (tmp_path / "landing").iterdir()] == [STREAM]
 
 
 async def test_segments_are_bounded_in_bytes_too(
-    store: Store, outbox: Outbox, landing: Landing, call: Call
+    store: Store, outbox: ExportSource, landing: Landing, call: Call
 ) -> None:
     await store.append(*(call(n) for n in range(20)))
     size = len(call(10).body)
-    await export([outbox], landing, limits=Limits(body_bytes=5 * size - 20))
+    await export([outbox], landing, limits=SegmentLimits(body_bytes=5 * size - 20))
     assert {segment.rows for segment in landing.segments(STREAM)} == {5}
 
 
 async def test_a_failed_put_is_made_up_for_and_nothing_doubles(
     store: Store,
-    outbox: Outbox,
+    outbox: ExportSource,
     landing: Landing,
     call: Call,
     monkeypatch: pytest.MonkeyPatch,
@@ -135,7 +135,7 @@ async def test_a_failed_put_is_made_up_for_and_nothing_doubles(
 
 
 async def test_a_cancelled_export_leaves_whole_segments_and_goes_on(
-    store: Store, outbox: Outbox, landing: Landing, call: Call
+    store: Store, outbox: ExportSource, landing: Landing, call: Call
 ) -> None:
     await store.append(*(call(n) for n in range(60)))
     begun = asyncio.Event()
@@ -158,7 +158,7 @@ async def test_a_cancelled_export_leaves_whole_segments_and_goes_on(
 
 
 async def test_a_segment_that_is_taken_away_is_exported_anew(
-    store: Store, outbox: Outbox, landing: Landing, call: Call, tmp_path: Path
+    store: Store, outbox: ExportSource, landing: Landing, call: Call, tmp_path: Path
 ) -> None:
     await store.append(*(call(n) for n in range(30)))
     await export([outbox], landing, limits=SMALL)
@@ -170,7 +170,7 @@ async def test_a_segment_that_is_taken_away_is_exported_anew(
 
 
 async def test_drafts_of_a_killed_exporter_are_no_segments_and_go(
-    store: Store, outbox: Outbox, landing: Landing, call: Call, tmp_path: Path
+    store: Store, outbox: ExportSource, landing: Landing, call: Call, tmp_path: Path
 ) -> None:
     await store.append(*(call(n) for n in range(3)))
     folder = tmp_path / "landing" / STREAM
@@ -187,11 +187,11 @@ async def test_drafts_of_a_killed_exporter_are_no_segments_and_go(
 
 
 async def test_two_exporters_of_one_store_exclude_each_other(
-    where: str, store: Store, outbox: Outbox, landing: Landing, call: Call, plane: Schema
+    where: str, store: Store, outbox: ExportSource, landing: Landing, call: Call, plane: Schema
 ) -> None:
     await store.append(*(call(n) for n in range(50)))
     async with open_store(where, plane) as same:
-        other = Outbox("plane", same, "ffffffff")
+        other = ExportSource("plane", same, "ffffffff")
         outcomes: list[Any] = await asyncio.gather(
             *(export([each], landing, limits=SMALL) for each in (outbox, other) * 3),
             return_exceptions=True,
@@ -206,7 +206,7 @@ async def test_two_exporters_of_one_store_exclude_each_other(
 
 async def test_a_restored_store_lands_under_a_name_of_its_own_and_loses_nothing(
     store: Store,
-    outbox: Outbox,
+    outbox: ExportSource,
     landing: Landing,
     call: Call,
     plane: Schema,
@@ -220,7 +220,7 @@ async def test_a_restored_store_lands_under_a_name_of_its_own_and_loses_nothing(
     await export([outbox], landing)
     restore(tmp_path / "monday.db", tmp_path / "restored", plane)
     async with open_store(tmp_path / "restored", plane) as restored:
-        copy = Outbox("plane", restored, "ffffffff")
+        copy = ExportSource("plane", restored, "ffffffff")
         await restored.append(*(call(n) for n in range(100, 115)))
         await export([copy], landing)
         ours = [each for each in landing.segments(STREAM) if each.store == "plane-0a1b2c3d.r2"]
@@ -235,7 +235,7 @@ async def test_a_restored_store_lands_under_a_name_of_its_own_and_loses_nothing(
 
 
 async def test_a_damaged_last_segment_does_not_stop_the_export(
-    store: Store, outbox: Outbox, landing: Landing, call: Call, tmp_path: Path
+    store: Store, outbox: ExportSource, landing: Landing, call: Call, tmp_path: Path
 ) -> None:
     await store.append(*(call(n) for n in range(20)))
     await export([outbox], landing, limits=SMALL)
@@ -248,7 +248,7 @@ async def test_a_damaged_last_segment_does_not_stop_the_export(
 
 
 async def test_a_journal_with_a_hole_is_told_and_nothing_is_skipped(
-    store: Store, outbox: Outbox, landing: Landing, call: Call
+    store: Store, outbox: ExportSource, landing: Landing, call: Call
 ) -> None:
     def hole(connection: Connection) -> None:
         connection.exec_driver_sql("DELETE FROM journal WHERE seq = 5").close()
@@ -261,7 +261,7 @@ async def test_a_journal_with_a_hole_is_told_and_nothing_is_skipped(
 
 
 async def test_segments_land_at_a_url_alike(
-    store: Store, outbox: Outbox, call: Call, tmp_path: Path
+    store: Store, outbox: ExportSource, call: Call, tmp_path: Path
 ) -> None:
     landing = Landing(f"memory://{tmp_path.name}/landing")
     await store.append(*(call(n) for n in range(25)))

@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.landing import Landing, Segment
-from accord.pipeline.landing.exporter import Limits, Outbox, export
-from accord.pipeline.landing.segments import pack, read_records
-from accord.storage import Entry, Record, Schema, open_store
-from accord.testing.faults import python_child
+from accord.pipeline.exporter import ExportSource, SegmentLimits, export
+from accord.pipeline.landing import Landing, Segment, pack, read_records
+from accord.storage import JournalEntry, JournalRecord, Schema, open_store
+from accord.testing.processes import python_child
+
+pytestmark = pytest.mark.slow
 
 STREAM = "bus.calls"
 PROGRAM = Path(__file__).with_name("export_process.py")
 ROWS = 2000
 
-Call = Callable[[int], Record]
+Call = Callable[[int], JournalRecord]
 
 
 def segments(landing: Landing) -> list[Segment]:
@@ -42,7 +43,9 @@ def files_no_larger_than(size: int) -> Iterator[None]:
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
     noise = random.Random(1)
-    entries = [Entry(STREAM, f"{n}", n, "s", f"{noise.random()}" * 20, n) for n in range(1, 400)]
+    entries = [
+        JournalEntry(STREAM, f"{n}", n, "s", f"{noise.random()}" * 20, n) for n in range(1, 400)
+    ]
     landing = Landing(tmp_path)
     segment, data = pack("plane-0a1b2c3d", entries)
     with files_no_larger_than(len(data) // 2), pytest.raises(PipelineError) as error:
@@ -73,7 +76,9 @@ async def test_an_exporter_killed_at_any_moment_loses_nothing_and_doubles_nothin
         whole = segments(landing)
         assert whole[-1].last == sum(segment.rows for segment in whole)
     async with open_store(stores, plane) as store:
-        await export([Outbox("plane", store, "ffffffff")], landing, limits=Limits(rows=500))
+        await export(
+            [ExportSource("plane", store, "ffffffff")], landing, limits=SegmentLimits(rows=500)
+        )
     records = [each for one in segments(landing) for each in read_records(landing.read(one))]
     assert [record.seq for record in records] == list(range(1, ROWS + 1))
     assert [record.id for record in records] == [f"id-{n}" for n in range(ROWS)]

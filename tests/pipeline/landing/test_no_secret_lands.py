@@ -12,19 +12,20 @@ from typing import Any
 import httpx
 import pytest
 import typer
+from tests.fakes.histories import HistoryWriter
 from typer.testing import CliRunner
 
-from accord.cli import app, pipeline_export
+from accord.cli import app, pipeline_landing
 from accord.community.client import Client
 from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
-from accord.pipeline.landing import Landing, redaction
-from accord.pipeline.landing.exporter import Outbox, export
-from accord.pipeline.landing.segments import read_records
-from accord.pipeline.streams import STREAMS
-from accord.storage import Entry, Record, Schema, open_store
-from accord.testing.faults import Child, python_child
-from accord.testing.histories import Scribe
+from accord.pipeline.exporter import ExportSource, export
+from accord.pipeline.landing import Landing, read_records
+from accord.pipeline.rules import STREAMS, redaction
+from accord.storage import JournalEntry, JournalRecord, Schema, open_store
+from accord.testing.processes import Child, python_child
+
+pytestmark = pytest.mark.slow
 
 SECONDS = 40.0
 SAID = "the treasure lies under the old mill"
@@ -32,7 +33,7 @@ PROGRAM = 'import json, sys; print(json.load(sys.stdin)["event"]["text"].upper()
 SHOUT = f"{sys.executable} -c '{PROGRAM}'"
 
 
-def records(landing: Landing) -> dict[str, list[Entry]]:
+def records(landing: Landing) -> dict[str, list[JournalEntry]]:
     """Everything that landed, by stream."""
     return {
         stream: [
@@ -53,7 +54,7 @@ def every_byte(folder: Path) -> bytes:
 
 
 async def test_what_is_planted_in_any_stream_stays_out(tmp_path: Path, plane: Schema) -> None:
-    scribe = Scribe(1, signed=True)
+    scribe = HistoryWriter(1, signed=True)
     ann, bob = scribe.pen("ann"), scribe.pen("bob")
     said = {"client_id": "c", "recipient": bob.id, "body": SAID}
     events = [
@@ -70,9 +71,11 @@ async def test_what_is_planted_in_any_stream_stays_out(tmp_path: Path, plane: Sc
     async with open_store(tmp_path / "stores", plane) as store:
         for stream, written in bodies.items():
             await store.append(
-                *(Record(stream, f"{n}", 1, "node", body) for n, body in enumerate(written))
+                *(JournalRecord(stream, f"{n}", 1, "node", body) for n, body in enumerate(written))
             )
-        done = await export([Outbox("plane", store, "0a1b2c3d")], Landing(tmp_path / "landing"))
+        done = await export(
+            [ExportSource("plane", store, "0a1b2c3d")], Landing(tmp_path / "landing")
+        )
     assert done.records == {stream: len(written) for stream, written in bodies.items()}
     seen = every_byte(tmp_path / "landing")
     for secret in (SAID, "hunter2"):
@@ -140,7 +143,7 @@ class Somebody:
 def exporting() -> Callable[..., Any]:
     """Runs `accord pipeline export` beside the station."""
     alone = typer.Typer()
-    pipeline_export.register(alone)
+    pipeline_landing.register_export(alone)
 
     def run(home: Path) -> Any:
         result = CliRunner().invoke(alone, ["--home", str(home), "--json"])
@@ -215,7 +218,7 @@ def test_what_the_planes_of_a_running_station_write_lands_without_a_word_that_wa
         bodies = [canonical.decode(each.body) for each in landed]
         assert not any("withheld" in body for body in bodies), f"{stream} is not as described"
     (chat_event,) = [each for each in found["community.events"] if '"redacted"' in each.body]
-    restored = redaction.restore(chat_event.body)
+    restored = redaction.restore_event(chat_event.body)
     assert restored is not None
     assert restored.event_type == "chat.message.sent"
 

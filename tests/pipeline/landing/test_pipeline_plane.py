@@ -12,13 +12,12 @@ from prometheus_client.metrics_core import Metric
 from accord.community.bus import BUS_STORE
 from accord.kernel.clock import SystemClock
 from accord.pipeline.errors import PipelineError
+from accord.pipeline.exporter import ExportSource
 from accord.pipeline.landing import Landing
-from accord.pipeline.landing.exporter import Outbox
-from accord.station import Settings, load
+from accord.station import PlaneContext, Settings, load
 from accord.station.pipeline import PipelinePlane, landing_of, open_outboxes, retention_of
-from accord.station.plane import PlaneContext
-from accord.station.store import place
-from accord.storage import Record, Store, journal, open_store
+from accord.station.store import store_location
+from accord.storage import JournalRecord, Store, journal, open_store
 
 STREAM = "bus.calls"
 OLD = 1_600_000_000_000
@@ -29,8 +28,8 @@ def settings(home: Path, **pipeline: Any) -> Settings:
     return made.model_copy(update={"pipeline": made.pipeline.model_copy(update=pipeline)})
 
 
-def call(number: int) -> Record:
-    return Record(STREAM, f"{number}", OLD + number, "node", f'{{"n":{number}}}')
+def call(number: int) -> JournalRecord:
+    return JournalRecord(STREAM, f"{number}", OLD + number, "node", f'{{"n":{number}}}')
 
 
 @asynccontextmanager
@@ -67,7 +66,7 @@ async def test_what_others_write_lands_soon_also_from_a_store_that_comes_later(
     chosen = settings(tmp_path, export_seconds=0.05)
     async with running(chosen) as plane:
         await until(plane, "accord_pipeline_last_export_timestamp_seconds", 1)
-        async with open_store(place(chosen), BUS_STORE) as store:
+        async with open_store(store_location(chosen), BUS_STORE) as store:
             await append(store, 1, 2, 3)
             await until(plane, "accord_pipeline_exported_records_total", 3)
             await append(store, 4)
@@ -80,18 +79,18 @@ async def test_what_others_write_lands_soon_also_from_a_store_that_comes_later(
 
 async def test_what_has_landed_and_is_old_leaves_the_journal(tmp_path: Path) -> None:
     chosen = settings(tmp_path, export_seconds=0.05, retain_days=30)
-    async with open_store(place(chosen), BUS_STORE) as store:
+    async with open_store(store_location(chosen), BUS_STORE) as store:
         await append(store, 1, 2, 3)
         async with running(chosen):
             async with asyncio.timeout(30):
-                while (await store.read(journal.reach))[STREAM].floor < 3:
+                while (await store.read(journal.stream_ranges))[STREAM].floor < 3:
                     await store.append()
 
 
 async def test_an_export_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
     (tmp_path / "landing").write_text("a file is in the way")
     chosen = settings(tmp_path, export_seconds=0.05, landing="landing")
-    async with open_store(place(chosen), BUS_STORE) as store, running(chosen) as plane:
+    async with open_store(store_location(chosen), BUS_STORE) as store, running(chosen) as plane:
         await append(store, 1)
         await until(plane, "accord_pipeline_export_failures_total", 2)
         (tmp_path / "landing").unlink()
@@ -100,9 +99,9 @@ async def test_an_export_that_fails_is_told_and_tried_again(tmp_path: Path) -> N
 
 async def test_an_export_by_hand_beside_it_is_waited_for_and_no_failure(tmp_path: Path) -> None:
     chosen = settings(tmp_path, export_seconds=0.05)
-    async with open_store(place(chosen), BUS_STORE) as store, AsyncExitStack() as by_hand:
+    async with open_store(store_location(chosen), BUS_STORE) as store, AsyncExitStack() as by_hand:
         await append(store, 1)
-        await by_hand.enter_async_context(store.alone("export"))
+        await by_hand.enter_async_context(store.exclusive("export"))
         async with running(chosen) as plane:
             await until(plane, "accord_pipeline_last_export_timestamp_seconds", 1)
             assert figure(plane, "accord_pipeline_exported_records_total") == 0
@@ -127,7 +126,7 @@ def test_the_settings_say_where_and_for_how_long(tmp_path: Path) -> None:
 
 
 async def test_opening_outboxes_makes_no_store(tmp_path: Path) -> None:
-    outboxes: dict[str, Outbox] = {}
+    outboxes: dict[str, ExportSource] = {}
     async with AsyncExitStack() as opened:
         await open_outboxes(settings(tmp_path), opened, outboxes)
     assert outboxes == {}

@@ -6,23 +6,28 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fakes.histories import HistoryWriter, hostile
 
-from accord.community.envelope import Event, parse, parse_signed, read, verify
-from accord.community.fold import fold_events, state_bytes
+from accord.community.rules import (
+    Event,
+    fold_events,
+    parse_event,
+    parse_signed_event,
+    read_event,
+    state_bytes,
+    verify_event,
+)
 from accord.kernel import canonical, tokens
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.landing import redaction
-from accord.pipeline.streams import STREAMS
-from accord.testing.chronicles import hostile
-from accord.testing.histories import Scribe
+from accord.pipeline.rules import STREAMS, redaction
 
 EVENTS = "community.events"
 CALLS = "contracts.calls"
 TEXT = "meet me at the old mill"
 
 
-def town() -> tuple[Scribe, Any, Any]:
-    scribe = Scribe(1, signed=True)
+def town() -> tuple[HistoryWriter, Any, Any]:
+    scribe = HistoryWriter(1, signed=True)
     ann, bob = scribe.pen("ann"), scribe.pen("bob")
     scribe.found(ann)
     scribe.admit(ann, bob)
@@ -35,8 +40,8 @@ def body_of(event: Event) -> str:
 
 def restored(event: Event) -> Event:
     """An event after its journey through the landing."""
-    landed = redaction.landed(EVENTS, body_of(event))
-    return redaction.restore(landed) or parse(landed.encode())
+    landed = redaction.redact(EVENTS, body_of(event))
+    return redaction.restore_event(landed) or parse_event(landed.encode())
 
 
 def call(**more: Any) -> str:
@@ -61,10 +66,10 @@ def test_everything_but_chat_lands_byte_for_byte_and_stays_verifiable() -> None:
     scribe, ann, _ = town()
     scribe.post(ann)
     for event in scribe.events:
-        landed = redaction.landed(EVENTS, body_of(event))
+        landed = redaction.redact(EVENTS, body_of(event))
         assert landed == body_of(event)
-        assert redaction.restore(landed) is None
-        verify(*parse_signed(landed.encode()))
+        assert redaction.restore_event(landed) is None
+        verify_event(*parse_signed_event(landed.encode()))
 
 
 def test_clear_chat_lands_without_its_text_and_keeps_its_digest() -> None:
@@ -72,15 +77,15 @@ def test_clear_chat_lands_without_its_text_and_keeps_its_digest() -> None:
     files = [{"cid": "blake3:" + "0" * 64, "name": "map.png"}]
     data = {"client_id": "c1", "recipient": bob.id, "body": TEXT, "attachments": files}
     event = scribe.write(ann, "chat.message.sent", data)
-    landed = redaction.landed(EVENTS, body_of(event))
+    landed = redaction.redact(EVENTS, body_of(event))
     assert TEXT not in landed
-    found = redaction.restore(landed)
+    found = redaction.restore_event(landed)
     assert found is not None
     assert (found.digest, found.position, found.prev) == (event.digest, event.position, event.prev)
     assert found.data == data | {"body": ""}
     # Whoever has the text can put it back, and the signature holds.
     whole = found.payload() | {"data": {**found.data, "body": TEXT}}
-    assert read(whole) == event
+    assert read_event(whole) == event
 
 
 def test_a_sealed_message_lands_as_it_is() -> None:
@@ -93,7 +98,7 @@ def test_a_sealed_message_lands_as_it_is() -> None:
     }
     data = {"client_id": "c1", "recipient": bob.id, "sealed": sealed}
     event = scribe.write(ann, "chat.message.sent", data)
-    assert redaction.landed(EVENTS, body_of(event)) == body_of(event)
+    assert redaction.redact(EVENTS, body_of(event)) == body_of(event)
 
 
 @pytest.mark.parametrize(
@@ -104,10 +109,10 @@ def test_of_chat_that_is_not_understood_nothing_lands_but_its_envelope(
 ) -> None:
     scribe, ann, _ = town()
     event = scribe.write(ann, event_type, {"lines": [TEXT]}, version=version)
-    event = read(event.payload())
-    landed = redaction.landed(EVENTS, body_of(event))
+    event = read_event(event.payload())
+    landed = redaction.redact(EVENTS, body_of(event))
     assert TEXT not in landed
-    found = redaction.restore(landed)
+    found = redaction.restore_event(landed)
     assert found is not None
     assert (found.digest, found.data, found.author_seq) == (event.digest, {}, event.author_seq)
 
@@ -116,7 +121,7 @@ def test_of_chat_that_is_not_understood_nothing_lands_but_its_envelope(
 def test_the_fold_of_what_landed_is_byte_identical(seed: int) -> None:
     community, events = hostile(random.Random(seed), 250, signed=True)
     # What is made without a signature has a made-up digest; what is read has its own.
-    events = [read(event.payload()) for event in events]
+    events = [read_event(event.payload()) for event in events]
     landed = [restored(event) for event in events]
     assert [event.digest for event in events] == [event.digest for event in landed]
     assert events != landed, "some of it is chat"
@@ -129,7 +134,7 @@ def test_only_what_an_exporter_redacts_is_taken_for_redacted() -> None:
     said = {"client_id": "c1", "recipient": bob.id, "body": TEXT}
     chat = scribe.write(ann, "chat.message.sent", said)
     post = scribe.post(ann)
-    genuine = canonical.decode(redaction.landed(EVENTS, body_of(chat)))
+    genuine = canonical.decode(redaction.redact(EVENTS, body_of(chat)))
     forged = [
         genuine | {"event": post.payload()},
         genuine | {"event": chat.payload()},
@@ -144,20 +149,20 @@ def test_only_what_an_exporter_redacts_is_taken_for_redacted() -> None:
     ]
     for value in forged:
         with pytest.raises(PipelineError):
-            redaction.restore(canonical.encode(value).decode())
+            redaction.restore_event(canonical.encode(value).decode())
     exact = canonical.encode(genuine).decode()
     for broken in (exact + " ", exact[:-1], exact[:40], '{"event":{', exact.replace(":", ": ", 9)):
         if broken.startswith('{"event":{'):
             with pytest.raises(PipelineError):
-                redaction.restore(broken)
+                redaction.restore_event(broken)
 
 
 @given(st.sampled_from(STREAMS), st.text(max_size=200))
 def test_no_text_is_too_odd_for_any_stream(stream: str, text: str) -> None:
-    landed = redaction.landed(stream, text)
+    landed = redaction.redact(stream, text)
     told = canonical.decode(landed)["withheld"]
     assert told["rule"] in (redaction.UNREADABLE, redaction.UNDESCRIBED)
-    assert redaction.restore(landed) is None
+    assert redaction.restore_event(landed) is None
 
 
 @pytest.mark.parametrize("stream", STREAMS)
@@ -174,7 +179,7 @@ def test_no_text_is_too_odd_for_any_stream(stream: str, text: str) -> None:
     ],
 )
 def test_what_no_schema_describes_is_withheld_whole(stream: str, body: str) -> None:
-    landed = redaction.landed(stream, body)
+    landed = redaction.redact(stream, body)
     assert TEXT not in landed
     assert len(landed) < 200
     assert canonical.decode(landed)["withheld"]["bytes"] == len(body)
@@ -182,9 +187,9 @@ def test_what_no_schema_describes_is_withheld_whole(stream: str, body: str) -> N
 
 def test_a_call_lands_as_it_was_written() -> None:
     for body in (call(), call(payload={"max_tokens": 3, "key": "B flat", "sort_key": "name"})):
-        assert redaction.landed(CALLS, body) == body
+        assert redaction.redact(CALLS, body) == body
     spaced = call(payload={"n": 1}).replace(",", ", ")
-    assert redaction.landed(CALLS, spaced) == spaced
+    assert redaction.redact(CALLS, spaced) == spaced
 
 
 @pytest.mark.parametrize(
@@ -202,11 +207,11 @@ def test_a_call_lands_as_it_was_written() -> None:
     ],
 )
 def test_a_payload_with_a_secret_stays_out_and_the_call_lands(payload: Any) -> None:
-    landed = redaction.landed(CALLS, call(payload=payload))
+    landed = redaction.redact(CALLS, call(payload=payload))
     assert landed == call()
 
 
 def test_looking_for_secrets_takes_linear_time() -> None:
     for piece in ("-eyJ", "bearer ", "a://a:", "eyJaaaaaaaaa.", "-----BEGIN ", "aA"):
         body = call(payload={piece * 100: piece * 300_000})
-        redaction.landed(CALLS, body)
+        redaction.redact(CALLS, body)

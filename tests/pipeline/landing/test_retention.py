@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accord.pipeline import retention
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.landing import Landing, Segment, retention
-from accord.pipeline.landing.exporter import Limits, Outbox, export
-from accord.pipeline.landing.retention import Retention, prune, settled
-from accord.pipeline.landing.segments import pack
-from accord.storage import Record, Schema, Store, check, journal
+from accord.pipeline.exporter import ExportSource, SegmentLimits, export
+from accord.pipeline.landing import Landing, Segment, pack
+from accord.pipeline.retention import Retention, contiguous_segments, prune
+from accord.storage import JournalRecord, Schema, Store, check, journal
 
 STREAM = "bus.calls"
 DAY = 86_400_000
 NOW = 1_700_000_000_000
 LATER = NOW + 10 * DAY
-SMALL = Limits(rows=10)
+SMALL = SegmentLimits(rows=10)
 
-Call = Callable[[int], Record]
+Call = Callable[[int], JournalRecord]
 
 
 async def kept(store: Store) -> list[int]:
@@ -33,14 +33,14 @@ def test_only_an_unbroken_run_behind_the_floor_is_settled(
 ) -> None:
     found = [Segment(STREAM, "s", first, first + more, "0" * 16) for first, more in spans]
     reached = floor
-    for segment in settled(found, floor):
+    for segment in contiguous_segments(found, floor):
         assert segment.first <= reached + 1 <= segment.last
         reached = segment.last
     assert not any(each.first <= reached + 1 <= each.last for each in found)
 
 
 async def test_what_landed_and_is_old_leaves_the_journal_and_nothing_is_exported_again(
-    store: Store, outbox: Outbox, landing: Landing, call: Call, where: str, plane: Schema
+    store: Store, outbox: ExportSource, landing: Landing, call: Call, where: str, plane: Schema
 ) -> None:
     await store.append(*(call(n) for n in range(25)))
     await export([outbox], landing, limits=SMALL)
@@ -61,19 +61,23 @@ async def test_what_landed_and_is_old_leaves_the_journal_and_nothing_is_exported
 
 
 async def test_a_long_segment_leaves_in_portions_and_whole(
-    store: Store, outbox: Outbox, landing: Landing, call: Call, monkeypatch: pytest.MonkeyPatch
+    store: Store,
+    outbox: ExportSource,
+    landing: Landing,
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(retention, "_AT_ONCE", 7)
     await store.append(*(call(n) for n in range(50)))
-    await export([outbox], landing, limits=Limits(rows=22))
+    await export([outbox], landing, limits=SegmentLimits(rows=22))
     assert (await prune([outbox], landing, Retention(5), now_ms=LATER)).records == 50
     assert await kept(store) == []
 
 
 async def test_a_young_record_keeps_its_whole_segment(
-    store: Store, outbox: Outbox, landing: Landing, call: Call
+    store: Store, outbox: ExportSource, landing: Landing, call: Call
 ) -> None:
-    late = Record(STREAM, "late", LATER, "node", call(15).body)
+    late = JournalRecord(STREAM, "late", LATER, "node", call(15).body)
     await store.append(*(call(n) for n in range(15)), late, *(call(n) for n in range(20, 30)))
     await export([outbox], landing, limits=SMALL)
     await prune([outbox], landing, Retention(journal_days=5), now_ms=LATER)
@@ -81,7 +85,7 @@ async def test_a_young_record_keeps_its_whole_segment(
 
 
 async def test_nothing_leaves_the_journal_for_a_segment_that_is_damaged(
-    store: Store, outbox: Outbox, landing: Landing, call: Call, tmp_path: Path
+    store: Store, outbox: ExportSource, landing: Landing, call: Call, tmp_path: Path
 ) -> None:
     await store.append(*(call(n) for n in range(25)))
     await export([outbox], landing, limits=SMALL)
@@ -100,7 +104,7 @@ async def test_nothing_leaves_the_journal_for_a_segment_that_is_damaged(
 
 
 async def test_old_segments_go_but_for_the_newest_and_are_remembered(
-    store: Store, outbox: Outbox, landing: Landing, call: Call
+    store: Store, outbox: ExportSource, landing: Landing, call: Call
 ) -> None:
     await store.append(*(call(n) for n in range(30)))
     await export([outbox], landing, limits=SMALL)
@@ -115,7 +119,7 @@ async def test_old_segments_go_but_for_the_newest_and_are_remembered(
 
 
 async def test_segments_may_go_before_the_journal_does(
-    store: Store, outbox: Outbox, landing: Landing, call: Call
+    store: Store, outbox: ExportSource, landing: Landing, call: Call
 ) -> None:
     await store.append(*(call(n) for n in range(30)))
     await export([outbox], landing, limits=SMALL)
@@ -127,7 +131,7 @@ async def test_segments_may_go_before_the_journal_does(
 
 
 async def test_a_segment_that_another_store_landed_is_left_alone(
-    store: Store, outbox: Outbox, landing: Landing, call: Call
+    store: Store, outbox: ExportSource, landing: Landing, call: Call
 ) -> None:
     await store.append(*(call(n) for n in range(5)))
     entries = await store.read(lambda c: journal.read(c, STREAM))

@@ -13,19 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.landing import Landing, Segment
-from accord.pipeline.landing.segments import pack, parse_name, read_records, verify
-from accord.pipeline.streams import COLUMNS, STREAMS
-from accord.storage import Entry
+from accord.pipeline.landing import Landing, Segment, pack, parse_name, read_records, verify
+from accord.pipeline.rules import COLUMNS, STREAMS
+from accord.storage import JournalEntry
 
 STREAM = "relay.inbound"
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
-def entries(count: int = 3, first: int = 1, stream: str = STREAM) -> list[Entry]:
+def entries(count: int = 3, first: int = 1, stream: str = STREAM) -> list[JournalEntry]:
     return [
-        Entry(stream, f"id{n}", 1_700_000_000_000 + n, "node", f'{{"n":{n}}}', n)
+        JournalEntry(stream, f"id{n}", 1_700_000_000_000 + n, "node", f'{{"n":{n}}}', n)
         for n in range(first, first + count)
     ]
 
@@ -58,7 +57,7 @@ def test_records_come_back_exactly(
     rows: list[tuple[str, int, str, str]], first: int, stream: str
 ) -> None:
     given_ = [
-        Entry(stream, name, at, source, body, first + place)
+        JournalEntry(stream, name, at, source, body, first + place)
         for place, (name, at, source, body) in enumerate(rows)
     ]
     segment, data = pack("store-1", given_)
@@ -93,7 +92,7 @@ def test_the_same_records_are_the_same_bytes() -> None:
         entries(stream="relay.control"),
     ],
 )
-def test_what_does_not_belong_together_is_no_segment(wrong: list[Entry]) -> None:
+def test_what_does_not_belong_together_is_no_segment(wrong: list[JournalEntry]) -> None:
     with pytest.raises(PipelineError):
         pack("store", wrong)
 

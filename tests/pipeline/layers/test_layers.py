@@ -6,16 +6,21 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.pipeline.folders import Whole, bring_up, contents, history, records, stored
 
-from accord.pipeline.checks import Manifests
-from accord.pipeline.definitions.accounting import Account, accounts
-from accord.pipeline.definitions.bronze import bronze
-from accord.pipeline.definitions.checked import checked, manifests
-from accord.pipeline.definitions.columns import LANDED
-from accord.pipeline.definitions.silver import silver
-from accord.pipeline.generate import land, slices
-from accord.pipeline.generate.faults import KINDS, Fate
+from accord.pipeline.folder import Layout
+from accord.pipeline.generate import KINDS, FaultOutcome, land, slices
 from accord.pipeline.landing import Landing
-from accord.pipeline.layout import Layout
+from accord.pipeline.rules import Manifests
+from accord.pipeline.tables import (
+    LANDED,
+    StreamAccount,
+    accounts,
+    bronze,
+    checked,
+    manifests,
+    silver,
+)
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +49,7 @@ def test_quarantine_holds_exactly_the_planted_faults_each_under_its_rule(
         assert {tuple(row) for row in refused} == {
             (place.source, place.seq, KINDS[kind].rule)
             for (kind, where), places in truth.planted.items()
-            if where == stream and KINDS[kind].fate is Fate.QUARANTINED
+            if where == stream and KINDS[kind].fate is FaultOutcome.QUARANTINED
             for place in places
         }
 
@@ -94,14 +99,17 @@ def test_a_run_without_anything_new_changes_no_record(whole: Whole, spark: "Spar
 
 
 def test_an_account_balances_only_when_every_record_is_in_its_place() -> None:
-    right = Account("s", 10, 10, 10, 6, 3, 1)
+    right = StreamAccount("s", 10, 10, 10, 6, 3, 1)
     assert right.balances
     assert right.broken_layer is None
-    assert Account("s", 10, 9, 9, 6, 2, 1).broken_layer == "bronze"
-    assert Account("s", 10, 10, 9, 6, 2, 1).broken_layer == "checked"
-    assert Account("s", 10, 10, 10, 5, 3, 1).broken_layer == "silver"
-    assert not Account("s", 10, 10, 10, 7, 3, 1).balances
+    assert StreamAccount("s", 10, 9, 9, 6, 2, 1).broken_layer == "bronze"
+    assert StreamAccount("s", 10, 10, 9, 6, 2, 1).broken_layer == "checked"
+    assert StreamAccount("s", 10, 10, 10, 5, 3, 1).broken_layer == "silver"
+    assert not StreamAccount("s", 10, 10, 10, 7, 3, 1).balances
 
 
 def test_a_stream_that_landed_and_is_nowhere_has_an_account_too() -> None:
-    assert accounts({"a": 5}, {("b", "bronze"): 1}) == [Account("a", 5), Account("b", 0, 1)]
+    assert accounts({"a": 5}, {("b", "bronze"): 1}) == [
+        StreamAccount("a", 5),
+        StreamAccount("b", 0, 1),
+    ]

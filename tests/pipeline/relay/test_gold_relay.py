@@ -4,27 +4,28 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.fakes.tables import Line, build, silver
 
-from accord.pipeline import streams
-from accord.pipeline.definitions import Given
-from accord.pipeline.definitions.gold_relay import TABLES, UNREADABLE
-from accord.relay.gate import (
-    Channel,
-    Event,
+from accord.pipeline.rules import streams
+from accord.pipeline.tables import RELAY_TABLES, UNREADABLE_DECISION, GivenTables
+from accord.relay.rules import (
+    ChannelGrant,
     Facts,
-    Grant,
-    Principal,
+    GateEvent,
+    PolicyKey,
     PrincipalPolicy,
-    Route,
-    Seat,
-    Sight,
-    User,
-    View,
+    PrincipalRule,
+    RelevancePolicy,
+    RouteKey,
+    TenantAccount,
+    TenantChannel,
+    Visibility,
+    VisibilityKey,
     decide,
     to_record,
 )
-from accord.relay.wire import RelevancePolicy
-from accord.testing.tables import Line, build, silver
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,20 +34,23 @@ T0 = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""
 
 FACTS = Facts(
-    routes={Route("chat", "g1"): "t1"},
-    bindings={User("t1", "chat", "ann"): ("a1",), User("t1", "chat", "ben"): ("a2",)},
-    grants={Channel("t1", "chat", "g1", "c1"): Grant("a2", "ben")},
-    principals={Seat("t1", "a2", "chat"): Principal(PrincipalPolicy.ANY)},
-    visibility={
-        View("chat", "g1", "c1", "ann"): Sight.VISIBLE,
-        View("chat", "g1", "c1", "ben"): Sight.VISIBLE,
+    routes={RouteKey("chat", "g1"): "t1"},
+    bindings={
+        TenantAccount("t1", "chat", "ann"): ("a1",),
+        TenantAccount("t1", "chat", "ben"): ("a2",),
     },
-    relevance={Seat("t1", "a2", "chat"): RelevancePolicy(require_address=True)},
+    grants={TenantChannel("t1", "chat", "g1", "c1"): ChannelGrant("a2", "ben")},
+    principals={PolicyKey("t1", "a2", "chat"): PrincipalRule(PrincipalPolicy.ANY)},
+    visibility={
+        VisibilityKey("chat", "g1", "c1", "ann"): Visibility.VISIBLE,
+        VisibilityKey("chat", "g1", "c1", "ben"): Visibility.VISIBLE,
+    },
+    relevance={PolicyKey("t1", "a2", "chat"): RelevancePolicy(require_address=True)},
 )
 
 
 def decision(author: str, scope: str = "g1", *, addressed: bool = False) -> dict[str, Any]:
-    event = Event("e", "chat", "bot", "c1", False, author, scope, addressed=addressed)
+    event = GateEvent("e", "chat", "bot", "c1", False, author, scope, addressed=addressed)
     return to_record(event, FACTS, decide(event, FACTS))
 
 
@@ -83,7 +87,7 @@ def gold(spark: "SparkSession") -> dict[str, list[dict[str, Any]]]:
         "success": True,
         "messages": 1,
     }
-    given = Given(
+    given = GivenTables(
         spark,
         {
             streams.RELAY_INBOUND: silver(
@@ -109,9 +113,10 @@ def gold(spark: "SparkSession") -> dict[str, list[dict[str, Any]]]:
             ),
         },
     )
-    built = build(given, TABLES)
+    built = build(given, RELAY_TABLES)
     return {
-        table.name: [row.asDict() for row in built.gold(table.name).collect()] for table in TABLES
+        table.name: [row.asDict() for row in built.gold(table.name).collect()]
+        for table in RELAY_TABLES
     }
 
 
@@ -139,7 +144,7 @@ def test_every_candidate_of_an_event_has_a_row_with_the_word_of_each_layer(
     )
     assert rows["three", None]["rule"] == "candidates.unlinked"
     assert rows["four", None]["dropped_by"] == "tenant"
-    assert rows["five", None]["rule"] == UNREADABLE
+    assert rows["five", None]["rule"] == UNREADABLE_DECISION
 
 
 def test_a_row_of_a_queue_ends_by_the_range_that_holds_it_and_by_no_other(
@@ -176,7 +181,7 @@ def test_drops_are_counted_by_the_layer_and_the_reason(
         ("relevance", "relevance.unaddressed"): 1,
         ("candidates", "candidates.unlinked"): 1,
         ("tenant", "tenant.unknown"): 1,
-        (UNREADABLE, UNREADABLE): 1,
+        (UNREADABLE_DECISION, UNREADABLE_DECISION): 1,
         ("delivery", "delivery.dead"): 1,
     }
 

@@ -7,6 +7,8 @@ from typing import Any
 import nbformat
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[3] / "docs"
 
 

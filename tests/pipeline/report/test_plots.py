@@ -3,8 +3,11 @@
 import re
 from datetime import date
 
-from accord.pipeline.report.charts import Days
-from accord.pipeline.report.plots import draw
+import pytest
+
+from accord.pipeline.report import Days, draw
+
+pytestmark = pytest.mark.slow
 
 DAY = date(2026, 11, 16)
 

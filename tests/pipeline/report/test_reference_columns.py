@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 from docs.making import columns
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

@@ -8,14 +8,24 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fakes.tables import Line, build, quarantine, silver
 
-from accord.pipeline import streams
-from accord.pipeline.definitions import Given
-from accord.pipeline.definitions.gold_quality import TABLES
-from accord.pipeline.report import SECTIONS, Heading, Section, collect, render
-from accord.pipeline.report.charts import Bars, Chart, Days, Matrix
-from accord.pipeline.report.plots import draw
-from accord.testing.tables import Line, build, quarantine, silver
+from accord.pipeline.report import (
+    SECTIONS,
+    Bars,
+    Chart,
+    Days,
+    Heading,
+    Matrix,
+    Section,
+    collect,
+    draw,
+    render,
+)
+from accord.pipeline.rules import streams
+from accord.pipeline.tables import QUALITY_TABLES, GivenTables
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,12 +95,12 @@ def test_quality_counts_what_stands_and_what_was_refused_by_day_and_rule(
     good = [Line(f"{n}", at + n * 40_000_000, {"n": n}) for n in range(4)]
     # A time that no calendar has is counted, and fails nothing.
     bad = [Line("x", at, "nonsense"), Line("y", 2**62, "nonsense")]
-    tables = Given(
+    tables = GivenTables(
         spark,
         {stream: silver(spark, stream, good)},
         {stream: quarantine(spark, stream, bad, "json.syntax", "not JSON")},
     )
-    built = build(tables, TABLES)
+    built = build(tables, QUALITY_TABLES)
     days = {row.day: (row.accepted, row.quarantined) for row in built.gold("quality").collect()}
     assert days == {DAY: (3, 1), DAY + timedelta(1): (1, 0), None: (0, 1)}
     sections = {each.name: each for each in collect(built)}

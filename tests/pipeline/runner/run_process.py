@@ -9,11 +9,9 @@ from pathlib import Path
 from tests.pipeline.folders import BRISK, SMALL
 
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.layout import Layout
-from accord.pipeline.runner import prepare, run
-from accord.pipeline.runner.lock import held
-from accord.pipeline.runner.watching import watched
-from accord.pipeline.session import jvm, open_session
+from accord.pipeline.folder import Layout, lock_folder
+from accord.pipeline.runs import prepare, run
+from accord.pipeline.session import jvm, open_session, watch_session
 
 
 def main(root: Path, master: str = "local[2]") -> int:
@@ -23,11 +21,11 @@ def main(root: Path, master: str = "local[2]") -> int:
     # A server that is there already takes no settings of its JVM.
     conf = {name: value for name, value in BRISK.items() if "sql" in name or not is_remote}
     try:
-        with held(layout, "run") as lock:
+        with lock_folder(layout, "run") as lock:
             news = prepare(layout)
             with (
                 open_session(root, **where, conf=conf, hold=(lock,)) as spark,
-                watched(spark, layout.spark_log) as alive,
+                watch_session(spark, layout.spark_log) as alive,
             ):
                 process = jvm(spark)
                 print(f"jvm {process.pid if process else None}", flush=True)
@@ -37,7 +35,7 @@ def main(root: Path, master: str = "local[2]") -> int:
                     now_ms=1,
                     definitions=SMALL,
                     news=news,
-                    told=lambda step, _done, _total: print(step, flush=True),
+                    progress=lambda step, _done, _total: print(step, flush=True),
                     alive=alive,
                 )
     except PipelineError as error:

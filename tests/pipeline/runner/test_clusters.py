@@ -18,12 +18,13 @@ import pytest
 from tests.pipeline.folders import bring_up, contents
 from tests.pipeline.runner.test_kills import PLACE, PROGRAM
 
-from accord.pipeline.generate import Generated, land
+from accord.pipeline.folder import Layout
+from accord.pipeline.generate import GeneratedHistory, land
 from accord.pipeline.java import find_java
 from accord.pipeline.landing import Landing
-from accord.pipeline.layout import Layout
-from accord.testing.faults import python_child
-from accord.testing.processes import family, kill, survivors
+from accord.testing.processes import family, kill, python_child, survivors
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +42,7 @@ def started(command: list[str], log: Path, pattern: str) -> Iterator[str]:
     assert java is not None
     env = {
         **os.environ,
-        "JAVA_HOME": str(java.home),
+        **java.variables,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
     }
@@ -111,7 +112,7 @@ def test_another_spark_comes_to_the_same_tables(
 ) -> None:
     there, here = Layout(tmp_path / "there"), Layout(tmp_path / "here")
     for layout in (there, here):
-        land(Landing(layout.landing), Generated(400, 8, rows=200).portions())
+        land(Landing(layout.landing), GeneratedHistory(400, 8, rows=200).portions())
     with (
         kind(tmp_path) as url,
         python_child(str(PROGRAM), str(there.root), url, env=PLACE) as child,

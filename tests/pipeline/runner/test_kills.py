@@ -14,11 +14,13 @@ import pytest
 from tests.pipeline.folders import SMALL, Whole, bring_up, contents, history
 
 from accord.pipeline.errors import PipelineError
+from accord.pipeline.folder import Layout
 from accord.pipeline.generate import land, slices
 from accord.pipeline.landing import Landing
-from accord.pipeline.layout import Layout
-from accord.pipeline.runner.publishing import published
-from accord.testing.faults import Child, python_child
+from accord.pipeline.runs import published
+from accord.testing.processes import Child, python_child
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

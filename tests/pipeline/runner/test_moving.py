@@ -7,10 +7,10 @@ import pytest
 from tests.pipeline.folders import bring_up
 from tests.pipeline.runner.test_pipeline_faults import batches, land_next
 
-from accord.pipeline.layout import Layout
-from accord.pipeline.runner.admission import admitted
-from accord.pipeline.runner.gold import layer_ids
-from accord.pipeline.runner.moving import has_moved, settle
+from accord.pipeline.folder import Layout, has_moved, relocate
+from accord.pipeline.runs import admitted, layer_ids
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,7 @@ def moved(tmp_path: Path) -> Layout:
 def test_every_name_begins_with_the_new_place_and_no_checksum_of_the_old_is_left(
     moved: Layout,
 ) -> None:
-    settle(moved)
+    relocate(moved)
     place = str(moved.root).replace(" ", "%20")
     sink = moved.table("bronze") / "_spark_metadata"
     source = moved.checkpoint("bronze") / "sources" / "0"
@@ -72,21 +72,21 @@ def test_every_name_begins_with_the_new_place_and_no_checksum_of_the_old_is_left
 
 
 def test_a_move_that_was_cut_short_is_finished(moved: Layout) -> None:
-    settle(moved)
+    relocate(moved)
     done = (moved.table("bronze") / "_spark_metadata" / "9.compact").read_text()
     (moved.runs / "place").unlink()
     log(moved.checkpoint("bronze") / "sources" / "0", "3", "file:/old/tables/x/admitted/s/b")
     assert has_moved(moved)
-    settle(moved)
+    relocate(moved)
     assert not has_moved(moved)
     assert "/old/" not in (moved.checkpoint("bronze") / "sources" / "0" / "3").read_text()
     assert (moved.table("bronze") / "_spark_metadata" / "9.compact").read_text() == done
 
 
 def test_a_folder_that_stays_is_left_as_it_is(moved: Layout) -> None:
-    settle(moved)
+    relocate(moved)
     file = moved.checkpoint("bronze") / "sources" / "0" / "4"
     log(file.parent, file.name, "file:///from/the/spark/that/runs/admitted/s/c")
-    settle(moved)
+    relocate(moved)
     assert "/from/the/spark/that/runs/" in file.read_text()
     assert file.with_name(".4.crc").exists()

@@ -12,14 +12,16 @@ from typer.testing import CliRunner
 
 from accord.cli.pipeline import app
 from accord.kernel.errors import AccordError
-from accord.pipeline import session, streams
-from accord.pipeline.definitions import GOLD
+from accord.pipeline import session
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.generate import Generated, generate, land, slices
+from accord.pipeline.folder import Layout
+from accord.pipeline.generate import GeneratedHistory, generate, land, slices
 from accord.pipeline.landing import Landing
-from accord.pipeline.layout import Layout
-from accord.pipeline.runner import Outcome, command
-from accord.pipeline.runner.asking import require_question
+from accord.pipeline.rules import streams
+from accord.pipeline.runs import RunOutcome, require_query, runner
+from accord.pipeline.tables import GOLD
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +42,7 @@ def accord_json(*words: str) -> Any:
 @pytest.fixture
 def one_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands use the tests' own session instead of starting a JVM each."""
-    for module in (command, session):
+    for module in (runner, session):
         monkeypatch.setattr(module, "open_session", lambda *_, **__: nullcontext(spark))
 
 
@@ -91,8 +93,8 @@ def test_an_empty_landing_is_said(tmp_path: Path) -> None:
     "text", ["DROP TABLE members", "insert into members select 1", "", "set a=b", "-- nothing"]
 )
 def test_only_questions_are_taken(text: str) -> None:
-    with pytest.raises(PipelineError, match="only questions"):
-        require_question(text)
+    with pytest.raises(PipelineError, match="only queries"):
+        require_query(text)
 
 
 def test_a_setting_of_spark_is_a_name_and_a_value(tmp_path: Path) -> None:
@@ -115,19 +117,21 @@ def test_without_the_extra_every_verb_says_so(
 @pytest.mark.long
 def test_run_on_runs_whenever_something_has_landed(tmp_path: Path, spark: "SparkSession") -> None:
     layout, stop = Layout(tmp_path), threading.Event()
-    portions = Generated(400, 4, streams=(streams.BUS_CALLS,)).portions()
+    portions = GeneratedHistory(400, 4, streams=(streams.BUS_CALLS,)).portions()
     first, *others = slices(portions, 3, 4)
     land(Landing(layout.landing), first)
-    outcomes: list[Outcome] = []
+    outcomes: list[RunOutcome] = []
 
-    def each(outcome: Outcome) -> None:
+    def each(outcome: RunOutcome) -> None:
         outcomes.append(outcome)
         if others:
             land(Landing(layout.landing), others.pop(0))
         else:
             stop.set()
 
-    command.run_on(layout, command.Where(), every=0.01, stop=stop, each=each, definitions=SMALL)
+    runner.run_continuously(
+        layout, runner.SparkTarget(), every=0.01, stop=stop, each=each, definitions=SMALL
+    )
     assert [outcome.version for outcome in outcomes] == ["00000001", "00000002", "00000003"]
     landed = [outcome.accounts[0].landed for outcome in outcomes]
     assert landed == sorted(set(landed))
@@ -139,7 +143,7 @@ def test_a_refreshed_layer_comes_to_the_same_account(tmp_path: Path, spark: "Spa
     layout = Layout(tmp_path)
     generate(layout.root, events=400, seed=6, streams=(streams.BUS_CALLS,))
     before = bring_up(layout, spark)
-    after = command.refresh(layout, "checked", definitions=SMALL)
+    after = runner.refresh(layout, "checked", definitions=SMALL)
     assert after.accounts == before.accounts
     assert after.rows["bronze"] == 0
     assert after.rows["checked"] == before.rows["checked"]

@@ -11,19 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 from tests.pipeline.folders import SMALL, bring_up, contents
 
-from accord.pipeline import session, streams
+from accord.pipeline import session
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.generate import Generated, Portion, land, slices
-from accord.pipeline.landing import Landing
-from accord.pipeline.landing.segments import pack, parse_name
-from accord.pipeline.layout import Layout
-from accord.pipeline.runner import forgetting
-from accord.pipeline.runner.admission import admit, admitted
-from accord.pipeline.runner.command import Where, refresh, run_once
-from accord.pipeline.runner.lock import held, holder
-from accord.pipeline.runner.publishing import published
-from accord.pipeline.runner.watching import watched
-from accord.storage import Entry
+from accord.pipeline.folder import Layout, lock_folder, lock_holder
+from accord.pipeline.generate import GeneratedHistory, SegmentRecords, land, slices
+from accord.pipeline.landing import Landing, pack, parse_name
+from accord.pipeline.rules import streams
+from accord.pipeline.runs import SparkTarget, admit, admitted, published, queries, refresh, run_once
+from accord.pipeline.session import watch_session
+from accord.storage import JournalEntry
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,11 +29,11 @@ if TYPE_CHECKING:
 BRIEF = (streams.BUS_CALLS, streams.CONTRACTS_HISTORY, streams.CONTRACTS_CALLS)
 
 
-def batches(count: int, seed: int = 3) -> list[list[Portion]]:
-    return slices(Generated(400, seed, streams=BRIEF).portions(), count, seed)
+def batches(count: int, seed: int = 3) -> list[list[SegmentRecords]]:
+    return slices(GeneratedHistory(400, seed, streams=BRIEF).portions(), count, seed)
 
 
-def land_next(layout: Layout, batch: list[Portion]) -> None:
+def land_next(layout: Layout, batch: list[SegmentRecords]) -> None:
     land(Landing(layout.landing), batch)
 
 
@@ -93,7 +91,7 @@ def test_a_checkpoint_that_does_not_fit_its_table_is_noticed_said_and_mended(
     standing = published(layout)
     assert standing is not None
     assert standing.name == "00000001"
-    forgetting.forget(layout, layer)
+    queries.reset_layers(layout, layer)
     outcome = bring_up(layout, spark)
     assert outcome.version == "00000002"
     assert all(account.balances for account in outcome.accounts)
@@ -178,7 +176,7 @@ def test_bodies_that_cannot_be_read_end_in_quarantine_and_stop_nothing(
     layout = Layout(tmp_path)
     bodies = ["", "no JSON", "\0", "[" * 10_000, '"' + "x" * 20_000_000 + '"', "{}"]
     entries = [
-        Entry(streams.RELAY_INBOUND, f"r{at}", 1, "test", body, at + 1)
+        JournalEntry(streams.RELAY_INBOUND, f"r{at}", 1, "test", body, at + 1)
         for at, body in enumerate(bodies)
     ]
     Landing(layout.landing).put(*pack("relay-1", entries))
@@ -188,7 +186,7 @@ def test_bodies_that_cannot_be_read_end_in_quarantine_and_stop_nothing(
 
 
 def test_an_empty_landing_is_said_and_starts_no_spark(tmp_path: Path) -> None:
-    outcome = run_once(Layout(tmp_path), Where(master="no such master"))
+    outcome = run_once(Layout(tmp_path), SparkTarget(master="no such master"))
     assert not outcome.published
     assert outcome.version is None
 
@@ -206,16 +204,16 @@ def test_without_java_one_sentence_says_so_and_nothing_is_changed(
     with pytest.raises(PipelineError, match="Java 17 or newer"):
         run_once(layout, definitions=SMALL)
     assert published(layout) is None
-    assert holder(layout) is None
+    assert lock_holder(layout) is None
 
 
 def test_a_second_run_is_told_who_holds_the_folder(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    with held(layout, "run"):
-        assert f"process {os.getpid()}" in (holder(layout) or "")
+    with lock_folder(layout, "run"):
+        assert f"process {os.getpid()}" in (lock_holder(layout) or "")
         with pytest.raises(PipelineError, match=f"process {os.getpid()} .*holds this pipeline"):
             run_once(layout)
-    assert holder(layout) is None
+    assert lock_holder(layout) is None
 
 
 def test_a_table_that_does_not_exist_cannot_be_refreshed(tmp_path: Path) -> None:
@@ -249,7 +247,7 @@ def test_a_full_disk_is_said_and_the_next_run_comes_to_the_same_tables(
     with (
         full_disk(spark),
         pytest.raises(PipelineError, match="the disk is full"),
-        watched(spark, layout.spark_log),
+        watch_session(spark, layout.spark_log),
     ):
         bring_up(layout, spark)
     standing = published(layout)

@@ -7,21 +7,22 @@ import pytest
 from tests.pipeline.folders import SMALL
 
 from accord import __version__
-from accord.pipeline.definitions import Table, downstream
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.layout import Layout
-from accord.pipeline.runner import forgetting, gold, publishing
-from accord.pipeline.runner.settings import initialise, table_format
-from accord.pipeline.runner.status import status
+from accord.pipeline.folder import Layout, initialise, table_format
+from accord.pipeline.runs import queries, status
+from accord.pipeline.runs import versions as publishing
+from accord.pipeline.tables import GoldTable, downstream
+
+pytestmark = pytest.mark.slow
 
 
 def publish_next(layout: Layout, text: str = "rows") -> str:
-    name = publishing.draft(layout)
+    name = publishing.create_draft(layout)
     table = layout.version(name) / "traffic"
     table.mkdir()
     (table / "part").write_text(text)
     publishing.publish(layout, name, {"text": text})
-    publishing.sweep(layout)
+    publishing.remove_old(layout)
     return name
 
 
@@ -33,7 +34,7 @@ def test_before_the_first_publication_readers_are_told_what_to_do(tmp_path: Path
     assert publishing.published(Layout(tmp_path)) is None
     with (
         pytest.raises(PipelineError, match="nothing is published yet"),
-        publishing.reading(Layout(tmp_path)),
+        publishing.open_published(Layout(tmp_path)),
     ):
         pass
 
@@ -41,24 +42,24 @@ def test_before_the_first_publication_readers_are_told_what_to_do(tmp_path: Path
 def test_a_draft_is_seen_by_nobody_and_swept_away_by_the_next_one(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     publish_next(layout, "old")
-    left = publishing.draft(layout)
+    left = publishing.create_draft(layout)
     (layout.version(left) / "half").mkdir()
-    with publishing.reading(layout) as version:
+    with publishing.open_published(layout) as version:
         assert version.facts == {"text": "old"}
-    assert publishing.draft(layout) == left
+    assert publishing.create_draft(layout) == left
     assert list(layout.version(left).iterdir()) == []
 
 
 def test_the_last_versions_are_kept_and_older_ones_go(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     names = [publish_next(layout) for _ in range(6)]
-    assert versions(layout) == names[-publishing.KEPT :]
+    assert versions(layout) == names[-publishing.KEPT_VERSIONS :]
 
 
 def test_a_version_that_somebody_reads_is_kept_until_it_is_put_down(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     publish_next(layout, "mine")
-    with publishing.reading(layout) as version:
+    with publishing.open_published(layout) as version:
         for _ in range(5):
             publish_next(layout)
         assert (version.path / "traffic" / "part").read_text() == "mine"
@@ -72,16 +73,16 @@ def test_a_damaged_name_is_said(tmp_path: Path, written: str) -> None:
     layout = Layout(tmp_path)
     publish_next(layout)
     layout.current.write_text(written, "latin-1")
-    with pytest.raises(PipelineError, match="what is published cannot be read"):
+    with pytest.raises(PipelineError, match="the published version cannot be read"):
         publishing.published(layout)
 
 
 def test_only_what_depends_on_a_change_is_built_again() -> None:
     tables = (
-        Table("a", SMALL[0].build, ("s",)),
-        Table("b", SMALL[0].build, ("t",)),
-        Table("c", SMALL[0].build, ("a",)),
-        Table("d", SMALL[0].build, ("b", "c")),
+        GoldTable("a", SMALL[0].build, ("s",)),
+        GoldTable("b", SMALL[0].build, ("t",)),
+        GoldTable("c", SMALL[0].build, ("a",)),
+        GoldTable("d", SMALL[0].build, ("b", "c")),
     )
     assert downstream(tables, {"s"}) == {"a", "c", "d"}
     assert downstream(tables, {"t"}) == {"b", "d"}
@@ -100,13 +101,13 @@ def test_gold_is_stale_when_a_stream_grew_a_layer_is_new_or_accord_is_another(
     for table in SMALL:
         (tmp_path / table.name).mkdir()
     everything = {"traffic", "busiest"}
-    before = publishing.Version("00000001", tmp_path, facts(5))
-    assert gold.stale_tables(SMALL, before, facts(5)) == set()
-    assert gold.stale_tables(SMALL, before, facts(6)) == everything
-    assert gold.stale_tables(SMALL, before, facts(5, "y")) == everything
-    assert gold.stale_tables(SMALL, before, {**facts(5), "accord": "other"}) == everything
-    assert gold.stale_tables(SMALL, before, facts(5), ["busiest"]) == {"busiest"}
-    assert gold.stale_tables(SMALL, None, facts(5)) == everything
+    before = publishing.GoldVersion("00000001", tmp_path, facts(5))
+    assert publishing.stale_tables(SMALL, before, facts(5)) == set()
+    assert publishing.stale_tables(SMALL, before, facts(6)) == everything
+    assert publishing.stale_tables(SMALL, before, facts(5, "y")) == everything
+    assert publishing.stale_tables(SMALL, before, {**facts(5), "accord": "other"}) == everything
+    assert publishing.stale_tables(SMALL, before, facts(5), ["busiest"]) == {"busiest"}
+    assert publishing.stale_tables(SMALL, None, facts(5)) == everything
 
 
 def test_a_layer_is_forgotten_with_its_checkpoint_and_all_that_follow(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_a_layer_is_forgotten_with_its_checkpoint_and_all_that_follow(tmp_path: 
     for layer in ("bronze", "checked", "silver"):
         layout.table(layer).mkdir(parents=True)
         layout.checkpoint(layer).mkdir(parents=True)
-    assert forgetting.forget(layout, "checked") == ("checked", "silver")
+    assert queries.reset_layers(layout, "checked") == ("checked", "silver")
     assert layout.table("bronze").exists()
     assert layout.checkpoint("bronze").exists()
     for layer in ("checked", "silver"):
@@ -127,9 +128,9 @@ def test_forgetting_that_was_cut_short_is_finished_by_the_next_run(tmp_path: Pat
     layout.checkpoint("silver").mkdir(parents=True)
     layout.runs.mkdir()
     (layout.runs / "forgetting.json").write_text(json.dumps(["silver"]))
-    forgetting.finish(layout)
+    queries.finish_reset(layout)
     assert not layout.checkpoint("silver").exists()
-    forgetting.finish(layout)
+    queries.finish_reset(layout)
 
 
 def test_the_table_format_is_chosen_once(tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_the_table_format_is_chosen_once(tmp_path: Path) -> None:
 def test_a_damaged_setting_is_said(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     layout.settings.write_text("[]")
-    with pytest.raises(PipelineError, match="does not say a table format"):
+    with pytest.raises(PipelineError, match="names no known table format"):
         table_format(layout)
 
 

@@ -9,8 +9,10 @@ import pytest
 
 from accord.pipeline import session
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.layout import Layout
+from accord.pipeline.folder import Layout
 from accord.pipeline.session import jvm, open_session
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,18 +9,19 @@ import pytest
 from tests.pipeline.runner.test_kills import PLACE
 
 from accord.pipeline.errors import PipelineError
-from accord.testing.faults import python_child
+from accord.testing.processes import python_child
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = """
 import sys
 from pathlib import Path
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.runner.watching import watched
-from accord.pipeline.session import jvm, open_session
+from accord.pipeline.session import jvm, open_session, watch_session
 from tests.pipeline.folders import BRISK
 try:
     with open_session(Path(sys.argv[1]), "local[1]", conf=BRISK) as spark:
-        with watched(spark, Path("log"), patience=float(sys.argv[2])) as alive:
+        with watch_session(spark, Path("log"), patience=float(sys.argv[2])) as alive:
             print(jvm(spark).pid, flush=True)
             while True:
                 spark.range(1000).count()
@@ -37,7 +38,7 @@ except PipelineError as error:
         pytest.param(
             signal.SIGSTOP,
             "3",
-            "Spark gave no sign of life for 3 seconds and was ended",
+            "Spark made no progress for 3 seconds and was ended",
             marks=pytest.mark.long,
         ),
     ],
@@ -58,11 +59,11 @@ def test_a_jvm_that_dies_or_hangs_is_said(
 def test_a_spark_that_fails_is_put_into_one_sentence(spark: object, tmp_path: Path) -> None:
     from pyspark.sql import SparkSession
 
-    from accord.pipeline.runner.watching import watched
+    from accord.pipeline.session import watch_session
 
     assert isinstance(spark, SparkSession)
     with (
         pytest.raises(PipelineError, match=r"Spark failed: .*no_such_table"),
-        watched(spark, tmp_path / "log"),
+        watch_session(spark, tmp_path / "log"),
     ):
         spark.sql("SELECT * FROM no_such_table")

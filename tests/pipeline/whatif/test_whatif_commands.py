@@ -10,12 +10,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from accord.cli import pipeline_report, pipeline_whatif
-from accord.cli.pipeline_whatif import register
+from accord.cli import pipeline_report
+from accord.cli.pipeline_report import register_whatif
 from accord.kernel.errors import AccordError
+from accord.pipeline.text import SampleRecord
+from accord.pipeline.whatif import CallFailure, ContractWhatIf, SurfaceReplay
 from accord.pipeline.whatif import contract as replaying
-from accord.pipeline.whatif.contract_outcome import ContractWhatIf, Failure, Surface
-from accord.pipeline.whatif.forms import Sample
+
+pytestmark = pytest.mark.slow
 
 MANIFEST = {
     "format": "trellis.contract.v1",
@@ -29,21 +31,21 @@ FOUND = ContractWhatIf(
     "d" * 43,
     None,
     None,
-    (Surface("rpc", "Billing.Pay", "input", kept=1, failed=2),),
+    (SurfaceReplay("rpc", "Billing.Pay", "input", kept=1, failed=2),),
     (
-        Failure(
+        CallFailure(
             *("rpc", "Billing.Pay", "input", "billing-eu", "shop", None, "schema.type", "/a"),
             "not of type string",
             2,
-            (Sample(0, "c1", '{"a":1}'), Sample(1, "c2")),
+            (SampleRecord(0, "c1", '{"a":1}'), SampleRecord(1, "c2")),
         ),
     ),
     1,
 )
 
 app = typer.Typer()
-register(app)
-pipeline_report.register(app)
+register_whatif(app)
+pipeline_report.register_report(app)
 
 
 def refused(*words: str) -> str:
@@ -92,7 +94,7 @@ def test_a_contract_that_would_have_failed_somebody_ends_with_one(
     def published(*_given: Any) -> Iterator[None]:
         yield None
 
-    monkeypatch.setattr(pipeline_whatif, "published", published)
+    monkeypatch.setattr(pipeline_report, "published", published)
     monkeypatch.setattr(replaying, "whatif_contract", lambda *_given: FOUND)
     words = ["whatif", "contract", manifest, "--folder", "."]
     result = CliRunner().invoke(app, words)

@@ -5,17 +5,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.fakes.tables import Line, build, silver
 
 from accord.contracts import ContractError, compare, digest
 from accord.kernel import canonical
-from accord.pipeline import streams
-from accord.pipeline.definitions import Given
-from accord.pipeline.definitions.gold_contracts import contracts_history, contracts_manifests
-from accord.pipeline.definitions.table import Table
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.whatif.calls import Fate, Proposal
-from accord.pipeline.whatif.contract import whatif_contract
-from accord.testing.tables import Line, build, silver
+from accord.pipeline.rules import streams
+from accord.pipeline.tables import GivenTables, GoldTable, contracts_history, contracts_manifests
+from accord.pipeline.whatif import CallOutcome, ProposedContract, whatif_contract
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,42 +76,42 @@ GOOD = {"account": "a", "lines": [{"amount": 1}]}
 BAD = {"account": "a", "lines": [{"amount": 1}, {"sum": 2}]}
 
 
-def proposal(manifest: dict[str, Any]) -> Proposal:
-    return Proposal(canonical.encode(manifest), {OLD: canonical.encode(CONTRACT)})
+def proposal(manifest: dict[str, Any]) -> ProposedContract:
+    return ProposedContract(canonical.encode(manifest), {OLD: canonical.encode(CONTRACT)})
 
 
 def test_a_payload_fails_where_the_proposed_schema_says_so_and_no_value_is_told() -> None:
     judged = proposal(STRICTER).judge(call(BAD, "shop"))
     assert (judged.fate, judged.rule, judged.pointer) == (
-        Fate.FAILED,
+        CallOutcome.FAILED,
         "schema.required",
         "/lines/*",
     )
-    assert proposal(STRICTER).judge(call(GOOD, "shop")).fate is Fate.KEPT
+    assert proposal(STRICTER).judge(call(GOOD, "shop")).fate is CallOutcome.KEPT
 
 
 def test_what_a_proposal_does_not_change_is_not_judged() -> None:
     described = copy.deepcopy(CONTRACT)
     described["schemas"]["Ask"]["description"] = "Another word for it."
-    assert proposal(described).judge(call(BAD, "shop")).fate is Fate.UNTOUCHED
-    assert proposal(STRICTER).judge(call({}, "shop", part="output")).fate is Fate.UNTOUCHED
+    assert proposal(described).judge(call(BAD, "shop")).fate is CallOutcome.UNTOUCHED
+    assert proposal(STRICTER).judge(call({}, "shop", part="output")).fate is CallOutcome.UNTOUCHED
 
 
 def test_a_surface_that_is_gone_fails_every_call_of_it_recorded_or_not() -> None:
     gone = call(GOOD, "shop", surface="Billing.List")
     del gone["payload"]
     judged = proposal(STRICTER).judge(gone)
-    assert (judged.fate, judged.rule) == (Fate.GONE, "surface.gone")
+    assert (judged.fate, judged.rule) == (CallOutcome.GONE, "surface.gone")
 
 
 def test_a_call_without_its_payload_is_counted_and_not_guessed() -> None:
     withheld = call(None, "shop")
     del withheld["payload"]
-    assert proposal(STRICTER).judge(withheld).fate is Fate.UNRECORDED
+    assert proposal(STRICTER).judge(withheld).fate is CallOutcome.UNRECORDED
 
 
 @pytest.fixture(scope="module")
-def tables(spark: "SparkSession") -> Given:
+def tables(spark: "SparkSession") -> GivenTables:
     """Every tenth call of a shop, and all of a till, break the proposal; a list is asked twice."""
     withheld = call(None, "shop")
     del withheld["payload"]
@@ -137,7 +136,7 @@ def tables(spark: "SparkSession") -> Given:
         "manifest": CONTRACT,
     }
     history = [step, {**step, "kind": "accepted", "manifest": None}]
-    given = Given(
+    given = GivenTables(
         spark,
         {
             streams.CONTRACTS_CALLS: silver(
@@ -155,13 +154,13 @@ def tables(spark: "SparkSession") -> Given:
     return build(
         given,
         [
-            Table("contracts_history", contracts_history),
-            Table("contracts_manifests", contracts_manifests),
+            GoldTable("contracts_history", contracts_history),
+            GoldTable("contracts_manifests", contracts_manifests),
         ],
     )
 
 
-def test_it_finds_exactly_the_planted_payloads_and_names_their_callers(tables: Given) -> None:
+def test_it_finds_exactly_the_planted_payloads_and_names_their_callers(tables: GivenTables) -> None:
     found = whatif_contract(tables, STRICTER)
     assert (found.calls, found.replayed, found.failing, found.callers) == (58, 50, 9, 3)
     assert {(each.caller, each.surface, each.rule): each.calls for each in found.failures} == {
@@ -184,13 +183,13 @@ def test_it_finds_exactly_the_planted_payloads_and_names_their_callers(tables: G
     assert "not compatible (replacement)" in text
 
 
-def test_a_contract_that_nobody_knows_has_no_history(tables: Given) -> None:
+def test_a_contract_that_nobody_knows_has_no_history(tables: GivenTables) -> None:
     found = whatif_contract(tables, {**CONTRACT, "id": "unheard@v1"})
     assert (found.calls, found.static, found.failures) == (0, None, ())
     assert "history has nothing to say" in found.text()
 
 
-def test_a_proposal_that_is_no_contract_is_refused(tables: Given) -> None:
+def test_a_proposal_that_is_no_contract_is_refused(tables: GivenTables) -> None:
     with pytest.raises(ContractError, match="not valid"):
         whatif_contract(tables, {"id": "billing@v1"})
     with pytest.raises(PipelineError, match="ever presented"):

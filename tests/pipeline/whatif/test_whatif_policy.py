@@ -11,27 +11,25 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from starlette.applications import Starlette
+from tests.fakes.platform import MemoryChat, MemoryPlatform
+from tests.fakes.tables import Line, silver
 
 from accord.kernel import canonical, tokens
 from accord.kernel.clock import SystemClock
-from accord.pipeline import streams
-from accord.pipeline.definitions import Given
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.whatif.policy import replayed, whatif_policy
-from accord.pipeline.whatif.proposals import read_policy
-from accord.relay.connector import RELAY
-from accord.relay.connector.assembly import open_connector
-from accord.relay.connector.control import Keyring
-from accord.relay.connector.delivery import Limits
-from accord.relay.gate import PrincipalPolicy, from_record
+from accord.pipeline.rules import streams
+from accord.pipeline.tables import GivenTables
+from accord.pipeline.whatif import read_policy, replay_decision, whatif_policy
+from accord.relay.connector import RELAY, DeliveryLimits, Keyring, open_connector
+from accord.relay.rules import PrincipalPolicy, from_record
 from accord.storage import journal, open_store
-from accord.testing.platforms import MemoryChat, MemoryPlatform
-from accord.testing.tables import Line, silver
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from accord.relay.connector.assembly import Connector
+    from accord.relay.connector import Connector
 
 CLOCK = SystemClock()
 OWNERS = {"alpha": "ann", "beta": "ben", "gamma": "cy"}
@@ -98,7 +96,7 @@ async def live(
             CLOCK,
             name="live",
             platforms=[MemoryPlatform(chat)],
-            limits=Limits(renew_seconds=0.2, sweep_seconds=0.1),
+            limits=DeliveryLimits(renew_seconds=0.2, sweep_seconds=0.1),
         ) as connector,
     ):
         secrets = await _settle(connector, chat)
@@ -175,13 +173,15 @@ async def test_it_agrees_with_the_real_connector_on_the_same_events_message_by_m
     really = {_event_id(line): from_record(json.loads(str(line.body))).decision for line in after}
     for line in before:
         recorded = from_record(json.loads(str(line.body)))
-        assert replayed(recorded, policy) == really[recorded.event.event_id]
+        assert replay_decision(recorded, policy) == really[recorded.event.event_id]
 
     more = _delivered(after) - _delivered(before)
     less = _delivered(before) - _delivered(after)
     assert more
     assert less
-    tables = Given(spark, {streams.RELAY_DECISIONS: silver(spark, streams.RELAY_DECISIONS, before)})
+    tables = GivenTables(
+        spark, {streams.RELAY_DECISIONS: silver(spark, streams.RELAY_DECISIONS, before)}
+    )
     found = whatif_policy(tables, policy)
     assert (found.newly_delivered, found.newly_dropped) == (len(more), len(less))
     assert found.still_delivered == len(_delivered(before) & _delivered(after))
@@ -229,7 +229,7 @@ def test_records_that_cannot_be_read_or_repeated_are_counted_apart(spark: "Spark
     drifted = Line("two", 2, {"version": 1, "event": event, "facts": facts, "decision": decision})
     lines = silver(spark, streams.RELAY_DECISIONS, [unreadable, drifted])
     policy = read_policy('{"/relay/policy": [{"platform": "chat"}]}')
-    found = whatif_policy(Given(spark, {streams.RELAY_DECISIONS: lines}), policy)
+    found = whatif_policy(GivenTables(spark, {streams.RELAY_DECISIONS: lines}), policy)
     assert (found.unreadable, found.drifted, found.considered) == (1, 1, 0)
     assert "left out" in found.text()
 
@@ -261,10 +261,10 @@ def test_of_several_declarations_about_an_agent_the_last_counts() -> None:
         '{"/relay/policy": [{"platform": "p", "requireAddress": true},'
         ' {"platform": "p", "instanceId": "a", "allowOtherBots": true}]}'
     )
-    from accord.relay.gate import Facts, Seat
+    from accord.relay.rules import Facts, PolicyKey
 
-    one, other = Seat("t", "a", "p"), Seat("t", "b", "p")
-    known = policy.applied(Facts(), [one, other, Seat("t", "a", "q")]).relevance
+    one, other = PolicyKey("t", "a", "p"), PolicyKey("t", "b", "p")
+    known = policy.applied(Facts(), [one, other, PolicyKey("t", "a", "q")]).relevance
     assert set(known) == {one, other}
     assert (known[one].require_address, known[one].allow_other_bots) == (False, True)
     assert known[other].require_address

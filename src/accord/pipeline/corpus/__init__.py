@@ -1,7 +1,5 @@
-"""Corpora at scale: documents cut and embedded on executors, for a node to load as they are.
+"""Corpora at scale: documents cut and embedded on Spark, for a node to load.
 
-Reading, cutting and embedding are the functions of `accord.capabilities.rag`, so that a chunk has
-the id and the vector that `rag.ingest` gives it. `sources` says where documents are, `plan` (pure)
-what is to be done about them, `making` does it for one document, `jobs` on Spark for all, `parts`
-and `catalogue` keep the result, `building` has the order, `loading` hands it to a node.
+Documents are read, cut and embedded by the functions of `accord.capabilities.rag`, so a chunk gets
+the same id and vector as from `rag.ingest`.
 """

@@ -1,7 +1,7 @@
-"""The catalogue of a built corpus: the one file that says which parts it consists of.
+"""The catalogue of a built corpus: the file that lists its parts.
 
-It is replaced by one rename, when everything that it names is on the disk. What it does not name
-is not part of the corpus.
+It is replaced by one rename after all its parts are on disk. Parts that it does not list do not
+belong to the corpus.
 """
 
 import os
@@ -11,26 +11,24 @@ from typing import Any, Final
 
 from accord.kernel import canonical
 from accord.kernel.files import sync_folder
-from accord.pipeline.corpus.plan import RECIPE, Refused
+from accord.pipeline.corpus.plan import RECIPE, RefusedDocument
 from accord.pipeline.errors import PipelineError
 
 FORM: Final = 1
-"""The version of the form of a built corpus that this code writes and knows."""
+"""The format version of a built corpus."""
 
 _MOST_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """What a built corpus consists of.
+    """The contents of a built corpus.
 
     Attributes:
-        corpus: The name it was built for.
         recipe: How documents were cut and embedded.
-        documents: How many there are.
-        chunks: How many parts of documents can be found.
-        parts: The files in which they are.
-        refused: What was left out.
+        documents: The number of documents.
+        chunks: The number of chunks.
+        parts: The names of the files.
     """
 
     corpus: str
@@ -38,16 +36,16 @@ class Catalogue:
     documents: int
     chunks: int
     parts: tuple[str, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedDocument, ...]
 
 
 def parts_folder(out: Path) -> Path:
-    """Where the parts of a built corpus are."""
+    """The folder of the parts of a built corpus."""
     return out / "parts"
 
 
 def publish(out: Path, catalogue: Catalogue) -> None:
-    """Let a catalogue stand, for all readers at once."""
+    """Replace the catalogue, for all readers at once."""
     new = out / "_corpus.json"
     with new.open("wb") as file:
         file.write(canonical.encode({"form": FORM, **asdict(catalogue)}))
@@ -58,11 +56,7 @@ def publish(out: Path, catalogue: Catalogue) -> None:
 
 
 def published(out: Path) -> Catalogue | None:
-    """The catalogue that stands; None before the first.
-
-    Raises:
-        PipelineError: It is damaged, or of another form.
-    """
+    """The catalogue; None before the first; raise `PipelineError` if it is damaged."""
     try:
         with _path(out).open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
@@ -76,11 +70,7 @@ def published(out: Path) -> Catalogue | None:
 
 
 def usable(out: Path) -> Catalogue:
-    """The catalogue of a corpus that this node can load.
-
-    Raises:
-        PipelineError: Nothing is built there, or it was built in another way.
-    """
+    """The catalogue of a corpus that this node can load; raise `PipelineError` if there is none."""
     catalogue = published(out)
     if catalogue is None:
         raise PipelineError(
@@ -103,20 +93,23 @@ def _path(out: Path) -> Path:
 
 def _read(out: Path, data: bytes) -> Catalogue:
     try:
-        told: dict[str, Any] = canonical.decode(data, max_bytes=_MOST_BYTES)
-        if told["form"] != FORM:
+        fields: dict[str, Any] = canonical.decode(data, max_bytes=_MOST_BYTES)
+        if fields["form"] != FORM:
             raise PipelineError(
-                f"the corpus is of form {str(told['form'])[:20]}, and {FORM} is known here",
+                f"the corpus is of form {str(fields['form'])[:20]}, and {FORM} is known here",
                 where=str(out),
                 mend="use the release that built it, or build it again",
             )
         return Catalogue(
-            str(told["corpus"]),
-            str(told["recipe"]),
-            int(told["documents"]),
-            int(told["chunks"]),
-            tuple(map(str, told["parts"])),
-            tuple(Refused(str(each["name"]), str(each["reason"])) for each in told["refused"]),
+            str(fields["corpus"]),
+            str(fields["recipe"]),
+            int(fields["documents"]),
+            int(fields["chunks"]),
+            tuple(map(str, fields["parts"])),
+            tuple(
+                RefusedDocument(str(each["name"]), str(each["reason"]))
+                for each in fields["refused"]
+            ),
         )
     except (canonical.CanonicalError, KeyError, TypeError, ValueError) as error:
         raise PipelineError(

@@ -1,8 +1,7 @@
-"""Parts of a built corpus: Parquet files that appear whole, one row for each document.
+"""Parts of a built corpus: immutable Parquet files, one row for each document.
 
-Owns the name and the columns of a part. A name says how many documents are inside and the digest of
-the bytes, and nobody ever changes a part: whoever dies while writing leaves a draft that no one
-reads. A row has everything that a node keeps of a document, its bytes included.
+A name holds the number of documents and the digest of the bytes. Interrupted writes leave a draft,
+which is never read. A row has everything that a node stores of a document, its bytes included.
 """
 
 import os
@@ -18,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from blake3 import blake3
 
-from accord.capabilities.rag.building import Built
-from accord.capabilities.rag.chunks import Chunk
+from accord.capabilities.rag.prepared import PreparedDocument
+from accord.capabilities.rag.rules.chunks import Chunk
 from accord.kernel.files import sync_folder
 from accord.pipeline.errors import PipelineError
 
@@ -55,7 +54,7 @@ SCHEMA: Final = pa.schema(
 )
 """The columns of a part."""
 
-# What a row says of a document as it stands.
+# Columns that are copied from the document.
 _PLAIN: Final = (
     *("doc_cid", "recipe", "title", "language", "stemming", "size_bytes", "tokens", "metadata"),
     *("model", "terms", "vectors"),
@@ -63,37 +62,32 @@ _PLAIN: Final = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Made:
-    """A document that was made ready.
+class BuiltDocument:
+    """A document ready to be loaded.
 
     Attributes:
-        key: See `plan.Order`.
-        name: What its source calls it.
-        content: Its bytes.
+        key: See `plan.DocumentOrder`.
+        name: Its name in the source.
     """
 
     key: str
     name: str
-    built: Built
+    built: PreparedDocument
     content: bytes
 
     @property
     def weight(self) -> int:
-        """About how many bytes it takes."""
+        """Its approximate size in bytes."""
         return self.built.weight + len(self.content)
 
 
-def write(folder: Path, made: Sequence[Made]) -> str:
-    """Write a part, bring it to the disk, and return its name."""
+def write(folder: Path, made: Sequence[BuiltDocument]) -> str:
+    """Write and fsync a part, and return its name."""
     return _write(folder, pa.Table.from_pylist([_row(each) for each in made], SCHEMA))
 
 
-def read(folder: Path, name: str) -> Iterator[Made]:
-    """The documents of a part.
-
-    Raises:
-        PipelineError: It is gone or damaged.
-    """
+def read(folder: Path, name: str) -> Iterator[BuiltDocument]:
+    """The documents of a part; raise `PipelineError` if it is missing or damaged."""
     table = _table(folder, name)
     for batch in table.to_batches(max_chunksize=1):
         (row,) = batch.to_pylist()
@@ -101,7 +95,7 @@ def read(folder: Path, name: str) -> Iterator[Made]:
 
 
 def names(folder: Path) -> list[str]:
-    """The parts in a folder, whether or not they are whole."""
+    """The parts in a folder, damaged or not."""
     try:
         return sorted(each for each in os.listdir(folder) if _NAME.fullmatch(each))  # noqa: PTH208
     except FileNotFoundError:
@@ -109,33 +103,29 @@ def names(folder: Path) -> list[str]:
 
 
 def documents(name: str) -> int:
-    """How many documents a part has."""
+    """The number of documents in a part."""
     match = _NAME.fullmatch(name)
     return int(match["documents"]) if match else 0
 
 
 def keys(folder: Path, name: str) -> dict[str, int]:
-    """The keys of a part's documents, and how many chunks each has.
-
-    Raises:
-        PipelineError: It is gone or damaged.
-    """
+    """The number of chunks by document key; raises as `read`."""
     table = _table(folder, name, ["key", "chunks.list.element.chunk_id"])
     counts = pc.list_value_length(table.column("chunks")).to_pylist()
     return dict(zip(table.column("key").to_pylist(), counts, strict=True))
 
 
 def keep_only(folder: Path, name: str, wanted: Collection[str]) -> str:
-    """A part with only the wanted documents of one, beside it; its name."""
+    """Write a part with only the wanted documents of another, and return its name."""
     table = _table(folder, name)
     is_wanted = pa.array([key in wanted for key in table.column("key").to_pylist()], pa.bool_())
     return _write(folder, table.filter(is_wanted))
 
 
-def sweep(folder: Path, standing: Collection[str]) -> None:
-    """Remove drafts, and parts that are not among the standing ones."""
+def sweep(folder: Path, listed: Collection[str]) -> None:
+    """Remove drafts, and parts that are not listed."""
     for name in os.listdir(folder) if folder.is_dir() else ():  # noqa: PTH208
-        if name.startswith(_DRAFT) or (_NAME.fullmatch(name) and name not in standing):
+        if name.startswith(_DRAFT) or (_NAME.fullmatch(name) and name not in listed):
             (folder / name).unlink(missing_ok=True)
 
 
@@ -159,9 +149,11 @@ def _write(folder: Path, table: Any) -> str:
 
 def _table(folder: Path, name: str, columns: Sequence[str] | None = None) -> Any:
     match = _NAME.fullmatch(name)
+    if match is None:
+        raise _damaged(folder, name)  # a catalogue may name anything, also paths elsewhere
     try:
         data = (folder / name).read_bytes()
-        if match is None or blake3(data).hexdigest(length=16) != match["digest"]:
+        if blake3(data).hexdigest(length=16) != match["digest"]:
             raise _damaged(folder, name)
         with pq.ParquetFile(pa.BufferReader(data)) as file:
             if not file.schema_arrow.equals(SCHEMA) or file.metadata.num_rows != documents(name):
@@ -179,26 +171,28 @@ def _damaged(folder: Path, name: str) -> PipelineError:
     )
 
 
-def _row(made: Made) -> dict[str, Any]:
+def _row(made: BuiltDocument) -> dict[str, Any]:
     built = made.built
     chunks = [
         {"chunk_id": c.chunk_id, "page": c.page, "heading": c.heading, "text": c.text}
         for c in built.chunks
     ]
-    told = {name: getattr(built, name) for name in _PLAIN}
+    values = {name: getattr(built, name) for name in _PLAIN}
     return {
         "key": made.key,
         "name": made.name,
-        **told,
+        **values,
         "chunks": chunks,
         "content": made.content,
     }
 
 
-def _made(row: dict[str, Any]) -> Made:
+def _made(row: dict[str, Any]) -> BuiltDocument:
     chunks = tuple(
         Chunk(c["chunk_id"], position, c["text"], c["page"], c["heading"], ())
         for position, c in enumerate(row["chunks"])
     )
-    told = {name: row[name] for name in _PLAIN}
-    return Made(row["key"], row["name"], Built(chunks=chunks, **told), row["content"])
+    values = {name: row[name] for name in _PLAIN}
+    return BuiltDocument(
+        row["key"], row["name"], PreparedDocument(chunks=chunks, **values), row["content"]
+    )

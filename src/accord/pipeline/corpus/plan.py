@@ -1,7 +1,4 @@
-"""What a build has to do: which documents are made, which are there, which are refused.
-
-Pure. A document that was made before, of the same bytes and in the same way, is not made again.
-"""
+"""The plan of a build: which documents are built, which exist, which are refused. Pure."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -10,39 +7,33 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from accord.capabilities import models
-from accord.capabilities.rag import building
-from accord.capabilities.rag.building import Wanted
-from accord.capabilities.rag.chunks import Cut
+from accord.capabilities.rag import prepared
+from accord.capabilities.rag.prepared import IngestRequest
+from accord.capabilities.rag.rules.chunks import ChunkSettings
 from accord.kernel import canonical, digest
 
-CUT: Final = Cut(models.MINILM)
+CUT: Final = ChunkSettings(models.MINILM)
 """How documents are cut: as a node with the model cuts them."""
 
-RECIPE: Final = building.recipe(CUT, models.MINILM)
+RECIPE: Final = prepared.recipe(CUT, models.MINILM)
 """How documents are cut and embedded."""
 
-# As the request of `rag.ingest` has it.
+# The limits of a `rag.ingest` request.
 _MAX_TITLE: Final = 500
 _UNFIT: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What is told of every document of a corpus."""
+class DocumentDefaults:
+    """Language and metadata of every document of a corpus."""
 
     language: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A document as it was found.
-
-    Attributes:
-        name: What its source calls it.
-        doc_cid: The name of its bytes; None where they cannot be had.
-        refusal: Why it cannot be taken.
-    """
+class FoundDocument:
+    """A document in its source; `doc_cid` is None if it cannot be read."""
 
     name: str
     doc_cid: str | None
@@ -50,20 +41,16 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """A document that is to be made.
-
-    Attributes:
-        key: Names the bytes, what is told of them and how they are made.
-    """
+class DocumentOrder:
+    """A document to build; `key` is a digest of its CID, title, language, metadata and recipe."""
 
     name: str
     key: str
-    wanted: Wanted
+    wanted: IngestRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedDocument:
     """A document that is left out, and why."""
 
     name: str
@@ -71,60 +58,57 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a build has to do.
+class BuildPlan:
+    """The plan of a build.
 
     Attributes:
-        orders: The documents to make.
-        kept: The keys of those that are there.
-        same: The names of documents whose bytes another one has, too.
-        refused: Those that cannot be taken.
+        kept: The keys of documents that were built before.
+        same: The names of documents with the same bytes as another.
     """
 
-    orders: tuple[Order, ...]
+    orders: tuple[DocumentOrder, ...]
     kept: frozenset[str]
     same: tuple[str, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedDocument, ...]
 
 
-def plan(seen: Iterable[Seen], told: Told, known: Collection[str]) -> Plan:
-    """Decide what is to be done.
+def plan_build(
+    seen: Iterable[FoundDocument], defaults: DocumentDefaults, known: Collection[str]
+) -> BuildPlan:
+    """Plan a build; `known` are the keys of documents that were built before.
 
-    Of several documents with the same bytes the first by name is taken, as a node would that is
-    given them in order.
-
-    Args:
-        seen: Everything that was found.
-        told: What is told of all.
-        known: The keys of what was made before.
+    Of several documents with the same bytes the first by name is used, as on a node that ingests
+    them in order.
     """
     orders, kept, same, refused = [], set(), [], []
-    taken: set[str] = set()
+    seen_cids: set[str] = set()
     for each in sorted(seen, key=_place):
         refusal = each.refusal or name_refusal(each.name)
         if each.doc_cid is None or refusal is not None:
-            refused.append(Refused(each.name, refusal or "it cannot be read"))
+            refused.append(RefusedDocument(each.name, refusal or "it cannot be read"))
             continue
-        if each.doc_cid in taken:
+        if each.doc_cid in seen_cids:
             same.append(each.name)
             continue
-        taken.add(each.doc_cid)
-        wanted = Wanted(each.doc_cid, title_of(each.name), told.language, told.metadata)
-        key = key_of(wanted)
+        seen_cids.add(each.doc_cid)
+        wanted = IngestRequest(
+            each.doc_cid, title_of(each.name), defaults.language, defaults.metadata
+        )
+        key = document_key(wanted)
         if key in known:
             kept.add(key)
         else:
-            orders.append(Order(each.name, key, wanted))
-    return Plan(tuple(orders), frozenset(kept), tuple(same), tuple(refused))
+            orders.append(DocumentOrder(each.name, key, wanted))
+    return BuildPlan(tuple(orders), frozenset(kept), tuple(same), tuple(refused))
 
 
 def title_of(name: str) -> str:
-    """The title of a document: its name, without folders and ending."""
+    """The title of a document: its name without folders and suffix."""
     return PurePosixPath(name).stem[:_MAX_TITLE]
 
 
 def name_refusal(name: str) -> str | None:
-    """Why a document cannot be called so; None when it can."""
+    """Why a name cannot be used; None if it can."""
     if not title_of(name).strip():
         return "it has no name; give it one"
     if _UNFIT.search(name):
@@ -132,8 +116,8 @@ def name_refusal(name: str) -> str | None:
     return None
 
 
-def key_of(wanted: Wanted) -> str:
-    """The name of a document that is made in our way."""
+def document_key(wanted: IngestRequest) -> str:
+    """The key of a document; see `DocumentOrder`."""
     named = {
         "doc_cid": wanted.doc_cid,
         "language": wanted.language,
@@ -144,6 +128,6 @@ def key_of(wanted: Wanted) -> str:
     return digest.blake3(canonical.encode(named)).value.hex()[:32]
 
 
-def _place(seen: Seen) -> tuple[tuple[str, ...], str]:
-    """The order in which `accord rag add` takes the files of a folder."""
+def _place(seen: FoundDocument) -> tuple[tuple[str, ...], str]:
+    """The order in which `accord rag add` reads the files of a folder."""
     return PurePosixPath(seen.name).parts, seen.doc_cid or ""

@@ -1,7 +1,6 @@
-"""Where documents are: the files of a folder, or the rows of a Parquet table.
+"""Sources of documents: the files of a folder, or the rows of a Parquet table.
 
-Owns listing and reading, the latter on executors, which must see the folder under the same path.
-What a document says is of no interest here.
+Documents are read on executors, which must see the folder under the same path.
 """
 
 import os
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from accord.capabilities.rag.documents.parsing import MAX_BYTES
+from accord.capabilities.rag.documents import MAX_BYTES
 from accord.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ TOO_LONG: Final = f"the document has more than {MAX_BYTES} bytes; cut it into pa
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class FolderSource:
     """All regular files below a folder; links are not followed."""
 
     path: Path
@@ -40,7 +39,7 @@ class Folder:
                     yield path.relative_to(self.path).as_posix()
 
     def bytes_of(self, batch: Any) -> Iterator[bytes | str]:
-        """The files that an Arrow batch names, one by one; a text says why one cannot be had."""
+        """The contents of the files named in an Arrow batch; a string is the error of one."""
         return map(self._read, batch.column(NAME).to_pylist())
 
     def _read(self, name: str) -> bytes | str:
@@ -54,12 +53,12 @@ class Folder:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSource:
     """The rows of a Parquet table, a file or a folder of files.
 
     Attributes:
         names: The column with the names of documents.
-        contents: The column with their bytes, or their text.
+        contents: The column with their bytes or text.
     """
 
     path: Path
@@ -67,11 +66,7 @@ class Table:
     contents: str = CONTENT
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
-        """The documents: `name`, and `content` as bytes.
-
-        Raises:
-            PipelineError: It is no table, or has no such columns.
-        """
+        """The documents as `name` and `content`; raise `PipelineError` if a column is missing."""
         from pyspark.errors import AnalysisException
         from pyspark.sql import functions as f
 
@@ -96,21 +91,17 @@ class Table:
         )
 
     def bytes_of(self, batch: Any) -> Iterator[bytes | str]:
-        """What an Arrow batch brings, one by one; a text says why one cannot be had."""
+        """The contents of the rows of an Arrow batch; a string is the error of one."""
         return (_given(data.as_py()) for data in batch.column(CONTENT))
 
 
-Source: TypeAlias = Folder | Table
+Source: TypeAlias = FolderSource | TableSource
 
 
 def source_of(path: Path, names: str = NAME, contents: str = CONTENT) -> Source:
-    """What a path holds: a Parquet file or a folder of such is a table, any other folder is files.
-
-    Raises:
-        PipelineError: It is neither.
-    """
+    """A table if the path is Parquet, the files if it is a folder; else raise `PipelineError`."""
     if path.is_file() and path.suffix == ".parquet":
-        return Table(path, names, contents)
+        return TableSource(path, names, contents)
     if not path.is_dir():
         raise PipelineError(
             "there is no folder and no Parquet table", where=str(path), mend="name one that is here"
@@ -118,8 +109,8 @@ def source_of(path: Path, names: str = NAME, contents: str = CONTENT) -> Source:
     # What Spark leaves beside its data begins with one of these.
     shown = [each.name for each in path.iterdir() if each.name[0] not in "._"]
     if shown and all(name.endswith(".parquet") or "=" in name for name in shown):
-        return Table(path, names, contents)
-    return Folder(path)
+        return TableSource(path, names, contents)
+    return FolderSource(path)
 
 
 def _column(name: str) -> "Column":

@@ -1,27 +1,41 @@
 """Generated histories of every stream, with planted faults and the truth about them.
 
-For tests, benchmarks and demonstrations. Events are really signed, decisions are the gate's own,
-payloads keep their contracts; what does not stand is known record by record. The same seed gives
-the same bytes. No other part of the pipeline depends on it.
+For tests, benchmarks and demonstrations. Events are signed, decisions are the gate's own, payloads
+match their contracts; every invalid record is known. The same seed gives the same bytes. No other
+part of the pipeline imports this.
 """
 
-from accord.pipeline.generate.arrivals import Portion
-from accord.pipeline.generate.faults import FAULTS, Fate, Fault, planned
-from accord.pipeline.generate.history import Generated
-from accord.pipeline.generate.landing import TRUTH, generate, land
-from accord.pipeline.generate.slicing import slices
-from accord.pipeline.generate.truth import Truth
+from accord.pipeline.generate.arrivals import SegmentRecords
+from accord.pipeline.generate.contracts import broken_payload, lineages, payload
+from accord.pipeline.generate.faults import (
+    FAULTS,
+    KINDS,
+    Fault,
+    FaultOutcome,
+    GroundTruth,
+    plan_faults,
+)
+from accord.pipeline.generate.history import TRUTH_FILE, GeneratedHistory, generate, land, slices
+from accord.pipeline.generate.relay import PLATFORMS, REMARKS, gate_event, tenant_facts
 
 __all__ = [
     "FAULTS",
-    "TRUTH",
-    "Fate",
+    "KINDS",
+    "PLATFORMS",
+    "REMARKS",
+    "TRUTH_FILE",
     "Fault",
-    "Generated",
-    "Portion",
-    "Truth",
+    "FaultOutcome",
+    "GeneratedHistory",
+    "GroundTruth",
+    "SegmentRecords",
+    "broken_payload",
+    "gate_event",
     "generate",
     "land",
-    "planned",
+    "lineages",
+    "payload",
+    "plan_faults",
     "slices",
+    "tenant_facts",
 ]

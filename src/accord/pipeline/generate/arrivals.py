@@ -1,7 +1,6 @@
-"""How records arrive: numbered per node and stream, some late, some twice, some broken.
+"""The arrival of records: numbered per node and stream, some late, some duplicated, some broken.
 
-Owns the faults that any stream can have, and tells the truth about every record that lands. What
-the records say is not its business.
+Plants the faults that any stream can have, and reports every landed record to the ground truth.
 """
 
 import heapq
@@ -15,31 +14,36 @@ from blake3 import blake3
 
 from accord.kernel import canonical
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.generate.faults import KINDS, Fate, Plan
-from accord.pipeline.generate.truth import Planted, Truth
-from accord.pipeline.landing import redaction
-from accord.storage.journal import Entry
+from accord.pipeline.generate.faults import (
+    KINDS,
+    FaultOutcome,
+    FaultPlan,
+    GroundTruth,
+    PlantedRecord,
+)
+from accord.pipeline.rules import redaction
+from accord.storage.journal import JournalEntry
 
 LATEST: Final = 2000
 """By how many records a late one lands after its neighbours, at most; less in a short stream."""
 
-# Deeper than any reader of ours goes.
+# Deeper than our decoder accepts.
 _DEEP: Final = "[" * 400 + "]" * 400
 _LONG: Final = 9 * 1024 * 1024
-# What stands in these is judged by contracts, not by the schema of a stream.
+# These members are checked by contracts, not by the schema of a stream.
 _ANYTHING: Final = {"manifest", "payload"}
 _ARRIVALS: Final = ("late", "twice.record", "twice.node", "twice.spelling")
 _BROKEN: Final = ("broken.syntax", "broken.depth", "broken.twice", "broken.size", "broken.schema")
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class RecordDraft:
     """A record that has not landed yet.
 
     Attributes:
         at: When it was recorded, in milliseconds since the epoch.
-        kind: The fault that it is, if it is one.
-        digest: What the checked layer will call it, where that is not derived from id and body.
+        kind: The kind of fault; None for an honest record.
+        digest: Its digest in the checked layer, if that does not follow from id and body.
     """
 
     id: str
@@ -49,23 +53,23 @@ class Draft:
     digest: str | None = None
 
 
-class Store(NamedTuple):
-    """Whose journal a record lands from: the short name of the store, and who records in it."""
+class RecordSource(NamedTuple):
+    """The journal that a record comes from: the name of the store, and the record's source."""
 
     name: str
     source: str
 
 
-class Portion(NamedTuple):
-    """Records of one stream of one store, which land together as a segment."""
+class SegmentRecords(NamedTuple):
+    """Records of one stream of one store that land together as a segment."""
 
     stream: str
-    store: Store
-    entries: list[Entry]
+    store: RecordSource
+    entries: list[JournalEntry]
 
 
 def record_digest(stream: str, name: str, body: str) -> str:
-    """The digest of a record that is not signed, by which duplicates are found."""
+    """The digest of an unsigned record, by which duplicates are found."""
     return blake3(f"{stream}\0{name}\0{body}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -73,41 +77,38 @@ class Arrivals:
     """Lands the records of one stream.
 
     Args:
-        stream: Which.
         stores: The node that lands everything, and another one that lands some of it again.
         plan: How often each fault is planted.
-        count: How many honest records there will be at least.
+        count: The least number of honest records.
         rows: How many records a segment has at most.
-        chance: Decides what is left to chance.
-        truth: Is told of every record.
     """
 
     def __init__(
         self,
         stream: str,
-        stores: tuple[Store, Store],
+        stores: tuple[RecordSource, RecordSource],
         *,
-        plan: Plan,
+        plan: FaultPlan,
         count: int,
         rows: int,
         chance: Random,
-        truth: Truth,
+        truth: GroundTruth,
     ) -> None:
         self._stream = stream
         self._rows = rows
         self._chance = chance
         self._truth = truth
-        self._portions = [Portion(stream, store, []) for store in stores]
+        self._portions = [SegmentRecords(stream, store, []) for store in stores]
         self._seqs = [0, 0]
-        self._due: list[tuple[int, int, int, Draft]] = []
+        self._due: list[tuple[int, int, int, RecordDraft]] = []
         self._turn = 0
         self._latest = min(LATEST, 3 + count // 3)
         self._honest = 0
         self._numbers = itertools.count()
         self._faults = self._placed(plan, count)
 
-    def take(self, draft: Draft) -> Iterator[Portion]:
-        """Take the next record, and give what has become a full segment by it."""
+    def take(self, draft: RecordDraft) -> Iterator[SegmentRecords]:
+        """Add the next record, and return the segments that it completes."""
         if draft.kind is None:
             self._plant(draft, self._faults.get(self._honest))
             self._honest += 1
@@ -116,20 +117,20 @@ class Arrivals:
         self._turn += 1
         yield from self._arrived(self._turn)
 
-    def close(self) -> Iterator[Portion]:
-        """Let everything arrive that is under way."""
+    def close(self) -> Iterator[SegmentRecords]:
+        """Return the segments of all records that are left."""
         yield from self._arrived(None)
         yield from (each for each in self._portions if each.entries)
 
-    def _placed(self, plan: Plan, count: int) -> dict[int, str]:
-        """Which honest record has something done to it, and what."""
+    def _placed(self, plan: FaultPlan, count: int) -> dict[int, str]:
+        """The faults by the number of the honest record that they go with."""
         kinds = [
             kind
             for kind in (*_ARRIVALS, *_BROKEN)
             if self._stream in KINDS[kind].streams
             for _ in range(min(plan.get(kind, 0), max(1, count // 20)))
         ]
-        # Behind the last ones there is nothing that they could be late for.
+        # The last records cannot be late.
         room = count - count // 10
         if len(kinds) > room:
             raise PipelineError(
@@ -139,7 +140,7 @@ class Arrivals:
         self._chance.shuffle(kinds)
         return dict(zip(self._chance.sample(range(room), len(kinds)), kinds, strict=True))
 
-    def _plant(self, draft: Draft, kind: str | None) -> None:
+    def _plant(self, draft: RecordDraft, kind: str | None) -> None:
         if kind == "late":
             self._put(replace(draft, kind=kind), after=self._later())
             return
@@ -161,35 +162,35 @@ class Arrivals:
     def _later(self) -> int:
         return self._chance.randrange(2, self._latest)
 
-    def _put(self, draft: Draft, *, store: int = 0, after: int = 0) -> None:
+    def _put(self, draft: RecordDraft, *, store: int = 0, after: int = 0) -> None:
         # The number breaks ties, so that the order is always the same.
         heapq.heappush(self._due, (self._turn + after, next(self._numbers), store, draft))
 
-    def _arrived(self, upto: int | None) -> Iterator[Portion]:
+    def _arrived(self, upto: int | None) -> Iterator[SegmentRecords]:
         while self._due and (upto is None or self._due[0][0] < upto):
             _, _, store, draft = heapq.heappop(self._due)
             portion = self._portions[store]
             portion.entries.append(self._entry(store, draft))
             if len(portion.entries) >= self._rows:
-                self._portions[store] = Portion(self._stream, portion.store, [])
+                self._portions[store] = SegmentRecords(self._stream, portion.store, [])
                 yield portion
 
-    def _entry(self, store: int, draft: Draft) -> Entry:
+    def _entry(self, store: int, draft: RecordDraft) -> JournalEntry:
         self._seqs[store] += 1
         seq, source = self._seqs[store], self._portions[store].store.source
         planted = None
         if draft.kind is not None:
-            planted = Planted(source, seq, draft.id, self._digest(draft))
+            planted = PlantedRecord(source, seq, draft.id, self._digest(draft))
         self._truth.landed(self._stream, draft.kind, planted)
-        return Entry(self._stream, draft.id, draft.at, source, draft.body, seq)
+        return JournalEntry(self._stream, draft.id, draft.at, source, draft.body, seq)
 
-    def _digest(self, draft: Draft) -> str | None:
-        if draft.kind is None or KINDS[draft.kind].fate is Fate.QUARANTINED:
+    def _digest(self, draft: RecordDraft) -> str | None:
+        if draft.kind is None or KINDS[draft.kind].fate is FaultOutcome.QUARANTINED:
             return None
         return draft.digest or record_digest(self._stream, draft.id, draft.body)
 
-    def _broken(self, draft: Draft, kind: str) -> Draft:
-        """A record beside an honest one, which no plane would have written."""
+    def _broken(self, draft: RecordDraft, kind: str) -> RecordDraft:
+        """A broken record beside an honest one."""
         name = f"broken-{self._chance.getrandbits(64):016x}"
         if kind == "broken.depth":
             body = f'{{"nested":{_DEEP}}}'
@@ -199,7 +200,7 @@ class Arrivals:
             body = self._misshapen(draft.body)
         else:
             body = self._not_json(draft.body)
-        return Draft(name, draft.at, body, kind)
+        return RecordDraft(name, draft.at, body, kind)
 
     def _not_json(self, body: str) -> str:
         return self._chance.choice(
@@ -227,10 +228,10 @@ class Arrivals:
         return canonical.encode("a text").decode()
 
 
-def _respelled(draft: Draft) -> Draft:
-    """The same event with its members in another order, and room between them."""
+def _respelled(draft: RecordDraft) -> RecordDraft:
+    """The same event with its members in another order, and with whitespace."""
     members = canonical.decode(draft.body)
-    if redaction.restore(draft.body) is not None:  # those have one spelling
+    if redaction.restore_event(draft.body) is not None:  # those have one encoding
         return replace(draft, kind="twice.node")
     spelled = ", ".join(
         f"{canonical.encode(name).decode()} : {canonical.encode(members[name]).decode()}"

@@ -1,15 +1,13 @@
-"""What can be wrong in a generated history, as data: each kind, and what becomes of it.
+"""The faults that can be planted in a generated history, and the ground truth in `truth.json`."""
 
-Owns the names of the kinds and how many of each are planted by default. It plants nothing.
-"""
-
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.streams import (
+from accord.pipeline.rules.streams import (
     BUS_CALLS,
     COMMUNITY_EVENTS,
     CONTRACTS_CALLS,
@@ -22,8 +20,8 @@ from accord.pipeline.streams import (
 )
 
 
-class Fate(Enum):
-    """What becomes of a planted record."""
+class FaultOutcome(Enum):
+    """The outcome of a planted record."""
 
     STANDS = "stands"
     DUPLICATE = "duplicate"
@@ -37,15 +35,12 @@ class Fault:
     """One kind of fault.
 
     Attributes:
-        kind: Its name.
-        fate: What becomes of such a record.
-        rule: The id of the rule that says so, of the checks or of the fold; None where none does.
-        sentence: What it is, for a person.
-        streams: Where it is planted.
+        fate: The outcome of such a record.
+        rule: The id of the check or rule of the fold that refuses it; None if none does.
     """
 
     kind: str
-    fate: Fate
+    fate: FaultOutcome
     rule: str | None
     sentence: str
     streams: tuple[str, ...] = (COMMUNITY_EVENTS,)
@@ -83,85 +78,124 @@ _REFUSALS: Final = {
 }
 
 FAULTS: Final = (
-    Fault("late", Fate.STANDS, None, "a record that lands long after its neighbours", STREAMS),
     Fault(
-        "twice.record", Fate.DUPLICATE, None, "a record that lands again, numbered anew", STREAMS
+        "late", FaultOutcome.STANDS, None, "a record that lands long after its neighbours", STREAMS
     ),
-    Fault("twice.node", Fate.DUPLICATE, None, "an event that a second node lands as well"),
-    Fault("twice.spelling", Fate.DUPLICATE, None, "the same event in another spelling"),
-    Fault("broken.syntax", Fate.QUARANTINED, "json.syntax", "a body that is not JSON", STREAMS),
-    Fault("broken.depth", Fate.QUARANTINED, "json.syntax", "a body nested too deeply", STREAMS),
-    Fault("broken.twice", Fate.QUARANTINED, "json.syntax", "a broken body that lands twice"),
-    Fault("broken.size", Fate.QUARANTINED, "body.size", "a body that is too long"),
-    Fault("broken.schema", Fate.QUARANTINED, "schema", "a body of another shape", _DESCRIBED),
-    Fault("broken.form", Fate.QUARANTINED, "event.form", "a signed event of another form"),
-    Fault("broken.data", Fate.QUARANTINED, "event.form", "a signed event with impossible data"),
     Fault(
-        "broken.redacted", Fate.QUARANTINED, "event.redacted", "a post that claims to be redacted"
+        "twice.record",
+        FaultOutcome.DUPLICATE,
+        None,
+        "a record that lands again, numbered anew",
+        STREAMS,
     ),
-    Fault("forged.signature", Fate.QUARANTINED, "signature", "an event in another's name"),
-    Fault("forged.shadow", Fate.QUARANTINED, "signature", "a forgery under the id of a real event"),
-    Fault("forged.cosigner", Fate.QUARANTINED, "signature", "a revocation with a forged co-signer"),
-    Fault("backdated", Fate.FOLD, "revoked.cutoff", "an event of somebody already revoked"),
-    Fault("mutual.loser", Fate.FOLD, "membership.reach", "the junior of two mutual revocations"),
-    Fault("mutual.undone", Fate.FOLD, "revoked.cutoff", "an invite that the senior one undoes"),
-    Fault("equivocation", Fate.FOLD, "equivocation", "an event beside or behind a fork"),
-    Fault("gap.lamport", Fate.FOLD, "lamport.gap", "a lamport far above all others"),
-    *(Fault(f"refused.{rule}", Fate.FOLD, rule, sentence) for rule, sentence in _REFUSALS.items()),
+    Fault("twice.node", FaultOutcome.DUPLICATE, None, "an event that a second node lands as well"),
+    Fault("twice.spelling", FaultOutcome.DUPLICATE, None, "the same event in another spelling"),
+    Fault(
+        "broken.syntax", FaultOutcome.QUARANTINED, "json.syntax", "a body that is not JSON", STREAMS
+    ),
+    Fault(
+        "broken.depth", FaultOutcome.QUARANTINED, "json.syntax", "a body nested too deeply", STREAMS
+    ),
+    Fault(
+        "broken.twice", FaultOutcome.QUARANTINED, "json.syntax", "a broken body that lands twice"
+    ),
+    Fault("broken.size", FaultOutcome.QUARANTINED, "body.size", "a body that is too long"),
+    Fault(
+        "broken.schema", FaultOutcome.QUARANTINED, "schema", "a body of another shape", _DESCRIBED
+    ),
+    Fault("broken.form", FaultOutcome.QUARANTINED, "event.form", "a signed event of another form"),
+    Fault(
+        "broken.data", FaultOutcome.QUARANTINED, "event.form", "a signed event with impossible data"
+    ),
+    Fault(
+        "broken.redacted",
+        FaultOutcome.QUARANTINED,
+        "event.redacted",
+        "a post that claims to be redacted",
+    ),
+    Fault("forged.signature", FaultOutcome.QUARANTINED, "signature", "an event in another's name"),
+    Fault(
+        "forged.shadow",
+        FaultOutcome.QUARANTINED,
+        "signature",
+        "a forgery under the id of a real event",
+    ),
+    Fault(
+        "forged.cosigner",
+        FaultOutcome.QUARANTINED,
+        "signature",
+        "a revocation with a forged co-signer",
+    ),
+    Fault("backdated", FaultOutcome.FOLD, "revoked.cutoff", "an event of somebody already revoked"),
+    Fault(
+        "mutual.loser",
+        FaultOutcome.FOLD,
+        "membership.reach",
+        "the junior of two mutual revocations",
+    ),
+    Fault(
+        "mutual.undone", FaultOutcome.FOLD, "revoked.cutoff", "an invite that the senior one undoes"
+    ),
+    Fault("equivocation", FaultOutcome.FOLD, "equivocation", "an event beside or behind a fork"),
+    Fault("gap.lamport", FaultOutcome.FOLD, "lamport.gap", "a lamport far above all others"),
+    *(
+        Fault(f"refused.{rule}", FaultOutcome.FOLD, rule, sentence)
+        for rule, sentence in _REFUSALS.items()
+    ),
     Fault(
         "contract.payload",
-        Fate.QUARANTINED,
+        FaultOutcome.QUARANTINED,
         "contract.payload",
         "a payload that breaks the schema of its surface",
         (CONTRACTS_CALLS,),
     ),
     Fault(
         "contract.surface",
-        Fate.QUARANTINED,
+        FaultOutcome.QUARANTINED,
         "contract.surface",
         "a call of something that its contract does not have",
         (CONTRACTS_CALLS,),
     ),
     Fault(
         "contract.unknown",
-        Fate.QUARANTINED,
+        FaultOutcome.QUARANTINED,
         "contract.unknown",
         "a call under a contract that nobody has presented",
         (CONTRACTS_CALLS,),
     ),
     Fault(
         "contract.manifest",
-        Fate.QUARANTINED,
+        FaultOutcome.QUARANTINED,
         "contract.manifest",
         "a contract presented that is not valid",
         (CONTRACTS_HISTORY,),
     ),
     Fault(
         "contract.digest",
-        Fate.QUARANTINED,
+        FaultOutcome.QUARANTINED,
         "contract.digest",
         "a contract presented under another's digest",
         (CONTRACTS_HISTORY,),
     ),
 )
-"""Every kind."""
+"""All faults by kind."""
 
 KINDS: Final[Mapping[str, Fault]] = {fault.kind: fault for fault in FAULTS}
 
-# Each of these is a small story of several events, and some cost the fold a pass each.
+# Each of these takes several events, and some cost the fold another pass.
 _FEW: Final = {"mutual.loser": 2, "broken.size": 1, "broken.depth": 2, "broken.twice": 2}
 _STORIES: Final = frozenset({"backdated", "equivocation", "gap.lamport"})
 _OFTEN: Final = frozenset({"late", "twice.record", "twice.node"})
 
-Plan = Mapping[str, int]
-"""How often each kind is planted, in every stream that has it; what is left out is not.
+FaultPlan = Mapping[str, int]
+"""How often each kind is planted, in every stream that has it; other kinds are not planted.
 
 Of what any record can suffer, a short stream has at most one in twenty of each kind.
 """
 
 
-def planned(events: int) -> dict[str, int]:
-    """How often each kind is planted in a history of so many events, unless it is said."""
+def plan_faults(events: int) -> dict[str, int]:
+    """The default number of faults of each kind in a history of so many events."""
     plan = {}
     for fault in FAULTS:
         if fault.kind == "mutual.undone":  # planted with `mutual.loser`
@@ -177,12 +211,8 @@ def planned(events: int) -> dict[str, int]:
     return plan
 
 
-def check_plan(plan: Plan) -> None:
-    """Refuse a plan with kinds that do not exist, or with less than none of one.
-
-    Raises:
-        PipelineError: It has.
-    """
+def check_plan(plan: FaultPlan) -> None:
+    """Raise `PipelineError` for unknown kinds or negative numbers."""
     for kind, count in plan.items():
         if kind not in KINDS or kind == "mutual.undone":
             raise PipelineError(
@@ -190,3 +220,93 @@ def check_plan(plan: Plan) -> None:
             )
         if count < 0:
             raise PipelineError(f"{count} faults of kind {kind!r} cannot be planted")
+
+
+TRUTH_VERSION: Final = 1
+
+
+class PlantedRecord(NamedTuple):
+    """A planted record in the landing; `digest` (hex) is None if it is never accepted."""
+
+    source: str
+    seq: int
+    id: str
+    digest: str | None
+
+
+@dataclass(slots=True)
+class StreamTerms:
+    """The terms of a stream's account."""
+
+    landed: int = 0
+    accepted: int = 0
+    quarantined: int = 0
+    duplicates: int = 0
+
+
+@dataclass(slots=True)
+class GroundTruth:
+    """The truth about a history; complete after its last record was read.
+
+    Attributes:
+        events: The requested number of community events.
+        communities: The ids of the communities; the faults are in the first.
+        streams: The terms of each stream's account.
+        planted: Every planted record by kind and stream.
+    """
+
+    events: int
+    seed: int
+    communities: list[str] = field(default_factory=list)
+    streams: dict[str, StreamTerms] = field(default_factory=lambda: defaultdict(StreamTerms))
+    planted: dict[tuple[str, str], list[PlantedRecord]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    def landed(self, stream: str, kind: str | None, record: PlantedRecord | None) -> None:
+        """Count a landed record; `kind` and `record` describe it if it is a fault."""
+        terms = self.streams[stream]
+        terms.landed += 1
+        fate = FaultOutcome.STANDS if kind is None else KINDS[kind].fate
+        if fate is FaultOutcome.QUARANTINED:
+            terms.quarantined += 1
+        elif fate is FaultOutcome.DUPLICATE:
+            terms.duplicates += 1
+        else:
+            terms.accepted += 1
+        if kind is not None and record is not None:
+            self.planted[kind, stream].append(record)
+
+    def of(self, *fates: FaultOutcome, stream: str | None = None) -> dict[str, str | None]:
+        """The rules of planted records with these outcomes, by digest or else by id."""
+        return {
+            each.digest or each.id: KINDS[kind].rule
+            for (kind, where), records in self.planted.items()
+            if KINDS[kind].fate in fates and stream in (None, where)
+            for each in records
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "version": TRUTH_VERSION,
+            "events": self.events,
+            "seed": self.seed,
+            "communities": self.communities,
+            "streams": {
+                stream: {name: getattr(terms, name) for name in StreamTerms.__slots__}
+                for stream, terms in sorted(self.streams.items())
+            },
+            "faults": [
+                {
+                    "kind": kind,
+                    "stream": stream,
+                    "fate": KINDS[kind].fate.value,
+                    "rule": KINDS[kind].rule,
+                    "sentence": KINDS[kind].sentence,
+                    "count": len(records),
+                    "records": [each._asdict() for each in records],
+                }
+                for (kind, stream), records in sorted(self.planted.items())
+            ],
+        }

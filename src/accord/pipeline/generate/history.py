@@ -1,24 +1,30 @@
-"""A whole generated history: every stream, from one seed, in memory or as it is made.
+"""A generated history: every stream from one seed, in slices or landed in a folder.
 
-Owns how large each stream is and which chance it has. The same arguments give the same records.
+The same arguments give the same records. The ground truth is written last, so a folder that has one
+holds a complete history.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from blake3 import blake3
 
+from accord.kernel import canonical
+from accord.kernel.files import write_private
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.generate import bus, contracts, misdeeds, stories
-from accord.pipeline.generate.arrivals import Arrivals, Draft, Portion, Store
-from accord.pipeline.generate.chronicle import key_of
-from accord.pipeline.generate.community import Story, life, size_of
-from accord.pipeline.generate.faults import Plan, check_plan, planned
-from accord.pipeline.generate.relay import Traffic
-from accord.pipeline.generate.truth import Truth
-from accord.pipeline.generate.village import Village
-from accord.pipeline.streams import (
+from accord.pipeline.folder import Layout
+from accord.pipeline.generate import community, community_faults, contracts
+from accord.pipeline.generate.arrivals import Arrivals, RecordDraft, RecordSource, SegmentRecords
+from accord.pipeline.generate.community import GeneratedCommunity, Story, community_events, size_of
+from accord.pipeline.generate.events import REVOKED, derive_key
+from accord.pipeline.generate.faults import FaultPlan, GroundTruth, check_plan, plan_faults
+from accord.pipeline.generate.relay import RelayTraffic
+from accord.pipeline.landing import Landing, pack
+from accord.pipeline.rules.streams import (
     BUS_CALLS,
     COMMUNITY_EVENTS,
     CONTRACTS_CALLS,
@@ -29,13 +35,13 @@ from accord.pipeline.streams import (
     RELAY_OUTBOUND,
     STREAMS,
 )
-from accord.storage import Entry
+from accord.storage import JournalEntry
 
-LEAST: Final = 400
-"""How many events a history has at least: fewer have no room for what happens in it."""
+LEAST_EVENTS: Final = 400
+"""The least number of events that a history needs."""
 
-ROWS: Final = 20_000
-"""How many records a segment has, unless it is said."""
+SEGMENT_ROWS: Final = 20_000
+"""The default number of records of a segment."""
 
 MAIN: Final = "Elm Street"
 SECOND: Final = "Mill Lane"
@@ -43,37 +49,34 @@ SECOND: Final = "Mill Lane"
 _RELAY: Final = (RELAY_INBOUND, RELAY_DECISIONS, RELAY_DELIVERIES, RELAY_OUTBOUND)
 
 _STORIES: Final[Mapping[str, Story]] = {
-    "backdated": stories.backdated,
-    "mutual.loser": stories.mutual,
-    "equivocation": stories.equivocation,
-    "gap.lamport": stories.far_ahead,
-    "forged.signature": stories.forged_signature,
-    "forged.shadow": stories.forged_shadow,
-    "forged.cosigner": stories.forged_cosigner,
-    "broken.form": stories.broken_form,
-    "broken.data": stories.broken_data,
-    "broken.redacted": stories.broken_redacted,
-    **{f"refused.{rule}": misdeeds.misdeed(rule) for rule in misdeeds.RULES},
+    "backdated": community_faults.backdated,
+    "mutual.loser": community_faults.mutual_revocation,
+    "equivocation": community_faults.equivocation,
+    "gap.lamport": community_faults.far_ahead,
+    "forged.signature": community_faults.forged_signature,
+    "forged.shadow": community_faults.forged_shadow,
+    "forged.cosigner": community_faults.forged_cosigner,
+    "broken.form": community_faults.broken_form,
+    "broken.data": community_faults.broken_data,
+    "broken.redacted": community_faults.broken_redacted,
+    **{
+        f"refused.{rule}": community_faults.refused_event(rule)
+        for rule in community_faults.REFUSED_RULES
+    },
 }
 
 
-class Generated:
-    """A history that is made while it is read, once.
+class GeneratedHistory:
+    """A history that is generated while it is read, once.
 
     Args:
-        events: How many events of the community stand in it, about; the other streams are in
-            proportion.
-        seed: From which all of it follows.
-        faults: How often each kind of fault is planted; by default `planned(events)`, and `{}`
-            for an honest history.
-        streams: Which streams are made; what is in one does not depend on the others.
-        rows: How many records are given at once.
+        events: The approximate number of valid community events; other streams are in proportion.
+        faults: How often each kind of fault is planted; by default `plan_faults(events)`.
+        streams: The streams to generate; their records do not depend on each other.
+        rows: How many records a portion has at most.
 
     Attributes:
-        truth: What is true of it; whole once everything was read.
-
-    Raises:
-        PipelineError: There cannot be such a history.
+        truth: The ground truth, complete after everything was read.
     """
 
     def __init__(
@@ -81,37 +84,39 @@ class Generated:
         events: int,
         seed: int,
         *,
-        faults: Plan | None = None,
+        faults: FaultPlan | None = None,
         streams: Collection[str] = STREAMS,
-        rows: int = ROWS,
+        rows: int = SEGMENT_ROWS,
     ) -> None:
-        if events < LEAST:
+        if events < LEAST_EVENTS:
             raise PipelineError(
-                f"a history of {events} events is too short", mend=f"ask for {LEAST} at least"
+                f"a history of {events} events is too short",
+                mend=f"ask for {LEAST_EVENTS} at least",
             )
         if unknown := sorted(set(streams) - set(STREAMS)):
             raise PipelineError(f"there is no stream {unknown[0]!r}")
         if rows < 1:
             raise PipelineError("a segment has at least one record")
-        self.truth = Truth(events, seed)
+        self.truth = GroundTruth(events, seed)
         self._events = events
         self._seed = seed
-        self._plan = planned(events) if faults is None else dict(faults)
+        self._plan = plan_faults(events) if faults is None else dict(faults)
         check_plan(self._plan)
         self._streams = streams
         self._rows = rows
-        self._villages = [
-            Village(seed, name, self._chance(f"village {name}")) for name in (MAIN, SECOND)
+        self._communities = [
+            GeneratedCommunity(seed, name, self._chance(f"village {name}"))
+            for name in (MAIN, SECOND)
         ]
-        self.truth.communities = [each.chronicle.community_id for each in self._villages]
+        self.truth.communities = [each.writer.community_id for each in self._communities]
 
     @property
     def size(self) -> int:
-        """About how many records there will be."""
+        """The approximate number of records."""
         sizes = {stream: self._count(stream) for stream in self._streams}
         return sum(sizes.values())
 
-    def portions(self) -> Iterator[Portion]:
+    def portions(self) -> Iterator[SegmentRecords]:
         """Every record, in the order of landing, as segments of one stream and store."""
         for stream, make in self._makers().items():
             if stream in self._streams:
@@ -121,18 +126,18 @@ class Generated:
                 yield from arrivals.close()
         yield from self._relay()
 
-    def records(self) -> list[Entry]:
+    def records(self) -> list[JournalEntry]:
         """Every record, in memory."""
         return [entry for portion in self.portions() for entry in portion.entries]
 
-    def _makers(self) -> Mapping[str, Callable[[], Iterator[Draft]]]:
+    def _makers(self) -> Mapping[str, Callable[[], Iterator[RecordDraft]]]:
         return {
             CONTRACTS_HISTORY: lambda: iter(self._history()),
-            CONTRACTS_CALLS: lambda: contracts.calls(
+            CONTRACTS_CALLS: lambda: contracts.contract_calls(
                 self._count(CONTRACTS_CALLS), self._plan, self._chance("contracts")
             ),
             COMMUNITY_EVENTS: self._community,
-            BUS_CALLS: lambda: bus.calls(
+            BUS_CALLS: lambda: community.bus_calls(
                 self._count(BUS_CALLS),
                 self.truth.communities[0],
                 self._callers(),
@@ -140,25 +145,25 @@ class Generated:
             ),
         }
 
-    def _history(self) -> list[Draft]:
-        return contracts.history(self._plan, self._chance("history"))
+    def _history(self) -> list[RecordDraft]:
+        return contracts.contract_history(self._plan, self._chance("history"))
 
-    def _community(self) -> Iterator[Draft]:
+    def _community(self) -> Iterator[RecordDraft]:
         chance = self._chance("stories")
         turns = [
             (chance.randrange(self._events // 10, self._events), kind)
             for kind in _STORIES
             for _ in range(self._plan.get(kind, 0))
         ]
-        told = [(turn, _STORIES[kind]) for turn, kind in sorted(turns)]
-        main, second = self._villages
-        yield from life(main, self._events, told)
-        yield from life(second, self._events // 20)
+        stories = [(turn, _STORIES[kind]) for turn, kind in sorted(turns)]
+        main, second = self._communities
+        yield from community_events(main, self._events, stories)
+        yield from community_events(second, self._events // 20)
 
-    def _relay(self) -> Iterator[Portion]:
+    def _relay(self) -> Iterator[SegmentRecords]:
         wanted = {each: self._arrivals(each) for each in _RELAY if each in self._streams}
         if wanted:
-            traffic = Traffic(self._chance("relay"))
+            traffic = RelayTraffic(self._chance("relay"))
             for stream, draft in traffic.run(self._count(RELAY_INBOUND)):
                 if stream in wanted:
                     yield from wanted[stream].take(draft)
@@ -177,7 +182,7 @@ class Generated:
         )
 
     def _count(self, stream: str) -> int:
-        """How many honest records a stream has at least."""
+        """The least number of honest records of a stream."""
         if stream == COMMUNITY_EVENTS:
             return self._events + self._events // 20
         if stream == CONTRACTS_HISTORY:
@@ -187,15 +192,125 @@ class Generated:
 
     def _callers(self) -> list[str]:
         names = ["founder", *(f"member {number}" for number in range(1, size_of(self._events)))]
-        return [key_of(self._seed, MAIN, name).id for name in names]
+        return [derive_key(self._seed, MAIN, name).id for name in names]
 
-    def _stores(self, stream: str) -> tuple[Store, Store]:
+    def _stores(self, stream: str) -> tuple[RecordSource, RecordSource]:
         plane = stream.partition(".")[0]
-        found = [key_of(self._seed, "device", plane, each).id for each in ("first", "second")]
+        found = [derive_key(self._seed, "device", plane, each).id for each in ("first", "second")]
         first, second = (
-            Store(f"{plane}-{blake3(each.encode()).hexdigest()[:8]}", each) for each in found
+            RecordSource(f"{plane}-{blake3(each.encode()).hexdigest()[:8]}", each) for each in found
         )
         return first, second
 
     def _chance(self, name: str) -> Random:
         return Random(f"{self._seed}/{name}")  # noqa: S311 - a seed must give it again
+
+
+TRUTH_FILE: Final = "truth.json"
+"""The file's name in a pipeline's folder."""
+
+
+def land(landing: Landing, portions: Iterable[SegmentRecords]) -> int:
+    """Land each portion as a segment, and return the number of records; raises as `Landing.put`."""
+    landed = 0
+    for portion in portions:
+        landing.put(*pack(portion.store.name, portion.entries))
+        landed += len(portion.entries)
+    return landed
+
+
+def generate(
+    folder: Path,
+    *,
+    events: int,
+    seed: int,
+    faults: FaultPlan | None = None,
+    streams: Collection[str] = STREAMS,
+    rows: int = SEGMENT_ROWS,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> GroundTruth:
+    """Generate a history into the landing of a pipeline's folder, and `truth.json` beside it.
+
+    See `GeneratedHistory`; `progress` is called with the landed and the approximate total records.
+
+    Raises:
+        PipelineError: An argument is out of range, something has landed there already, or the
+            folder cannot be written.
+    """
+    made = GeneratedHistory(events, seed, faults=faults, streams=streams, rows=rows)
+    landing, truth = Landing(Layout(folder).landing), folder / TRUTH_FILE
+    if truth.exists() or any(landing.landed().values()):
+        raise PipelineError(
+            "something has landed there already",
+            where=str(folder),
+            mend="give a new folder",
+        )
+    done, total = 0, made.size
+    for portion in made.portions():
+        done += land(landing, [portion])
+        progress(min(done, total), total)
+    try:
+        write_private(truth, canonical.encode(made.truth.to_dict()) + b"\n")
+    except OSError as error:
+        raise PipelineError(
+            f"the truth cannot be written ({error.strerror})",
+            where=str(truth),
+            mend="choose a place that can be written and has space",
+        ) from error
+    return made.truth
+
+
+_LATE: Final = 0.03
+
+
+def slices(portions: Iterable[SegmentRecords], count: int, seed: int) -> list[list[SegmentRecords]]:
+    """Split a history into `count` batches that land one after another.
+
+    Every record is in one of them, with a new number; so the ground truth identifies it by id and
+    digest only.
+    """
+    if count < 1:
+        raise PipelineError("a history is split into one slice at least")
+    records = [(each.store, entry) for each in portions for entry in each.entries]
+    sizes = Counter(entry.stream for _, entry in records)
+    passed: Counter[str] = Counter()
+    chance = Random(f"{seed}/slices")  # noqa: S311 - a seed must give it again
+    links: set[tuple[Any, Any]] = set()
+    batches: list[list[tuple[RecordSource, JournalEntry]]] = [[] for _ in range(count)]
+    for store, entry in records:
+        stream = entry.stream
+        turn = passed[stream] * count // sizes[stream]
+        passed[stream] += 1
+        if stream == CONTRACTS_HISTORY:
+            turn = 0
+        elif chance.random() < _LATE or (stream == COMMUNITY_EVENTS and _is_hard(entry, links)):
+            turn = chance.randrange(min(turn + 1, count - 1), count)
+        batches[turn].append((store, entry))
+    return _numbered(batches)
+
+
+def _is_hard(entry: JournalEntry, links: set[tuple[Any, Any]]) -> bool:
+    try:
+        value = canonical.decode(entry.body)
+    except canonical.CanonicalError:
+        return False
+    event = value.get("event", value) if isinstance(value, dict) else None
+    if not isinstance(event, dict):
+        return False
+    link = (str(event.get("author")), str(event.get("author_seq")))
+    is_second = link in links
+    links.add(link)
+    return is_second or event.get("event_type") == REVOKED
+
+
+def _numbered(batches: list[list[tuple[RecordSource, JournalEntry]]]) -> list[list[SegmentRecords]]:
+    heads: Counter[tuple[str, RecordSource]] = Counter()
+    made = []
+    for batch in batches:
+        portions: dict[tuple[str, RecordSource], list[JournalEntry]] = defaultdict(list)
+        for store, entry in batch:
+            key = entry.stream, store
+            heads[key] += 1
+            portions[key].append(replace(entry, seq=heads[key]))
+        made.append([SegmentRecords(*key, entries) for key, entries in portions.items()])
+    return made

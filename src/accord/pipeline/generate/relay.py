@@ -1,11 +1,12 @@
-"""The traffic of a generated relay: what came, what the gate said, what was delivered and answered.
+"""A generated relay: tenants and chats, the gate's decisions, deliveries and replies.
 
-The decisions are the gate's own, made from the facts of `relay_world`. Agents fall asleep when
-nothing comes for a while, so some messages wait until one has woken up; a few are never taken.
+The decisions are the gate's own. Agents sleep after a pause, so some messages wait; a few are never
+acknowledged.
 """
 
 import heapq
 from collections.abc import Iterator
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
@@ -13,77 +14,229 @@ from blake3 import blake3
 
 from accord.kernel import canonical
 from accord.kernel.ulid import UlidSource
-from accord.pipeline.generate.arrivals import Draft
-from accord.pipeline.generate.chronicle import Calendar
-from accord.pipeline.generate.relay_world import (
-    PLATFORMS,
-    REMARKS,
-    WEIGHTS,
-    Remark,
-    event_of,
-    name_of,
-    world,
-)
-from accord.pipeline.streams import (
+from accord.pipeline.generate.arrivals import RecordDraft
+from accord.pipeline.generate.events import HistoryClock
+from accord.pipeline.rules.streams import (
     RELAY_DECISIONS,
     RELAY_DELIVERIES,
     RELAY_INBOUND,
     RELAY_OUTBOUND,
 )
-from accord.relay.gate import Capability, Chat, EgressFacts, Event, decide, may_send, to_record
-from accord.relay.wire.actions import Action, Edit, FollowUp, Send, write_action
+from accord.relay.rules.actions import Action, Edit, FollowUp, Send, write_action
+from accord.relay.rules.decision_records import to_record
+from accord.relay.rules.egress import EgressCapability, EgressChat, EgressFacts, may_send
+from accord.relay.rules.gate import (
+    ChannelGrant,
+    DmDefault,
+    Facts,
+    GateEvent,
+    PlatformAccount,
+    RouteKey,
+    TenantAccount,
+    TenantChannel,
+    Visibility,
+    VisibilityKey,
+    decide,
+)
+from accord.relay.rules.links import LinkCommand
+from accord.relay.rules.policy import PolicyKey, PrincipalPolicy, PrincipalRule, RelevancePolicy
 
-Told = tuple[str, Draft]
-"""A stream, and a record of it."""
+PLATFORMS: Final = ("discord", "telegram", "matrix")
+"""Each has one tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRemark:
+    """A message in a chat.
+
+    Attributes:
+        weight: Its relative frequency.
+        chat: The channel; None for a direct message.
+        place: The scope, if it is not the tenant's own.
+    """
+
+    weight: int
+    chat: str | None
+    author: str | None
+    is_bot: bool = False
+    addressed: bool = False
+    thread: str | None = None
+    place: str | None = None
+    hook: str | None = None
+    link: LinkCommand | None = None
+
+
+REMARKS: Final = (
+    ChatRemark(30, None, "ada"),
+    ChatRemark(20, "general", "bob"),
+    ChatRemark(20, "general", "ada"),
+    ChatRemark(20, "general", "ada", addressed=True),
+    ChatRemark(8, "general", "ada", thread="plans", addressed=True),
+    ChatRemark(10, "free", "dana"),
+    ChatRemark(8, "quiet", "bob"),
+    ChatRemark(6, "quiet", "dana"),
+    ChatRemark(6, "porch", "ada"),
+    ChatRemark(4, "hidden", "dana", addressed=True),
+    ChatRemark(3, "dim", "dana", addressed=True),
+    ChatRemark(3, "lost", "dana", addressed=True),
+    ChatRemark(3, "general", "other-bot", is_bot=True, addressed=True),
+    ChatRemark(2, "general", "voice", is_bot=True),
+    ChatRemark(4, "general", "stranger"),
+    ChatRemark(2, "general", None),
+    ChatRemark(2, None, "stranger"),
+    ChatRemark(1, None, "ada", hook="hook-of-another"),
+    ChatRemark(1, None, "ada", link=LinkCommand.LINK),
+    ChatRemark(2, "general", "the-bot"),
+    ChatRemark(2, "general", "ada", place="elsewhere"),
+)
+"""The messages of every tenant."""
+
+WEIGHTS: Final = [remark.weight for remark in REMARKS]
+
+
+def scope_of(tenant: int) -> str:
+    """The scope (server, group or room) of a tenant."""
+    return f"place-{tenant}"
+
+
+def name_of(tenant: int) -> str:
+    """The name of a tenant."""
+    return f"tenant-{tenant}"
+
+
+def direct_chat(tenant: int, author: str | None) -> str:
+    """The direct chat of an author with the bot."""
+    return f"dm-{tenant}-{author}"
+
+
+def instance_of(tenant: int, role: str) -> str:
+    """An agent of a tenant: `scribe`, `clerk` or `warden`."""
+    return f"{role}-{tenant}"
+
+
+def tenant_facts() -> Facts:
+    """The facts about all tenants."""
+    routes: dict[RouteKey, str] = {}
+    bindings: dict[TenantAccount, tuple[str, ...]] = {}
+    homes: dict[PlatformAccount, DmDefault] = {}
+    grants: dict[TenantChannel, ChannelGrant] = {}
+    principals: dict[PolicyKey, PrincipalRule] = {}
+    sights: dict[VisibilityKey, Visibility] = {}
+    relevance: dict[PolicyKey, RelevancePolicy] = {}
+    voices: dict[PlatformAccount, frozenset[str]] = {}
+    for number, platform in enumerate(PLATFORMS):
+        tenant, scope = name_of(number), scope_of(number)
+        scribe, clerk, warden = (
+            instance_of(number, role) for role in ("scribe", "clerk", "warden")
+        )
+        routes[RouteKey(platform, scope)] = tenant
+        routes[RouteKey(platform, "hook-of-another")] = name_of((number + 1) % len(PLATFORMS))
+        bound = {
+            "ada": (scribe,),
+            "bob": (clerk, warden),
+            "dana": (warden,),
+            "other-bot": (warden,),
+            "voice": (warden,),
+        }
+        bindings |= {TenantAccount(tenant, platform, who): agents for who, agents in bound.items()}
+        homes[PlatformAccount(platform, "ada")] = DmDefault(tenant, scribe)
+        held = {
+            "general": (clerk, "bob", Visibility.VISIBLE),
+            "free": (clerk, "bob", Visibility.VISIBLE),
+            "quiet": (scribe, "ada", Visibility.VISIBLE),
+            "porch": (clerk, "bob", Visibility.VISIBLE),
+            "hidden": (clerk, "bob", Visibility.HIDDEN),
+            "dim": (clerk, "bob", None),
+            "lost": (clerk, "nobody", None),
+        }
+        for chat, (instance, owner, sight) in held.items():
+            grants[TenantChannel(tenant, platform, scope, chat)] = ChannelGrant(instance, owner)
+            if sight is not None:
+                sights[VisibilityKey(platform, scope, chat, owner)] = sight
+        for chat, who in (("general", "ada"), ("quiet", "bob"), ("free", "dana")):
+            sights[VisibilityKey(platform, scope, chat, who)] = Visibility.VISIBLE
+        sights[VisibilityKey(platform, scope, "plans", "bob")] = Visibility.VISIBLE
+        sights[VisibilityKey(platform, scope, "plans", "ada")] = Visibility.VISIBLE
+        allowed = PrincipalRule(PrincipalPolicy.ALLOW_LIST, frozenset({"bob"}))
+        # One agent accepts everybody, one a list, one only its owner.
+        principals[PolicyKey(tenant, clerk, platform)] = PrincipalRule(PrincipalPolicy.ANY)
+        principals[PolicyKey(tenant, scribe, platform)] = allowed
+        grants[TenantChannel(tenant, platform, scope, "porch")] = ChannelGrant(warden, "bob")
+        relevance[PolicyKey(tenant, clerk, platform)] = RelevancePolicy(
+            True, frozenset({"free"}), False
+        )
+        relevance[PolicyKey(tenant, scribe, platform)] = RelevancePolicy(False, frozenset(), True)
+        voices[PlatformAccount(platform, "voice")] = frozenset({clerk})
+    return Facts(routes, bindings, homes, grants, principals, sights, relevance, voices)
+
+
+def gate_event(tenant: int, remark: ChatRemark, event_id: str) -> GateEvent:
+    """A message as the gate sees it."""
+    is_dm = remark.chat is None
+    chat = remark.thread or remark.chat or direct_chat(tenant, remark.author)
+    return GateEvent(
+        event_id,
+        PLATFORMS[tenant],
+        "the-bot",
+        chat,
+        is_dm,
+        remark.author,
+        None if is_dm else remark.place or scope_of(tenant),
+        remark.chat if remark.thread else None,
+        remark.is_bot,
+        remark.addressed,
+        remark.hook,
+        remark.link,
+    )
+
+
+StreamDraft = tuple[str, RecordDraft]
+"""A stream and a record."""
 
 _ASLEEP_SECONDS: Final = 900.0
 _GIVEN_UP_SECONDS: Final = 86_400.0
 _BATCH_SECONDS: Final = 0.2
 
 
-class Traffic:
-    """The traffic of one connector.
-
-    Args:
-        chance: Decides everything.
-    """
+class RelayTraffic:
+    """The traffic of one connector."""
 
     def __init__(self, chance: Random) -> None:
         self._chance = chance
-        self._calendar = Calendar()
-        self._ids = UlidSource(self._calendar, lambda: chance.getrandbits(80))
-        self._facts = world()
+        self._clock = HistoryClock()
+        self._ids = UlidSource(self._clock, lambda: chance.getrandbits(80))
+        self._facts = tenant_facts()
         self._heads: dict[str, int] = {}
         self._awake: dict[str, float] = {}
-        # Rows that will be acknowledged or given up, by when.
-        self._due: list[tuple[float, str, int, Event, str, bool]] = []
+        # Rows to acknowledge or to give up, by time.
+        self._due: list[tuple[float, str, int, GateEvent, str, bool]] = []
         self._sent = 0
 
-    def run(self, messages: int) -> Iterator[Told]:
-        """So many messages, and everything that they lead to."""
+    def run(self, messages: int) -> Iterator[StreamDraft]:
+        """So many messages, and all records that follow from them."""
         for number in range(messages):
-            # Nights are quiet: now and then an hour passes before somebody writes again.
+            # Now and then there is a pause of an hour.
             pause = self._chance.expovariate(1 / 20)
-            until = self._calendar.time + (3600 if self._chance.random() < 0.01 else pause)
+            until = self._clock.time + (3600 if self._chance.random() < 0.01 else pause)
             yield from self._settled(until)
-            self._calendar.time = until
+            self._clock.time = until
             tenant = self._chance.randrange(len(PLATFORMS))
             remark = self._chance.choices(REMARKS, WEIGHTS)[0]
             yield from self._came(tenant, remark, f"m{number}")
-        yield from self._settled(self._calendar.time + 2 * _GIVEN_UP_SECONDS)
+        yield from self._settled(self._clock.time + 2 * _GIVEN_UP_SECONDS)
 
-    def _came(self, tenant: int, remark: Remark, event_id: str) -> Iterator[Told]:
-        event = event_of(tenant, remark, event_id)
+    def _came(self, tenant: int, remark: ChatRemark, event_id: str) -> Iterator[StreamDraft]:
+        event = gate_event(tenant, remark, event_id)
         decision = decide(event, self._facts)
         name, now = self._ids.new(), self._now()
-        yield RELAY_INBOUND, Draft(name, now, self._inbound(event, remark))
+        yield RELAY_INBOUND, RecordDraft(name, now, self._inbound(event, remark))
         record = to_record(event, self._facts, decision)
-        yield RELAY_DECISIONS, Draft(name, now, canonical.encode(record).decode())
+        yield RELAY_DECISIONS, RecordDraft(name, now, canonical.encode(record).decode())
         pending = [[each, self._queued(each, event, name), name] for each in decision.deliveries]
         if pending:
             yield self._delivery({"pending": pending})
 
-    def _inbound(self, event: Event, remark: Remark) -> str:
+    def _inbound(self, event: GateEvent, remark: ChatRemark) -> str:
         text = f"{remark.author} says {self._chance.getrandbits(32)}".encode()
         kind = "thread" if remark.thread else "channel"
         return canonical.encode(
@@ -103,9 +256,9 @@ class Traffic:
             }
         ).decode()
 
-    def _queued(self, instance: str, event: Event, name: str) -> int:
-        """Number a row of an agent's buffer, and say when it will be done with."""
-        now = self._calendar.time
+    def _queued(self, instance: str, event: GateEvent, name: str) -> int:
+        """Number a row of an agent's queue, and schedule its end."""
+        now = self._clock.time
         seq = self._heads[instance] = self._heads.get(instance, 0) + 1
         is_asleep = now - self._awake.get(instance, 0.0) > _ASLEEP_SECONDS
         self._awake[instance] = now
@@ -115,12 +268,12 @@ class Traffic:
         heapq.heappush(self._due, (due, instance, seq, event, name, is_lost))
         return seq
 
-    def _settled(self, until: float) -> Iterator[Told]:
-        """What is acknowledged or given up by then, in batches as a connector writes them."""
+    def _settled(self, until: float) -> Iterator[StreamDraft]:
+        """Acknowledgements and dead letters until then, in batches as a connector writes them."""
         while self._due and self._due[0][0] <= until:
-            self._calendar.time = self._due[0][0]
+            self._clock.time = self._due[0][0]
             batch = []
-            while self._due and self._due[0][0] <= self._calendar.time + _BATCH_SECONDS:
+            while self._due and self._due[0][0] <= self._clock.time + _BATCH_SECONDS:
                 batch.append(heapq.heappop(self._due))
             acked = [[each[1], each[2], each[2]] for each in batch if not each[5]]
             if acked:
@@ -131,7 +284,9 @@ class Traffic:
                 elif self._chance.random() < 0.7:
                     yield RELAY_OUTBOUND, self._answer(instance, event)
 
-    def _given_up(self, instance: str, seq: int, event: Event, name: str) -> Iterator[Told]:
+    def _given_up(
+        self, instance: str, seq: int, event: GateEvent, name: str
+    ) -> Iterator[StreamDraft]:
         yield self._delivery({"dead": [[instance, seq, seq]], "reason": "waited too long"})
         if self._chance.random() < 0.5:
             yield self._delivery({"dropped": [[instance, seq, seq]]})
@@ -139,20 +294,20 @@ class Traffic:
             again = self._queued(instance, event, name)
             yield self._delivery({"pending": [[instance, again, name]]})
 
-    def _answer(self, instance: str, event: Event) -> Draft:
-        """What an agent does about a message, by the rule that lets it."""
+    def _answer(self, instance: str, event: GateEvent) -> RecordDraft:
+        """An agent's reply, with the egress rule that allows it."""
         self._sent += 1
         tenant = name_of(PLATFORMS.index(event.platform))
         action = self._action(event)
-        now = self._calendar.time
+        now = self._clock.time
         held = instance if event.chat_id == "general" else None
         facts = EgressFacts(
             tenant,
             instance,
             now,
-            Chat(tenant, event.scope_id, None, held, now - 1),
+            EgressChat(tenant, event.scope_id, None, held, now - 1, now - 1),
             instance,
-            Capability(tenant, instance, now + 900),
+            EgressCapability(tenant, instance, now + 900),
         )
         success = self._chance.random() < 0.97
         chat_id = None if isinstance(action, FollowUp) else action.chat_id
@@ -168,9 +323,9 @@ class Traffic:
             "action_digest": blake3(canonical.encode(write_action(action))).hexdigest(),
         }
         name = f"{instance}/r{self._sent}/{self._now()}"
-        return Draft(name, self._now(), canonical.encode(body).decode())
+        return RecordDraft(name, self._now(), canonical.encode(body).decode())
 
-    def _action(self, event: Event) -> Action:
+    def _action(self, event: GateEvent) -> Action:
         text, turn = f"Answer {self._sent}.", self._chance.random()
         if turn < 0.06:
             return Edit(event.chat_id, f"a{self._sent}", text)
@@ -178,9 +333,9 @@ class Traffic:
             return FollowUp(f"agent:main:{event.chat_id}", f"{event.platform}.reply_token", text)
         return Send(event.chat_id, text)
 
-    def _delivery(self, changes: dict[str, Any]) -> Told:
+    def _delivery(self, changes: dict[str, Any]) -> StreamDraft:
         body = canonical.encode(changes).decode()
-        return RELAY_DELIVERIES, Draft(self._ids.new(), self._now(), body)
+        return RELAY_DELIVERIES, RecordDraft(self._ids.new(), self._now(), body)
 
     def _now(self) -> int:
-        return int(self._calendar.time * 1000)
+        return int(self._clock.time * 1000)

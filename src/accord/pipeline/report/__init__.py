@@ -1,10 +1,20 @@
-"""The report: one HTML file with plots of what is published, for whoever has a browser.
+"""The report: one HTML file with plots of the published tables."""
 
-`sections` asks the tables, `charts` says what is to be drawn, `plots` draws it as SVG, `page` puts
-everything into one file that fetches nothing. Nothing here decides or repairs anything.
-"""
-
+from accord.pipeline.report.charts import Bars, Chart, Days, Matrix, draw, style
 from accord.pipeline.report.page import Heading, render
-from accord.pipeline.report.sections import SECTIONS, Section, collect
+from accord.pipeline.report.sections import SECTIONS, Section, collect, drops
 
-__all__ = ["SECTIONS", "Heading", "Section", "collect", "render"]
+__all__ = [
+    "SECTIONS",
+    "Bars",
+    "Chart",
+    "Days",
+    "Heading",
+    "Matrix",
+    "Section",
+    "collect",
+    "draw",
+    "drops",
+    "render",
+    "style",
+]

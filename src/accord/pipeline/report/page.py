@@ -1,4 +1,4 @@
-"""One HTML file out of sections: everything inside, nothing fetched, nothing executed."""
+"""The report as one HTML file, which loads and executes nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from accord.pipeline.report.plots import draw
+from accord.pipeline.report.charts import draw
 from accord.pipeline.report.sections import Section
 
 if TYPE_CHECKING:
@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What stands above everything.
-
-    Attributes:
-        version: The version of gold that is shown.
-        made_at: When the page was made, for people.
-    """
+    """The heading of the page; `version` is that of gold, `made_at` the time as text."""
 
     title: str
     version: str
@@ -50,7 +45,7 @@ def _template() -> "Template":
 
 
 def shown(value: Any) -> str:
-    """A value in a table's cell."""
+    """A value as text of a table cell."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -1,22 +1,66 @@
-"""What the report says: one function for each section, from tables to a few numbers.
-
-Every question is answered in bounded space, whatever the history: the latest days, the greatest
-groups. A table that the published version does not have gives a section that says so.
-"""
+"""The sections of the report: one function each, from tables to a few numbers and a chart."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from accord.pipeline.definitions.tables import Tables
-from accord.pipeline.definitions.times import day
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.report.charts import Bars, Chart, Days
-from accord.pipeline.report.lineages import compatibility_of
+from accord.pipeline.report.charts import Bars, Chart, Days, Matrix
+from accord.pipeline.tables.columns import day
+from accord.pipeline.tables.table import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+MOST_DIGESTS: Final = 16
+
+
+def compatibility_of(
+    tables: Tables,
+) -> tuple[str, Matrix | None, Sequence[str], Sequence[Sequence[Any]]]:
+    """A sentence, the matrix, and its rows as a table."""
+    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
+
+    pairs = tables.gold("contracts_compatibility").where("relation = 'replacement'")
+    longest = (
+        pairs.groupBy("contract_id")
+        .agg(F.count_distinct("old").alias("n"))
+        .orderBy(F.desc("n"), "contract_id")
+        .first()
+    )
+    if longest is None:
+        return "No contract has more than one digest yet.", None, (), ()
+    name = longest.contract_id
+    known = (
+        tables.gold("contracts_manifests")
+        .where(F.col("contract_id") == name)
+        .orderBy(F.desc("at"), "digest")
+        .limit(MOST_DIGESTS)
+        .collect()[::-1]
+    )
+    digests = [row.digest for row in known]
+    rows = pairs.where((F.col("contract_id") == name) & F.col("old").isin(digests)).collect()
+    words = {(row.old, row.new): _word(row) for row in rows}
+    cells = [[words.get((old, new)) for new in digests] for old in digests]
+    table = [
+        (row.old[:8], row.new[:8], words[row.old, row.new], row.rule, row.pointer, row.message)
+        for row in sorted(rows, key=lambda row: (row.old, row.new))
+        if row.new in digests
+    ]
+    sentence = f"{name} in {longest.n} digests, the oldest first: may a new one follow an old one?"
+    columns = ("old", "new", "verdict", "rule", "where", "why")
+    return sentence, Matrix([each[:8] for each in digests], cells), columns, table
+
+
+def _word(row: Any) -> str:
+    if row.breaking:
+        return "breaking"
+    if row.unproven:
+        return "unproven"
+    return "migration" if row.classification == "migration" else "compatible"
+
 
 MOST_DAYS: Final = 366
 MOST_BARS: Final = 20
@@ -24,12 +68,12 @@ MOST_BARS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the report.
+    """A section of the report.
 
     Attributes:
-        name: By which it is linked.
-        sentence: What it shows, in a sentence with the most important number.
-        more: Whether the table was cut.
+        name: The anchor of its link.
+        sentence: What it shows, with the most important number.
+        more: Whether rows were left out.
     """
 
     name: str
@@ -48,12 +92,12 @@ def traffic(tables: Tables) -> Section:
     found = tables.gold("traffic").groupBy("day", "stream").agg(F.sum("records").alias("n"))
     series, days = _by_day(found, "stream")
     total = sum(sum(filter(None, values)) for values in series.values())
-    said = f"{total:,.0f} records over {len(days)} days."
-    return _of_days("traffic", "Traffic", said, Days(days, series, "records"))
+    sentence = f"{total:,.0f} records over {len(days)} days."
+    return _of_days("traffic", "Traffic", sentence, Days(days, series, "records"))
 
 
 def quality(tables: Tables) -> Section:
-    """What was refused, by stream and rule."""
+    """Refused records by stream and rule."""
     from pyspark.sql import functions as F  # noqa: N812
 
     sums = tables.gold("quality").agg(F.sum("accepted").alias("a"), F.sum("quarantined").alias("q"))
@@ -66,15 +110,15 @@ def quality(tables: Tables) -> Section:
     )
     rows, more = _greatest(found, "n", "stream", "rule", "reason")
     share = refused / (accepted + refused) if refused else 0.0
-    said = f"{refused:,} of {accepted + refused:,} records were refused ({share:.2%})."
+    sentence = f"{refused:,} of {accepted + refused:,} records were refused ({share:.2%})."
     labels = [f"{stream} · {rule}" for _, stream, rule, _ in rows]
     chart = Bars(labels, {"records": [n for n, *_ in rows]}, "records") if rows else None
     columns = ("records", "stream", "rule", "for example")
-    return Section("quality", "Data quality", said, chart, columns, rows, more)
+    return Section("quality", "Data quality", sentence, chart, columns, rows, more)
 
 
 def latency(tables: Tables) -> Section:
-    """From a platform's hands to an agent's acknowledgement."""
+    """Time from a platform's delivery to an agent's acknowledgement."""
     from pyspark.sql import functions as F  # noqa: N812
 
     shares = (0.5, 0.9, 0.99)
@@ -93,9 +137,9 @@ def latency(tables: Tables) -> Section:
         for place, share in enumerate(shares)
     }
     total = sum(row["count(1)"] for row in rows)
-    said = f"{total:,} acknowledged deliveries, from receipt to acknowledgement."
+    sentence = f"{total:,} acknowledged deliveries, from receipt to acknowledgement."
     chart = Days([row.day for row in rows], series, "ms", stacked=False, is_log=True)
-    return _of_days("latency", "Latency", said, chart)
+    return _of_days("latency", "Latency", sentence, chart)
 
 
 def drops(tables: Tables) -> Section:
@@ -109,14 +153,14 @@ def drops(tables: Tables) -> Section:
     )
     rows, more = _greatest(found, "n", "dropped_by", "rule", "reason")
     total = sum(n for n, *_ in rows)
-    said = f"{total:,} times an event stopped short of an agent, and why."
+    sentence = f"{total:,} times an event did not reach an agent, by reason."
     chart = Bars([rule for _, _, rule, _ in rows], {"events": [n for n, *_ in rows]}, "events")
     columns = ("events", "layer", "rule", "reason")
-    return Section("drops", "Drops", said, chart if rows else None, columns, rows, more)
+    return Section("drops", "Drops", sentence, chart if rows else None, columns, rows, more)
 
 
 def wakes(tables: Tables) -> Section:
-    """What agents were woken for, and what they slept through."""
+    """Events that woke agents, and those that did not."""
     from pyspark.sql import functions as F  # noqa: N812
 
     names = ("wakes", "joined", "spared")
@@ -128,11 +172,11 @@ def wakes(tables: Tables) -> Section:
     )
     rows, more = _greatest(found, "n", "instance", *names)
     saved = sum(joined + spared for _, _, _, joined, spared in rows)
-    said = f"{saved:,} wakes saved: events that joined others, or that the gate stopped."
+    sentence = f"{saved:,} wakes saved: events that joined others, or that the gate stopped."
     series = {name: [row[2 + place] for row in rows] for place, name in enumerate(names)}
     chart = Bars([row[1] for row in rows], series, "events") if rows else None
     columns = ("events", "agent", *names)
-    return Section("wakes", "Wakes", said, chart, columns, rows, more)
+    return Section("wakes", "Wakes", sentence, chart, columns, rows, more)
 
 
 def growth(tables: Tables) -> Section:
@@ -157,9 +201,9 @@ def growth(tables: Tables) -> Section:
     )
     members: list[float | None] = [float(n) for n in accumulate(row.n for row in rows)]
     days = [row.day for row in rows][-MOST_DAYS:]
-    said = f"{members[-1] or 0:,.0f} members at head." if members else "Nobody has joined yet."
+    sentence = f"{members[-1] or 0:,.0f} members at head." if members else "Nobody has joined yet."
     chart = Days(days, {"members": members[-MOST_DAYS:]}, "members", stacked=False)
-    return _of_days("growth", "Growth", said, chart)
+    return _of_days("growth", "Growth", sentence, chart)
 
 
 def market(tables: Tables) -> Section:
@@ -178,7 +222,7 @@ def market(tables: Tables) -> Section:
 
 
 def verdicts(tables: Tables) -> Section:
-    """What the fold says of events that do not stand."""
+    """Invalid events by the fold's verdict."""
     from pyspark.sql import functions as F  # noqa: N812
 
     found = (
@@ -188,10 +232,10 @@ def verdicts(tables: Tables) -> Section:
         .agg(F.count("*").alias("n"))
     )
     rows, more = _greatest(found, "n", "status", "rule", "reason")
-    said = f"{sum(n for n, *_ in rows):,} events of communities do not stand, and why."
+    sentence = f"{sum(n for n, *_ in rows):,} community events are not valid, by rule."
     chart = Bars([row[2] for row in rows], {"events": [row[0] for row in rows]}, "events")
     columns = ("events", "status", "rule", "reason")
-    return Section("verdicts", "The fold", said, chart if rows else None, columns, rows, more)
+    return Section("verdicts", "The fold", sentence, chart if rows else None, columns, rows, more)
 
 
 def usage(tables: Tables) -> Section:
@@ -212,16 +256,16 @@ def usage(tables: Tables) -> Section:
         "fine": [row[0] - row[3] for row in rows],
         "errors": [row[3] for row in rows],
     }
-    said = f"{sum(row[0] for row in rows):,} payloads on the surfaces that are used most."
+    sentence = f"{sum(row[0] for row in rows):,} payloads on the surfaces that are used most."
     chart = Bars([f"{row[1]} · {row[2]}" for row in rows], series, "payloads") if rows else None
     columns = ("payloads", "contract", "surface", "errors", "callers")
-    return Section("usage", "Contracts in use", said, chart, columns, rows, more)
+    return Section("usage", "Contracts in use", sentence, chart, columns, rows, more)
 
 
 def compatibility(tables: Tables) -> Section:
-    """What the digests of the longest lineage mean for each other."""
-    said, chart, columns, rows = compatibility_of(tables)
-    return Section("compatibility", "Compatibility", said, chart, columns, rows)
+    """The compatibility of all digests of the contract that has most."""
+    sentence, chart, columns, rows = compatibility_of(tables)
+    return Section("compatibility", "Compatibility", sentence, chart, columns, rows)
 
 
 SECTIONS: Final[tuple[Callable[[Tables], Section], ...]] = (
@@ -240,23 +284,23 @@ SECTIONS: Final[tuple[Callable[[Tables], Section], ...]] = (
 
 
 def collect(
-    tables: Tables, told: Callable[[int, int], None] = lambda _done, _total: None
+    tables: Tables, progress: Callable[[int, int], None] = lambda _done, _total: None
 ) -> list[Section]:
-    """Ask for every section."""
+    """Compute every section."""
     found = []
     for done, section in enumerate(SECTIONS):
-        told(done, len(SECTIONS))
+        progress(done, len(SECTIONS))
         try:
             found.append(section(tables))
         except PipelineError as error:
             title = section.__name__.capitalize()
             found.append(Section(section.__name__, title, f"Not to be had: {error.what}."))
-    told(len(SECTIONS), len(SECTIONS))
+    progress(len(SECTIONS), len(SECTIONS))
     return found
 
 
 def _by_day(counted: "DataFrame", name: str) -> tuple[dict[str, list[float | None]], list[Any]]:
-    """Series of a column `n` over the latest days, the greatest series first."""
+    """Series of a column `n` over the latest days, the largest series first."""
     from pyspark.sql import functions as F  # noqa: N812
 
     known = counted.where(F.col("day").isNotNull())
@@ -271,7 +315,7 @@ def _by_day(counted: "DataFrame", name: str) -> tuple[dict[str, list[float | Non
 
 
 def _greatest(frame: "DataFrame", by: str, *columns: str) -> tuple[list[tuple[Any, ...]], bool]:
-    """The rows with the greatest numbers, and whether there are others."""
+    """The rows with the largest numbers, and whether there are more."""
     from pyspark.sql import functions as F  # noqa: N812
 
     ordered = frame.select(by, *columns).orderBy(F.desc(by), *columns)

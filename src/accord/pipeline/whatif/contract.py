@@ -1,28 +1,200 @@
-"""`whatif contract`: every recorded payload of the surfaces that a proposed contract changes.
+"""`whatif contract`: replays recorded payloads of the surfaces that a proposed contract changes.
 
-Runs `calls.Proposal` over the recorded calls of the contract and puts the outcome beside the static
-verdict of `contracts.compare`. History shows what callers and services did write; what a service
-would newly write is not in it, and only the static verdict speaks of that.
+The result also has the static verdict of `contracts.compare`. Payloads that a service would newly
+write are not in history; only the static verdict covers them.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from accord.contracts import compare, digest
+from accord.contracts import CompatibilityReport, compare, digest
 from accord.kernel import canonical
-from accord.pipeline import streams
-from accord.pipeline.definitions.tables import Tables
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.rows import Columns, flat_map
-from accord.pipeline.whatif.calls import Fate, Proposal, shown
-from accord.pipeline.whatif.contract_outcome import ContractWhatIf, Failure, Surface
-from accord.pipeline.whatif.forms import Sample
+from accord.pipeline.rules import streams
+from accord.pipeline.rules.proposals import CallOutcome, ProposedContract, witness, written_by
+from accord.pipeline.tables.table import Tables
+from accord.pipeline.text import SampleRecord, count, format_table, percentage, shorten
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+
+_MOST_WITNESSES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceReplay:
+    """The outcomes of the recorded payloads of one part of one surface.
+
+    Attributes:
+        untouched: Calls under contracts with the same schema for this payload.
+        unrecorded: Calls whose payload was not recorded, by policy.
+    """
+
+    kind: str
+    surface: str
+    part: str
+    kept: int = 0
+    failed: int = 0
+    gone: int = 0
+    unrecorded: int = 0
+    untouched: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name for people."""
+        return f"{self.kind} {self.surface} {self.part}"
+
+    @property
+    def failing(self) -> int:
+        """Calls that would have failed."""
+        return self.failed + self.gone
+
+    @property
+    def replayed(self) -> int:
+        """Calls whose outcome is known."""
+        return self.kept + self.failing
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailure:
+    """Calls that would have failed with the same surface, caller and rule.
+
+    Attributes:
+        samples: The first and the last of them, with their payloads if these are short.
+    """
+
+    kind: str
+    surface: str
+    part: str
+    service: str
+    caller: str
+    caller_contract: str | None
+    rule: str
+    pointer: str | None
+    message: str
+    calls: int
+    samples: tuple[SampleRecord, ...]
+
+    @property
+    def writer(self) -> str:
+        """Who wrote the payload and would have to change: `caller` or `service`."""
+        return written_by(self.part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        plain = {name: getattr(self, name) for name in self.__slots__ if name != "samples"}
+        samples = [each.to_dict() for each in self.samples]
+        return {**plain, "writer": self.writer, "samples": samples}
+
+
+@dataclass(frozen=True, slots=True)
+class ContractWhatIf:
+    """The result of replaying recorded calls against a proposed contract.
+
+    Attributes:
+        against: The digest of the static comparison; by default the last one accepted or offered.
+        static: Its verdict; None if history has no such contract.
+        surfaces: Every part of every surface that was called.
+        failures: Groups of failing calls, the largest first, at most `MOST_GROUPS`.
+        callers: The number of distinct callers with a failing call.
+    """
+
+    contract_id: str
+    proposed: str
+    against: str | None
+    static: CompatibilityReport | None
+    surfaces: tuple[SurfaceReplay, ...]
+    failures: tuple[CallFailure, ...]
+    callers: int
+
+    @property
+    def calls(self) -> int:
+        """All recorded calls of the contract."""
+        return self.replayed + sum(each.unrecorded + each.untouched for each in self.surfaces)
+
+    @property
+    def replayed(self) -> int:
+        """Calls that the proposal affects and whose outcome is known."""
+        return sum(each.replayed for each in self.surfaces)
+
+    @property
+    def failing(self) -> int:
+        """Calls that would have failed."""
+        return sum(each.failing for each in self.surfaces)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "contract_id": self.contract_id,
+            "proposed": self.proposed,
+            "against": self.against,
+            "static": None if self.static is None else self.static.to_dict(),
+            "calls": self.calls,
+            "replayed": self.replayed,
+            "failing": self.failing,
+            "callers": self.callers,
+            "surfaces": [
+                {name: getattr(each, name) for name in each.__slots__} for each in self.surfaces
+            ],
+            "failures": [each.to_dict() for each in self.failures],
+        }
+
+    def text(self) -> str:
+        """As text for people."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"If {self.contract_id} were {shorten(self.proposed, 12)}"
+        yield ""
+        if not self.calls:
+            yield "No call of this contract was recorded, so history has nothing to say."
+        elif not self.replayed:
+            yield f"It touches none of the {count(self.calls, 'recorded payload')}."
+        elif not self.failing:
+            yield f"All {count(self.replayed, 'payload')} that it touches would have passed."
+        else:
+            of = f"{count(self.failing, 'call')} of {self.replayed:,} that it touches"
+            who = count(self.callers, "caller")
+            yield f"{of} would have failed ({percentage(self.failing, self.replayed)}), of {who}."
+        touched = [each for each in self.surfaces if each.replayed or each.unrecorded]
+        if touched:
+            yield from ("", "Surfaces")
+            yield from format_table(
+                ("surface", "passed", "failed", "gone", "not recorded"),
+                [(s.name, s.kept, s.failed, s.gone, s.unrecorded) for s in touched],
+            )
+        if self.failures:
+            yield from ("", "Who would have failed")
+            yield from format_table(
+                ("caller", "surface", "to change", "calls", "why"),
+                [
+                    (
+                        each.caller,
+                        f"{each.surface} {each.part}",
+                        each.writer,
+                        each.calls,
+                        f"{each.pointer or ''} {each.message}".strip(),
+                    )
+                    for each in self.failures
+                ],
+            )
+            yield from ("", "Witnesses")
+            for each in self.failures[:_MOST_WITNESSES]:
+                yield f"  {each.samples[0]}, {each.caller}"
+                yield f"    {each.samples[0].excerpt}"
+        yield ""
+        if self.static is None:
+            yield "There is no earlier contract of this lineage to compare with."
+        else:
+            yield f"The static verdict, against {shorten(self.against or '', 12)}:"
+            yield from (f"  {line}" for line in self.static.text().splitlines())
+
+
 MOST_GROUPS: Final = 1000
-"""Of failures that are alike, told apart by surface, caller and rule: those that hit most calls."""
+"""The most groups of failures by surface, caller and rule."""
 
 _JUDGED: Final[Columns] = {
     "kind": "STRING",
@@ -41,20 +213,17 @@ _JUDGED: Final[Columns] = {
 }
 _SURFACE: Final = ("kind", "surface", "part")
 _ALIKE: Final = (*_SURFACE, "service", "caller", "caller_contract", "fate", "rule", "pointer")
-_FAILING: Final = (Fate.FAILED.value, Fate.GONE.value)
+_FAILING: Final = (CallOutcome.FAILED.value, CallOutcome.GONE.value)
 
 
 def whatif_contract(tables: Tables, manifest: Any, against: str | None = None) -> ContractWhatIf:
     """Replay every recorded call of a contract against a proposed manifest of it.
 
-    Args:
-        tables: Where history is.
-        manifest: The proposal.
-        against: The digest to compare with; by default the one accepted or offered last.
+    `against` is the digest to compare with, by default the one accepted or offered last.
 
     Raises:
         ContractError: The proposal is not a valid manifest; it carries the findings.
-        PipelineError: History does not know the digest to compare with.
+        PipelineError: The digest to compare with is not in history.
     """
     proposed = digest(manifest)
     identity: str = manifest["id"]
@@ -66,7 +235,7 @@ def whatif_contract(tables: Tables, manifest: Any, against: str | None = None) -
             mend="see the table contracts_manifests",
         )
     static = compare(canonical.decode(recorded[base]), manifest) if base else None
-    proposal = Proposal(canonical.encode(manifest), recorded)
+    proposal = ProposedContract(canonical.encode(manifest), recorded)
     groups = _groups(tables, identity, proposal).cache()
     try:
         return ContractWhatIf(
@@ -100,8 +269,8 @@ def _recorded(tables: Tables, identity: str, proposed: str) -> tuple[dict[str, b
     return recorded, last[0].digest if last else None
 
 
-def _groups(tables: Tables, identity: str, proposal: Proposal) -> "DataFrame":
-    """Calls that fare alike, counted, with the first and the last of them."""
+def _groups(tables: Tables, identity: str, proposal: ProposedContract) -> "DataFrame":
+    """Calls with the same outcome, counted, with the first and the last of them."""
     from pyspark.sql import functions as F  # noqa: N812
 
     def judge(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
@@ -120,7 +289,7 @@ def _groups(tables: Tables, identity: str, proposal: Proposal) -> "DataFrame":
             judged.message,
             row["recorded_at"],
             row["id"],
-            shown(call["payload"]) if is_failing else None,
+            witness(call["payload"]) if is_failing else None,
         )
 
     calls = tables.silver(streams.CONTRACTS_CALLS).where(
@@ -139,19 +308,19 @@ def _groups(tables: Tables, identity: str, proposal: Proposal) -> "DataFrame":
     )
 
 
-def _surfaces(groups: "DataFrame") -> tuple[Surface, ...]:
+def _surfaces(groups: "DataFrame") -> tuple[SurfaceReplay, ...]:
     rows = groups.groupBy(*_SURFACE, "fate").sum("calls").orderBy(*_SURFACE, "fate").collect()
     found: dict[tuple[str, str, str], dict[str, int]] = {}
     for kind, surface, part, fate, calls in rows:
         found.setdefault((kind, surface, part), {})[fate] = calls
-    fates = [each.value for each in Fate]
+    fates = [each.value for each in CallOutcome]
     return tuple(
-        Surface(*place, *(counted.get(fate, 0) for fate in fates))
+        SurfaceReplay(*place, *(counted.get(fate, 0) for fate in fates))
         for place, counted in found.items()
     )
 
 
-def _failures(groups: "DataFrame") -> tuple[Failure, ...]:
+def _failures(groups: "DataFrame") -> tuple[CallFailure, ...]:
     from pyspark.sql import functions as F  # noqa: N812
 
     rows = (
@@ -161,7 +330,7 @@ def _failures(groups: "DataFrame") -> tuple[Failure, ...]:
         .collect()
     )
     return tuple(
-        Failure(
+        CallFailure(
             row.kind,
             row.surface,
             row.part,
@@ -172,7 +341,7 @@ def _failures(groups: "DataFrame") -> tuple[Failure, ...]:
             row.pointer,
             row.message,
             row.calls,
-            tuple(Sample(*each) for each in dict.fromkeys((row["first"], row["last"]))),
+            tuple(SampleRecord(*each) for each in dict.fromkeys((row["first"], row["last"]))),
         )
         for row in rows
     )

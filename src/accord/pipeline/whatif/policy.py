@@ -1,27 +1,159 @@
-"""`whatif policy`: the gate over history, with a proposed policy in place of the one that was.
+"""`whatif policy`: the gate over history, with a proposed policy in place of the recorded one."""
 
-Every recorded decision is read back with the facts that it was made from, the policy is put in
-their place, and `gate.decide` decides again. Nothing but the policy differs.
-"""
-
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from accord.kernel import canonical
 from accord.kernel.errors import AccordError
-from accord.pipeline import streams
-from accord.pipeline.definitions.tables import Tables
 from accord.pipeline.rows import Columns, flat_map
-from accord.pipeline.whatif.forms import Sample
-from accord.pipeline.whatif.policy_outcome import Changed, PolicyWhatIf
-from accord.pipeline.whatif.proposals import ProposedPolicy
-from accord.relay.gate import Candidate, Decision, Recorded, Seat, Verdict, decide, from_record
+from accord.pipeline.rules import streams
+from accord.pipeline.rules.proposals import ProposedPolicy
+from accord.pipeline.tables.table import Tables
+from accord.pipeline.text import SampleRecord, count, format_table, percentage
+from accord.relay.rules.decision_records import DecisionRecord, from_record
+from accord.relay.rules.gate import Candidate, Decision, decide
+from accord.relay.rules.policy import PolicyKey
+from accord.relay.rules.verdicts import GateVerdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+
+@dataclass(frozen=True, slots=True)
+class DeliveryChange:
+    """Messages of one chat that one agent would newly receive, or no longer, for the same reason.
+
+    Attributes:
+        delivered: Whether it would newly receive them.
+        layer: The layer of the gate that makes the difference.
+        reason: The sentence of `rule_after`.
+        samples: The first and the last of the messages.
+    """
+
+    tenant: str | None
+    instance: str
+    platform: str
+    scope_id: str | None
+    chat_id: str
+    delivered: bool
+    layer: str
+    rule_before: str
+    rule_after: str
+    reason: str
+    messages: int
+    samples: tuple[SampleRecord, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        plain = {name: getattr(self, name) for name in self.__slots__ if name != "samples"}
+        return {**plain, "samples": [each.to_dict() for each in self.samples]}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyWhatIf:
+    """The changes by a proposed policy; every number counts messages per agent.
+
+    Attributes:
+        unreadable: Records that the gate cannot read.
+        drifted: Decisions that today's gate would not repeat even without the policy; they are not
+            in the other numbers.
+        groups: How many kinds of change there are.
+        changes: The largest of them, at most `MOST_GROUPS`.
+    """
+
+    newly_delivered: int
+    newly_dropped: int
+    still_delivered: int
+    still_dropped: int
+    unreadable: int
+    drifted: int
+    groups: int
+    changes: tuple[DeliveryChange, ...]
+
+    @property
+    def considered(self) -> int:
+        """Messages for which an agent was a candidate."""
+        changed = self.newly_delivered + self.newly_dropped
+        return changed + self.still_delivered + self.still_dropped
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        plain = {name: getattr(self, name) for name in self.__slots__ if name != "changes"}
+        changes = [each.to_dict() for each in self.changes]
+        return {"considered": self.considered, **plain, "changes": changes}
+
+    def text(self) -> str:
+        """As text for people."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield "If this policy had been in force"
+        yield ""
+        if not self.considered:
+            yield "No message was recorded about which any agent was considered."
+        elif not self.changes:
+            yield f"Nothing would have changed for {count(self.considered, 'message')}."
+        else:
+            yield from format_table(
+                ("", "messages", "share"),
+                [
+                    (name, number, percentage(number, self.considered))
+                    for name, number in self._sums()
+                ],
+            )
+            yield from ("", "By agent")
+            yield from format_table(("agent", "newly delivered", "newly dropped"), self._by_agent())
+            yield from ("", "By chat, and the layer that decides")
+            yield from format_table(
+                ("agent", "chat", "change", "messages", "layer", "because"),
+                [
+                    (
+                        each.instance,
+                        "/".join(filter(None, (each.platform, each.scope_id, each.chat_id))),
+                        "+ delivered" if each.delivered else "- dropped",
+                        each.messages,
+                        each.layer,
+                        each.reason,
+                    )
+                    for each in self.changes
+                ],
+            )
+            yield from ("", "For example")
+            yield from (f"  {each.samples[0]}: {_story(each)}" for each in self.changes[:5])
+        if self.drifted or self.unreadable:
+            yield ""
+        if self.drifted:
+            what = count(self.drifted, "decision was", "decisions were")
+            yield f"{what} made by a gate that decided otherwise than today's, and left out."
+        if self.unreadable:
+            yield f"{count(self.unreadable, 'record')} could not be read, and left out."
+
+    def _sums(self) -> tuple[tuple[str, int], ...]:
+        return (
+            ("newly delivered", self.newly_delivered),
+            ("newly dropped", self.newly_dropped),
+            ("delivered as before", self.still_delivered),
+            ("dropped as before", self.still_dropped),
+        )
+
+    def _by_agent(self) -> list[tuple[str, int, int]]:
+        more: Counter[str] = Counter()
+        less: Counter[str] = Counter()
+        for each in self.changes:
+            (more if each.delivered else less)[each.instance] += each.messages
+        moved = more + less
+        return [(name, more[name], less[name]) for name, _ in moved.most_common()]
+
+
+def _story(changed: DeliveryChange) -> str:
+    then, now = ("delivered", "dropped") if not changed.delivered else ("dropped", "delivered")
+    return f"{then} by {changed.rule_before}, would be {now} by {changed.rule_after}"
+
+
 MOST_GROUPS: Final = 10_000
-"""Of changes that are alike, told apart by agent, chat and rules: those that move most messages."""
+"""The most groups of changes by agent, chat and rules."""
 
 DELIVERED: Final = "delivered"
 DROPPED: Final = "dropped"
@@ -46,29 +178,31 @@ _JUDGED: Final[Columns] = {
 _ALIKE: Final = tuple(name for name in _JUDGED if name not in ("at", "id"))
 
 
-class Fate(NamedTuple):
-    """What becomes of an event for one instance, with the verdict that settles it."""
+class MessageOutcome(NamedTuple):
+    """The outcome of an event for one instance, with the verdict that decided it."""
 
     delivers: bool
-    verdict: Verdict
+    verdict: GateVerdict
 
     @property
     def word(self) -> str:
-        """For tables."""
+        """The outcome as a word, for tables."""
         return DELIVERED if self.delivers else DROPPED
 
 
-def replayed(recorded: Recorded, policy: ProposedPolicy) -> Decision:
-    """What the gate would have decided."""
+def replay_decision(recorded: DecisionRecord, policy: ProposedPolicy) -> Decision:
+    """The gate's decision under a proposed policy."""
     event, tenant = recorded.event, recorded.decision.tenant
     if tenant is None:
         return decide(event, recorded.facts)
-    seats = [Seat(tenant, each.instance, event.platform) for each in recorded.decision.candidates]
-    return decide(event, policy.applied(recorded.facts, seats))
+    keys = [
+        PolicyKey(tenant, each.instance, event.platform) for each in recorded.decision.candidates
+    ]
+    return decide(event, policy.applied(recorded.facts, keys))
 
 
 def whatif_policy(tables: Tables, policy: ProposedPolicy) -> PolicyWhatIf:
-    """Decide again about every event that was ever taken, by the proposed policy."""
+    """Replay every recorded decision under a proposed policy."""
     from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
 
     groups = _groups(tables, policy).cache()
@@ -108,7 +242,7 @@ def _groups(tables: Tables, policy: ProposedPolicy) -> "DataFrame":
             why = (UNREADABLE, UNREADABLE, None, None, None, error.what)
             yield *unknown, *why, row["recorded_at"], row["id"]
             return
-        for change in _fates(recorded, policy):
+        for change in _outcomes(recorded, policy):
             yield *change, row["recorded_at"], row["id"]
 
     decisions = tables.silver(streams.RELAY_DECISIONS).select("id", "recorded_at", "body")
@@ -124,15 +258,15 @@ def _groups(tables: Tables, policy: ProposedPolicy) -> "DataFrame":
     )
 
 
-def _fates(recorded: Recorded, policy: ProposedPolicy) -> Iterator[tuple[Any, ...]]:
-    """Of each instance that was considered: what became of the event, and what would have."""
+def _outcomes(recorded: DecisionRecord, policy: ProposedPolicy) -> Iterator[tuple[Any, ...]]:
+    """The recorded and the new outcome of each candidate."""
     event, decision = recorded.event, recorded.decision
     place = (event.platform, event.scope_id, event.chat_id)
-    # A record that this gate would not repeat shows a change of the gate, not of the policy.
+    # A decision that differs without the proposal shows a change of the gate, not of the policy.
     drifted = decide(event, recorded.facts) != decision
-    after = {each.instance: _fate(each) for each in replayed(recorded, policy).candidates}
+    after = {each.instance: _outcome(each) for each in replay_decision(recorded, policy).candidates}
     for candidate in decision.candidates:
-        before, then = _fate(candidate), after.get(candidate.instance)
+        before, then = _outcome(candidate), after.get(candidate.instance)
         if then is None or drifted:
             yield decision.tenant, candidate.instance, *place, DRIFTED, DRIFTED, *(None,) * 4
             continue
@@ -149,14 +283,14 @@ def _fates(recorded: Recorded, policy: ProposedPolicy) -> Iterator[tuple[Any, ..
         )
 
 
-def _fate(candidate: Candidate) -> Fate:
-    """The first "no" settles it; where there is none, the last "yes"."""
+def _outcome(candidate: Candidate) -> MessageOutcome:
+    """The first refusal decides; without one, the last verdict."""
     refusal = next((each for each in candidate.verdicts if not each.passed), None)
-    return Fate(refusal is None, refusal or candidate.relevance)
+    return MessageOutcome(refusal is None, refusal or candidate.relevance)
 
 
-def _changed(row: Any) -> Changed:
-    return Changed(
+def _changed(row: Any) -> DeliveryChange:
+    return DeliveryChange(
         row.tenant,
         row.instance,
         row.platform,
@@ -168,5 +302,5 @@ def _changed(row: Any) -> Changed:
         row.rule_after,
         row.reason,
         row.messages,
-        tuple(Sample(*each) for each in dict.fromkeys((row["first"], row["last"]))),
+        tuple(SampleRecord(*each) for each in dict.fromkeys((row["first"], row["last"]))),
     )

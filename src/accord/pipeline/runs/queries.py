@@ -1,0 +1,217 @@
+"""The streaming queries that fill the append-only tables, and the tables as Spark reads them.
+
+Spark's checkpoint and the sink's log make each query exactly once. A layer is reset together with
+its checkpoint and all later layers; an interrupted reset is finished by the next run.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from accord.pipeline.errors import PipelineError
+from accord.pipeline.folder import LAYERS, Layout
+from accord.pipeline.rules.checks import Manifests
+from accord.pipeline.rules.streams import CONTRACTS_HISTORY
+from accord.pipeline.session import error_text
+from accord.pipeline.tables import columns
+from accord.pipeline.tables.layers import bronze, checked, manifests, quarantine, silver
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+_NOTE = "forgetting.json"
+
+
+def reset_layers(layout: Layout, layer: str) -> tuple[str, ...]:
+    """Remove a layer and all later ones, and return their names."""
+    gone = LAYERS[LAYERS.index(layer) :]
+    layout.runs.mkdir(parents=True, exist_ok=True)
+    (layout.runs / _NOTE).write_text(json.dumps(gone))
+    finish_reset(layout)
+    return gone
+
+
+def finish_reset(layout: Layout) -> None:
+    """Finish an interrupted reset, if there is one."""
+    note = layout.runs / _NOTE
+    try:
+        gone = json.loads(note.read_bytes())
+    except FileNotFoundError:
+        return
+    except ValueError:
+        gone = []  # killed while the note was written: nothing had been removed
+    for layer in LAYERS:
+        if layer in gone:
+            for place in (layout.table(layer), layout.checkpoint(layer)):
+                shutil.rmtree(place, ignore_errors=not place.exists())
+    note.unlink()
+
+
+LAYER_SCHEMAS = {"bronze": columns.BRONZE, "checked": columns.CHECKED, "silver": columns.SILVER}
+
+
+@dataclass(frozen=True)
+class StoredTables:
+    """The tables on disk while gold is built; gold tables are read from the draft version."""
+
+    spark: "SparkSession"
+    layout: Layout
+    table_format: str
+    version: Path
+
+    def layer(self, name: str) -> "DataFrame":
+        """An append-only table."""
+        path = self.layout.table(name)
+        if not path.exists():
+            return self.spark.createDataFrame([], LAYER_SCHEMAS[name])
+        reader = self.spark.read.format(self.table_format)
+        return reader.schema(LAYER_SCHEMAS[name]).load(str(path))
+
+    def silver(self, stream: str) -> "DataFrame":
+        """See `Tables`."""
+        return _of(self.layer("silver"), stream)
+
+    def quarantine(self, stream: str) -> "DataFrame":
+        """See `Tables`."""
+        return quarantine(_of(self.layer("checked"), stream))
+
+    def gold(self, name: str) -> "DataFrame":
+        """See `Tables`."""
+        path = self.version / name
+        if not path.exists():
+            raise PipelineError(
+                f"the gold table {name!r} is not there yet", mend="name it among the table's needs"
+            )
+        return self.spark.read.format(self.table_format).load(str(path))
+
+
+def _of(frame: "DataFrame", stream: str) -> "DataFrame":
+    return frame.where(frame["stream"] == stream)
+
+
+_BATCH_BYTES: Final = str(256 << 20)
+_GLANCE_SECONDS: Final = 2
+
+# The unit of work of the next layer: small enough that all cores end together.
+_GROUP_BYTES: Final = str(16 << 20)
+
+# Spark ignores files that are much older than the newest one; a wrong clock or a late segment must
+# not make it skip records.
+_NEVER_TOO_OLD: Final = "36500d"
+
+# Error classes of missing or unexpected state and logs.
+_UNFIT: Final = ("STATE_STORE", "CHECKPOINT", "CANNOT_LOAD_STATE")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerProgress:
+    """How many records a query processed, and in how many seconds."""
+
+    rows: int
+    seconds: float
+
+
+def catch_up(
+    layer: str, tables: StoredTables, landed: dict[str, int], alive: Callable[[], None]
+) -> LayerProgress:
+    """Process all pending records of one layer.
+
+    Args:
+        landed: Admitted records by stream.
+        alive: Called on progress.
+
+    Raises:
+        PipelineError: The layer's checkpoint does not match its table.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    started = time.monotonic()
+    frame = _SOURCES[layer](tables, landed)
+    layout = tables.layout
+    query = (
+        frame.writeStream.queryName(layer)
+        .format(tables.table_format)
+        .partitionBy("stream")
+        .option("checkpointLocation", str(layout.checkpoint(layer)))
+        .option("path", str(layout.table(layer)))
+        .option("parquet.block.size", _GROUP_BYTES)
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        rows = _wait(query, alive)
+    except StreamingQueryException as error:
+        if not any(each in error_text(error) for each in _UNFIT):
+            raise
+        raise PipelineError(
+            f"the checkpoint of {layer} does not fit its table, and nothing was published",
+            where=str(layout.checkpoint(layer)),
+            mend=f"run `accord pipeline refresh {layer}`",
+        ) from error
+    return LayerProgress(rows, time.monotonic() - started)
+
+
+def _wait(query: "StreamingQuery", alive: Callable[[], None]) -> int:
+    batch = -1
+    try:
+        while not query.awaitTermination(_GLANCE_SECONDS):
+            last = query.lastProgress
+            if last is not None and last.batchId > batch:
+                batch = last.batchId
+                alive()
+    finally:
+        # An interrupt must not leave a query running.
+        if query.isActive:
+            query.stop()
+    return sum(progress.numInputRows for progress in query.recentProgress)
+
+
+def _bronze(tables: StoredTables, _landed: dict[str, int]) -> "DataFrame":
+    source = tables.layout.admitted
+    source.mkdir(parents=True, exist_ok=True)
+    landed = (
+        tables.spark.readStream.schema(columns.LANDED)
+        .option("recursiveFileLookup", "true")
+        .option("pathGlobFilter", "*.parquet")
+        .option("maxBytesPerTrigger", _BATCH_BYTES)
+        .option("maxFileAge", _NEVER_TOO_OLD)
+        .parquet(str(source))
+    )
+    return bronze(landed)
+
+
+def _checked(tables: StoredTables, landed: dict[str, int]) -> "DataFrame":
+    known: dict[str, bytes] = {}
+    if landed.get(CONTRACTS_HISTORY):
+        rows = manifests(tables.layer("bronze")).toLocalIterator()
+        known = {row["digest"]: bytes(row["manifest"]) for row in rows}
+    return checked(_follow(tables, "bronze"), Manifests(known))
+
+
+def _silver(tables: StoredTables, _landed: dict[str, int]) -> "DataFrame":
+    return silver(_follow(tables, "checked"))
+
+
+def _follow(tables: StoredTables, layer: str) -> "DataFrame":
+    path = tables.layout.table(layer)
+    path.mkdir(parents=True, exist_ok=True)
+    return (
+        tables.spark.readStream.format(tables.table_format)
+        .schema(LAYER_SCHEMAS[layer])
+        .option("maxBytesPerTrigger", _BATCH_BYTES)
+        .option("maxFileAge", _NEVER_TOO_OLD)
+        .load(str(path))
+    )
+
+
+_SOURCES: Final[dict[str, Callable[[StoredTables, dict[str, int]], "DataFrame"]]] = {
+    "bronze": _bronze,
+    "checked": _checked,
+    "silver": _silver,
+}

@@ -1,0 +1,332 @@
+"""Runs: once, continuously, or to refresh a table; and the status of a pipeline.
+
+A run fills the layers, checks the accounting, builds gold and publishes it by one rename. A run
+that stops before that leaves the published version as it was.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from accord import __version__
+from accord.pipeline import folder
+from accord.pipeline.errors import PipelineError
+from accord.pipeline.folder import LAYERS, Layout, lock_folder, lock_holder, table_format
+from accord.pipeline.landing import Landing, Segment
+from accord.pipeline.rules.streams import STREAMS
+from accord.pipeline.runs import admission, queries, versions
+from accord.pipeline.runs.admission import DamagedSegment
+from accord.pipeline.runs.queries import StoredTables
+from accord.pipeline.session import PATIENCE, open_session, watch_session
+from accord.pipeline.tables import GOLD
+from accord.pipeline.tables.layers import StreamAccount, accounting, accounts
+from accord.pipeline.tables.table import GoldTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """The result of a run.
+
+    Attributes:
+        version: The current version of gold; None if none was ever published.
+        published: Whether this run published it.
+        admitted: How many segments were new.
+        spoilt: The damaged segments, which were left out.
+        accounts: The accounting of all records that ever landed, by stream.
+        rows: Records that went through each layer in this run.
+        seconds: How long each stage took.
+        built: The gold tables that were built; the others were carried over.
+    """
+
+    version: str | None
+    published: bool
+    admitted: int = 0
+    spoilt: Sequence[DamagedSegment] = ()
+    accounts: Sequence[StreamAccount] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    built: Sequence[str] = ()
+
+    def payload(self) -> dict[str, Any]:
+        """The outcome as JSON."""
+        return asdict(self)
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a step, its number and the number of steps."""
+
+
+def no_progress(_step: str, _done: int, _total: int) -> None:
+    """Ignore progress."""
+
+
+def prepare(
+    layout: Layout, landing: str | None = None, progress: Progress = no_progress
+) -> tuple[list[Segment], list[DamagedSegment]]:
+    """The steps before Spark: finish an interrupted reset, relocate the folder, admit segments."""
+    table_format(layout)
+    queries.finish_reset(layout)
+    folder.relocate(layout)
+    return admission.admit(layout, landing, lambda done, total: progress("admission", done, total))
+
+
+def run(
+    layout: Layout,
+    spark: "SparkSession",
+    *,
+    now_ms: int,
+    definitions: Sequence[GoldTable] = GOLD,
+    refreshed: Collection[str] = (),
+    news: tuple[Sequence[Segment], Sequence[DamagedSegment]] = ((), ()),
+    progress: Progress = no_progress,
+    alive: Callable[[], None] = lambda: None,
+) -> RunOutcome:
+    """Bring every table up to date with the admitted segments, and publish.
+
+    Args:
+        layout: The folder, whose lock the caller holds.
+        refreshed: Gold tables to build even if nothing has changed, with all downstream.
+        news: The result of `prepare`.
+        alive: Called whenever Spark has made progress.
+
+    Raises:
+        PipelineError: The account does not balance; nothing was published.
+    """
+    landed = admission.admitted(layout)
+    steps = len(LAYERS) + 1 + len(definitions)
+    done = 0
+
+    def step(name: str) -> None:
+        nonlocal done
+        alive()
+        progress(name, done, steps)
+        done += 1
+
+    previous = versions.published(layout)
+    name = versions.create_draft(layout)
+    tables = StoredTables(spark, layout, table_format(layout), layout.version(name))
+    rows, seconds = {}, {}
+    for layer in LAYERS:
+        step(layer)
+        passed = queries.catch_up(layer, tables, landed, alive)
+        rows[layer], seconds[layer] = passed.rows, passed.seconds
+    step("accounting")
+    started = time.monotonic()
+    account = _account(tables, landed)
+    seconds["accounting"] = time.monotonic() - started
+    _require_balance(account)
+    started = time.monotonic()
+    facts = {
+        "version": name,
+        "published_at": now_ms,
+        "accord": __version__,
+        "layers": versions.layer_ids(layout),
+        "accounts": [asdict(each) for each in account],
+    }
+    stale = versions.stale_tables(definitions, previous, facts, refreshed)
+    versions.write_accounting(tables, account)
+    built = versions.build_tables(tables, definitions, stale, previous, step)
+    seconds["gold"] = time.monotonic() - started
+    versions.publish(layout, name, facts)
+    versions.remove_old(layout)
+    outcome = RunOutcome(name, True, len(news[0]), news[1], account, rows, seconds, built)
+    _record(layout, now_ms, outcome)
+    progress("published", steps, steps)
+    return outcome
+
+
+def _account(tables: StoredTables, landed: dict[str, int]) -> list[StreamAccount]:
+    counted = accounting(*(tables.layer(name) for name in LAYERS)).collect()
+    return accounts(landed, {(row["stream"], row["term"]): row["count"] for row in counted})
+
+
+def _require_balance(account: Sequence[StreamAccount]) -> None:
+    wrong = [each for each in account if each.broken_layer is not None]
+    if not wrong:
+        return
+    counts = "; ".join(
+        f"{each.stream}: landed {each.landed}, bronze {each.bronze}, checked {each.checked}, "
+        f"accepted {each.accepted}, quarantined {each.quarantined}, duplicates {each.duplicates}"
+        for each in wrong
+    )
+    layer = min((each.broken_layer or "" for each in wrong), key=LAYERS.index)
+    raise PipelineError(
+        f"the records do not add up, and nothing was published ({counts})",
+        mend=f"run `accord pipeline refresh {layer}`; its checkpoint does not fit its table",
+    )
+
+
+def _record(layout: Layout, now_ms: int, outcome: RunOutcome) -> None:
+    with (layout.runs / "runs.jsonl").open("a") as file:
+        file.write(json.dumps({"at": now_ms, **outcome.payload()}) + "\n")
+
+
+EVERY_TABLE: Final = "gold"
+"""The name of all gold tables for `refresh`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkTarget:
+    """Where Spark runs, and how long it may be silent.
+
+    Attributes:
+        master: A Spark master; by default every core of this machine.
+        remote: A Spark Connect server instead.
+        conf: Spark settings that override ours.
+        patience: Seconds without progress after which a run is aborted.
+    """
+
+    master: str | None = None
+    remote: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    patience: float = PATIENCE
+
+
+def run_once(
+    layout: Layout,
+    where: SparkTarget = SparkTarget(),  # noqa: B008 - frozen
+    *,
+    landing: str | None = None,
+    definitions: Sequence[GoldTable] = GOLD,
+    progress: Progress = no_progress,
+) -> RunOutcome:
+    """Update the tables and publish; on `PipelineError` the published version is unchanged."""
+    with lock_folder(layout, "run") as lock:
+        return _run(layout, where, lock, landing, definitions, (), progress)
+
+
+def refresh(
+    layout: Layout,
+    table: str,
+    where: SparkTarget = SparkTarget(),  # noqa: B008 - frozen
+    *,
+    landing: str | None = None,
+    definitions: Sequence[GoldTable] = GOLD,
+    progress: Progress = no_progress,
+) -> RunOutcome:
+    """Rebuild a layer, a gold table or all (`gold`), with everything downstream; see `run_once`."""
+    names = [each.name for each in definitions]
+    if table not in (*LAYERS, EVERY_TABLE, *names):
+        raise PipelineError(
+            f"there is no table {table[:80]!r}",
+            mend=f"name one of {', '.join((*LAYERS, EVERY_TABLE, *names))}",
+        )
+    with lock_folder(layout, f"refresh {table}") as lock:
+        if table in LAYERS:
+            queries.reset_layers(layout, table)
+        refreshed = names if table == EVERY_TABLE else [table]
+        return _run(layout, where, lock, landing, definitions, refreshed, progress)
+
+
+def run_continuously(
+    layout: Layout,
+    where: SparkTarget,
+    *,
+    every: float,
+    stop: threading.Event,
+    each: Callable[[RunOutcome], None],
+    landing: str | None = None,
+    definitions: Sequence[GoldTable] = GOLD,
+    progress: Progress = no_progress,
+) -> None:
+    """Run whenever something has landed, in one session, until `stop` is set.
+
+    Args:
+        every: Seconds between two looks at the landing.
+        stop: Ends the loop after the current run.
+        each: Called with the outcome of every run.
+    """
+    with (
+        lock_folder(layout, "run --continuous") as lock,
+        _session(layout, where, lock) as spark,
+    ):
+        is_first = True
+        while not stop.is_set():
+            news = prepare(layout, landing, progress)
+            if news[0] or (is_first and admission.admitted(layout)):
+                with watch_session(spark, layout.spark_log, where.patience) as alive:
+                    outcome = run(
+                        layout,
+                        spark,
+                        now_ms=_now(),
+                        definitions=definitions,
+                        news=news,
+                        progress=progress,
+                        alive=alive,
+                    )
+                each(outcome)
+                is_first = False
+            stop.wait(every)
+
+
+@contextmanager
+def _session(layout: Layout, where: SparkTarget, lock: int) -> "Iterator[SparkSession]":
+    with open_session(
+        layout.root, where.master, where.remote, conf=where.conf, hold=(lock,)
+    ) as spark:
+        yield spark
+
+
+def _run(
+    layout: Layout,
+    where: SparkTarget,
+    lock: int,
+    landing: str | None,
+    definitions: Sequence[GoldTable],
+    refreshed: Collection[str],
+    progress: Progress,
+) -> RunOutcome:
+    news = prepare(layout, landing, progress)
+    if not admission.admitted(layout):
+        current = versions.published(layout)
+        return RunOutcome(current.name if current else None, False, spoilt=news[1])
+    progress("starting Spark", 0, 1)
+    with (
+        _session(layout, where, lock) as spark,
+        watch_session(spark, layout.spark_log, where.patience) as alive,
+    ):
+        return run(
+            layout,
+            spark,
+            now_ms=_now(),
+            definitions=definitions,
+            refreshed=refreshed,
+            news=news,
+            progress=progress,
+            alive=alive,
+        )
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def status(layout: Layout, landing: str | None = None) -> dict[str, Any]:
+    """The published version, pending and damaged segments, and the holder of the lock."""
+    version = versions.published(layout)
+    facts = version.facts if version else {}
+    place = Landing(landing or layout.landing)
+    known = admission.admitted_names(layout)
+    spoilt = admission.damaged_segments(layout)
+    waiting = {
+        stream: sum(each.rows for each in place.segments(stream) if each.name not in known[stream])
+        for stream in STREAMS
+    }
+    return {
+        "folder": str(layout.root),
+        "table_format": table_format(layout),
+        "version": version.name if version else None,
+        "published_at": facts.get("published_at"),
+        "tables": version.tables if version else [],
+        "accounts": facts.get("accounts", []),
+        "waiting": {stream: rows for stream, rows in waiting.items() if rows},
+        "spoilt": [asdict(each) for each in spoilt],
+        "running": lock_holder(layout),
+    }
