@@ -13,15 +13,22 @@ import httpx
 
 from accord.capabilities import chat, file, market, membership
 from accord.capabilities.file import Blobs
-from accord.capabilities.llm.asking import Asked
-from accord.capabilities.llm.generations import Generations
-from accord.capabilities.llm.handlers import register as register_llm
-from accord.capabilities.llm.pieces import Ended, Model, Piece, Read, StopReason, Text
-from accord.capabilities.rag.handlers import register as register_rag
-from accord.capabilities.rag.opening import open_corpora
-from accord.community.client import LocalTransport
+from accord.capabilities.llm import (
+    BackendModel,
+    GenerationEnd,
+    GenerationQueue,
+    GenerationRequest,
+    Piece,
+    PromptRead,
+    StopReason,
+    TextPiece,
+)
+from accord.capabilities.llm import register as register_llm
+from accord.capabilities.rag.service import open_corpora
+from accord.capabilities.rag.service import register as register_rag
 from accord.community.node import Node, open_node
-from accord.console import Console, Door, Health, Parts, Setting, Tickets
+from accord.community.transport import LocalTransport
+from accord.console import Console, ConsoleParts, NodeAccess, PlaneHealth, ShownSetting, Tickets
 from accord.console.pages import PAGES
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
@@ -45,18 +52,18 @@ class LaterClock(SystemClock):
 class Scripted:
     """A language model that always says the same, word by word."""
 
-    models: Sequence[Model] = (Model("scripted", ctx=4096),)
+    models: Sequence[BackendModel] = (BackendModel("scripted", ctx=4096),)
     words: Sequence[str] = ("Boil ", "it ", "first ", "[1].", "\n", EVIL)
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[GenerationRequest] = []
 
-    async def generate(self, asked: Asked) -> AsyncGenerator[Piece]:
+    async def generate(self, asked: GenerationRequest) -> AsyncGenerator[Piece]:
         self.asked.append(asked)
-        yield Read(7)
+        yield PromptRead(7)
         for number, word in enumerate(self.words):
-            yield Text(word, None, number + 1)
-        yield Ended(StopReason.END)
+            yield TextPiece(word, None, number + 1)
+        yield GenerationEnd(StopReason.END)
 
     async def aclose(self) -> None:
         return
@@ -105,13 +112,13 @@ class Browser:
 class Opened:
     """A console and what is behind it."""
 
-    parts: Parts
+    parts: ConsoleParts
     tickets: Tickets
     console: Console
     node: Node
     clock: LaterClock
     model: Scripted
-    planes: list[Health] = field(default_factory=list)
+    planes: list[PlaneHealth] = field(default_factory=list)
     is_up: bool = True
 
     @property
@@ -146,29 +153,29 @@ async def opened(home: Path, *, founded: bool = True, name: str = "here") -> Asy
             chat.register(node, clock, blobs)
             market.register(node, clock, embedder=None)
             register_rag(node, clock, corpora=corpora, blobs=blobs)
-            register_llm(node, clock, [model], Generations(max_concurrent=2, max_waiting=2))
+            register_llm(node, clock, [model], GenerationQueue(max_concurrent=2, max_waiting=2))
 
         async with open_node(
             key, home=home, stores=home / "stores", clock=clock, register=register
         ) as node:
             app = node.application()
-            planes = [Health("community", "ready", is_well=True)]
+            planes = [PlaneHealth("community", "ready", is_well=True)]
             found: Opened
 
             def transport() -> LocalTransport | None:
                 return LocalTransport(app) if found.is_up else None
 
-            parts = Parts(
+            parts = ConsoleParts(
                 name=name,
                 address=ADDRESS,
                 home=home,
                 clock=clock,
-                node=Door(key, clock, transport),
+                node=NodeAccess(key, clock, transport),
                 blobs=blobs,
                 relay=lambda: None,
                 authority=lambda: None,
                 planes=lambda: planes,
-                settings=[Setting("station", "name", EVIL, "its name", False, "ACCORD_X")],
+                settings=[ShownSetting("station", "name", EVIL, "its name", False, "ACCORD_X")],
                 settings_file=home / "accord.toml",
                 log_file=home / "logs" / "station.log",
             )

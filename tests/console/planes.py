@@ -11,28 +11,26 @@ from typing import Any, cast
 
 from starlette.applications import Starlette
 from tests.console.consoles import EVIL, Browser, Opened, opened, with_parts
+from tests.fakes.platform import MemoryChat, MemoryPlatform
+from tests.fakes.sockets import MemorySocket
 
-from accord.authority.assembly import Running, running
+from accord.authority.admin import AdminCommands
+from accord.authority.assembly import RunningAuthority, run_authority
 from accord.authority.contracts import builtins
-from accord.authority.http.exchange import Refusals
+from accord.authority.http import Refusals
 from accord.authority.identities import Identities
-from accord.authority.nats import Listening, embedded_server
-from accord.authority.opening import open_authority
-from accord.authority.operating import Operating
-from accord.console.children import Children, Work
+from accord.authority.nats import ListenAddress, embedded_server
+from accord.authority.service import open_authority
+from accord.console.commands import CommandRun, CommandRunner
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
 from accord.kernel import canonical, tokens
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource
-from accord.relay.connector import RELAY
-from accord.relay.connector.assembly import Connector, open_connector
-from accord.relay.connector.control import Keyring
+from accord.relay.connector import RELAY, Connector, Keyring, open_connector
 from accord.station.listener import Listener, bind
 from accord.storage import open_store
-from accord.testing.platforms import MemoryChat, MemoryPlatform
-from accord.testing.sockets import MemorySocket
 
 CLOCK = SystemClock()
 SECONDS = 30
@@ -165,31 +163,31 @@ def shop(schema: dict[str, Any] = THING, *, cache: bool = False) -> dict[str, An
 
 
 @asynccontextmanager
-async def ruled(home: Path) -> AsyncIterator[tuple[Opened, Running]]:
+async def ruled(home: Path) -> AsyncIterator[tuple[Opened, RunningAuthority]]:
     """A console before an authority that serves nobody."""
     async with opened(home) as found, ruling(found) as ruled_found:
         yield ruled_found
 
 
 @asynccontextmanager
-async def ruling(found: Opened) -> AsyncIterator[tuple[Opened, Running]]:
+async def ruling(found: Opened) -> AsyncIterator[tuple[Opened, RunningAuthority]]:
     """The same console, before such an authority."""
     ids = UlidSource(CLOCK)
     folder = found.home / "authority"
     async with open_authority(folder, CLOCK, ids, builtins(), round_seconds=None) as authority:
-        identities = Identities(authority.store, authority, CLOCK, ids)
-        running = Running(
+        identities = Identities(authority, CLOCK, ids)
+        running = RunningAuthority(
             authority,
             identities,
             (),
             cast("Any", None),
             Refusals(),
-            Operating(authority, identities),
+            AdminCommands(authority, identities),
         )
         yield with_parts(found, authority=lambda: running), running
 
 
-async def proposed(running: Running, manifest: dict[str, Any]) -> dict[str, Any]:
+async def proposed(running: RunningAuthority, manifest: dict[str, Any]) -> dict[str, Any]:
     told = await running.operating.do("deploy", {"deployment": "shop", "manifest": manifest})
     return cast("dict[str, Any]", told["plan"])
 
@@ -199,7 +197,7 @@ class Town:
     """A console before a real authority, with its NATS server."""
 
     found: Opened
-    running: Running
+    running: RunningAuthority
     url: str
 
     async def deploy(self, contract: Contract) -> SigningKey:
@@ -223,8 +221,8 @@ def post() -> Contract:
 async def town(home: Path) -> AsyncIterator[Town]:
     async with (
         opened(home) as found,
-        embedded_server(home / "nats", Listening(), CLOCK) as server,
-        running(home / "authority", server.cluster, CLOCK, token="operators") as authority,
+        embedded_server(home / "nats", ListenAddress(), CLOCK) as server,
+        run_authority(home / "authority", server.cluster, CLOCK, token="operators") as authority,
     ):
         listener = Listener(Starlette(routes=list(authority.routes)))
         with bind("127.0.0.1", 0) as listening:
@@ -246,14 +244,14 @@ class Bench:
         self.folder = folder
         folder.mkdir()
         (folder / "command.py").write_text(COMMAND)
-        self.children = Children(program=(sys.executable, str(folder / "command.py")))
+        self.children = CommandRunner(program=(sys.executable, str(folder / "command.py")))
         self.found = with_parts(found, children=self.children, landing=str(found.home / "landing"))
 
     def go(self, mode: str = "well") -> None:
         (self.folder / "part").write_text(mode)
         (self.folder / "part").replace(self.folder / "go")
 
-    async def ended(self) -> Work:
+    async def ended(self) -> CommandRun:
         await until(lambda: self.children.latest is not None and self.children.latest.has_ended)
         assert self.children.latest is not None
         return self.children.latest

@@ -3,18 +3,22 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
-from tests.console.consoles import EVIL, Browser, opened, served
+from starlette.applications import Starlette
+from tests.console.consoles import ADDRESS, EVIL, Browser, Opened, opened, served, with_parts
 from tests.console.planes import Relay, buried, connected, relayed
+from tests.fakes.sockets import MemorySocket
 
-from accord.console import Health
-from accord.console.deliveries import Queue, agents
-from accord.relay.connector.control.records import Instance
-from accord.testing.sockets import MemorySocket
+from accord.console import PlaneHealth
+from accord.console.pages import AgentQueue, agent_rows
+from accord.kernel.clock import SystemClock
+from accord.relay.connector import InstanceRecord
+from accord.relay.platforms.webchat import WebChat, open_webchat
 
 
 @pytest.fixture
@@ -30,7 +34,7 @@ async def dead(relay: Relay) -> list[int]:
 async def test_without_a_relay_the_page_says_so_and_nothing_can_be_done(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as found, found.inside() as browser:
         assert "The relay is not part of this station." in (await browser.get("agents")).text
-        found.planes.append(Health("relay", "starting", is_well=True))
+        found.planes.append(PlaneHealth("relay", "starting", is_well=True))
         assert "The relay is not up now." in (await browser.get("agents")).text
         for path in ("token", "revoke", "pardon", "replay", "drop"):
             given = {"hours": "1", "instance": "x", "sure": "yes", "letter": "all"}
@@ -87,13 +91,13 @@ async def test_people_and_rooms_are_called_by_their_names_where_they_are_known(
     await relay.write("eve", "no")
     async with relay.found.inside() as browser:
         shown = (await browser.get("agents")).text
-        assert '<span title="ann">Ann Miller</span>' in shown
-        assert '<span title="eve">eve</span>' in shown
-        assert '<span title="c1">#kitchen &lt;' in shown
+        assert '<bdi title="ann">Ann Miller</bdi>' in shown
+        assert '<bdi title="eve">eve</bdi>' in shown
+        assert '<bdi title="c1">#kitchen &lt;' in shown
         assert "<strong>memory</strong> as helper" in shown
         assert EVIL not in shown
         why = (await browser.get("agents/why?event=yes")).text
-        assert "Ann Miller <small><code>ann</code></small>" in why
+        assert "<bdi>Ann Miller</bdi> <small><code>ann</code></small>" in why
 
 
 async def test_a_message_that_nobody_knows_is_refused(relay: Relay) -> None:
@@ -211,19 +215,101 @@ async def test_an_agent_is_revoked_on_purpose_and_pardoned(relay: Relay) -> None
 
 
 def test_how_an_agent_stands_is_one_word() -> None:
-    record = Instance(
+    record = InstanceRecord(
         "echo", "t1", "gw", "Echo", "enrolled", "structured", None, 0, None, False, False
     )
     gone = replace(record, revoked_at=1)
     off = replace(record, suspended=True)
     for each, queue, connected_now, state, is_well in (
-        (record, Queue(3), frozenset({"echo"}), "connected", True),
-        (record, Queue(3, asleep=True), frozenset[str](), "asleep", True),
-        (record, Queue(3), frozenset[str](), "not connected", False),
-        (gone, Queue(3, asleep=True), frozenset[str](), "revoked", False),
-        (off, Queue(3), frozenset({"echo"}), "its tenant is switched off", False),
+        (record, AgentQueue(3), frozenset({"echo"}), "connected", True),
+        (record, AgentQueue(3, asleep=True), frozenset[str](), "asleep", True),
+        (record, AgentQueue(3), frozenset[str](), "not connected", False),
+        (gone, AgentQueue(3, asleep=True), frozenset[str](), "revoked", False),
+        (off, AgentQueue(3), frozenset({"echo"}), "its tenant is switched off", False),
     ):
-        [shown] = agents([each], {"echo": queue}, connected_now)
+        [shown] = agent_rows([each], {"echo": queue}, connected_now)
         assert (shown.state, shown.is_well, shown.waiting) == (state, is_well, 3)
-    [quiet] = agents([record], {}, frozenset())
+    [quiet] = agent_rows([record], {}, frozenset())
     assert quiet.waiting == 0
+
+
+@asynccontextmanager
+async def chatting(relay: Relay, folder: Path) -> AsyncIterator[tuple[Opened, WebChat]]:
+    """The same console with a web chat behind it, which has one space."""
+    async with open_webchat(folder, SystemClock()) as chat:
+        await chat.admin.create_space("kitchen שלום")
+        yield with_parts(relay.found, chat=lambda: chat.admin), chat
+
+
+async def test_somebody_is_invited_to_the_web_chat_and_joins(relay: Relay, tmp_path: Path) -> None:
+    async with chatting(relay, tmp_path / "chat") as (found, chat), found.inside() as browser:
+        shown = (await browser.get("agents")).text
+        assert "Nobody has joined yet" in shown
+        (space,) = await chat.admin.spaces()
+        made = await browser.send("agents/invite", {"space": space.id, "invite_hours": "2"})
+        link = re.search(r"http://[^<]*/chat/#invite=([\w-]{43})", made.text)
+        assert link is not None
+        assert link[1] not in (await browser.get("agents")).text
+        (pending,) = await chat.admin.pending()
+        assert (pending.space_id, pending.is_manager) == (space.id, False)
+        headers = {"x-accord-chat": "1"}
+        transport = httpx.ASGITransport(Starlette(routes=chat.platforms[0].routes))
+        async with httpx.AsyncClient(
+            transport=transport, base_url=ADDRESS, headers=headers
+        ) as guest:
+            body = {"invite": link[1], "name": "Ann Lee"}
+            assert (await guest.post("/chat/api/join", json=body)).status_code == 200
+            (user,) = await chat.admin.users()
+            await relay.enrol()
+            await relay.connector.control.bind("echo", "webchat", user.id)
+            page = (await browser.get("agents")).text
+            assert '<strong dir="auto">Ann Lee</strong>' in page
+            removed = await browser.send("agents/remove", {"user": user.id})
+            assert "Ann Lee cannot come in any more." in removed.text
+            assert (await guest.get("/chat/api/me")).status_code == 401
+        caller = await relay.connector.control.principal("echo")
+        bindings = (await relay.connector.control.status(caller))["bindings"]
+        assert all(each["platform"] != "webchat" for each in bindings)
+
+
+async def test_an_invitation_to_the_web_chat_is_withdrawn(relay: Relay, tmp_path: Path) -> None:
+    async with chatting(relay, tmp_path / "chat") as (found, chat), found.inside() as browser:
+        (space,) = await chat.admin.spaces()
+        fields = {"space": space.id, "invite_hours": "2", "manager": "yes"}
+        await browser.send("agents/invite", fields)
+        assert "as a manager" in (await browser.get("agents")).text
+        (pending,) = await chat.admin.pending()
+        done = await browser.send("agents/withdraw", {"invite": pending.id})
+        assert "Nobody can join by that invitation any more." in done.text
+        assert await chat.admin.pending() == []
+        again = await browser.send("agents/withdraw", {"invite": pending.id})
+        assert "no such invitation" in again.text.lower()
+
+
+@pytest.mark.parametrize(
+    ("act", "fields"),
+    [
+        ("invite", {"space": "nowhere", "invite_hours": "1"}),
+        ("invite", {"space": "", "invite_hours": "1"}),
+        ("invite", {"space": "SPACE", "invite_hours": "for ever"}),
+        ("withdraw", {"invite": "%"}),
+        ("remove", {"user": "nobody"}),
+    ],
+)
+async def test_nonsense_about_the_web_chat_is_refused_and_changes_nothing(
+    relay: Relay, tmp_path: Path, act: str, fields: dict[str, str]
+) -> None:
+    async with chatting(relay, tmp_path / "chat") as (found, chat), found.inside() as browser:
+        (space,) = await chat.admin.spaces()
+        given = {name: space.id if text == "SPACE" else text for name, text in fields.items()}
+        refused = await browser.send(f"agents/{act}", given)
+        assert 'role="alert"' in refused.text
+        assert await chat.admin.pending() == []
+
+
+async def test_without_a_web_chat_nobody_is_invited(relay: Relay) -> None:
+    async with relay.found.inside() as browser:
+        assert "People in the web chat" not in (await browser.get("agents")).text
+        refused = await browser.send("agents/invite", {"space": "x", "invite_hours": "1"})
+        assert refused.status_code == 503
+        assert "The web chat is not up" in refused.text

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 from tests.console.consoles import EVIL, Browser, Opened, opened, with_parts
 
-from accord.console import ConsoleError, Health
+from accord.community.rules import display_id
+from accord.console import ConsoleError, PlaneHealth
+from accord.console.pages import members
 from accord.kernel.signing import SigningKey
 
 POST = {"title": "Ladder", "body": "Long", "category": "offer", "days": "7", "tags": "tools, high"}
@@ -23,9 +25,9 @@ async def posts(found: Opened) -> list[str]:
 async def test_home_says_how_planes_do_and_what_needs_attention(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as found, found.inside() as browser:
         assert "All is well" in (await browser.get("")).text
-        bot = Health("telegram bot", "troubled", is_well=False, reason=EVIL)
-        found.planes.append(Health("relay", "ready", is_well=True, parts=(bot,)))
-        found.planes.append(Health("authority", "backing off", False, "no NATS", 3))
+        bot = PlaneHealth("telegram bot", "troubled", is_well=False, reason=EVIL)
+        found.planes.append(PlaneHealth("relay", "ready", is_well=True, parts=(bot,)))
+        found.planes.append(PlaneHealth("authority", "backing off", False, "no NATS", 3))
         shown = (await browser.get("")).text
         assert "authority is backing off" in shown
         assert "telegram bot is troubled" in shown
@@ -89,13 +91,69 @@ async def test_a_link_that_leads_nowhere_is_refused_with_the_form_as_it_was(tmp_
 
 async def test_a_session_acts_in_the_community_that_it_chose(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as found, found.inside() as browser:
-        other = await found.node.found("The garden", {})
-        chosen = await browser.send("community", {"community": other["community_id"]})
-        assert "<dd>The garden</dd>" in chosen.text
-        assert "Members of The garden" in (await browser.get("members")).text
+        [street] = await found.parts.node.communities()
+        await found.node.found("The garden", {})
+        chosen = await browser.send("community", {"community": street["community_id"]})
+        assert '<dd dir="auto">Our street</dd>' in chosen.text
+        assert "Members of <bdi>Our street</bdi>" in (await browser.get("members")).text
         assert (await browser.send("community", {"community": "nobody"})).status_code == 400
-        async with found.inside() as another:
-            assert "Members of Our street" in (await another.get("members")).text
+        async with found.inside() as another:  # in the station's current one
+            assert "Members of <bdi>The garden</bdi>" in (await another.get("members")).text
+
+
+async def test_communities_with_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        founded = await browser.send("home/found", {"name": "Our street"})
+        assert "Our street is founded" in founded.text
+        there = [each["community_id"] for each in await found.parts.node.communities()]
+        for each in there:
+            assert f"Our street ({display_id(each)})</option>" in founded.text
+        # Whoever founds one acts in it from then on.
+        assert f"<code>{display_id(there[0])}</code>" in founded.text
+
+
+async def test_a_community_is_left_by_whoever_is_sure(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        [street] = await found.parts.node.communities()
+        given = {"community": street["community_id"]}
+        refused = await browser.send("home/leave", given)
+        assert "tick the box" in refused.text
+        assert len(await found.parts.node.communities()) == 1
+        left = await browser.send("home/leave", {**given, "sure": "yes"})
+        assert "This station has left" in left.text
+        assert "in no community yet" in left.text
+        assert await found.parts.node.communities() == []
+        assert 'role="alert"' in (await browser.send("home/leave", {**given, "sure": "yes"})).text
+
+
+@pytest.mark.parametrize("name", ["Anna Maria", "Бабушка и дед", "جدّتي", "おばあちゃん"])
+async def test_names_have_spaces_and_letters_of_any_script(tmp_path: Path, name: str) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        called = await browser.send("home/call", {"own_name": name})
+        assert f"called <bdi>{name}</bdi>" in called.text
+        assert name in (await browser.get("members")).text
+        friend = SigningKey.generate().id
+        assert 'role="alert"' not in await _invited(browser, friend, name=name)
+        assert f"<bdi>{name}</bdi> ({display_id(friend)})" in (await browser.get("members")).text
+        assert "is founded" in (await browser.send("home/found", {"name": name})).text
+        for wrong in ("", " ", "a\nb", "x" * 121):
+            refused = await browser.send("home/call", {"own_name": wrong})
+            assert 'role="alert"' in refused.text
+
+
+async def test_an_invite_is_withdrawn_by_its_button(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        friend = SigningKey.generate().id
+        await _invited(browser, friend, name="kitchen")
+        shown = (await browser.get("members")).text
+        event = re.search(r'name="event_id" value="(\w+)"', shown)
+        assert event is not None
+        given = {"node_id": friend, "event_id": event[1]}
+        withdrawn = await browser.send("members/withdraw", given)
+        assert "The invite is withdrawn" in withdrawn.text
+        assert "Nobody is invited now." in withdrawn.text
+        again = await browser.send("members/withdraw", given)
+        assert "no such invite" in again.text.lower()
 
 
 async def test_what_is_posted_is_listed_found_and_ended(tmp_path: Path) -> None:
@@ -106,9 +164,9 @@ async def test_what_is_posted_is_listed_found_and_ended(tmp_path: Path) -> None:
         assert "Ladder" in shown
         assert EVIL not in shown
         assert "accord market expire" in shown
-        assert "<h3>Ladder" not in (await browser.get("market?category=info")).text
+        assert "Ladder</h3>" not in (await browser.get("market?category=info")).text
         searched = (await browser.get("market?q=ladder")).text
-        assert "<h3>Ladder</h3>" in searched
+        assert '<h3 dir="auto">Ladder</h3>' in searched
         event = re.search(r'name="event_id" value="(\w+)"', searched)
         assert event is not None
         ended = await browser.send("market/expire", {"event_id": event[1], "reason": "fulfilled"})
@@ -192,3 +250,39 @@ async def test_a_node_that_is_away_is_said_and_the_other_pages_go_on(tmp_path: P
         home = await browser.get("")
         assert home.status_code == 200
         assert "The community cannot be seen" in home.text
+
+
+async def test_home_shows_the_stations_own_id_to_whoever_looks_for_it(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        home = (await browser.get("")).text
+        own, [community] = found.parts.node.key.id, await found.parts.node.communities()
+        ids = re.findall(r"<dt>([^<]*[iI]d)</dt><dd[^>]*><code[^>]*>([^<]+)</code>", home)
+        assert ids == [("Id", own), ("Community id", display_id(community["community_id"]))]
+        assert home.index(own) < home.index('id="health"')
+
+
+async def test_what_only_waits_for_a_decision_is_not_shown_as_trouble(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        way = PlaneHealth("outward", "waiting", is_well=False, reason="it waits to be accepted")
+        found.planes.append(PlaneHealth("bridge", "ready", is_well=True, parts=(way,)))
+        shown = (await browser.get("")).text
+        assert "it waits to be accepted" in shown
+        assert "All is well" in shown
+        assert "state ill" not in shown
+        broken = PlaneHealth("inward", "closed", is_well=False, reason="its session has ended")
+        found.planes.append(PlaneHealth("bridge", "ready", is_well=True, parts=(broken,)))
+        shown = (await browser.get("")).text
+        assert "inward is closed" in shown
+        assert "state ill" in shown
+
+
+def test_a_member_who_is_away_is_not_shown_as_trouble() -> None:
+    assert members._seen(None) == ("not seen yet", None)
+    assert members._seen({"failures": 3}) == ("is away", None)
+    assert members._seen({"failures": 0}) == ("is here", True)
+
+
+async def test_who_is_a_member_already_is_not_invited(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        assert "is a member already" in await _invited(browser, found.parts.node.key.id)
+        assert "Nobody is invited now." in (await browser.get("members")).text

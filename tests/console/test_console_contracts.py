@@ -8,22 +8,22 @@ import pytest
 from tests.console.consoles import EVIL, opened
 from tests.console.planes import COUNTED, proposed, ruled, shop
 
-from accord.authority.assembly import Running
+from accord.authority.assembly import RunningAuthority
 from accord.authority.contracts import builtins
-from accord.authority.records import PlanState
-from accord.console import Health, agreements
-from accord.contracts import digest
-from accord.contracts.compatibility import compare
+from accord.authority.rules import PlanState
+from accord.console import PlaneHealth
+from accord.console.pages import contracts
+from accord.contracts import compare, digest
 
 
-async def pending(running: Running) -> list[str]:
-    return [each.id for each in await running.authority.plans(state=PlanState.PENDING)]
+async def pending(running: RunningAuthority) -> list[str]:
+    return [each.id for each in await running.authority.plans.all(state=PlanState.PENDING)]
 
 
 async def test_without_an_authority_the_page_says_so(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as found, found.inside() as browser:
         assert "The authority is not part of this station." in (await browser.get("contracts")).text
-        found.planes.append(Health("authority", "starting", is_well=True))
+        found.planes.append(PlaneHealth("authority", "starting", is_well=True))
         assert "The authority is not up now." in (await browser.get("contracts")).text
         name = "A" * 43
         for path in (
@@ -55,7 +55,7 @@ async def test_a_plan_is_looked_at_and_accepted_on_purpose(tmp_path: Path) -> No
         assert "Accepted for shop" in done.text
         assert "None. All is decided." in done.text
         assert re.search(r"accepted</th><td>shop</td>", done.text)
-        assert (await running.authority.deployment("shop")).desired.contracts == {
+        assert (await running.authority.deployments.get("shop")).desired.contracts == {
             "shop@v1": plan["digest"]
         }
         twice = await browser.send("contracts/accept", {"plan": plan["id"], "sure": "yes"})
@@ -65,7 +65,7 @@ async def test_a_plan_is_looked_at_and_accepted_on_purpose(tmp_path: Path) -> No
 async def test_a_migration_shows_what_breaks_and_is_rejected_with_a_reason(tmp_path: Path) -> None:
     async with ruled(tmp_path / "home") as (found, running), found.inside() as browser:
         first = await proposed(running, shop(cache=True))
-        await running.authority.accept(first["id"], "operator")
+        await running.authority.plans.accept(first["id"], "operator")
         second = await proposed(running, shop(COUNTED))
         whole = (await browser.get(f"contracts/plan?id={second['id']}")).text
         assert '<span class="state ill">breaking</span>' in whole
@@ -78,7 +78,7 @@ async def test_a_migration_shows_what_breaks_and_is_rejected_with_a_reason(tmp_p
         assert "too much &lt;script&gt;" in done
         assert EVIL not in done
         assert await pending(running) == []
-        deployment = await running.authority.deployment("shop")
+        deployment = await running.authority.deployments.get("shop")
         assert deployment.desired.contracts == {"shop@v1": first["digest"]}
         decided = (await browser.get(f"contracts/plan?id={second['id']}")).text
         assert "rejected, by console" in decided
@@ -163,12 +163,12 @@ async def test_what_is_no_contract_or_plan_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_part_of_a_plan_is_told_in_lines(part: Any, lines: list[str]) -> None:
-    assert agreements.changes({"part": part}) == ([("part", lines)] if lines else [])
+    assert contracts.plan_changes({"part": part}) == ([("part", lines)] if lines else [])
 
 
 def test_differences_say_what_the_comparison_says() -> None:
     report = compare(shop(cache=True), shop(COUNTED))
-    told = agreements.differences(report)
+    told = contracts.report_differences(report)
     assert [each.rule for each in told] == [
         each.rule for each in (*report.findings, *report.updates)
     ]

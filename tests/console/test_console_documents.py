@@ -3,13 +3,14 @@
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from tests.console.consoles import EVIL, Browser, Opened, opened
 
 from accord.community.errors import Code, CommunityError
-from accord.console.naming import Names
-from accord.console.provenance import Origin, origins
+from accord.console.pages import Origin, origins
+from accord.console.templates import MemberNames
 from accord.kernel.signing import SigningKey
 
 WATER = (
@@ -47,6 +48,26 @@ async def test_a_document_is_added_listed_and_looked_into(tmp_path: Path) -> Non
         assert blob.headers["x-content-type-options"] == "nosniff"
 
 
+async def test_an_attachment_of_a_sealed_message_is_shown_as_it_was_sent(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        [community] = await found.parts.node.communities()
+        attached = [{"cid": await found.parts.blobs.put(WATER), "name": "water.md"}]
+        async with found.parts.node.client(community["community_id"]) as client:
+            given = {
+                "client_id": "1",
+                "recipient": found.parts.node.key.id,
+                "body": "for later",
+                "attachments": attached,
+            }
+            await client.call("chat.send", {}, given)
+            [message] = (await client.call("chat.history", {}, {}))["output"]["messages"]
+        cid = message["attachments"][0]["cid"]
+        assert WATER not in b"".join([part async for part in found.parts.blobs.read(cid)])
+        assert "boiled for five minutes" in (await browser.get(f"files/document/{cid}")).text
+        blob = await browser.get(f"files/blob/{cid}")
+        assert blob.content == WATER
+
+
 async def test_a_document_needs_no_licence(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as found, found.inside() as browser:
         assert "Water is in library, in 1 part." in await add(browser, licence="")
@@ -67,13 +88,113 @@ async def test_documents_are_found_by_their_licence(tmp_path: Path) -> None:
 async def test_a_file_is_kept_without_being_a_document(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as found, found.inside() as browser:
         shown = await add(browser, b"\0\1 not text", corpus="", licence="", share="yes")
-        assert "It is kept as blake3:" in shown
+        assert "water.md is kept, and every member may read it." in shown
         assert "Keep no longer" in shown
         assert await corpora(found) == []
         [cid] = found.parts.blobs.cids()
         assert "It is not plain text." in (await browser.get(f"files/document/{cid}")).text
-        assert "no longer than others" in (await browser.send("files/unpin", {"cid": cid})).text
+        assert (
+            "no longer than it is needed" in (await browser.send("files/unpin", {"cid": cid})).text
+        )
         assert found.parts.blobs.pinned() == set()
+
+
+async def test_a_kept_file_has_its_name_and_title_and_is_downloaded_by_it(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        # A browser may send a path; only its last part is a name.
+        file = {"file": ("C:\\photos\\фото <script>.jpg", b"\0\1", "image/jpeg")}
+        title = {"corpus": "", "title": f"Our street {EVIL}"}
+        shown = (await browser.send("files/add", title, files=file)).text
+        assert "for this station alone" in shown
+        assert EVIL not in shown
+        assert "Unnamed" not in shown
+        for page in (shown, (await browser.get("files")).text):
+            assert "фото &lt;script&gt;" in page
+            assert "Our street &lt;script&gt;" in page
+        [cid] = found.parts.blobs.cids()
+        document = (await browser.get(f"files/document/{cid}")).text
+        assert "фото &lt;script&gt;.jpg</h2>" in document
+        saved = (await browser.get(f"files/blob/{cid}")).headers["content-disposition"]
+        assert saved.startswith("attachment; ")
+        assert unquote(saved.partition("filename*=UTF-8''")[2]) == "фото <script>.jpg"
+
+
+@pytest.mark.parametrize(
+    ("content", "fields"),
+    [
+        (b"", {"corpus": "library"}),
+        (b"", {"corpus": "", "share": "yes"}),
+        (b" \n ", {"corpus": "library"}),
+        (WATER, {"corpus": "library", "language": "no language"}),
+        (WATER, {"corpus": "", "title": "two\u2028lines"}),
+    ],
+)
+async def test_a_refused_file_leaves_nothing_behind(
+    tmp_path: Path, content: bytes, fields: dict[str, str]
+) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        assert 'role="alert"' in await add(browser, content, **fields)
+        assert found.parts.blobs.cids() == []
+        assert found.parts.blobs.pinned() == set()
+        assert "There are none yet." in (await browser.get("files")).text
+
+
+async def test_a_refusal_does_not_remove_what_was_here_before(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        await add(browser)
+        [cid] = found.parts.blobs.cids()
+        assert 'role="alert"' in await add(browser, language="no language")
+        assert found.parts.blobs.cids() == [cid]
+        assert "boiled for five minutes" in (await browser.get(f"files/document/{cid}")).text
+
+
+async def test_what_nobody_wants_any_more_is_no_file_of_this_station(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        await add(browser, corpus="")
+        [cid] = found.parts.blobs.cids()
+        await browser.send("files/unpin", {"cid": cid})
+        shown = (await browser.get("files")).text
+        assert cid not in shown
+        assert "Beside them 1 that nobody here wants" in shown
+
+
+async def test_a_document_is_shared_with_every_member_until_it_is_taken_back(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        await add(browser)
+        [cid] = found.parts.blobs.cids()
+        document = (await browser.get(f"files/document/{cid}")).text
+        assert 'value="everybody" checked' in document
+        assert "<bdi>every member</bdi>" in (await browser.get("files")).text
+        back = await browser.send("files/share", {"cid": cid, "whom": "nobody"})
+        assert "It is shared no longer" in back.text
+        assert 'value="nobody" checked' in back.text
+
+
+async def test_sharing_is_an_act_that_is_shown_and_taken_back(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        await add(browser, corpus="", title="")
+        [cid] = found.parts.blobs.cids()
+        assert "<td>every member</td>" not in (await browser.get("files")).text
+        shared = await browser.send("files/share", {"cid": cid, "whom": "everybody"})
+        assert "Every member may read it." in shared.text
+        assert 'value="everybody" checked' in shared.text
+        assert "<bdi>every member</bdi>" in (await browser.get("files")).text
+        back = await browser.send("files/share", {"cid": cid, "whom": "nobody"})
+        assert "It is shared no longer" in back.text
+        assert "<bdi>every member</bdi>" not in (await browser.get("files")).text
+        stranger = SigningKey.generate().id
+        for wrong in (
+            {"cid": cid, "whom": "members"},
+            {"cid": cid, "whom": "members", f"with-{stranger}": "yes"},
+            {"cid": cid, "whom": "members", "with-nonsense": "yes"},
+            {"cid": cid, "whom": "the world"},
+            {"cid": "blake3:" + "0" * 64, "whom": "everybody"},
+            {"cid": "nonsense", "whom": "everybody"},
+        ):
+            assert 'role="alert"' in (await browser.send("files/share", wrong)).text, wrong
+        assert found.parts.blobs.shares.referenced() == set()
 
 
 async def test_files_are_called_by_what_the_log_says_of_them(tmp_path: Path) -> None:
@@ -116,7 +237,7 @@ def test_an_attachment_names_a_file_and_a_document_comes_first() -> None:
         {"cid": "d", "held_by": [], "documents": []},
     ]
     said = [{"from": ben, "attachments": [{"cid": each, "name": f"{each}.txt"} for each in "ac"]}]
-    known = origins(told, said, Names({}))
+    known = origins(told, said, MemberNames({}))
     assert (known["a"].name, known["a"].kind) == ("a.txt", "attached to a message")
     assert (known["b"].name, known["b"].kind, len(known["b"].shared_by)) == ("", "a shared file", 2)
     assert (known["c"].name, known["c"].kind) == ("", "a document in x")

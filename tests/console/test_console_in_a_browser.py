@@ -129,3 +129,30 @@ async def test_every_page_is_accessible_light_dark_and_on_a_phone(
             await examine(page, f"{each.slug or 'home'}-phone", folder)
             width = await page.evaluate("document.documentElement.scrollWidth")
             assert width <= 360, each.title
+
+
+async def test_an_open_page_shows_what_others_do_without_being_loaded_again(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    async with (
+        opened(tmp_path / "home") as found,
+        served(found) as address,
+        chromium.opened() as browser,
+    ):
+        page = await browser.new_page()
+        asked: list[str] = []
+        page.on("request", lambda sent: asked.append(sent.url))
+        await page.goto(f"{address}/console/login?link={found.tickets.link()}")
+        await page.get_by_role("button", name="Log in").click()
+        async with page.expect_request("**/market/live?*"):
+            await page.goto(f"{address}/console/market")
+        await page.get_by_label("Title").fill("half written")
+        before = asked.count(f"{address}/console/market")
+        async with found.inside() as other:
+            for title in ("Ladder", "Saw"):
+                post = {"title": title, "category": "offer", "days": "7"}
+                await other.send("market/post", post)
+                await expect(page.get_by_role("heading", name=title)).to_be_visible()
+        assert asked.count(f"{address}/console/market") <= before + 2  # nobody asks in vain
+        await expect(page.get_by_label("Title")).to_have_value("half written")
+        assert sum("market/live" in each for each in asked) == 1

@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx
 from tests.console.consoles import ADDRESS, Opened, opened, with_url
 
-from accord.console.guard import COOKIE
-from accord.console.tickets import LINK_SECONDS, Tickets
+from accord.console import Tickets
+from accord.console.sessions import COOKIE, LINK_SECONDS
 from accord.kernel.clock import SystemClock
 
 

@@ -7,16 +7,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.console.consoles import EVIL, Opened, opened
+import httpx
+from tests.console.consoles import EVIL, Browser, Opened, opened, served
 
-from accord.community.discovery import Endpoint
+from accord.community.discovery import announced
+from accord.community.peers import Endpoint
 from accord.station import listener
 
 
 @asynccontextmanager
 async def reachable(found: Opened) -> AsyncIterator[None]:
     """Others can reach the node."""
-    with listener.bind("127.0.0.1", 0) as listening:
+    with (
+        listener.bind("127.0.0.1", 0) as listening,
+        announced(listening.getsockname()[1]),
+    ):
         server = listener.Listener(found.node.application())
         serving = asyncio.create_task(server.serve([listening]))
         await server.serving.wait()
@@ -32,7 +37,23 @@ async def reachable(found: Opened) -> AsyncIterator[None]:
             await serving
 
 
-async def test_neighbours_invite_join_and_chat_by_their_pages(tmp_path: Path) -> None:
+async def join(anna: Opened, annas: Browser, ben: Opened, bens: Browser) -> None:
+    """Have ben join anna's community, by their pages."""
+    own = ben.parts.node.key.id
+    invited = await annas.send("members/invite", {"node_id": own, "hours": "1", "name": "ben"})
+    link = re.search(r"hearthnet://v1/[^<\s]+", invited.text)
+    assert link is not None
+    joined = await bens.send("home/join", {"link": html.unescape(link[0])})
+    assert "This station has joined." in joined.text
+
+
+async def sync(found: Opened) -> None:
+    [community] = await found.parts.node.communities()
+    async with found.parts.node.client(community["community_id"]) as client:
+        await client.post("/node/v1/sync", {})
+
+
+async def test_a_friend_sees_a_shared_file_by_its_name_and_fetches_it(tmp_path: Path) -> None:
     async with (
         opened(tmp_path / "anna") as anna,
         opened(tmp_path / "ben", founded=False) as ben,
@@ -41,18 +62,78 @@ async def test_neighbours_invite_join_and_chat_by_their_pages(tmp_path: Path) ->
         anna.inside() as annas,
         ben.inside() as bens,
     ):
+        await join(anna, annas, ben, bens)
+        for name, share in (("pump.txt", "yes"), ("diary.txt", "")):
+            fields = {"corpus": "", "title": f"About {name}", "share": share}
+            file = {"file": (name, name.encode(), "text/plain")}
+            await annas.send("files/add", fields, files=file)
+        await sync(ben)
+        page = (await bens.get("files")).text
+        live = re.search(r'data-live="/console/([^"]+)"', page)
+        assert live is not None
+        path = html.unescape(live[1])
+        async with served(ben) as address, httpx.AsyncClient(timeout=30) as http:
+            http.cookies = bens.http.cookies
+            # The page is told as soon as its owner was asked what the file is called.
+            async with http.stream("GET", f"{address}/console/{path}") as told:
+                lines = told.aiter_lines()
+                while await anext(lines) != "event: news":
+                    pass
+        page = (await bens.get("files")).text
+        assert "pump.txt" in page
+        assert "About pump.txt" in page
+        assert "diary" not in page
+        cid = re.search(r"files/document/(blake3:[0-9a-f]{64})", page)
+        assert cid is not None
+        assert "It is not on this station." in (await bens.get(f"files/document/{cid[1]}")).text
+        fetched = (await bens.send("files/fetch", {"cid": cid[1]})).text
+        assert "It is here now, and kept." in fetched
+        assert '<h2 id="document" dir="auto">pump.txt</h2>' in fetched
+        assert (await bens.get(f"files/blob/{cid[1]}")).content == b"pump.txt"
+        assert cid[1] in ben.parts.blobs.pinned()
+
+        # For ben alone, and then for nobody.
+        [diary] = set(anna.parts.blobs.cids()) - {cid[1]}
+        own = ben.parts.node.key.id
+        given = {"cid": diary, "whom": "members", f"with-{own}": "yes"}
+        assert "1 of the members may read it." in (await annas.send("files/share", given)).text
+        assert "Every member was asked." in (await bens.send("files/refresh")).text
+        page = (await bens.get("files")).text
+        assert "diary.txt" in page
+        assert "not with everybody" in page
+        await annas.send("files/share", {"cid": diary, "whom": "nobody"})
+        await bens.send("files/refresh")
+        assert "diary" not in (await bens.get("files")).text
+        assert 'role="alert"' in (await bens.send("files/fetch", {"cid": diary})).text
+
+
+async def test_neighbours_invite_join_and_chat_by_their_pages(tmp_path: Path) -> None:
+    async with (
+        opened(tmp_path / "anna", founded=False) as anna,
+        opened(tmp_path / "ben", founded=False) as ben,
+        reachable(anna),
+        reachable(ben),
+        anna.inside() as annas,
+        ben.inside() as bens,
+    ):
+        await anna.node.found("Our street", {"min_signatures_to_promote": 2})
         own = ben.parts.node.key.id
         assert own in (await bens.get("")).text
-        invited = await annas.send("members/invite", {"node_id": own, "hours": "1"})
-        link = re.search(r"hearthnet://v1/[^<\s]+", invited.text)
-        assert link is not None
-        joined = await bens.send("home/join", {"link": html.unescape(link[0])})
-        assert "This station has joined." in joined.text
-        assert "Our street" in joined.text
+        await join(anna, annas, ben, bens)
+        assert "Our street" in (await bens.get("")).text
 
-        sent = await bens.send(
-            "chat/send", {"recipient": anna.parts.node.key.id, "body": f"Hello {EVIL}"}
-        )
+        live = re.search(r'data-live="([^"]+)"', (await annas.get("chat")).text)
+        assert live is not None
+        async with (
+            served(anna) as address,
+            httpx.AsyncClient(cookies=annas.http.cookies, timeout=30) as http,
+            http.stream("GET", address + html.unescape(live[1])) as told,
+        ):
+            sent = await bens.send(
+                "chat/send", {"recipient": anna.parts.node.key.id, "body": f"Hello {EVIL}"}
+            )
+            # Her open page is told at once.
+            assert await anext(told.aiter_lines()) == "event: news"
         assert "It is with the recipient." in sent.text
         assert "Unread messages: 1" in (await annas.get("")).text
         shown = (await annas.get("chat")).text
@@ -67,18 +148,16 @@ async def test_neighbours_invite_join_and_chat_by_their_pages(tmp_path: Path) ->
 
         same = await annas.send("members/move", {"node_id": own, "level": "member"})
         assert "it is that already" in same.text
-        trusted = await annas.send("members/move", {"node_id": own, "level": "trusted"})
-        assert '<h2 id="outcome">Done</h2>' in trusted.text
-        lowered = await annas.send("members/move", {"node_id": own, "level": "member"})
-        blob = re.search(r'<code class="long">([^<]+)</code>', lowered.text)
+        raised = await annas.send("members/move", {"node_id": own, "level": "trusted"})
+        blob = re.search(r'<code class="long">([^<]+)</code>', raised.text)
         assert blob is not None
         looked = await annas.send("members/look", {"petition": blob[1]})
-        assert "It asks to demote" in looked.text
+        assert "It asks to promote" in looked.text
         signed = await annas.send("members/cosign", {"petition": blob[1]})
-        assert "1 of 3 have signed" in signed.text  # a second signature of one node is none
+        assert "1 of 2 have signed" in signed.text  # a second signature of one node is none
         for wrong in ("", "nonsense", "e30"):
             refused = await annas.send("members/look", {"petition": wrong})
             assert 'role="alert"' in refused.text
 
         revoked = await annas.send("members/revoke", {"node_id": own, "sure": "yes"})
-        assert "1 of 3 have signed" in revoked.text
+        assert '<h2 id="outcome">Done</h2>' in revoked.text  # nobody else is trusted

@@ -14,10 +14,10 @@ import pytest
 from tests.console.consoles import EVIL, opened
 from tests.console.planes import benched, until
 
-from accord.console import gold
-from accord.console.children import Children, Work
-from accord.console.errors import ConsoleError
-from accord.pipeline.layout import Layout
+from accord.console import ConsoleError
+from accord.console.commands import CommandRun, CommandRunner
+from accord.console.pages import pipeline
+from accord.pipeline.folder import Layout
 
 
 def published(home: Path, refusals: list[dict[str, Any]]) -> Layout:
@@ -197,16 +197,16 @@ async def test_no_more_is_kept_of_what_a_command_prints_than_fits(tmp_path: Path
 
 
 async def test_a_command_that_cannot_be_started_is_no_end_of_all_commands() -> None:
-    children = Children(program=("/nowhere/at-all",))
+    children = CommandRunner(program=("/nowhere/at-all",))
     for _ in range(2):
         with pytest.raises(ConsoleError, match="cannot be started"):
             await children.start("x", [])
     with pytest.raises(ConsoleError):
-        await Children().start("x", ["\0"])
+        await CommandRunner().start("x", ["\0"])
 
 
 async def test_a_real_command_answers_and_refuses(tmp_path: Path) -> None:
-    children = Children()
+    children = CommandRunner()
     work = await children.start("status", ["pipeline", "status", f"--home={tmp_path}"])
     await until(lambda: work.has_ended)
     assert (work.code, work.printed.strip()) == (0, "Nothing is published yet.")
@@ -232,29 +232,29 @@ async def test_a_real_command_answers_and_refuses(tmp_path: Path) -> None:
 def test_a_progress_bar_is_told_from_words(
     drawn: list[str], step: str, said: list[str] | None
 ) -> None:
-    work = Work("x", 0.0)
+    work = CommandRun("x", 0.0)
     for part in drawn:
-        work.hear(part)
+        work.add_output(part)
     work.end(0)
     assert work.step == step
     assert said is None or work.said == said
 
 
 def test_what_a_command_says_without_end_is_kept_within_bounds() -> None:
-    work = Work("x", 0.0)
+    work = CommandRun("x", 0.0)
     for number in range(200):
-        work.hear(f"line {number}\n")
-        work.hear("y" * 100_000)
+        work.add_output(f"line {number}\n")
+        work.add_output("y" * 100_000)
     assert len(work.said) <= 50
     assert sum(map(len, work.said)) <= 50 * 4096
 
 
 def test_the_record_of_runs_survives_whatever_stands_in_it(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    assert gold.runs(layout) == ()
+    assert pipeline.latest_runs(layout) == ()
     layout.runs.mkdir()
     (layout.runs / "runs.jsonl").write_bytes(os.urandom(2000) + b"\n" + b"[" * 100_000 + b"\n")
-    assert gold.runs(layout) == ()
+    assert pipeline.latest_runs(layout) == ()
 
 
 @pytest.mark.long
@@ -282,7 +282,7 @@ async def test_a_real_run_publishes_answers_and_is_reported(tmp_path: Path) -> N
         assert "<html" in (await browser.get("pipeline/report")).text
 
 
-async def ended(work: Work, steps: set[str] | None = None) -> None:
+async def ended(work: CommandRun, steps: set[str] | None = None) -> None:
     """Wait for the end of a command that is slow, and note its steps."""
     async with asyncio.timeout(900):
         while not work.has_ended:

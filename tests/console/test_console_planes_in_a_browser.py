@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.async_api import Page, expect
 from tests.console.consoles import EVIL, served, with_parts
 from tests.console.planes import COUNTED, Bench, buried, connected, post, relayed, shop, town
@@ -15,6 +16,8 @@ from accord.authority.contracts import builtins
 from accord.fabric import Service
 from accord.fabric.jobs import GiveUpError, JobContext
 from accord.testing.browser import Chromium
+
+pytestmark = pytest.mark.slow
 
 
 async def heard(page: Page, complaints: list[str]) -> None:

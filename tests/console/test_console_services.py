@@ -5,15 +5,18 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.console.consoles import EVIL, Browser, opened
 from tests.console.planes import Town, post, town
 
-from accord.console import Health
-from accord.console.turns import Turns
+from accord.console import PlaneHealth
+from accord.console.parts import ShellLock
 from accord.contracts.session_proof import session_key
 from accord.fabric import Service
 from accord.fabric.jobs import GiveUpError, JobContext
 from accord.testing import VirtualClock, run_virtual
+
+pytestmark = pytest.mark.slow
 
 
 async def until(browser: Browser, path: str, pattern: str) -> str:
@@ -29,12 +32,14 @@ async def until(browser: Browser, path: str, pattern: str) -> str:
 async def test_without_an_authority_the_page_says_so(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as found, found.inside() as browser:
         assert "The authority is not part of this station." in (await browser.get("services")).text
-        found.planes.append(Health("authority", "starting", is_well=True))
+        found.planes.append(PlaneHealth("authority", "starting", is_well=True))
         assert "The authority is not up now." in (await browser.get("services")).text
         assert "The authority is not up" in (await browser.get("services/jobs")).text
         given = {"job": "x", "deployment": "x", "disabled": "yes"}
         for act in ("allow", "retry", "dismiss", "reconcile", "switch"):
             assert (await browser.send(f"services/{act}", given)).status_code == 503
+        taken = {"deployment": "x", "capability": "a::b"}
+        assert (await browser.send("services/narrow", taken)).status_code == 503
 
 
 async def test_a_service_is_shown_as_it_lives_and_its_jobs_are_looked_after(
@@ -84,12 +89,13 @@ async def test_a_service_is_shown_as_it_lives_and_its_jobs_are_looked_after(
                 )
         assert (await browser.get("services/jobs?state=love")).status_code == 400
         await deployments_are_switched(here, browser)
+        await what_was_accepted_is_taken_back(here, browser)
 
 
 async def deployments_are_switched(here: Town, browser: Browser) -> None:
     off = await browser.send("services/switch", {"deployment": "post", "disabled": "yes"})
     assert "post is disabled." in off.text
-    assert (await here.running.authority.deployment("post")).disabled
+    assert (await here.running.authority.deployments.get("post")).disabled
     on = await browser.send("services/switch", {"deployment": "post", "disabled": "no"})
     assert "post is enabled." in on.text
     real = await browser.send("services/reconcile", {"deployment": "post"})
@@ -105,7 +111,32 @@ async def deployments_are_switched(here: Town, browser: Browser) -> None:
             if act == "switch" or given.get("deployment") != "post":
                 assert 'role="alert"' in refused.text, given
                 assert EVIL not in refused.text
-    assert not (await here.running.authority.deployment("post")).disabled
+    assert not (await here.running.authority.deployments.get("post")).disabled
+
+
+async def what_was_accepted_is_taken_back(here: Town, browser: Browser) -> None:
+    authority = here.running.authority
+    shell = (await authority.deployments.get("shell")).desired
+    surface, capability = min(shell.surfaces), min(shell.capabilities)
+    assert f"Take back {surface} from shell" in (await browser.get("services")).text
+    given = {"deployment": "shell", "surface": surface}
+    gone = await browser.send("services/narrow", given)
+    assert f"shell may no longer use {surface}." in gone.text
+    await browser.send("services/narrow", {"deployment": "shell", "capability": capability})
+    left = (await authority.deployments.get("shell")).desired
+    assert left.surfaces == shell.surfaces - {surface}
+    assert left.capabilities == shell.capabilities - {capability}
+    for wrong in (
+        given,
+        {"deployment": "shell"},
+        {**given, "capability": capability},
+        {"deployment": "nobody", "surface": surface},
+        {"deployment": "shell", "surface": EVIL},
+    ):
+        refused = await browser.send("services/narrow", wrong)
+        assert 'role="alert"' in refused.text, wrong
+        assert EVIL not in refused.text
+    assert (await authority.deployments.get("shell")).desired == left
 
 
 async def test_to_allow_twice_changes_nothing_more(tmp_path: Path) -> None:
@@ -126,11 +157,11 @@ async def test_to_allow_twice_changes_nothing_more(tmp_path: Path) -> None:
 
 def test_turns_are_taken_one_by_one_and_each_in_a_second_of_its_own() -> None:
     clock = VirtualClock()
-    turns = Turns(clock)
+    turns = ShellLock(clock)
     seconds: list[int] = []
 
     async def take() -> None:
-        async with turns.taken():
+        async with turns.turn():
             seconds.append(int(clock.now()))
 
     async def all_at_once() -> None:

@@ -16,10 +16,9 @@ from accord.cli import app
 from accord.kernel.clock import SystemClock
 from accord.kernel.errors import AccordError
 from accord.kernel.signing import SigningKey
-from accord.station.console import ConsolePlane, login_link, shown
+from accord.station import PlaneContext, PlaneReport, PlaneState, Settings, load
+from accord.station.console import ConsolePlane, login_link, shown_settings
 from accord.station.home import Home
-from accord.station.plane import PlaneContext, PlaneReport, PlaneState
-from accord.station.settings import Settings, load
 
 ADDRESS = "http://127.0.0.1:7070"
 
@@ -62,7 +61,7 @@ def test_what_is_shown_of_settings_has_no_secret(tmp_path: Path) -> None:
     settings = load(tmp_path / "home")
     store = settings.store.model_copy(update={"url": SecretStr("postgresql://u:hush@host/x")})
     models = settings.models.model_copy(update={"server_key": SecretStr("sk-hush")})
-    found = shown(settings.model_copy(update={"store": store, "models": models}))
+    found = shown_settings(settings.model_copy(update={"store": store, "models": models}))
     assert "hush" not in repr(found)
     by_name = {(each.section, each.key): each for each in found}
     assert by_name["store", "url"].value == "(set, and not shown)"

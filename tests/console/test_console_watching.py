@@ -1,6 +1,7 @@
 """Chat, Settings and Log, and what all pages have in common."""
 
 import asyncio
+import hashlib
 import json
 import re
 from collections.abc import AsyncGenerator, Iterator
@@ -11,9 +12,9 @@ import pytest
 from tests.console.consoles import EVIL, Opened, opened, served
 
 from accord.community.errors import CommunityError
-from accord.console.pages import PAGES
-from accord.console.stream import Piece, told
-from accord.console.tailing import Filter, following, latest
+from accord.console import Piece, templates
+from accord.console.pages import PAGES, LogFilter, follow_log, latest_lines
+from accord.console.stream import event_parts
 from accord.kernel.signing import SigningKey
 
 
@@ -80,10 +81,17 @@ async def test_files_of_the_console_are_served_and_no_others(tmp_path: Path) -> 
             assert "default-src 'none'" in missing.headers["content-security-policy"]
 
 
+def test_vendored_scripts_are_the_files_that_were_reviewed() -> None:
+    digests = {each.name: hashlib.sha256(each.body).hexdigest() for each in templates.assets()}
+    assert digests["htmx.js"] == "71ea67185bfa8c98c39d31717c6fce5d852370fcdfd129db4543774d3145c0de"
+    assert digests["sse.js"] == "98a46496de0c3605fbffdce9167ba427bdd9553184f83f149c261891a92c0136"
+
+
 async def test_without_htmx_pages_are_links_and_forms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("accord.console.assets._CARRIER", "no-such-distribution")
+    for name in ("htmx.js", "sse.js"):
+        monkeypatch.delitem(templates._FILES, name)
     async with opened(tmp_path / "home") as found, found.inside() as browser:
         for page in PAGES:
             shown = (await browser.get(page.slug)).text
@@ -131,9 +139,9 @@ async def test_the_log_shows_its_latest_lines_filtered(tmp_path: Path) -> None:
 async def test_a_log_is_followed_also_when_it_is_begun_anew(tmp_path: Path) -> None:
     file = tmp_path / "log"
     file.write_text('{"event": "one", "level": "info"}\nbroken\n[1]\n{"event": "ha')
-    lines, end = latest(file, Filter(), 10)
+    lines, end = latest_lines(file, LogFilter(), 10)
     assert [each.event for each in lines] == ["one"]
-    coming = following(file, Filter(), end)
+    coming = follow_log(file, LogFilter(), end)
     with file.open("a") as more:
         more.write('lf", "level": "info"}\n')
     assert [each.event for each in await anext(coming)] == ["half"]
@@ -149,14 +157,14 @@ async def test_a_stream_ends_with_its_session_and_when_the_console_closes() -> N
         while True:
             yield Piece("tick")
 
-    parts = [part async for part in told(endless(), lambda: next(stands), closing)]
+    parts = [part async for part in event_parts(endless(), lambda: next(stands), closing)]
     assert parts == [b"event: tick\ndata: \n\n"] * 2
 
     async def silent() -> AsyncGenerator[Piece, None]:
         await asyncio.Event().wait()
         yield Piece("never")
 
-    task = asyncio.create_task(anext(told(silent(), lambda: True, closing)))
+    task = asyncio.create_task(anext(event_parts(silent(), lambda: True, closing)))
     await asyncio.sleep(0)
     closing.set()
     with pytest.raises(StopAsyncIteration):

@@ -11,9 +11,11 @@ from tests.console.consoles import Opened, served, with_parts
 from tests.console.planes import COUNTED, buried, proposed, relayed, ruling, shop
 from tests.console.test_console_pipeline import published
 
-from accord.console import Health
+from accord.console import PlaneHealth
 from accord.console.pages import PAGES
 from accord.testing.browser import Chromium
+
+pytestmark = pytest.mark.slow
 
 LONG = "01ARZ3NDEKTSV4RRFFQ69G5FAV" * 3
 WITH_TABLES = {"home", "files", "members", "agents", "contracts", "pipeline", "settings", "log"}
@@ -51,8 +53,11 @@ async def furnished(home: Path) -> AsyncIterator[tuple[Opened, list[str]]]:
 
         found = with_parts(found, audit=audit)
         found.planes.append(
-            Health(
-                "relay", "ready", True, parts=(Health(f"memory {LONG}", "troubled", False, LONG),)
+            PlaneHealth(
+                "relay",
+                "ready",
+                True,
+                parts=(PlaneHealth(f"memory {LONG}", "troubled", False, LONG),),
             )
         )
         await relay.enrol()

@@ -3,10 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from accord.authority.nats.configuration import Listening
-from accord.authority.nats.connecting import connect
-from accord.authority.nats.embedded import embedded_server
-from accord.authority.nats.process import still
+from accord.authority.nats import ListenAddress, connect, embedded_server, paused_server
 from accord.kernel.clock import SystemClock
 from accord.station.backup import _copy_streams
 
@@ -18,7 +15,7 @@ async def test_what_was_acknowledged_before_a_backup_is_in_it_and_the_server_goe
 ) -> None:
     streams, copy = tmp_path / "nats", tmp_path / "copy"
     written, enough = 0, asyncio.Event()
-    async with embedded_server(streams, Listening(), CLOCK) as server:
+    async with embedded_server(streams, ListenAddress(), CLOCK) as server:
         nats = await connect("write", server.cluster, server.cluster.authority)
         jetstream = nats.jetstream()
         await jetstream.add_stream(name="S", subjects=["events.v1.>"])
@@ -40,7 +37,7 @@ async def test_what_was_acknowledged_before_a_backup_is_in_it_and_the_server_goe
         enough.set()
         await writing
         await nats.close()
-    async with embedded_server(copy, Listening(), CLOCK) as server:
+    async with embedded_server(copy, ListenAddress(), CLOCK) as server:
         nats = await connect("read", server.cluster, server.cluster.authority)
         kept = (await nats.jetstream().stream_info("S")).state.messages
         last = await nats.jetstream().get_msg("S", seq=kept)
@@ -52,13 +49,13 @@ async def test_what_was_acknowledged_before_a_backup_is_in_it_and_the_server_goe
 async def test_a_server_that_is_held_still_goes_on_when_whoever_held_it_is_gone(
     tmp_path: Path,
 ) -> None:
-    async with embedded_server(tmp_path / "nats", Listening(), CLOCK) as server:
-        with still(tmp_path / "nats") as runs:
+    async with embedded_server(tmp_path / "nats", ListenAddress(), CLOCK) as server:
+        with paused_server(tmp_path / "nats") as runs:
             assert runs
             status = Path(f"/proc/{server.pid}/status").read_text()  # noqa: ASYNC240
             assert "State:\tT" in status
         nats = await connect("look", server.cluster, server.cluster.authority)
         assert nats.is_connected
         await nats.close()
-    with still(tmp_path / "nats") as runs:
+    with paused_server(tmp_path / "nats") as runs:
         assert not runs

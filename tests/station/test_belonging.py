@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from accord.community.envelope.invites import Invite
 from accord.community.identity import community_folder
+from accord.community.rules import Invite
 from accord.kernel.signing import SigningKey
-from accord.station.belonging import joined, refuse_late, unused
-from accord.station.errors import StationError
+from accord.station import StationError
+from accord.station.membership import joined_communities, refuse_late_invite, report_unused_invite
 
 
 def community() -> str:
@@ -39,7 +39,7 @@ def test_an_invite_to_another_community_is_refused_with_what_to_do(tmp_path: Pat
     first = community()
     belong(tmp_path, first)
     with pytest.raises(StationError, match="is in a community already") as refused:
-        refuse_late(tmp_path, invite(community()))
+        refuse_late_invite(tmp_path, invite(community()))
     told = str(refused.value)
     assert "'Our street'" in told
     assert community_folder(tmp_path, first).name in told
@@ -49,20 +49,20 @@ def test_an_invite_to_another_community_is_refused_with_what_to_do(tmp_path: Pat
 def test_an_invite_to_the_same_community_may_be_given_at_every_start(tmp_path: Path) -> None:
     first = community()
     belong(tmp_path, first)
-    refuse_late(tmp_path, invite(first))
+    refuse_late_invite(tmp_path, invite(first))
 
 
 def test_a_new_home_and_one_where_a_join_has_failed_take_any_invite(tmp_path: Path) -> None:
-    refuse_late(tmp_path / "home", invite(community()))
+    refuse_late_invite(tmp_path / "home", invite(community()))
     belong(tmp_path, community(), signed=False)
-    assert joined(tmp_path) == frozenset()
-    refuse_late(tmp_path, invite(community()))
+    assert joined_communities(tmp_path) == frozenset()
+    refuse_late_invite(tmp_path, invite(community()))
 
 
 def test_an_invite_in_the_settings_that_comes_late_is_a_part_in_trouble() -> None:
     first = community()
-    assert unused([first], invite(first)) is None
-    part = unused([first], invite(community()))
+    assert report_unused_invite([first], invite(first)) is None
+    part = report_unused_invite([first], invite(community()))
     assert part is not None
     assert (part.name, part.state, part.is_well) == ("invite", "not used", False)
     assert "`accord community join LINK`" in part.reason

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from accord.station.logs import REDACTED, configured, scrub
-from accord.station.settings import LogSettings
+from accord.station.sections import LogSettings
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:

@@ -17,9 +17,10 @@ from accord.kernel.clock import SystemClock
 from accord.kernel.errors import AccordError
 from accord.kernel.signing import SigningKey
 from accord.relay.platforms.webchat import open_admin
-from accord.station import Settings, load
-from accord.station.plane import PlaneContext
+from accord.station import PlaneContext, Settings, load
 from accord.station.relay import RelayPlane, control_settings
+
+pytestmark = pytest.mark.slow
 
 KEY = SigningKey(b"device".ljust(32, b"."))
 

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from accord.station.leaving import descendants
-from accord.testing.faults import Child, python_child
+from accord.station.processes import descendants
+from accord.testing.processes import Child, python_child
 
 # A station with planes that a test can direct from outside: one lives, one fails until a file
 # appears, one takes its time to finish until another file appears.

@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from accord.station import Settings, SettingsError, load
-from accord.station.settings import sections, variable
+from accord.station import Settings, SettingsError, doctor, load
+from accord.station.checks import CheckStatus, MachineCheck
+from accord.station.doctor import settings_file_checks
+from accord.station.settings import secrets_in, sections, variable
 
 
 @pytest.fixture(autouse=True)
@@ -266,3 +268,44 @@ def test_the_reference_names_every_setting_with_its_variable_and_default() -> No
             assert field.description
             assert field.description in row
     assert isinstance(Settings.model_fields["home"].default, Path)
+
+
+def exposed(home: Path, text: str, mode: int) -> list[MachineCheck]:
+    home.mkdir(mode=0o755, exist_ok=True)
+    file = home / "accord.toml"
+    file.write_text(text)
+    file.chmod(mode)
+    return list(settings_file_checks(load(home)))
+
+
+SECRETS = '[metrics]\ntoken = "a-secret-that-is-long-enough"\n[station]\nname = "attic"\n'
+
+
+def test_secrets_in_a_file_that_others_read_are_told_and_never_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_readers", lambda _file, mode: "others" if mode & 0o044 else "")
+    (check,) = exposed(tmp_path / "home", SECRETS, 0o644)
+    assert check.status is CheckStatus.WARN
+    assert "[metrics] token" in check.seen
+    assert "chmod 600" in check.advice
+    assert "a-secret" not in check.seen + check.advice
+    for text, mode in ((SECRETS, 0o600), ('[station]\nname = "attic"\n', 0o644)):
+        (check,) = exposed(tmp_path / "home", text, mode)
+        assert check.status is CheckStatus.OK
+    assert secrets_in(tmp_path / "nowhere.toml") == []
+    assert list(settings_file_checks(load(tmp_path / "elsewhere"))) == []
+
+
+def test_a_file_is_read_by_whoever_the_folders_above_let_through(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir(mode=0o700)
+    file = folder / "accord.toml"
+    file.write_text("")
+    assert doctor._readers(file, 0o644) == ""
+    parts = [each.stat().st_mode for each in tmp_path.parents]
+    folder.chmod(0o755)
+    lets_through = all(each & 0o001 for each in (*parts, tmp_path.stat().st_mode))
+    expected = "everybody on this machine" if lets_through else ""
+    assert doctor._readers(file, 0o644) == expected
+    assert doctor._readers(file, 0o600) == ""

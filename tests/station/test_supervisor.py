@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute
 
 from accord.kernel.errors import AccordError
 from accord.station import PlaneContext, PlaneState, StationError
-from accord.station.plane import Life
+from accord.station.plane import PlaneLife
 from accord.station.supervisor import Backoff, Supervisor
 from accord.testing import VirtualClock, run_virtual
 
@@ -292,7 +292,7 @@ def test_every_step_that_is_not_part_of_a_life_raises() -> None:
     }
     for source, steps in way.items():
         for target in PlaneState:
-            life = Life("any", VirtualClock())
+            life = PlaneLife("any", VirtualClock())
             for step in steps:
                 life.move(step)
             if (source, target) in legal:

@@ -1,7 +1,6 @@
-"""The console as an application: logging in and out, every page, and what becomes of errors.
+"""The console's application: login, logout, all pages, and the handling of errors.
 
-Thin: guard, find the session, read the form, call the page, answer. A refusal is shown as one
-banner on the page that it belongs to; nothing that was sent is logged.
+An error is shown as a banner on its page; request bodies are not logged.
 """
 
 import asyncio
@@ -18,15 +17,21 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from accord.console import forms
-from accord.console.assets import assets
 from accord.console.errors import ConsoleError
 from accord.console.forms import Form
-from accord.console.guard import COOKIE, CSRF, CSRF_HEADER, PATH, Guard
-from accord.console.page import Handler, Page, Visit, actor
-from accord.console.parts import Parts
-from accord.console.rendering import Templates
-from accord.console.stream import EventStream, Piece, told
-from accord.console.tickets import Session, Tickets
+from accord.console.page import Handler, Page, Visit, session_actor
+from accord.console.parts import ConsoleParts
+from accord.console.sessions import (
+    COOKIE,
+    CSRF,
+    CSRF_HEADER,
+    PATH,
+    ConsoleSession,
+    RequestGuard,
+    Tickets,
+)
+from accord.console.stream import EventStream, Piece, event_parts
+from accord.console.templates import Templates, assets
 from accord.kernel.errors import AccordError
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -39,13 +44,14 @@ _HEADERS: Final = {
     "content-security-policy": _POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    # With less the browser would not even tell us that a form is from our own page.
+    # With less the browser would not tell us that a form is from our own page.
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
 _STREAMS: Final = 8
 _CHOICES: Final = 1000
 _HTMX: Final = "hx-request"
+_EVENTS: Final = "text/event-stream"
 _LOGIN: Final = f"{PATH}/login"
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -55,31 +61,31 @@ class Console:
     """The console of a station.
 
     Args:
-        parts: What its pages stand on.
-        pages: The pages, in the order of the navigation; the first is the first to be seen.
-        tickets: Who may come in.
-        url: Where people reach it, beside this machine's own names; may be empty.
+        parts: What its pages need.
+        pages: In the order of the navigation; the first is the start page.
+        tickets: Login links and sessions.
+        url: The public address, beside this machine's own names; may be empty.
     """
 
     def __init__(
-        self, parts: Parts, pages: Sequence[Page], tickets: Tickets, url: str = ""
+        self, parts: ConsoleParts, pages: Sequence[Page], tickets: Tickets, url: str = ""
     ) -> None:
         self._parts = parts
         self._pages = pages
         self._tickets = tickets
-        self._guard = Guard(url)
+        self._guard = RequestGuard(url)
         self._assets = assets()
         self._templates = Templates(
             self._assets, {"station": parts.name, "pages": pages, "home_option": parts.home_option}
         )
         self._closing = asyncio.Event()
-        # By session; what is lost with the process is a sentence, or a choice.
+        # By session; losing them with the process costs a sentence, or a choice.
         self._notes: dict[str, str] = {}
         self._chosen: dict[str, str] = {}
         self._streams: Counter[str] = Counter()
 
     def application(self) -> Starlette:
-        """What serves it, at its own path."""
+        """Return the ASGI application."""
         routes = [each.route() for each in self._assets]
         routes += [
             Route(_LOGIN, self._route(self._show_login), methods=["GET"]),
@@ -99,12 +105,12 @@ class Console:
         return Starlette(routes=routes, exception_handlers={HTTPException: self._missing})
 
     def close(self) -> None:
-        """End the answers that would never end by themselves."""
+        """End the open event streams."""
         self._closing.set()
 
     def page(self, visit: Visit, template: str, values: Mapping[str, Any]) -> str:
-        """A whole page."""
-        # A page that asks for news by itself does not show the sentence.
+        """Render a whole page."""
+        # The sentence is not shown to a page that refreshes itself.
         is_whole = _HTMX not in visit.request.headers
         return self._templates.render(
             template,
@@ -122,27 +128,32 @@ class Console:
         )
 
     def part(self, template: str, values: Mapping[str, Any]) -> Markup:
-        """A part of a page."""
+        """Render a part of a page."""
         return self._templates.render(template, values)
 
-    def note(self, session: Session, sentence: str) -> None:
+    def note(self, session: ConsoleSession, sentence: str) -> None:
         """Keep a sentence for the next page of a session."""
         self._notes[session.id] = sentence
 
-    def chosen(self, session: Session) -> str | None:
-        """The community in which a session acts, if it chose one."""
+    def chosen(self, session: ConsoleSession) -> str | None:
+        """Return the community that a session has chosen."""
         return self._chosen.get(session.id)
 
-    def stream(self, visit: Visit, pieces: AsyncGenerator[Piece, None]) -> Response:
-        """An answer that goes on.
+    def choose(self, session: ConsoleSession, community_id: str | None) -> None:
+        """Choose a community for a session; None for the station's current one."""
+        if community_id is None:
+            self._chosen.pop(session.id, None)
+            return
+        if len(self._chosen) > _CHOICES:
+            self._chosen.clear()  # most are of sessions that have ended
+        self._chosen[session.id] = community_id
 
-        Raises:
-            ConsoleError: The session has too many of them.
-        """
+    def stream(self, visit: Visit, pieces: AsyncGenerator[Piece, None]) -> Response:
+        """Return an event stream; `ConsoleError` if the session has too many."""
         session = visit.session
         if self._streams[session.id] >= _STREAMS:
             raise ConsoleError(
-                "this session follows too much at once", mend="close a tab", status=429
+                "this session has too many live pages open", mend="close a tab", status=429
             )
 
         def count(change: int) -> None:
@@ -150,11 +161,11 @@ class Console:
             if not self._streams[session.id]:
                 del self._streams[session.id]
 
-        parts = told(pieces, lambda: self._tickets.stands(session), self._closing)
+        parts = event_parts(pieces, lambda: self._tickets.is_valid(session), self._closing)
         return EventStream(parts, lambda: count(1), lambda: count(-1))
 
     def _route(self, work: Callable[[Request], Awaitable[Response]]) -> Endpoint:
-        """What every route does around its own work."""
+        """Add checks, headers and error handling to a route."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -212,14 +223,14 @@ class Console:
             try:
                 secret = self._tickets.redeem(form.text("link"))
             except ConsoleError as error:
-                _log.warning("a login was refused", reason=error.what)
+                _log.warning("console login refused", reason=error.what)
                 return self._plain("login.html", error, error.status, link="")
-        _log.info("somebody has logged in at the console")
+        _log.info("console login")
         session = self._tickets.session(secret)
         if session is not None:
-            await self._parts.note("console.entered", actor(session))
+            await self._parts.note("console.entered", session_actor(session))
         response = RedirectResponse(self._pages[0].path, 303)
-        self._guard.give_cookie(request, response, secret)
+        self._guard.set_cookie(request, response, secret)
         return response
 
     async def _log_out(self, visit: Visit) -> Response:
@@ -228,16 +239,14 @@ class Console:
         self._notes.pop(visit.session.id, None)
         self._chosen.pop(visit.session.id, None)
         response = RedirectResponse(_LOGIN, 303)
-        self._guard.take_cookie(response)
+        self._guard.delete_cookie(response)
         return response
 
     async def _choose(self, visit: Visit) -> Response:
         wanted = visit.form.text("community")
         for each in await visit.parts.node.communities():
             if each["community_id"] == wanted:
-                if len(self._chosen) > _CHOICES:
-                    self._chosen.clear()  # most are of sessions that have ended
-                self._chosen[visit.session.id] = wanted
+                self.choose(visit.session, wanted)
                 return visit.done(f"You are in {each['name']} now.")
         raise ConsoleError("this station is in no such community")
 
@@ -251,19 +260,20 @@ class Console:
     def _plain(
         self, template: str, error: AccordError | None, status: int, **values: object
     ) -> Response:
-        """A page for somebody who is not logged in."""
+        """Render a page for somebody who is not logged in."""
         text = self._templates.render(template, {"trouble": error, **values})
         return Response(text, status, media_type="text/html; charset=utf-8")
 
-    def _session(self, request: Request) -> Session | None:
-        # A page that asks for news by itself does not keep its session alive.
-        in_use = request.method == "POST" or _HTMX not in request.headers
+    def _session(self, request: Request) -> ConsoleSession | None:
+        # A page that refreshes itself does not keep its session alive.
+        by_itself = _HTMX in request.headers or request.headers.get("accept") == _EVENTS
+        in_use = request.method == "POST" or not by_itself
         return self._tickets.session(request.cookies.get(COOKIE, ""), in_use=in_use)
 
 
 def _to_login(request: Request) -> Response:
     if _HTMX in request.headers:
-        # htmx would take the page for the part that it asked for.
+        # htmx would insert the login page as the part that it asked for.
         return Response(status_code=204, headers={"hx-redirect": _LOGIN})
     return RedirectResponse(_LOGIN, 303)
 
@@ -273,7 +283,7 @@ async def _onwards(_request: Request) -> Response:
 
 
 async def _again(visit: Visit) -> Response:
-    """The page that something was sent to, with why it was refused; else only why."""
+    """Show the page again with the error; if that fails, only the error."""
     try:
         return await visit.page.show(visit)
     except AccordError:
@@ -290,7 +300,7 @@ def _with(visit: Visit, *, form: Form | None = None, trouble: AccordError | None
         visit.page,
         visit.session,
         visit.parts,
-        visit.rendering,
+        visit.console,
         visit.form if form is None else form,
         trouble,
     )

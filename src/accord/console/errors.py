@@ -1,17 +1,10 @@
-"""What goes wrong on a page before any plane is at fault. Nothing else lives here."""
+"""Errors of the console itself."""
 
 from accord.kernel.errors import AccordError
 
 
 class ConsoleError(AccordError):
-    """A page cannot do what was asked of it.
-
-    Args:
-        what: What is wrong.
-        where: Where it is.
-        mend: What would mend it.
-        status: The HTTP status that says the same.
-    """
+    """A page cannot do what was asked; `status` is the HTTP status."""
 
     def __init__(
         self, what: str, *, where: str | None = None, mend: str | None = None, status: int = 400

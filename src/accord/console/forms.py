@@ -1,10 +1,9 @@
-"""What a form brought: texts and files, within limits.
+"""Forms: texts and files, with limits of size and time.
 
-Owns how much is read. Whatever is beyond a limit is refused before it is kept, so that no form can
-fill the memory or, with a file, the disk.
+What exceeds a limit is refused before it is stored.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,45 +11,40 @@ from urllib.parse import parse_qsl
 
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from accord.console.errors import ConsoleError
+from accord.web import bodies
 
 _FIELDS: Final = 64
 _FILES: Final = 4
 _TEXT_BYTES: Final = 256 * 1024
-_FILE_BYTES: Final = 100 * 1024 * 1024
+# Texts arrive at once; files get the time that a slow line needs.
+_TEXTS: Final = bodies.BodyLimits(_TEXT_BYTES, seconds=10.0)
+_WITH_FILES: Final = bodies.BodyLimits(100 * 1024 * 1024, seconds=30.0, rate=32 * 1024)
 _MULTIPART: Final = "multipart/form-data"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The fields of a form; each is the last that was given."""
+    """The fields of a form; the last one of each name."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, UploadFile] = field(default_factory=dict)
 
     def text(self, name: str) -> str:
-        """A field without the blanks around it; empty when it is missing."""
+        """Return a stripped field; empty if it is missing."""
         return self.texts.get(name, "").strip()
 
     def needed(self, name: str, label: str) -> str:
-        """A field that must be filled in.
-
-        Raises:
-            ConsoleError: It is empty.
-        """
+        """Return a field, or raise `ConsoleError` if it is empty."""
         value = self.text(name)
         if not value:
             raise ConsoleError(f"{label} is missing", mend="fill it in")
         return value
 
     def number(self, name: str, label: str, least: float, most: float) -> float:
-        """A field with a number in it.
-
-        Raises:
-            ConsoleError: It is none, or not within the limits.
-        """
+        """Return a number, or raise `ConsoleError` if it is none or not within the limits."""
         try:
             value = float(self.text(name)[:40])
         except ValueError:
@@ -60,11 +54,7 @@ class Form:
         return value
 
     def file(self, name: str, label: str) -> UploadFile:
-        """A file that must be there.
-
-        Raises:
-            ConsoleError: None was chosen.
-        """
+        """Return a file, or raise `ConsoleError` if none was chosen."""
         found = self.files.get(name)
         if found is None or not found.filename:
             raise ConsoleError(f"{label} is missing", mend="choose one")
@@ -73,15 +63,7 @@ class Form:
 
 @asynccontextmanager
 async def read(request: Request, *, files: bool = True) -> AsyncIterator[Form]:
-    """The form of a request, whose files are there until the end of the block.
-
-    Args:
-        request: The request.
-        files: Whether there may be any.
-
-    Raises:
-        ConsoleError: It is too long, or not a form.
-    """
+    """Yield the form of a request, or raise `ConsoleError`; its files are closed at the end."""
     if not files or not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
         yield Form(await _texts(request))
         return
@@ -96,7 +78,10 @@ async def read(request: Request, *, files: bool = True) -> AsyncIterator[Form]:
 
 
 async def _texts(request: Request) -> dict[str, str]:
-    body = b"".join([part async for part in _parts(request, _TEXT_BYTES)])
+    try:
+        body = await bodies.read(request, _TEXTS)
+    except bodies.BodyError as error:
+        raise _refusal(error) from None
     try:
         return dict(
             parse_qsl(
@@ -108,7 +93,7 @@ async def _texts(request: Request) -> dict[str, str]:
 
 
 async def _multipart(request: Request) -> FormData:
-    async with aclosing(_parts(request, _FILE_BYTES)) as parts:
+    async with aclosing(bodies.parts(request, _WITH_FILES)) as parts:
         try:
             return await MultiPartParser(
                 request.headers,
@@ -119,28 +104,16 @@ async def _multipart(request: Request) -> FormData:
             ).parse()
         except MultiPartException as error:
             raise _no_form(error.message) from None
+        except bodies.BodyError as error:
+            raise _refusal(error) from None
         except OSError as error:
             raise ConsoleError(
                 f"there is no room for what was sent ({error.strerror})", status=507
             ) from error
 
 
-async def _parts(request: Request, most: int) -> AsyncGenerator[bytes, None]:
-    left = most
-    try:
-        async for part in request.stream():
-            left -= len(part)
-            if left < 0:
-                raise _too_long(most)
-            yield part
-    except ClientDisconnect:
-        raise _no_form("it broke off") from None
-
-
-def _too_long(most: int) -> ConsoleError:
-    return ConsoleError(
-        f"this is more than {most} bytes", mend="send less, or use the command", status=413
-    )
+def _refusal(error: bodies.BodyError) -> ConsoleError:
+    return ConsoleError(error.what, mend=error.mend, status=error.status)
 
 
 def _no_form(why: str) -> ConsoleError:

@@ -1,59 +1,41 @@
-"""What a page is, and what it is given for one request.
+"""`Page` and `Visit`: what a page is, and what it is given for one request."""
 
-Owns the form of a page and of a visit. How a visit is authenticated and its errors are shown is
-`app`'s; what a page says is its own.
-"""
-
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from accord.authority.assembly import Running
+from accord.authority.assembly import RunningAuthority
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
 from accord.console.errors import ConsoleError
 from accord.console.forms import Form
-from accord.console.guard import PATH
-from accord.console.parts import Parts
+from accord.console.parts import ConsoleParts
+from accord.console.sessions import PATH, ConsoleSession
 from accord.console.stream import Piece
-from accord.console.tickets import Session
 from accord.kernel.errors import AccordError
 
+if TYPE_CHECKING:
+    from accord.console.app import Console
+
 _QUERY_LENGTH: Final = 4000
+_CHANGES: Final = "/node/v1/changes"
+_WAIT_SECONDS: Final = 30
+# Bundles simultaneous events, so that a busy log does not keep browsers busy.
+_PAUSE_SECONDS: Final = 0.2
+_AWAY_SECONDS: Final = 1.0
+NEWS: Final = Piece("news")
+"""Tells a page to reload its live part."""
 
 
-def actor(session: Session) -> str:
-    """Who acts at the console, for journals: which of its sessions."""
+def session_actor(session: ConsoleSession) -> str:
+    """Return the name of a session in journals."""
     return f"console {session.id[:8]}"
-
-
-class Rendering(Protocol):
-    """What a visit leaves to the console."""
-
-    def page(self, visit: "Visit", template: str, values: Mapping[str, Any]) -> str:
-        """A whole page."""
-        ...
-
-    def part(self, template: str, values: Mapping[str, Any]) -> Markup:
-        """A part of one."""
-        ...
-
-    def stream(self, visit: "Visit", pieces: AsyncGenerator[Piece, None]) -> Response:
-        """An answer that goes on."""
-        ...
-
-    def note(self, session: Session, sentence: str) -> None:
-        """Keep a sentence for the next page of a session."""
-        ...
-
-    def chosen(self, session: Session) -> str | None:
-        """The community in which a session acts, if it chose one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,44 +43,48 @@ class Visit:
     """One request of somebody who is logged in.
 
     Attributes:
-        request: As it came.
-        page: The page that it is for.
-        session: Whose it is.
-        parts: What the page stands on.
-        form: What was filled in; empty unless something was sent.
-        trouble: Why what was sent was refused: the page is shown again, with what was typed.
+        parts: What the page needs of the station.
+        form: Empty unless something was sent.
+        trouble: Why the sent form was refused; the page is shown again with what was typed.
     """
 
     request: Request
     page: "Page"
-    session: Session
-    parts: Parts
-    rendering: Rendering
+    session: ConsoleSession
+    parts: ConsoleParts
+    console: "Console"
     form: Form = field(default_factory=Form)
     trouble: AccordError | None = None
 
     @property
     def actor(self) -> str:
-        """Who acts, for journals."""
-        return actor(self.session)
+        """The name of the session in journals."""
+        return session_actor(self.session)
 
     def query(self, name: str) -> str:
-        """A member of the address' query, without the blanks around it; empty when missing.
-
-        Raises:
-            ConsoleError: It is too long.
-        """
+        """Return a stripped query parameter, empty if missing; `ConsoleError` if it is too long."""
         value = self.request.query_params.get(name, "").strip()
         if len(value) > _QUERY_LENGTH:
             raise ConsoleError("this is too long", where=name, mend="say it in fewer words")
         return value
 
-    def authority(self) -> Running:
-        """The authority of this station.
+    def number(self, name: str) -> int:
+        """Return a query parameter that is a whole number, or raise `ConsoleError`."""
+        value = self.query(name)
+        if not (value.isascii() and value.isdecimal() and len(value) < _DIGITS):
+            raise ConsoleError("expected a number", where=name)
+        return int(value)
 
-        Raises:
-            ConsoleError: It is away.
-        """
+    @property
+    def here(self) -> str:
+        """The address of this page, or of the page to which something was sent."""
+        url = self.request.url
+        if self.request.method != "GET":
+            return self.page.path
+        return f"{url.path}?{url.query}" if url.query else url.path
+
+    def authority(self) -> RunningAuthority:
+        """Return the station's authority, or raise `ConsoleError` if it is not up."""
         running = self.parts.authority()
         if running is None:
             raise ConsoleError(
@@ -110,10 +96,10 @@ class Visit:
 
     @asynccontextmanager
     async def community(self) -> AsyncIterator[Client]:
-        """The node, in the community that this session has chosen, else in its first.
+        """Yield a client in the session's chosen community, else in the current one.
 
         Raises:
-            CommunityError: The node is away, or in no community.
+            CommunityError: The node is not up, or in no community.
         """
         there = [each["community_id"] for each in await self.parts.node.communities()]
         if not there:
@@ -122,29 +108,54 @@ class Visit:
                 "this station is in no community yet",
                 mend="found or join one on Home",
             )
-        chosen = self.rendering.chosen(self.session)
+        chosen = self.console.chosen(self.session)
         async with self.parts.node.client(chosen if chosen in there else there[0]) as client:
             yield client
 
     def show(self, template: str, **values: Any) -> Response:
-        """A whole page, made from a template that extends `page.html`."""
+        """Render a template that extends `page.html`."""
         status = 200 if self.trouble is None else status_of(self.trouble)
-        return Response(self.rendering.page(self, template, values), status, media_type=_HTML)
+        return Response(self.console.page(self, template, values), status, media_type=_HTML)
 
     def part(self, template: str, **values: Any) -> Markup:
-        """A part of a page, for a stream or for htmx."""
-        return self.rendering.part(template, values)
+        """Render a part of a page, for a stream or for htmx."""
+        return self.console.part(template, values)
 
     def done(self, sentence: str, *, path: str | None = None) -> Response:
-        """After a change: say a sentence on the page, which is loaded anew."""
-        self.rendering.note(self.session, sentence)
+        """Redirect to the page after a change, with a sentence."""
+        self.console.note(self.session, sentence)
         return RedirectResponse(path or self.page.path, 303)
 
+    async def changes(self, client: Client) -> int:
+        """Return the position of the community's log; ask before reading, then `follow` from it."""
+        return int((await client.post(_CHANGES, {}))["number"])
+
+    def follow(self, *prefixes: str) -> Response:
+        """Send `NEWS` whenever events with these type prefixes were accepted.
+
+        Raises:
+            ConsoleError: The query has no number `after`.
+        """
+        return self.stream(self._news(self.number("after"), prefixes))
+
+    async def _news(self, after: int, prefixes: tuple[str, ...]) -> AsyncGenerator[Piece, None]:
+        while True:
+            try:
+                async with self.community() as client:
+                    while True:
+                        after, is_new = await changed(client, after, prefixes)
+                        if is_new:
+                            yield NEWS
+                        await asyncio.sleep(_PAUSE_SECONDS)
+            except CommunityError:
+                await asyncio.sleep(_AWAY_SECONDS)  # the plane is going, or coming
+
     def stream(self, pieces: AsyncGenerator[Piece, None]) -> Response:
-        """Tell the browser pieces as they come, by server-sent events."""
-        return self.rendering.stream(self, pieces)
+        """Send pieces as server-sent events."""
+        return self.console.stream(self, pieces)
 
 
+_DIGITS: Final = 16
 _HTML: Final = "text/html; charset=utf-8"
 Handler: TypeAlias = Callable[[Visit], Awaitable[Response]]
 
@@ -154,11 +165,11 @@ class Page:
     """A page of the console.
 
     Attributes:
-        slug: Its place in the address; empty for the first page.
-        title: What it is called in the navigation.
-        show: Answers a visit; also, with `trouble`, when something that was sent is refused.
-        reads: What else can be looked at below it, by path; it changes nothing.
-        acts: What can be sent to it, by path.
+        slug: Its segment of the path; empty for the first page.
+        title: Its name in the navigation.
+        show: Answers a visit; also, with `trouble`, when a form is refused.
+        reads: Further GET handlers by path.
+        acts: POST handlers by path.
     """
 
     slug: str
@@ -169,12 +180,25 @@ class Page:
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """The path of the page."""
         return f"{PATH}/{self.slug}"
 
 
+async def changed(
+    client: Client, after: int, prefixes: tuple[str, ...], seconds: int = _WAIT_SECONDS
+) -> tuple[int, bool]:
+    """Wait until a community's log is beyond a position, or for so many seconds.
+
+    Returns:
+        Its position now, and whether events with these type prefixes may have been accepted.
+    """
+    told = await client.post(_CHANGES, {"after": after, "seconds": seconds})
+    types = told["event_types"]
+    return told["number"], types is None or any(each.startswith(prefixes) for each in types)
+
+
 def status_of(error: AccordError) -> int:
-    """The HTTP status that says what an error says."""
+    """Return the HTTP status of an error."""
     if isinstance(error, CommunityError):
         return 403 if error.code is Code.UNAUTHORIZED else error.code.status
     return error.status if isinstance(error, ConsoleError) else 400

@@ -1,9 +1,11 @@
-"""What a page needs, and nothing of how it came to be: the station fills it in.
+"""What pages need of the station, which fills it in.
 
-Planes come and go while the console serves. Whatever belongs to one is a function that is asked
-each time and says None while its plane is away.
+Planes come and go while the console serves, so what belongs to one is a function that returns None
+while its plane is not up.
 """
 
+import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,33 +14,54 @@ from typing import Any, Final
 
 import httpx
 
-from accord.authority.assembly import Running
+from accord.authority.assembly import RunningAuthority
 from accord.capabilities.file import Blobs
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
-from accord.console.children import Children
-from accord.console.turns import Turns
+from accord.console.commands import CommandRunner
 from accord.kernel import canonical
-from accord.kernel.clock import Clock
+from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
-from accord.relay.connector.assembly import Connector
+from accord.relay.connector.connector import Connector
+from accord.relay.platforms.webchat import Admin
+from accord.web import responses
 
-# An answer that a model writes takes its time.
+
+class ShellLock:
+    """Spaces the connections of the home's shell, whose tokens have a resolution of one second."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._turn = asyncio.Lock()
+        self._last = -math.inf
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn, and hold it for the block."""
+        async with self._turn:
+            # Without the limit, a clock that was set back would cause a long wait.
+            await asyncio.sleep(min(1.0, max(0.0, self._last + 1 - self._clock.now())))
+            try:
+                yield
+            finally:
+                self._last = math.floor(self._clock.now())
+
+
+# A model may take long to answer.
 _ANSWER_SECONDS: Final = 600.0
 _NODE: Final = "http://node"
+_WAITING: Final = "waiting"
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
-    """How one plane is doing.
+class PlaneHealth:
+    """The state of a plane or of one of its parts.
 
     Attributes:
-        name: Its name.
         state: A word, such as `ready`.
         is_well: Whether it serves.
         reason: Why not, or what was last wrong.
         restarts: How often it was started again.
-        parts: How each of its parts is doing, such as a relay's platforms.
     """
 
     name: str
@@ -46,12 +69,17 @@ class Health:
     is_well: bool
     reason: str = ""
     restarts: int = 0
-    parts: tuple["Health", ...] = ()
+    parts: tuple["PlaneHealth", ...] = ()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it only waits for a decision."""
+        return self.state == _WAITING
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting as it is shown: a secret says only whether it is set."""
+class ShownSetting:
+    """One setting; of a secret only whether it is set."""
 
     section: str
     key: str
@@ -62,13 +90,11 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """The way to the home's own node: signed with its key, as the commands do it.
+class NodeAccess:
+    """Access to the home's own node, signed with its key as by the commands.
 
     Attributes:
-        key: The node's.
-        clock: The time.
-        transport: How a request gets there; None while the community plane is away.
+        transport: Returns the transport; None while the community plane is not up.
     """
 
     key: SigningKey
@@ -77,11 +103,7 @@ class Door:
 
     @asynccontextmanager
     async def client(self, community_id: str | None = None) -> AsyncIterator[Client]:
-        """A client of the node, in a community or, for what concerns none, in no particular.
-
-        Raises:
-            CommunityError: The node is away: `partition`.
-        """
+        """Yield a client in a community, or without one; `partition` if the node is not up."""
         async with Client(
             _NODE,
             self.key,
@@ -94,22 +116,16 @@ class Door:
             yield client
 
     async def communities(self) -> list[dict[str, Any]]:
-        """The communities that the node is in.
-
-        Raises:
-            CommunityError: The node does not say.
-        """
+        """Return the communities of the node."""
         async with self.client() as client:
             return list((await client.get("/node/v1/status"))["communities"])
 
     async def manifest(self) -> dict[str, Any]:
-        """What the node tells everybody of itself.
-
-        Raises:
-            CommunityError: The node does not say.
-        """
+        """Return the node's manifest."""
         try:
-            async with httpx.AsyncClient(transport=self._way(), base_url=_NODE) as http:
+            async with responses.bounded_client(
+                responses.SMALL, transport=self._way(), base_url=_NODE
+            ) as http:
                 told = canonical.decode((await http.get("/manifest")).content)
         except (httpx.HTTPError, canonical.CanonicalError) as error:
             raise CommunityError(Code.PARTITION, "the node does not say what it offers") from error
@@ -126,55 +142,51 @@ class Door:
         return transport
 
 
-async def _unaudited(_most: int) -> Sequence[Mapping[str, Any]]:
-    """Nobody keeps a journal."""
+def _no_chat() -> Admin | None:
+    return None
+
+
+async def _no_audit(_most: int) -> Sequence[Mapping[str, Any]]:
     return ()
 
 
-async def _unnoted(_what: str, _by: str) -> None:
-    """Nobody keeps a journal."""
+async def _no_journal(_what: str, _by: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """Everything that pages stand on.
+class ConsoleParts:
+    """Everything that pages need.
 
     Attributes:
-        name: What the station calls itself.
-        address: Where it is reached on this machine.
-        home: Its folder.
-        home_option: What a command needs to be told to mean that folder; empty for the usual one.
-        clock: The time.
-        node: The way to its node.
-        blobs: Its files.
+        address: Where the station is reached on this machine.
+        home_option: The option that selects this home in commands; empty for the default home.
         relay: The connector, while it runs.
+        chat: The web chat's administration, while it runs.
         authority: The authority, while it runs.
-        planes: How every plane is doing.
-        settings: What is set.
-        settings_file: Where it is set.
-        log_file: Where every line of the log is; None when none is kept.
-        landing: Where segments land for the pipeline; None for its own folder.
+        log_file: None if there is none.
+        landing: Where segments land for the pipeline; None for the default folder.
         children: Runs long commands beside the station.
-        turns: When the shell of the home may connect.
-        note: Writes down what is done at the console itself, and by whom.
-        audit: The latest acts on every plane, the newest last; at most so many.
+        turns: Spaces the connections of the home's shell.
+        note: Records an act at the console, and its author.
+        audit: Returns the latest acts on every plane, the newest last.
     """
 
     name: str
     address: str
     home: Path
     clock: Clock
-    node: Door
+    node: NodeAccess
     blobs: Blobs
     relay: Callable[[], Connector | None]
-    authority: Callable[[], Running | None]
-    planes: Callable[[], Sequence[Health]]
-    settings: Sequence[Setting]
+    authority: Callable[[], RunningAuthority | None]
+    planes: Callable[[], Sequence[PlaneHealth]]
+    settings: Sequence[ShownSetting]
     settings_file: Path
     log_file: Path | None
     landing: str | None = None
     home_option: str = ""
-    children: Children = field(default_factory=Children)
-    turns: Turns = field(default_factory=Turns)
-    note: Callable[[str, str], Awaitable[None]] = _unnoted
-    audit: Callable[[int], Awaitable[Sequence[Mapping[str, Any]]]] = _unaudited
+    chat: Callable[[], Admin | None] = _no_chat
+    children: CommandRunner = field(default_factory=CommandRunner)
+    turns: ShellLock = field(default_factory=ShellLock)
+    note: Callable[[str, str], Awaitable[None]] = _no_journal
+    audit: Callable[[int], Awaitable[Sequence[Mapping[str, Any]]]] = _no_audit

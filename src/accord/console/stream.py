@@ -1,8 +1,7 @@
-"""Telling a browser what happens while it happens: server-sent events.
+"""Server-sent events for pages.
 
-Owns one open answer: how a piece is written, the signs of life and the end, when there is no more,
-when the browser goes, when its session ends, and when the console is closed. Nothing is kept for a
-slow reader: the next piece is made when the last was sent.
+A stream ends with its pieces, with the browser, with its session or with the console. Nothing is
+buffered for a slow reader: the next piece is made when the last was sent.
 """
 
 import asyncio
@@ -22,26 +21,20 @@ _ALIVE: Final = b":\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a page for `sse-swap`: the event's name, and HTML that was made safe."""
+    """A piece of a page for `sse-swap`: the event's name and escaped HTML."""
 
     event: str
     html: Markup = NOTHING
 
-    def written(self) -> bytes:
-        """As it goes over the wire."""
+    def encode(self) -> bytes:
+        """Return it as on the wire."""
         lines = self.html.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         data = "".join(f"data: {line}\n" for line in lines)
         return f"event: {self.event}\n{data}\n".encode()
 
 
 class EventStream(Response):
-    """An answer that goes on.
-
-    Args:
-        parts: What is told; closed at the end.
-        begun: Called when it begins.
-        ended: Called at the end.
-    """
+    """A streaming response; `begun` and `ended` are called at its start and end."""
 
     def __init__(
         self,
@@ -59,7 +52,7 @@ class EventStream(Response):
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until there is nobody to send to."""
+        """Send until the stream or the client ends."""
         self._begun()
         telling = asyncio.create_task(self._tell(send))
         leaving = asyncio.create_task(_left(receive))
@@ -85,21 +78,21 @@ class EventStream(Response):
                 return  # the browser is gone
 
 
-async def told(
-    pieces: AsyncGenerator[Piece, None], stands: Callable[[], bool], closing: asyncio.Event
+async def event_parts(
+    pieces: AsyncGenerator[Piece, None], is_valid: Callable[[], bool], closing: asyncio.Event
 ) -> AsyncGenerator[bytes, None]:
-    """Pieces as bytes, with signs of life between.
+    """Yield pieces as bytes, with comments in between to keep the connection alive.
 
     Args:
-        pieces: What is told; closed at the end.
-        stands: Whether the reader may know more.
+        pieces: Closed at the end.
+        is_valid: Whether the reader is still logged in.
         closing: Set when everything must end.
     """
     ended = asyncio.ensure_future(closing.wait())
     coming: asyncio.Future[Piece] | None = None
     async with aclosing(pieces):
         try:
-            while stands() and not closing.is_set():
+            while is_valid() and not closing.is_set():
                 coming = coming or asyncio.ensure_future(anext(pieces))
                 either: set[asyncio.Future[Any]] = {coming, ended}
                 await asyncio.wait(
@@ -111,7 +104,7 @@ async def told(
                     except StopAsyncIteration:
                         return
                     coming = None
-                    yield piece.written()
+                    yield piece.encode()
                 elif not closing.is_set():
                     yield _ALIVE
         finally:

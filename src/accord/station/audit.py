@@ -1,8 +1,7 @@
-"""Who did what to a station, when, and what came of it: every plane's journal, as one trail.
+"""The audit trail: every plane's journal, read as one list of who did what and when.
 
-Owns how each journal is read, and the words in which its entries are told alike. The journals stay
-where they are, each written in the same store as what it tells about; nothing is copied and nothing
-is decided. What people wrote, and secrets, are in none of them.
+The journals stay in the stores of their planes; nothing is copied. They contain no messages and no
+secrets.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -14,26 +13,26 @@ from typing import Any, Final, TypeAlias
 import orjson
 from sqlalchemy import Connection, Select, literal, select
 
-from accord.authority import history
-from accord.authority.schema import AUTHORITY
+from accord.authority import audit
+from accord.authority.tables import AUTHORITY
 from accord.authority.tables import history as steps
-from accord.community.log import SCHEMA as COMMUNITY
-from accord.community.log.tables import communities, events
+from accord.community.tables import COMMUNITY_STORE as COMMUNITY
+from accord.community.tables import communities, events
 from accord.kernel.clock import format_time, parse_time
 from accord.relay.connector import RELAY
-from accord.relay.connector.control.changes import STREAM as CONTROL
-from accord.relay.platforms.webchat.changes import STREAM as WEBCHAT_CONTROL
+from accord.relay.connector.store import CONTROL_STREAM as CONTROL
+from accord.relay.platforms.webchat.feed import STREAM as WEBCHAT_CONTROL
 from accord.relay.platforms.webchat.tables import WEBCHAT
-from accord.station import acts
+from accord.station import store
 from accord.station.settings import Settings
-from accord.station.store import STATION, place
-from accord.storage import Entry, Schema, Store, exists, journal, open_store
+from accord.station.store import STATION, store_location
+from accord.storage import JournalEntry, Schema, Store, exists, journal, open_store
 
 PLANES: Final = ("station", "community", "relay", "webchat", "authority")
 DONE: Final = "done"
 
 _PAGE: Final = 1000
-# Of an event's data: whom and what it is about. What it says in words is left out.
+# The members of an event's data that say whom and what it is about; texts are left out.
 _MEMBERSHIP: Final = (
     "target_node_id",
     "invitee_node_id",
@@ -45,25 +44,25 @@ _MEMBERSHIP: Final = (
     "lamport",
 )
 
-# Where a journal was read to; what comes later is behind it.
+# How far a journal was read.
 Position: TypeAlias = tuple[int, int]
 _BEGINNING: Final[Position] = (0, -1)
-# A stub that a peer gave never arrived by itself.
+# Stubs that a peer sent have no arrival of their own.
 _HAS_PLACE: Final = (events.c.stage == "membership") & events.c.arrival.is_not(None)
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class AuditEntry:
     """Something that somebody did.
 
     Attributes:
-        at: When, in seconds since the epoch, as its journal says.
-        plane: Whose journal it stands in.
+        at: Seconds since the epoch, as in its journal.
+        plane: The plane of the journal.
         who: Who did it, or asked for it.
-        what: The act, in one word of its plane.
-        about: Whom or what it touched.
-        result: `done`, or why it does not stand.
-        why: What whoever did it had to say.
+        what: The act, in the plane's own word.
+        about: Whom or what it affected.
+        result: `done`, or why it is not valid.
+        why: The reason that was given.
     """
 
     at: float
@@ -75,7 +74,7 @@ class Deed:
     why: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         return {
             "at": format_time(self.at, millis=True),
             "plane": self.plane,
@@ -87,38 +86,34 @@ class Deed:
         }
 
 
-# Reads a page behind a position: the deeds, and how far it came; the same position at the end.
-Read: TypeAlias = Callable[[Connection, Position], tuple[list[Deed], Position]]
+# Reads a page after a position and returns the new position, the same one at the end.
+Read: TypeAlias = Callable[[Connection, Position], tuple[list[AuditEntry], Position]]
 
 
 @dataclass(slots=True)
 class _Journal:
-    """A journal, and how far it was read."""
+    """A journal and the position up to which it was read."""
 
     store: Store
     read: Read
     at: Position
 
-    async def page(self) -> list[Deed] | None:
-        """What follows, at most a page; None at the end."""
+    async def page(self) -> list[AuditEntry] | None:
+        """Return the next page; None at the end."""
         here = self.at
         deeds, self.at = await self.store.read(lambda c: self.read(c, here))
         return None if self.at == here else deeds
 
 
-class Trail:
-    """The journals of a station, read on from where they were last read; see `open_trail`."""
+class AuditTrail:
+    """The journals of a station, each with a read position; see `open_trail`."""
 
     def __init__(self, journals: Sequence[_Journal]) -> None:
         self._journals = journals
 
-    async def news(self) -> list[Deed]:
-        """What was done since the last call, in the order of time.
-
-        Raises:
-            StoreError: A journal cannot be read.
-        """
-        found: list[Deed] = []
+    async def news(self) -> list[AuditEntry]:
+        """Return what was done since the last call, in order of time; `StoreError` on failure."""
+        found: list[AuditEntry] = []
         for each in self._journals:
             while (deeds := await each.page()) is not None:
                 found += deeds
@@ -128,18 +123,16 @@ class Trail:
 @asynccontextmanager
 async def open_trail(
     settings: Settings, planes: Iterable[str] = PLANES, *, latest: int | None = None
-) -> AsyncIterator[Trail]:
-    """The trail of a station, whether or not it runs; a plane that never ran has none.
+) -> AsyncIterator[AuditTrail]:
+    """Open the trail of a station, running or not; planes that never ran are left out.
 
     Args:
-        settings: The station's.
-        planes: Whose journals to read.
-        latest: Begin with so many entries of each; None for everything.
+        latest: Start with so many entries of each; None for all.
 
     Raises:
         StoreError: A store cannot be opened.
     """
-    where, wanted = place(settings), frozenset(planes)
+    where, wanted = store_location(settings), frozenset(planes)
     journals: list[_Journal] = []
     async with AsyncExitStack() as opened:
         for plane, source in _SOURCES.items():
@@ -149,30 +142,26 @@ async def open_trail(
                 if latest is not None:
                     at = await store.read(partial(source.begin, latest))
                 journals.append(_Journal(store, source.read, at))
-        yield Trail(journals)
+        yield AuditTrail(journals)
 
 
-async def recent(settings: Settings, limit: int) -> list[Deed]:
-    """The latest deeds of all planes, the newest last.
-
-    Raises:
-        StoreError: A journal cannot be read.
-    """
+async def recent(settings: Settings, limit: int) -> list[AuditEntry]:
+    """Return the latest entries of all planes, the newest last; `StoreError` on failure."""
     async with open_trail(settings, latest=limit) as trail:
         return (await trail.news())[-limit:]
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a plane keeps its journal, how it is read, and where its latest entries begin."""
+    """A plane's journal: its store, how it is read, and where its latest entries begin."""
 
     schema: Schema
     read: Read
     begin: Callable[[int, Connection], Position]
 
 
-def _of_stream(stream: str, tell: Callable[[Entry], Iterable[Deed]]) -> Read:
-    def read(connection: Connection, after: Position) -> tuple[list[Deed], Position]:
+def _of_stream(stream: str, tell: Callable[[JournalEntry], Iterable[AuditEntry]]) -> Read:
+    def read(connection: Connection, after: Position) -> tuple[list[AuditEntry], Position]:
         page = journal.read(connection, stream, after=after[0], limit=_PAGE)
         deeds = [deed for entry in page for deed in tell(entry)]
         return deeds, (page[-1].seq, 0) if page else after
@@ -180,27 +169,31 @@ def _of_stream(stream: str, tell: Callable[[Entry], Iterable[Deed]]) -> Read:
     return read
 
 
-def _station(entry: Entry) -> Iterable[Deed]:
+def _station(entry: JournalEntry) -> Iterable[AuditEntry]:
     told = orjson.loads(entry.body)
-    yield Deed(entry.recorded_at / 1000, "station", told["by"], told["what"], _facts(told["about"]))
+    yield AuditEntry(
+        entry.recorded_at / 1000, "station", told["by"], told["what"], _format_facts(told["about"])
+    )
 
 
-def _controlled(plane: str) -> Callable[[Entry], Iterable[Deed]]:
-    def tell(entry: Entry) -> Iterable[Deed]:
+def _controlled(plane: str) -> Callable[[JournalEntry], Iterable[AuditEntry]]:
+    def tell(entry: JournalEntry) -> Iterable[AuditEntry]:
         told = orjson.loads(entry.body)
         for each in told.get("actions", [told]):
             facts = {name: each[name] for name in each if name not in ("action", "by")}
             # Older entries do not say who it was.
             who = str(each.get("by", "unknown"))
-            yield Deed(entry.recorded_at / 1000, plane, who, each["action"], _facts(facts))
+            yield AuditEntry(
+                entry.recorded_at / 1000, plane, who, each["action"], _format_facts(facts)
+            )
 
     return tell
 
 
-def _authority(connection: Connection, after: Position) -> tuple[list[Deed], Position]:
-    page = history.follow(connection, *after, limit=_PAGE)
+def _authority(connection: Connection, after: Position) -> tuple[list[AuditEntry], Position]:
+    page = audit.read_after(connection, *after, limit=_PAGE)
     deeds = [
-        Deed(
+        AuditEntry(
             step.at,
             "authority",
             step.act.by,
@@ -214,7 +207,7 @@ def _authority(connection: Connection, after: Position) -> tuple[list[Deed], Pos
     return deeds, (page[-1].revision, page[-1].place) if page else after
 
 
-def _community(connection: Connection, after: Position) -> tuple[list[Deed], Position]:
+def _community(connection: Connection, after: Position) -> tuple[list[AuditEntry], Position]:
     query = (
         select(events, communities.c.id)
         .join(communities, communities.c.number == events.c.community)
@@ -227,37 +220,39 @@ def _community(connection: Connection, after: Position) -> tuple[list[Deed], Pos
     return deeds, (rows[-1].arrival, 0) if rows else after
 
 
-def _membership(row: Any) -> Deed:
+def _membership(row: Any) -> AuditEntry:
     said: Mapping[str, Any] = orjson.loads(row.body) if row.body else {}
     data = said.get("data", {})
     facts = {name: data[name] for name in _MEMBERSHIP if data.get(name) is not None}
     at = parse_time(said["wall_clock"]) if "wall_clock" in said else row.received_at / 1000
     stands = row.status == "accepted"
-    return Deed(
+    return AuditEntry(
         at,
         "community",
         row.author,
         row.event_type,
-        _facts({"in": row.id, **facts}),
+        _format_facts({"in": row.id, **facts}),
         DONE if stands else row.status,
         "" if stands else row.rule or "",
     )
 
 
-def _facts(facts: Mapping[str, Any]) -> str:
+def _format_facts(facts: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
 
 
-def _stream(schema: Schema, stream: str, tell: Callable[[Entry], Iterable[Deed]]) -> _Source:
+def _stream_source(
+    schema: Schema, stream: str, tell: Callable[[JournalEntry], Iterable[AuditEntry]]
+) -> _Source:
     def begin(latest: int, connection: Connection) -> Position:
-        reach = journal.reach(connection).get(stream)
+        reach = journal.stream_ranges(connection).get(stream)
         return (max(0, reach.head - latest), 0) if reach else _BEGINNING
 
     return _Source(schema, _of_stream(stream, tell), begin)
 
 
 def _latest_of(query: Select[Any]) -> Callable[[int, Connection], Position]:
-    """Where the latest rows begin, by a query for places, the newest first."""
+    """Where the latest rows begin, by a query for positions, the newest first."""
 
     def begin(latest: int, connection: Connection) -> Position:
         row = connection.execute(query.offset(latest).limit(1)).first()
@@ -273,9 +268,9 @@ _STEPS: Final = select(steps.c.revision, steps.c.place).order_by(
     steps.c.revision.desc(), steps.c.place.desc()
 )
 _SOURCES: Final[Mapping[str, _Source]] = {
-    "station": _stream(STATION, acts.STREAM, _station),
+    "station": _stream_source(STATION, store.ACTS_STREAM, _station),
     "community": _Source(COMMUNITY, _community, _latest_of(_MEMBERS)),
-    "relay": _stream(RELAY, CONTROL, _controlled("relay")),
-    "webchat": _stream(WEBCHAT, WEBCHAT_CONTROL, _controlled("webchat")),
+    "relay": _stream_source(RELAY, CONTROL, _controlled("relay")),
+    "webchat": _stream_source(WEBCHAT, WEBCHAT_CONTROL, _controlled("webchat")),
     "authority": _Source(AUTHORITY, _authority, _latest_of(_STEPS)),
 }

@@ -1,8 +1,4 @@
-"""The authority plane: an authority with the station's folder and clock, and its NATS server.
-
-Owns where its parts lie in the home and which NATS system it rules. The station's own address
-serves its routes.
-"""
+"""The authority plane: an authority and its NATS server, served at the station's address."""
 
 import asyncio
 import contextlib
@@ -19,24 +15,32 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from accord.authority.assembly import Running, running
-from accord.authority.assembly import operated as assembled
-from accord.authority.counting import States, states
-from accord.authority.errors import AuthorityError
-from accord.authority.http.admin import kept_token
-from accord.authority.nats import Cluster, Embedded, Listening, embedded_server, read_cluster
-from accord.authority.operating import Operating
+from accord.authority.admin import AdminCommands
+from accord.authority.assembly import RunningAuthority, run_authority
+from accord.authority.assembly import open_admin as assembled
+from accord.authority.http.app import ensure_token
+from accord.authority.nats import (
+    Cluster,
+    EmbeddedServer,
+    ListenAddress,
+    embedded_server,
+    read_cluster,
+)
+from accord.authority.reconcile import StreamRetention
+from accord.authority.rules.errors import AuthorityError
+from accord.authority.settings import AuthoritySettings
+from accord.authority.store import StateCounts, count_states
 from accord.kernel.clock import Clock
-from accord.metering import family
-from accord.relay.connector.proxies import TrustedProxies
 from accord.station import listener
 from accord.station.errors import StationError
 from accord.station.health import SecurityHeaders
 from accord.station.home import Home
-from accord.station.plane import PartReport, PlaneContext
+from accord.station.plane import PartReport, PlaneContext, PlaneEndpoint
 from accord.station.settings import Settings
-from accord.station.store import place
+from accord.station.store import store_location
 from accord.storage import StoreError
+from accord.telemetry.metrics import family
+from accord.web.proxies import TrustedProxies
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -61,13 +65,7 @@ _AWAY = {
 
 
 class AuthorityPlane:
-    """The authority of a station.
-
-    Args:
-        settings: The station's.
-        clock: The time.
-        address: Where the station is reached.
-    """
+    """The authority of a station; `address` is where the station is reached."""
 
     name = "authority"
 
@@ -76,12 +74,12 @@ class AuthorityPlane:
         self._clock = clock
         self._address = address
         self._app: Starlette | None = None
-        self._running: Running | None = None
-        self._server: Embedded | None = None
-        self._states = States()
+        self._running: RunningAuthority | None = None
+        self._server: EmbeddedServer | None = None
+        self._states = StateCounts()
 
     def parts(self) -> Sequence[PartReport]:
-        """How the NATS server of our own is doing, while the authority is up."""
+        """Report the state of the embedded NATS server while the authority is up."""
         if self._server is None:
             return ()
         if self._server.pid is not None:
@@ -90,14 +88,14 @@ class AuthorityPlane:
         return (PartReport("nats", "away", reason, is_well=False),)
 
     def collect(self) -> Iterable[Metric]:
-        """What was refused, who is there and where plans and offers stand, while it is up."""
+        """Yield metrics of refusals, connections, plans and offers while it is up."""
         if self._running is None:
             return
         refused = self._running.refusals.counts
         yield family(
             "accord_authority_refused_total", {(code,): float(refused[code]) for code in refused}
         )
-        yield family("accord_authority_connections", len(self._running.presence.held()))
+        yield family("accord_authority_connections", len(self._running.presence.all()))
         yield family("accord_authority_plans", self._states.plans)
         yield family("accord_authority_offers", self._states.offers)
         yield family("accord_authority_deployments", self._states.deployments)
@@ -106,29 +104,30 @@ class AuthorityPlane:
         yield family("accord_nats_restarts_total", self._server.restarts if self._server else 0)
 
     @property
-    def running(self) -> Running | None:
+    def running(self) -> RunningAuthority | None:
         """The authority, while it is up."""
         return self._running
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
         """The authority's routes, at the station's own address."""
-        door = _Door(self)
-        return [Route(path, door, include_in_schema=False) for path in _PATHS]
+        endpoint = PlaneEndpoint(self.serve)
+        return [Route(path, endpoint, include_in_schema=False) for path in _PATHS]
 
     async def run(self, context: PlaneContext) -> None:
         """Open the authority and serve until the station drains."""
         settings = self._settings
-        token = kept_token(Home(settings.home).authority_token)
+        token = ensure_token(Home(settings.home).authority_token)
         async with (
             _cluster(settings, self._clock) as (cluster, server),
-            running(
-                place(settings),
+            run_authority(
+                store_location(settings),
                 cluster,
                 self._clock,
                 token=token,
                 base_url=settings.authority.url,
                 address=self._address,
+                retention=_keeping(settings.authority),
             ) as serving,
         ):
             proxies = tuple(map(ipaddress.ip_network, settings.authority.proxies))
@@ -150,61 +149,47 @@ class AuthorityPlane:
                 counting.cancel()
                 await asyncio.wait([counting])
 
-    async def _count(self, serving: Running) -> None:
-        """Count now and again, so that whoever reads the figures asks no store."""
+    async def _count(self, serving: RunningAuthority) -> None:
+        """Count regularly, so that reading metrics does not query the store."""
         while True:
             try:
-                look = partial(states, now=self._clock.now())
+                look = partial(count_states, now=self._clock.now())
                 self._states = await serving.authority.store.read(look)
             except StoreError as error:
                 _log.warning("plans and offers were not counted", why=str(error))
             await asyncio.sleep(_COUNT_SECONDS)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a client of the station's own address."""
+        """Answer a request at the station's own address."""
         if self._app is not None:
             await self._app(scope, receive, send)
         else:
             await JSONResponse(_AWAY, 503)(scope, receive, send)
 
 
-class _Door:
-    """An ASGI application in front of an authority that may not be up."""
-
-    def __init__(self, plane: AuthorityPlane) -> None:
-        self._plane = plane
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._plane.serve(scope, receive, send)
-
-
 @contextlib.asynccontextmanager
-async def operated(settings: Settings, clock: Clock) -> AsyncIterator[Operating]:
-    """The authority of a home for its operator: nothing runs, and a station may run beside it.
-
-    Raises:
-        AccordError: The store cannot be opened.
-    """
+async def operate_authority(settings: Settings, clock: Clock) -> AsyncIterator[AdminCommands]:
+    """Open a home's authority for its operator; a station may run at the same time."""
     host, port = settings.station.host, settings.station.port
     base_url = settings.authority.url or f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    async with assembled(place(settings), clock, base_url) as operating:
+    async with assembled(store_location(settings), clock, base_url) as operating:
         yield operating
 
 
 @contextlib.asynccontextmanager
 async def _cluster(
     settings: Settings, clock: Clock
-) -> AsyncIterator[tuple[Cluster, Embedded | None]]:
-    """The NATS system that the settings name, or one of our own with its server."""
+) -> AsyncIterator[tuple[Cluster, EmbeddedServer | None]]:
+    """Yield the NATS system of the settings, or an embedded one with its server."""
     chosen = settings.authority
     if chosen.nats_urls:
-        yield read_cluster(chosen.nats_urls, _at_home(settings, chosen.nats_keys)), None
+        yield read_cluster(chosen.nats_urls, _home_path(settings, chosen.nats_keys)), None
         return
     certificate = chosen.nats_certificate
-    listening = Listening(
+    listening = ListenAddress(
         chosen.nats_host,
         chosen.nats_port,
-        _at_home(settings, certificate) if certificate else None,
+        _home_path(settings, certificate) if certificate else None,
         chosen.nats_advertise or None,
     )
     async with contextlib.AsyncExitStack() as opened:
@@ -217,8 +202,19 @@ async def _cluster(
         yield server.cluster, server
 
 
+def _keeping(chosen: AuthoritySettings) -> StreamRetention:
+    return StreamRetention(
+        chosen.events_days,
+        chosen.events_megabytes,
+        chosen.jobs_days,
+        chosen.jobs_megabytes,
+        chosen.work_megabytes,
+        chosen.state_megabytes,
+    )
+
+
 def _refuse_taken(host: str, port: int) -> None:
-    """Say it plainly where somebody else has the port that the settings give to NATS."""
+    """Raise a clear error if the port for NATS is in use."""
     try:
         listener.bind(host, port).close()
     except StationError as error:
@@ -226,6 +222,6 @@ def _refuse_taken(host: str, port: int) -> None:
         raise StationError(f"NATS: {error.what}", where=error.where, mend=mend) from error
 
 
-def _at_home(settings: Settings, name: str) -> Path:
-    """A file or folder that the settings name, from the home on."""
+def _home_path(settings: Settings, name: str) -> Path:
+    """Resolve a path of the settings relative to the home."""
     return settings.home / Path(name).expanduser()

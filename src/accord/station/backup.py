@@ -1,41 +1,42 @@
-"""A whole station in a folder: its stores, keys, settings, blobs, streams and what has landed.
+"""Backup and restore of a station: stores, keys, settings, blobs, streams and landed data.
 
-Owns what belongs to a backup and how each kind of file is copied while the station runs: stores by
-their engine, other databases by SQLite, streams while their server stands still, everything else
-as it is. Left out is what can be made again or must not be copied: tables of the pipeline, logs,
-and who is logged in at the console. Nothing is ever overwritten, and a backup or a restored home
-appears whole or not at all.
+A station may run meanwhile: stores are copied by their engine, other databases by SQLite, streams
+while their server is paused. Pipeline tables, logs and console logins are left out. Nothing is
+overwritten, and a backup or a restored home appears complete or not at all. A restore does not
+trust the backup: it takes only regular files that its list names, inside the home.
 """
 
 import json
 import os
 import shutil
 import sqlite3
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from blake3 import blake3
 
 from accord import __version__, storage
-from accord.authority.nats.process import still
-from accord.community.log import Note
+from accord.authority.nats.server import paused_server
+from accord.community.author import RestoreNote
 from accord.kernel.clock import SystemClock
 from accord.kernel.files import sync_folder
-from accord.station import acts
+from accord.station import store
 from accord.station.errors import StationError
 from accord.station.home import LOCK_NAME
 from accord.station.settings import FILE_NAME, Settings, load
-from accord.station.store import place
+from accord.station.store import store_location
 from accord.station.stores import SCHEMAS
 from accord.storage import StoreError
 
 Progress = Callable[[str], None]
 
 _FORM: Final = 1
+_LONGEST_LIST: Final = 1 << 29
 _LIST: Final = "backup.json"
 _STORES: Final = "stores"
 _STREAMS: Final = Path("nats")
@@ -48,13 +49,10 @@ _BESIDE_DATABASES: Final = ("-wal", "-shm", "-journal")
 
 
 def back_up(settings: Settings, dest: Path, progress: Progress) -> dict[str, Any]:
-    """Copy the station to a new folder; it may be running.
-
-    Returns:
-        What the backup says of itself.
+    """Copy the station to a new folder, and return the backup's description; it may be running.
 
     Raises:
-        StationError: The folder is there already, or cannot be written.
+        StationError: The folder exists, or cannot be written.
         StoreError: A store is damaged or cannot be read.
     """
     if not settings.home.is_dir():
@@ -62,7 +60,7 @@ def back_up(settings: Settings, dest: Path, progress: Progress) -> dict[str, Any
             "there is no station here", where=str(settings.home), mend="name one with --home"
         )
     with _made_whole(dest) as draft:
-        # Blobs are never changed: those that come or go meanwhile are caught by the second look.
+        # Blobs never change; the second pass copies those that were added meanwhile.
         _copy_files(settings.home, draft, progress)
         _copy_stores(settings, draft / _STORES, progress)
         _copy_files(settings.home, draft, progress)
@@ -75,9 +73,9 @@ def back_up(settings: Settings, dest: Path, progress: Progress) -> dict[str, Any
             "files": dict(_digests(draft)),
         }
         (draft / _LIST).write_text(json.dumps(told, indent=1), encoding="utf-8")
-    # A backup is wanted most when the disk of the station is full, and takes no more notes.
+    # A backup must succeed when the station's disk is full and acts cannot be recorded.
     with suppress(StoreError):
-        acts.note(settings, SystemClock(), "backup.made", path=str(dest.absolute()))
+        store.record_act(settings, SystemClock(), "backup.made", path=str(dest.absolute()))
     return told
 
 
@@ -86,39 +84,37 @@ def restore(source: Path, home: Path, progress: Progress, *, alone: bool = False
 
     Args:
         source: A folder that `back_up` made.
-        home: Where to; there must be nothing.
-        progress: Told what is being done.
-        alone: Nobody else has what this node signed since; it need not ask before it signs.
+        home: A folder that does not exist or is empty.
+        progress: Called with what is being done.
+        alone: Nobody else has what this node signed since; it may sign without asking others.
 
     Raises:
-        StationError: It is no backup, it is damaged, or something is there already.
+        StationError: It is no backup, it is damaged, or the home is not empty.
         StoreError: The backup's stores cannot be restored.
     """
-    told = _read(source)
+    files = _read(source)
     if home.exists() and any(home.iterdir()):
         raise StationError(
             "something is here already", where=str(home), mend="name a new folder with --home"
         )
     progress("proving the backup")
-    _prove(source, told["files"])
+    _prove(source, files)
     if home.exists():
         home.rmdir()
     with _made_whole(home) as draft:
-        for name in told["files"]:
-            file = draft / name
-            if Path(name).parts[0] != _STORES:
-                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                shutil.copy2(source / name, file)
+        for name in files:
+            if PurePosixPath(name).parts[0] != _STORES:
+                _copy_in(source / name, draft, name)
         (draft / _STORES).mkdir(mode=0o700)
-        _restore_stores(source / _STORES, draft, progress)
+        _restore_stores(source, files, draft, progress)
         if not alone:
-            for community in (draft / "communities").glob("[!.]*"):
-                Note(community).leave()
-    acts.note(load(home), SystemClock(), "station.restored", backup=str(source.absolute()))
+            for community in (draft / "communities").glob("[!.]*/"):
+                RestoreNote(community).create()
+    store.record_act(load(home), SystemClock(), "station.restored", backup=str(source.absolute()))
 
 
 def _copy_stores(settings: Settings, folder: Path, progress: Progress) -> None:
-    where = place(settings)
+    where = store_location(settings)
     folder.mkdir(mode=0o700)
     for schema in SCHEMAS:
         if storage.exists(where, schema):
@@ -126,18 +122,28 @@ def _copy_stores(settings: Settings, folder: Path, progress: Progress) -> None:
             storage.backup(where, schema, folder / f"{schema.name}.db")
 
 
-def _restore_stores(folder: Path, home: Path, progress: Progress) -> None:
+def _restore_stores(source: Path, files: dict[str, str], home: Path, progress: Progress) -> None:
     config = home / FILE_NAME
     settings = load(home, config if config.exists() else None)
     for schema in SCHEMAS:
-        file = folder / f"{schema.name}.db"
-        if file.exists():
+        name = f"{_STORES}/{schema.name}.db"
+        if name in files:
             progress(f"restoring {schema.name}")
-            storage.restore(file, place(settings), schema)
+            storage.restore(source / name, store_location(settings), schema)
+
+
+def _copy_in(file: Path, draft: Path, name: str) -> None:
+    """Copy a verified file to its place in the new home, for its owner alone."""
+    copy = draft / name
+    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not copy.parent.resolve().is_relative_to(draft.resolve()):
+        raise _hostile(name, "it would lie outside the home")
+    shutil.copy2(file, copy)
+    copy.chmod(stat.S_IMODE(copy.stat().st_mode) & 0o700)
 
 
 def _copy_files(home: Path, draft: Path, progress: Progress) -> None:
-    """Copy every file that is not there yet; one that has gone meanwhile is not missed."""
+    """Copy every file that is missing; files that disappear meanwhile are ignored."""
     progress("copying files")
     for file in _files(home):
         name = file.relative_to(home)
@@ -152,9 +158,9 @@ def _copy_streams(streams: Path, draft: Path, progress: Progress) -> None:
     if not streams.is_dir():
         return
     progress("copying streams")
-    # The longest part is done before the server stands still; then only what has changed.
+    # Copy most of it before the server is paused, then only what has changed.
     _mirror(streams, draft)
-    with still(streams):
+    with paused_server(streams):
         _mirror(streams, draft)
 
 
@@ -193,7 +199,7 @@ def _same(file: Path, copy: Path) -> bool:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Every plain file below a folder, but for what databases keep beside them."""
+    """Yield every regular file below a folder, except the journals of databases."""
     for parent, _, names in os.walk(folder):
         for name in names:
             file = Path(parent, name)
@@ -212,11 +218,17 @@ def _digest(file: Path) -> str:
     return hasher.hexdigest()
 
 
-def _read(source: Path) -> dict[str, Any]:
+def _read(source: Path) -> dict[str, str]:
+    """Return the files that a backup lists, with their digests; all names are checked.
+
+    Raises:
+        StationError: It is no backup, of another version, or has an invalid name.
+    """
     try:
-        told = json.loads((source / _LIST).read_bytes())
+        with (source / _LIST).open("rb") as opened:
+            told = json.loads(opened.read(_LONGEST_LIST))
         form, files = told["form"], told["files"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise StationError(
             "this is no backup of a station",
             where=str(source),
@@ -224,28 +236,61 @@ def _read(source: Path) -> dict[str, Any]:
         ) from None
     if form != _FORM or not isinstance(files, dict):
         raise StationError(
-            f"the backup was made by another version ({told.get('version')})",
+            f"the backup was made by another version ({told.get('version')!r})",
             where=str(source),
             mend="restore it with that version or a newer one",
         )
-    return {"files": files}
+    for name, digest in files.items():
+        if (trouble := _trouble(name)) is not None:
+            raise _hostile(name, trouble)
+        if not isinstance(digest, str):
+            raise _damaged(source / name)
+    return files
+
+
+def _trouble(name: str) -> str | None:
+    """Return why a file name is not valid in a backup; None if it is."""
+    path = PurePosixPath(name)
+    if path.is_absolute():
+        return "it is absolute"
+    if ".." in path.parts:
+        return "it has `..`"
+    if not path.parts or str(path) != name or "\0" in name:
+        return "it is not a plain path"
+    if path.parts[0] in _LEFT_OUT - {_STORES}:
+        return "a backup leaves that out"
+    return None
 
 
 def _prove(source: Path, files: dict[str, str]) -> None:
     for name, digest in files.items():
-        file = source / name
-        inside = file.resolve().is_relative_to(source.resolve())
-        if not inside or not file.is_file() or _digest(file) != digest:
-            raise StationError(
-                "the backup is damaged: a file is missing or has changed",
-                where=str(file),
-                mend="use another backup",
-            )
+        file = source
+        for part in PurePosixPath(name).parts:
+            file /= part
+            if file.is_symlink():
+                raise _hostile(str(file.relative_to(source)), "it is a symbolic link")
+        if not file.is_file() or _digest(file) != digest:
+            raise _damaged(file)
+
+
+def _hostile(name: str, why: str) -> StationError:
+    return StationError(
+        f"the backup is not one that `accord backup` made: it names {name[:200]!r}, and {why}",
+        mend="restore only a backup that you made yourself, or whose maker you trust",
+    )
+
+
+def _damaged(file: Path) -> StationError:
+    return StationError(
+        "the backup is damaged: a file is missing or has changed",
+        where=str(file),
+        mend="use another backup",
+    )
 
 
 @contextmanager
 def _made_whole(dest: Path) -> Iterator[Path]:
-    """A folder that appears under its name when the block ends well, and not at all otherwise."""
+    """Yield a folder that gets its name when the block succeeds, and is removed otherwise."""
     if dest.exists():
         raise StationError("it is there already", where=str(dest), mend="name a new folder")
     try:

@@ -1,7 +1,6 @@
-"""The bridge's plane: the station's community and its authority, each in the other's terms.
+"""The bridge's plane: runs the bridge while both the community and the authority are up.
 
-Owns where the bridge keeps its keys and its journal, and that it stands only while both planes do.
-It is let in by the authority like anybody's service, at the station's own address.
+The authority admits it like any other service, at the station's own address.
 """
 
 import asyncio
@@ -12,9 +11,8 @@ from typing import Any, Final
 
 from starlette.routing import BaseRoute
 
-from accord.authority.assembly import Running
-from accord.bridge.bridge import Bridge, Deploy, Fabric
-from accord.bridge.deploying import DEPLOYMENT, deploy
+from accord.authority.assembly import RunningAuthority
+from accord.bridge.bridge import DEPLOYMENT, Bridge, Deploy, FabricAccess, deploy
 from accord.bridge.inward import Active, FindContract
 from accord.bridge.settings import BridgeSettings
 from accord.community.node import Node
@@ -33,15 +31,7 @@ _STEP_SECONDS: Final = 0.1
 
 
 class BridgePlane:
-    """The bridge of a station.
-
-    Args:
-        settings: The station's.
-        chosen: What crosses.
-        clock: The time.
-        address: Where the station listens.
-        authority: The plane of its authority.
-    """
+    """The bridge of a station; `chosen` are the settings `[bridge]`."""
 
     name = "bridge"
 
@@ -68,31 +58,31 @@ class BridgePlane:
         return ()
 
     def parts(self) -> Sequence[PartReport]:
-        """How each way over it is doing."""
+        """Report the state of each direction."""
         if self._bridge is None:
             return ()
         return [
-            PartReport(way.name, "ready" if way.is_open else "waiting", way.reason, way.is_open)
-            for way in self._bridge.ways
+            PartReport(way.name, way.state, way.reason, way.is_open)
+            for way in self._bridge.directions
         ]
 
     def offer(self, node: Node, _clock: Clock) -> None:
-        """Be told of the community's node, whenever one opens; it is an `Offer` of that plane."""
+        """Take the community's node when it opens: a `Register` of that plane."""
         self._node = node
 
     async def run(self, context: PlaneContext) -> None:
-        """Bridge them whenever both are up, until the station drains."""
+        """Run a bridge whenever both sides are up, until the station drains."""
         folder = service_folder(self._settings, DEPLOYMENT)
         offers, calls = await asyncio.to_thread(_keys, folder)
         async with open_store(folder, SERVICE) as store:
-            # What it waits for is told by its parts, and is no fault of the plane.
+            # What the bridge waits for is reported by its parts and is no fault of the plane.
             context.ready()
             while not context.draining.is_set():
                 node, running = self._node, self._authority.running
                 if node is None or running is None:
                     await _pause(context)
                     continue
-                fabric = Fabric(
+                fabric = FabricAccess(
                     Authority(self._address),
                     self._deploying(running),
                     _finding(running),
@@ -106,13 +96,9 @@ class BridgePlane:
                     self._bridge = None
 
     async def _carry(
-        self, bridge: Bridge, node: Node, running: Running, context: PlaneContext
+        self, bridge: Bridge, node: Node, running: RunningAuthority, context: PlaneContext
     ) -> None:
-        """Let a bridge run for as long as both of its ends are the same.
-
-        Raises:
-            AccordError: It cannot run.
-        """
+        """Run a bridge while both of its sides stay the same; `StationError` if it fails."""
         carrying = asyncio.create_task(bridge.run(), name="bridge")
         try:
             while not (carrying.done() or context.draining.is_set()):
@@ -125,9 +111,10 @@ class BridgePlane:
             if not carrying.cancelled() and (error := carrying.exception()) is not None:
                 raise StationError(_sentence(error), where=self.name) from error
 
-    def _deploying(self, running: Running) -> Deploy:
+    def _deploying(self, running: RunningAuthority) -> Deploy:
         async def deployed(manifest: Mapping[str, Any], key: SigningKey, name: str) -> str | None:
-            # What an operator takes back while the station runs is not accepted again by itself.
+            # A plan that an operator revokes while the station runs is not accepted again
+            # automatically.
             accept = self._chosen.accept and digest(manifest) not in self._accepted
             waits = await deploy(running.operating, manifest, key=key, instance=name, accept=accept)
             self._accepted.add(digest(manifest))
@@ -142,23 +129,19 @@ async def _pause(context: PlaneContext) -> None:
             await context.draining.wait()
 
 
-def _finding(running: Running) -> FindContract:
+def _finding(running: RunningAuthority) -> FindContract:
     async def find(contract: str) -> Active | None:
-        active = running.authority.effective().get(contract)
-        # Digests that are active together may answer each other's callers, so any will do.
+        active = running.authority.catalog.projection.effective.get(contract)
+        # Digests that are active together are compatible, so any will do.
         digest = next(iter(active.digests), None) if active is not None and active.ok else None
-        manifest = None if digest is None else await running.authority.contract(digest)
+        manifest = None if digest is None else await running.authority.manifests.get(digest)
         return None if digest is None or manifest is None else (digest, manifest)
 
     return find
 
 
 def _keys(folder: Path) -> tuple[SigningKey, SigningKey]:
-    """The keys of its two sessions, made on the first start, for their owner only.
-
-    Raises:
-        AccordError: One cannot be made or read.
-    """
+    """Return the keys of its two sessions; they are created on the first start."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

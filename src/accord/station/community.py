@@ -1,13 +1,10 @@
-"""The community plane: a node on a bus of its own, with the station's folder, key and clock.
-
-Owns where the bus listens and how others are told to reach it. The station's own address serves
-the same routes, for this machine's clients.
-"""
+"""The community plane: a node with its own bus port and routes at the station's address."""
 
 import asyncio
 import ipaddress
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -16,26 +13,34 @@ from prometheus_client.metrics_core import Metric
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from accord.capabilities.doors import door_token, open_doors
-from accord.community.bus import BusSettings, Legacy, rates
-from accord.community.discovery import Endpoint
-from accord.community.envelope.invites import Invite
-from accord.community.identity import certificate, ensure_certificate, fingerprint
-from accord.community.node import Node, NodeSettings, open_node
+from accord.community.bus import BUS_STORE, BusSettings, UnsignedCalls
+from accord.community.discovery import announced
+from accord.community.identity import ensure_certificate, fingerprint, read_certificate
+from accord.community.node import Node, open_node
+from accord.community.peers import Endpoint
+from accord.community.quota import LogLimits
+from accord.community.rules.formats import display_id
+from accord.community.rules.invites import Invite
+from accord.community.settings import NodeSettings
+from accord.community.tables import COMMUNITY_STORE
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
-from accord.station import listener, watch
-from accord.station.belonging import unused
-from accord.station.conditions import Status, clock, clock_of_others
+from accord.station import listener, machine, membership
+from accord.station.capabilities import NodeCapabilities, Register, open_capabilities
+from accord.station.checks import CheckStatus, clock, clock_of_others
+from accord.station.doctor import clock_times
 from accord.station.errors import StationError
 from accord.station.home import Home
-from accord.station.offers import Offer, Offers, open_offers
-from accord.station.plane import Measured, PartReport, PlaneContext
-from accord.station.seeing import times
+from accord.station.plane import HasMetrics, PartReport, PlaneContext, PlaneEndpoint
+from accord.station.sections import StationSettings
 from accord.station.settings import Settings
-from accord.station.store import place
+from accord.station.store import store_location
+from accord.storage import StoreDamagedError, open_store
+from accord.storage.location import locate
+from accord.web.addresses import is_loopback
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -58,10 +63,7 @@ class CommunityPlane:
     """The node of a station.
 
     Args:
-        settings: The station's.
-        key: Its device key.
-        clock: The time.
-        more: What the node offers on its bus, beside what every node does.
+        more: Further capabilities of the node.
         with_models: Whether to load models, and what needs them.
     """
 
@@ -73,7 +75,7 @@ class CommunityPlane:
         key: SigningKey,
         clock: Clock,
         *,
-        more: Sequence[Offer] = (),
+        more: Sequence[Register] = (),
         with_models: bool = True,
     ) -> None:
         self._settings = settings
@@ -83,66 +85,104 @@ class CommunityPlane:
         self._clock = clock
         self._app: Starlette | None = None
         self._doors: Starlette | None = None
-        self._figures: tuple[Measured, ...] = ()
+        self._figures: tuple[HasMetrics, ...] = ()
         self._ahead: Mapping[str, float] = {}
         self._unused: PartReport | None = None
+        self._node: Node | None = None
 
     def parts(self) -> Sequence[PartReport]:
-        """How its clock stands to those of other nodes, and an invite that serves nothing."""
-        if not self.is_up:
+        """Report the clock against other nodes', and lost or recovering communities."""
+        node = self._node
+        if node is None:
             return ()
+        home = self._settings.home
         others = clock_of_others(tuple(self._ahead.values())).part()
-        return (others,) if self._unused is None else (others, self._unused)
+        recovering = [
+            membership.report_restored(home, each.state.roster.name, each.community_id)
+            for each in node.communities.values()
+            if each.state.is_founded and each.log.is_recovering
+        ]
+        gone = membership.report_lost(home, node.folders.lost(tuple(node.communities)))
+        unused = () if self._unused is None else (self._unused,)
+        return (others, *recovering, *gone, *unused)
 
     def collect(self) -> Iterable[Metric]:
-        """The figures of the node and of what it offers, while it is up."""
+        """Return the metrics of the node and its capabilities, while it is up."""
         return (metric for each in self._figures for metric in each.collect())
 
     @property
     def is_up(self) -> bool:
-        """Whether the node answers."""
+        """Whether the node is up."""
         return self._app is not None
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
-        """The node's routes, and doors for ordinary clients, both for this machine alone."""
+        """The node's routes and the local APIs, both for this machine alone."""
         paths = [(path, self.serve) for path in _PATHS]
         if _is_loopback(self._settings.station.host):
             paths += [(path, self.open_door) for path in _DOORS]
-        return tuple(Route(path, _Way(serve), include_in_schema=False) for path, serve in paths)
+        return tuple(
+            Route(path, PlaneEndpoint(serve), include_in_schema=False) for path, serve in paths
+        )
 
     async def run(self, context: PlaneContext) -> None:
-        """Open the node, listen for others, and meet them."""
+        """Open the node, listen for others, and sync with them."""
         chosen = self._settings.community
         self._refuse_wrong_clock()
-        with _bind(chosen.host, chosen.port) as listening:
-            async with (
-                open_offers(
-                    self._settings, self._clock, with_models=self._with_models, more=self._more
-                ) as offers,
-                open_node(
-                    self._key,
-                    home=self._settings.home,
-                    stores=place(self._settings),
-                    clock=self._clock,
-                    settings=node_settings(self._settings),
-                    register=offers.register,
-                ) as node,
-                open_doors(node, self._clock, self._settings.doors, self._token()) as doors,
-            ):
+        with _bind(chosen.host, chosen.port) as listening, announced(listening.getsockname()[1]):
+            await self._prove_stores()
+            async with AsyncExitStack() as opened:
+                offers = await opened.enter_async_context(
+                    open_capabilities(
+                        self._settings, self._clock, with_models=self._with_models, more=self._more
+                    )
+                )
+                node = await self._open(offers, opened)
+                doors = await opened.enter_async_context(
+                    open_doors(node, self._clock, self._settings.doors, self._token())
+                )
                 self._doors = Starlette(routes=doors)
                 await self._serve(node, offers, listening, context)
 
+    async def _prove_stores(self) -> None:
+        """Open the node's stores once, so that damage is reported before models are loaded.
+
+        Raises:
+            StationError: The log is damaged.
+            StoreError: Another store is damaged.
+        """
+        where = store_location(self._settings)
+        try:
+            for schema in (COMMUNITY_STORE, BUS_STORE):
+                async with open_store(where, schema):
+                    pass
+        except StoreDamagedError as error:
+            if error.where == locate(where, COMMUNITY_STORE).label:
+                raise membership.explain_damaged_log(self._settings.home, error) from error
+            raise
+
+    async def _open(self, offers: NodeCapabilities, opened: AsyncExitStack) -> Node:
+        return await opened.enter_async_context(
+            open_node(
+                self._key,
+                home=self._settings.home,
+                stores=store_location(self._settings),
+                clock=self._clock,
+                settings=node_settings(self._settings),
+                register=offers.register,
+            )
+        )
+
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a client of the station's own address."""
+        """Answer a request to the node at the station's own address."""
         await (self._app or _AWAY)(scope, receive, send)
 
     async def open_door(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer an ordinary client."""
+        """Answer a request to the local APIs."""
         await (self._doors or _AWAY)(scope, receive, send)
 
     async def _serve(
-        self, node: Node, offers: Offers, listening: socket.socket, context: PlaneContext
+        self, node: Node, offers: NodeCapabilities, listening: socket.socket, context: PlaneContext
     ) -> None:
         app = node.application()
         secret = self._certificate()
@@ -156,7 +196,7 @@ class CommunityPlane:
                 group.create_task(offers.run(), name="capabilities"),
                 group.create_task(self._watch_clock(), name="clock"),
             ]
-            self._app, self._figures = app, (node, offers)
+            self._app, self._figures, self._node = app, (node, offers), node
             self._ahead = node.dialler.ahead
             await self._belong(node)
             _log.info("the bus is up", addresses=[endpoint.url for endpoint in endpoints])
@@ -164,7 +204,7 @@ class CommunityPlane:
             try:
                 await context.draining.wait()
             finally:
-                self._app = self._doors = None
+                self._app = self._doors = self._node = None
                 self._figures = ()
                 for task in living:
                     task.cancel()
@@ -172,31 +212,34 @@ class CommunityPlane:
                 await asyncio.wait([serving])
 
     def _refuse_wrong_clock(self) -> None:
-        """Sign nothing with a time that cannot be: what is dated so would have run out for all.
-
-        Raises:
-            StationError: The clock stands before this was installed.
-        """
-        seen = clock(times(Home(self._settings.home), self._clock))
-        if seen.status is Status.FAIL:
+        """Raise `StationError` if the clock is before the installation."""
+        seen = clock(clock_times(Home(self._settings.home), self._clock))
+        if seen.status is CheckStatus.FAIL:
             raise StationError(seen.seen, mend=seen.advice)
 
     async def _watch_clock(self) -> None:
         while True:
-            await asyncio.sleep(watch.LOOK_SECONDS)
+            await asyncio.sleep(machine.LOOK_SECONDS)
             self._refuse_wrong_clock()
 
     async def _belong(self, node: Node) -> None:
-        """Let the node belong somewhere, if it is in no community yet."""
+        """Join or found a community, if the node is in none and never was."""
         chosen = self._settings.community
-        if known := (await node.status())["communities"]:
-            if chosen.join:
-                ids = [each["community_id"] for each in known]
-                self._unused = unused(ids, Invite.parse(chosen.join))
+        status = await node.status()
+        known = [each["community_id"] for each in status["communities"]]
+        gone = [each["display_id"] for each in status["lost"]]
+        invite = Invite.parse(chosen.join) if chosen.join else None
+        if invite is not None and display_id(invite.community_id) in gone:
+            # The invite restores a community whose log was lost.
+            await node.join(chosen.join)
+        elif known or gone:
+            if invite is not None and known:
+                self._unused = membership.report_unused_invite(known, invite)
             if self._unused is not None:
                 _log.warning("the invite was not used", why=self._unused.reason)
-            return
-        if chosen.join:
+            for part in membership.report_lost(self._settings.home, gone):
+                _log.error("a community was lost", community=part.name, why=part.reason)
+        elif invite is not None:
             await node.join(chosen.join)
         elif chosen.found:
             await node.found(chosen.found, {})
@@ -208,16 +251,6 @@ class CommunityPlane:
         if _is_loopback(self._settings.community.host):
             return None
         return ensure_certificate(Home(self._settings.home).device_key.parent)
-
-
-class _Way:
-    """An ASGI application, so that the path reaches the node as it was signed."""
-
-    def __init__(self, serve: ASGIApp) -> None:
-        self._serve = serve
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._serve(scope, receive, send)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -232,35 +265,37 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def node_settings(settings: Settings) -> NodeSettings:
-    """What the station's settings say about the node."""
+    """Return the node's settings."""
     chosen = settings.community
     return NodeSettings(
         display_name=settings.station.name,
+        is_named=settings.station.name != StationSettings.model_fields["name"].default,
         peers=tuple(chosen.peers),
         discovery=chosen.discovery and not _is_loopback(chosen.host),
         plain_http=chosen.plain_http,
         sync_seconds=chosen.sync_seconds,
-        bus=BusSettings(require_to=chosen.require_to, legacy=Legacy(chosen.legacy)),
+        bus=BusSettings(require_to=chosen.require_to, legacy=UnsignedCalls(chosen.legacy)),
+        log=LogLimits(chosen.author_bytes_per_day, chosen.min_free_bytes),
     )
 
 
 def endpoints_of(settings: Settings, port: int, secret: Path | None) -> tuple[Endpoint, ...]:
-    """Where others are told that the bus listens."""
+    """Return the endpoints of the bus for other nodes."""
     chosen = settings.community
     if secret is None:
         transport, shown = "http", None
     else:
-        transport, shown = "https", fingerprint(certificate(secret))
+        transport, shown = "https", fingerprint(read_certificate(secret))
     hosts = chosen.advertise or [_reachable(chosen.host)]
     return tuple(Endpoint(transport, host, port, shown) for host in hosts)
 
 
 def _is_loopback(host: str) -> bool:
-    return host == "localhost" or rates.is_loopback(host)
+    return host == "localhost" or is_loopback(host)
 
 
 def _reachable(host: str) -> str:
-    """The address of this machine that others would use, where it listens on all of them."""
+    """The address of this machine for others, if it listens on all addresses."""
     try:
         given = ipaddress.ip_address(host)
     except ValueError:
@@ -272,7 +307,7 @@ def _reachable(host: str) -> str:
     )
     with socket.socket(family, socket.SOCK_DGRAM) as asked:
         try:
-            # Connecting a datagram socket sends nothing; it only chooses the way out.
+            # Connecting a datagram socket sends nothing; it only selects the route.
             asked.connect((elsewhere, 9))
             return str(asked.getsockname()[0])
         except OSError:

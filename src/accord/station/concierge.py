@@ -1,7 +1,6 @@
-"""The concierge's plane: an agent of this station's own, let in by the ways that any agent takes.
+"""The concierge's plane: an agent of the station, enrolled like any other agent.
 
-Owns its gateway, which dials the station's own address, and how it reaches the station's bus. How
-it is let in is `guests`'; what it says is not decided here.
+Its gateway dials the station's own address.
 """
 
 import asyncio
@@ -15,19 +14,32 @@ from starlette.routing import BaseRoute
 
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
-from accord.concierge import COMMANDS, Bus, Concierge, Manners, offered_model
+from accord.concierge import (
+    COMMANDS,
+    AnswerPolicy,
+    CommunityBus,
+    Concierge,
+    LanguageModel,
+    offered_model,
+)
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
-from accord.relay.connector.assembly import Connector
-from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, State
-from accord.relay.gateway.enrolment import Credentials
+from accord.relay.connector.connector import Connector
+from accord.relay.gateway import GatewayLimits, GatewaySettings, GatewayState, RelayGateway
+from accord.relay.gateway.enrolment import GatewayCredentials
 from accord.relay.platforms.webchat import open_admin
-from accord.station.guests import admitted, relay_is_up
-from accord.station.lobby import INSTANCE, PLATFORM, Lobby, open_lobby
+from accord.station.agents import (
+    CONCIERGE,
+    WEBCHAT,
+    AgentSpace,
+    admit_agent,
+    open_space,
+    wait_for_relay,
+)
 from accord.station.plane import PartReport, PlaneContext
-from accord.station.relay import RelayPlane, operated, webchat_settings
+from accord.station.relay import RelayPlane, operate_relay, webchat_settings
 from accord.station.settings import Settings
-from accord.station.store import place
+from accord.station.store import store_location
 
 # A model may read a long prompt before its first word.
 _ANSWER_SECONDS: Final = 150.0
@@ -44,11 +56,9 @@ class ConciergePlane:
     """The concierge of a station.
 
     Args:
-        settings: The station's.
-        key: Its device key, as which the concierge calls the bus.
-        clock: The time.
+        key: Its device key, with which the concierge calls the bus.
         address: Where the station listens.
-        relay: The plane whose connector it dials, and through whose bots it speaks.
+        relay: The plane of its connector and bots.
     """
 
     name = "concierge"
@@ -75,25 +85,25 @@ class ConciergePlane:
         return ()
 
     def parts(self) -> Sequence[PartReport]:
-        """How its gateway stands with the connector."""
+        """Report the connection of its gateway."""
         if self._is_revoked:
             return (_REVOKED,)
         if self._gateway is None:
             return ()
         health = self._gateway.health
-        state = "ready" if health.state is State.RUNNING else health.state.value
+        state = "ready" if health.state is GatewayState.RUNNING else health.state.value
         return (PartReport("gateway", state, health.reason, health.state.is_healthy),)
 
     async def run(self, context: PlaneContext) -> None:
-        """Let the concierge in and have it answer until the station drains."""
+        """Enrol the concierge and have it answer until the station drains."""
         self._gateway, self._is_revoked = None, False
-        if not await relay_is_up(self._address, context.draining):
+        if not await wait_for_relay(self._address, context.draining):
             return
         async with contextlib.AsyncExitStack() as opened:
             connector = await opened.enter_async_context(
-                operated(self._settings, self._clock, INSTANCE)
+                operate_relay(self._settings, self._clock, CONCIERGE)
             )
-            known = await admitted(connector.control, self._address, INSTANCE, self._folder)
+            known = await admit_agent(connector.control, self._address, CONCIERGE, self._folder)
             if known is None:
                 self._is_revoked = True
                 context.ready()
@@ -103,35 +113,39 @@ class ConciergePlane:
             if self._settings.relay.webchat:
                 chosen = webchat_settings(self._settings)
                 admin = await opened.enter_async_context(
-                    open_admin(place(self._settings), self._clock, chosen)
+                    open_admin(store_location(self._settings), self._clock, chosen)
                 )
                 space = self._settings.concierge.space
-                lobby = await open_lobby(admin, connector.control, INSTANCE, space, self._folder)
+                lobby = await open_space(admin, connector.control, CONCIERGE, space, self._folder)
             await self._serve(known, lobby, context)
 
-    async def _serve(self, known: Credentials, lobby: Lobby | None, context: PlaneContext) -> None:
+    async def _serve(
+        self, known: GatewayCredentials, lobby: AgentSpace | None, context: PlaneContext
+    ) -> None:
         self._gateway = gateway = await self._made_gateway(known, lobby)
         async with asyncio.TaskGroup() as group:
             group.create_task(gateway.run(), name="gateway")
             looking = None
             if lobby is not None:
-                looking = group.create_task(lobby.look_after(), name="lobby")
-            # Whether it is connected is told as a part: it dials again by itself.
+                looking = group.create_task(lobby.run(), name="lobby")
+            # Whether it is connected is reported as a part, since it reconnects by itself.
             context.ready()
             await context.draining.wait()
             if looking is not None:
                 looking.cancel()
             gateway.stop()
 
-    async def _made_gateway(self, known: Credentials, lobby: Lobby | None) -> RelayGateway:
+    async def _made_gateway(
+        self, known: GatewayCredentials, lobby: AgentSpace | None
+    ) -> RelayGateway:
         names = [] if lobby is None else [bot.name for bot in await lobby.admin.bots()]
         own = None if lobby is None else frozenset({lobby.channel.id})
         fronted = _fronted(self._relay.connector)
         settings = GatewaySettings(
             inbox=self._folder,
             command_manifest=list(COMMANDS),
-            # There is a moment left for what was begun when the station stops.
-            limits=Limits(drain=self._settings.station.drain_seconds / 2),
+            # Leave time for open turns when the station stops.
+            limits=GatewayLimits(drain=self._settings.station.drain_seconds / 2),
         )
         return RelayGateway(
             self._address,
@@ -141,18 +155,14 @@ class ConciergePlane:
                 self._community,
                 self._find_model,
                 corpus=self._settings.concierge.corpus,
-                manners=Manners(own, (INSTANCE, *names)),
+                policy=AnswerPolicy(own, (CONCIERGE, *names)),
             ),
             settings=replace(settings, identities=fronted) if fronted else settings,
         )
 
     @contextlib.asynccontextmanager
-    async def _community(self) -> AsyncIterator[Bus]:
-        """The bus of the community that was chosen, else of the first.
-
-        Raises:
-            CommunityError: The station is in none.
-        """
+    async def _community(self) -> AsyncIterator[CommunityBus]:
+        """Yield the bus of the chosen or the first community; `partition` if there is none."""
         wanted = self._settings.concierge.community
         async with self._client(self._key.id) as client:
             status = await client.get("/node/v1/status")
@@ -168,8 +178,8 @@ class ConciergePlane:
         async with self._client(found[0]) as client:
             yield client
 
-    async def _find_model(self) -> str:
-        return self._settings.concierge.model or await offered_model(self._address)
+    async def _find_model(self) -> LanguageModel:
+        return await offered_model(self._address, self._settings.concierge.model)
 
     def _client(self, community: str) -> Client:
         return Client(
@@ -183,11 +193,11 @@ class ConciergePlane:
 
     @property
     def _folder(self) -> Path:
-        return self._settings.home / INSTANCE
+        return self._settings.home / CONCIERGE
 
 
 def _fronted(connector: Connector | None) -> tuple[tuple[str, str], ...]:
-    """Through whom it speaks: every bot that there is, those of the web chat first."""
-    standings = [] if connector is None else connector.delivery.standings
-    found = ((each.platform, each.bot_id) for each in standings)
-    return tuple(sorted(found, key=lambda pair: pair[0] != PLATFORM))
+    """The bots through which it speaks, those of the web chat first."""
+    statuses = [] if connector is None else connector.delivery.statuses
+    found = ((each.platform, each.bot_id) for each in statuses)
+    return tuple(sorted(found, key=lambda pair: pair[0] != WEBCHAT))

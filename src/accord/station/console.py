@@ -1,7 +1,7 @@
-"""The console's plane: the pages at the station's own address, with what they need.
+"""The console's plane: the pages at the station's own address.
 
-Owns what of the other planes and of the settings the console gets to see. Secrets are left out
-here, so that no page can show one.
+It decides what the console sees of other planes and settings. Secrets are left out here, so that no
+page can show one.
 """
 
 import asyncio
@@ -17,22 +17,23 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
-from accord.authority.assembly import Running
+from accord.authority.assembly import RunningAuthority
 from accord.capabilities.file import Blobs
-from accord.community.client import LocalTransport
-from accord.console import Console, Door, Health, Parts, Setting, Tickets
-from accord.console.children import Children
-from accord.console.guard import PATH
+from accord.community.transport import LocalTransport
+from accord.console import Console, ConsoleParts, NodeAccess, PlaneHealth, ShownSetting, Tickets
+from accord.console.commands import CommandRunner
 from accord.console.pages import PAGES
+from accord.console.sessions import PATH
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
-from accord.relay.connector.assembly import Connector
-from accord.station import acts, audit
+from accord.relay.connector.connector import Connector
+from accord.relay.platforms.webchat import Admin
+from accord.station import audit, store
 from accord.station.authority import AuthorityPlane
 from accord.station.community import CommunityPlane
 from accord.station.home import Home
 from accord.station.pipeline import landing_of
-from accord.station.plane import Plane, PlaneContext, PlaneReport
+from accord.station.plane import Plane, PlaneContext, PlaneEndpoint, PlaneReport
 from accord.station.relay import RelayPlane
 from accord.station.settings import FILE_NAME, Settings, home_option, sections, variable
 
@@ -45,9 +46,7 @@ class ConsolePlane:
     """The console of a station.
 
     Args:
-        settings: The station's.
-        key: Its device key, with which the console asks its node.
-        clock: The time.
+        key: Its device key, with which the console calls its node.
         address: Where the station is reached.
         others: The station's other planes.
     """
@@ -72,15 +71,15 @@ class ConsolePlane:
     @property
     def routes(self) -> Sequence[BaseRoute]:
         """Everything below the console's path."""
-        door = _Door(self)
-        below = [Route(each, door) for each in (PATH, f"{PATH}/{{rest:path}}")]
-        return [_Front("/", _onwards, methods=["GET"]), *below]
+        endpoint = PlaneEndpoint(self.serve)
+        below = [Route(each, endpoint) for each in (PATH, f"{PATH}/{{rest:path}}")]
+        return [_Front("/", _redirect_to_console, methods=["GET"]), *below]
 
     async def run(self, context: PlaneContext) -> None:
         """Serve until the station drains."""
         parts = self._parts(context)
         console = Console(
-            parts, PAGES, tickets(self._settings, self._clock), self._settings.console.url
+            parts, PAGES, login_tickets(self._settings, self._clock), self._settings.console.url
         )
         self._app = console.application()
         try:
@@ -95,7 +94,7 @@ class ConsolePlane:
         """Answer a browser."""
         await (self._app or _AWAY)(scope, receive, send)
 
-    def _parts(self, context: PlaneContext) -> Parts:
+    def _parts(self, context: PlaneContext) -> ConsoleParts:
         settings = self._settings
         community = _one_of(self._others, CommunityPlane)
         relay = _one_of(self._others, RelayPlane)
@@ -109,38 +108,42 @@ class ConsolePlane:
         def connector() -> Connector | None:
             return None if relay is None else relay.connector
 
+        def chat() -> Admin | None:
+            return None if relay is None else relay.chat
+
         async def note(what: str, by: str) -> None:
-            await asyncio.to_thread(acts.note, settings, self._clock, what, by)
+            await asyncio.to_thread(store.record_act, settings, self._clock, what, by)
 
         async def latest_acts(most: int) -> Sequence[Mapping[str, Any]]:
             return [deed.to_dict() for deed in await audit.recent(settings, most)]
 
-        def running() -> Running | None:
+        def running() -> RunningAuthority | None:
             return None if authority is None else authority.running
 
-        return Parts(
+        return ConsoleParts(
             name=settings.station.name,
             address=self._address,
             home=settings.home,
             home_option=home_option(settings.home),
             clock=self._clock,
-            node=Door(self._key, self._clock, transport),
+            node=NodeAccess(self._key, self._clock, transport),
             blobs=Blobs(settings.home / "blobs", self._clock),
             relay=connector,
+            chat=chat,
             authority=running,
             planes=lambda: [_health(each) for each in context.reports()],
-            settings=shown(settings),
+            settings=shown_settings(settings),
             settings_file=settings.home / FILE_NAME,
             log_file=home.log_file if settings.log.file else None,
             landing=landing_of(settings),
-            children=Children(self._clock),
+            children=CommandRunner(self._clock),
             note=note,
             audit=latest_acts,
         )
 
 
 class _Front(Route):
-    """The station's first page, for browsers alone; programs get what they always got there."""
+    """The station's first page, for browsers only; programs get JSON there."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether a request is for it."""
@@ -148,22 +151,12 @@ class _Front(Route):
         return super().matches(scope) if "text/html" in asked else (Match.NONE, {})
 
 
-async def _onwards(_request: Request) -> Response:
+async def _redirect_to_console(_request: Request) -> Response:
     return RedirectResponse(f"{PATH}/", 303)
 
 
-class _Door:
-    """An ASGI application in front of a console that may not be up."""
-
-    def __init__(self, plane: ConsolePlane) -> None:
-        self._plane = plane
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._plane.serve(scope, receive, send)
-
-
-def tickets(settings: Settings, clock: Clock) -> Tickets:
-    """Who may log in at the console of a home, whether or not its station runs."""
+def login_tickets(settings: Settings, clock: Clock) -> Tickets:
+    """Return the login tickets of a home, whether or not its station runs."""
     return Tickets(
         Home(settings.home).console,
         clock,
@@ -173,28 +166,24 @@ def tickets(settings: Settings, clock: Clock) -> Tickets:
 
 
 def login_link(settings: Settings, clock: Clock, address: str) -> str:
-    """A link that logs one browser in, once, within a quarter of an hour.
-
-    Raises:
-        AccordError: It cannot be kept.
-    """
-    # Where it listens on every address, this machine's own is among them.
+    """Return a link that logs one browser in, once, within 15 minutes."""
+    # A wildcard address includes loopback.
     here = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     base = settings.console.url or here
-    made = tickets(settings, clock).link()
-    acts.note(settings, clock, "console.link_issued")
+    made = login_tickets(settings, clock).link()
+    store.record_act(settings, clock, "console.link_issued")
     return f"{base}{PATH}/login?link={made}"
 
 
-def shown(settings: Settings) -> list[Setting]:
-    """Every setting; of a secret only whether there is one."""
+def shown_settings(settings: Settings) -> list[ShownSetting]:
+    """Return every setting; of a secret only whether it is set."""
     found = []
     for name, section in sections().items():
         chosen = getattr(settings, name)
         for key, field in section.model_fields.items():
             value = getattr(chosen, key)
             found.append(
-                Setting(
+                ShownSetting(
                     name,
                     key,
                     _text(value),
@@ -214,14 +203,16 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _health(report: PlaneReport) -> Health:
-    return Health(
+def _health(report: PlaneReport) -> PlaneHealth:
+    return PlaneHealth(
         report.name,
         report.state.value,
         report.is_well,
         report.reason,
         report.restarts,
-        tuple(Health(each.name, each.state, each.is_well, each.reason) for each in report.parts),
+        tuple(
+            PlaneHealth(each.name, each.state, each.is_well, each.reason) for each in report.parts
+        ),
     )
 
 

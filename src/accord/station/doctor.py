@@ -1,105 +1,245 @@
-"""Looks at this machine with the station's eyes and says what to do about what it sees.
+"""Probes of the machine, the settings, the home and a running station, for `accord doctor`.
 
-Owns which checks are made, and in which order; the rules are `station.conditions`. It uses no
-network beyond trying whether ports are free and asking this home's station, where it runs, how it
-is; it never makes the home folder, and changes nothing in it.
+It uses no network except to bind ports and to ask this home's station. It leaves nothing behind:
+the file that it writes to time the disk is removed at once.
 """
 
 import importlib.metadata
 import importlib.util
+import os
 import re
+import shutil
+import stat
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from accord.kernel.clock import SystemClock
+import accord
+from accord.capabilities import models
+from accord.capabilities.settings import ModelsSettings
+from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.errors import AccordError
 from accord.pipeline.java import find_java
-from accord.station import conditions, listener, seeing
-from accord.station.conditions import Check, Status
+from accord.station import checks, listener
+from accord.station.checks import CheckStatus, ClockTimes, DiskProbe, MachineCheck
 from accord.station.errors import SettingsError, StationError
-from accord.station.home import Home, holder, kept_key
+from accord.station.home import Home, home_holder, load_device_key
 from accord.station.sections import split_listen
-from accord.station.settings import Settings, load
+from accord.station.settings import Settings, load, secrets_in
+from accord.web import responses
+
+_SPARK = ("pyspark", "pyarrow", "pandas", "fsspec")
+
+
+def probe_disk(folder: Path) -> DiskProbe:
+    """Write a small file to the folder, sync it, and remove it."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".accord-probe-") as file:
+        file.write(b"accord")
+        file.flush()
+        now = time.time()
+        before = time.monotonic()
+        os.fsync(file.fileno())
+        took = time.monotonic() - before
+        skew = os.fstat(file.fileno()).st_mtime - now
+    return DiskProbe(filesystem(folder), free_bytes(folder), took, skew)
+
+
+def settings_file_checks(settings: Settings) -> Iterator[MachineCheck]:
+    """Check who can read the secrets in the settings file."""
+    file = settings.file
+    if file is None:
+        return
+    try:
+        mode = stat.S_IMODE(file.stat().st_mode)
+        secrets = secrets_in(file)
+    except (OSError, AccordError):
+        return  # it is told of where it is read
+    yield checks.settings_file(str(file), secrets, _readers(file.resolve(), mode), mode)
+
+
+def _readers(file: Path, mode: int) -> str:
+    """Who else may read a file, considering the folders above it."""
+    above = [folder.stat().st_mode for folder in file.parents]
+    if mode & stat.S_IROTH and all(each & stat.S_IXOTH for each in above):
+        return "everybody on this machine"
+    if mode & stat.S_IRGRP and all(each & (stat.S_IXGRP | stat.S_IXOTH) for each in above):
+        return "its group"
+    return ""
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that this user may still write there."""
+    return shutil.disk_usage(folder).free
+
+
+def filesystem(folder: Path) -> str:
+    """The type of a folder's filesystem; empty if unknown."""
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    except OSError:
+        return ""
+    resolved = folder.resolve()
+    covering = [(len(at), kind) for _, at, kind, *_ in mounts if resolved.is_relative_to(at)]
+    # The longest mount point counts, and of two at one place the later one.
+    return max(covering, key=lambda found: found[0])[1] if covering else ""
+
+
+def clock_times(home: Home, clock: Clock, *, skew: float = 0.0, step: float = 0.0) -> ClockTimes:
+    """Compare the clock with file times on this machine."""
+    now = clock.now()
+    age = now - Path(accord.__file__).stat().st_mtime
+    return ClockTimes(age, now - max(_written_at(home), default=now), skew, step)
+
+
+def model_checks(settings: ModelsSettings) -> Iterator[MachineCheck]:
+    """Check the models that the settings run in this process."""
+    folder = models.weights_folder(settings.weights)
+    if settings.embedded and not settings.servers:
+        trouble: AccordError | None = None
+        try:
+            models.library("xllamacpp")
+            first = models.language_models(folder)[0]
+        except AccordError as error:
+            trouble, seen = error, ""
+        else:
+            seen = f"{first.name}{', the small built-in model' if first.built_in else ''}"
+        loss = "questions are answered with passages alone, by no words of a model"
+        yield checks.model("language model", loss, trouble, seen)
+    trouble = None
+    try:
+        models.library("onnxruntime")
+        models.embedding_model(folder)
+    except AccordError as error:
+        trouble = error
+    yield checks.model("embedding model", "searches go by words, not by meaning", trouble)
+
+
+def spark_check() -> MachineCheck:
+    """Check for the pipeline's libraries."""
+    return checks.spark([name for name in _SPARK if importlib.util.find_spec(name) is None])
+
+
+def _written_at(home: Home) -> Iterator[float]:
+    """When each store was last written."""
+    for file in home.stores.glob("*.db*"):
+        with suppress(FileNotFoundError):  # a journal file that has just been let go of
+            yield file.stat().st_mtime
+
 
 _ASK_SECONDS = 5.0
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:.*extra == ['\"]([\w-]+)['\"])?")
 
 
-def examine(home: Path | str | None = None, config: Path | str | None = None) -> Iterator[Check]:
-    """Make every check, each as soon as it is known.
+def examine(
+    home: Path | str | None = None, config: Path | str | None = None
+) -> Iterator[MachineCheck]:
+    """Run all checks, yielding each result at once.
 
-    What a running station watches itself is asked of it, not looked at again.
+    A running station is asked for what it watches itself.
     """
-    yield conditions.python(sys.version_info[:3])
-    yield from wheels()
+    yield checks.python(sys.version_info[:3])
+    yield from package_checks()
     try:
         settings = load(home, config)
     except SettingsError as error:
         for finding in (error, *error.also):
-            yield conditions.refusal("settings", finding)
+            yield checks.failed_check("settings", finding)
         return
-    yield Check("settings", Status.OK, f"home {settings.home}")
-    yield folder_mode(settings.home)
-    yield port(settings)
-    held = holder(Home(settings.home))
-    yield from keys(Home(settings.home))
-    yield from stores(settings)
+    yield MachineCheck("settings", CheckStatus.OK, f"home {settings.home}")
+    yield folder_check(settings.home)
+    yield port_check(settings)
+    held = home_holder(Home(settings.home))
+    yield from key_checks(Home(settings.home))
+    yield from store_checks(settings)
     if held is not None and held.is_station:
-        answer = told(held.address)
-        yield from running(answer)
+        answer = ask_station(held.address)
+        yield from running_checks(answer)
         if answer is not None:
             return
     else:
-        yield from other_ports(settings)
-    yield from machine(settings)
+        yield from community_checks(settings)
+        yield from other_port_checks(settings)
+    yield from machine_checks(settings)
 
 
-def machine(settings: Settings) -> Iterator[Check]:
-    """What a running station would watch itself."""
+def machine_checks(settings: Settings) -> Iterator[MachineCheck]:
+    """Run the checks that a running station would do itself."""
+    yield from settings_file_checks(settings)
     offset = time.time() - time.monotonic()
     skew = 0.0
     try:
-        seen = seeing.probe(_nearest_folder(settings.home))
-        yield conditions.disk(seen)
+        seen = probe_disk(_nearest_folder(settings.home))
+        yield checks.disk(seen)
         skew = seen.skew_seconds
     except OSError as error:
         advice = "let this user write there, or name another folder with --home or ACCORD_HOME"
-        yield Check("disk", Status.FAIL, f"{settings.home}: {error.strerror}", advice)
+        yield MachineCheck("disk", CheckStatus.FAIL, f"{settings.home}: {error.strerror}", advice)
     step = time.time() - time.monotonic() - offset
-    yield conditions.clock(seeing.times(Home(settings.home), SystemClock(), skew=skew, step=step))
-    yield from seeing.languages(settings.models)
-    yield seeing.spark()
-    yield conditions.java(find_java())
+    yield checks.clock(clock_times(Home(settings.home), SystemClock(), skew=skew, step=step))
+    yield from model_checks(settings.models)
+    yield spark_check()
+    yield checks.java(find_java())
 
 
-def keys(home: Home) -> Iterator[Check]:
-    """Is the device key there and sound, where there has been a station?"""
+def key_checks(home: Home) -> Iterator[MachineCheck]:
+    """Check that the device key exists and is valid, where there has been a station."""
     try:
-        key = kept_key(home)
-        yield Check("device key", Status.OK, key.id if key else "the first start makes it")
+        key = load_device_key(home)
+        yield MachineCheck(
+            "device key", CheckStatus.OK, key.id if key else "the first start makes it"
+        )
     except AccordError as error:
-        yield conditions.refusal("device key", error)
+        yield checks.failed_check("device key", error)
 
 
-def stores(settings: Settings) -> Iterator[Check]:
-    """Can this version read every store?"""
-    from accord.station.vintage import troubles  # which knows the stores, and so loads every plane
+def store_checks(settings: Settings) -> Iterator[MachineCheck]:
+    """Check that this version can read every store, and that none is damaged."""
+    from accord.community.tables import COMMUNITY_STORE as COMMUNITY
+    from accord.station import membership
+    from accord.station.versions import (
+        unreadable_stores,  # which knows the stores, and so loads every plane
+    )
+    from accord.storage import StoreDamagedError
 
     found = 0
-    for name, trouble in troubles(settings):
+    for name, trouble in unreadable_stores(settings, thorough=True):
         found += 1
-        if trouble is not None:
-            yield conditions.refusal(f"store {name}", trouble)
-    yield Check("stores", Status.OK, f"{found} looked at")
+        if name == COMMUNITY.name and isinstance(trouble, StoreDamagedError):
+            yield checks.failed_check(
+                f"store {name}", membership.explain_damaged_log(settings.home, trouble)
+            )
+        elif trouble is not None:
+            yield checks.failed_check(f"store {name}", trouble)
+    yield MachineCheck("stores", CheckStatus.OK, f"{found} looked at")
 
 
-def other_ports(settings: Settings) -> Iterator[Check]:
-    """Are the ports of the bus, of NATS and of the relay free, where the settings name them?"""
+def community_checks(settings: Settings) -> Iterator[MachineCheck]:
+    """Check that the log of every community is here and can be written to."""
+    from accord.community.communities import CommunityFolders
+    from accord.community.rules.formats import display_id
+    from accord.station import membership
+    from accord.station.versions import logged_communities
+
+    known = logged_communities(settings)
+    if known is None:
+        return  # its store has been told of
+    folders = CommunityFolders(settings.home)
+    for part in membership.report_lost(settings.home, folders.lost(known)):
+        yield MachineCheck(part.name, CheckStatus.FAIL, f"{part.state}: {part.reason}")
+    for each in known:
+        if folders.is_restored(each):
+            part = membership.report_restored(settings.home, display_id(each), each)
+            yield MachineCheck(part.name, CheckStatus.WARN, f"{part.state}: {part.reason}")
+
+
+def other_port_checks(settings: Settings) -> Iterator[MachineCheck]:
+    """Check that the ports of the bus, of NATS and of the relay are free."""
     chosen, power = settings.community, settings.authority
     wanted = [("bus port", chosen.host, chosen.port, "--bus-port or [community] port")]
     if power.enabled and not power.nats_urls:
@@ -111,14 +251,16 @@ def other_ports(settings: Settings) -> Iterator[Check]:
             continue
         try:
             listener.bind(host, number).close()
-            yield Check(name, Status.OK, f"{host}:{number} is free")
+            yield MachineCheck(name, CheckStatus.OK, f"{host}:{number} is free")
         except StationError as error:
             advice = f"the rest of the station works without it; choose another with {setting}"
-            yield Check(name, Status.WARN, f"{host}:{number}: {error.what}", advice, "taken")
+            yield MachineCheck(
+                name, CheckStatus.WARN, f"{host}:{number}: {error.what}", advice, "taken"
+            )
 
 
-def wheels() -> Iterator[Check]:
-    """Are the packages of the core and of each extra there?"""
+def package_checks() -> Iterator[MachineCheck]:
+    """Check for the packages of the core and of each extra."""
     needed: dict[str, list[str]] = {"": []}
     for requirement in importlib.metadata.requires("accord") or ():
         match = _REQUIREMENT.match(requirement)
@@ -127,84 +269,96 @@ def wheels() -> Iterator[Check]:
     modules: dict[str, list[str]] = {}
     for module, names in importlib.metadata.packages_distributions().items():
         for name in names:
-            modules.setdefault(_plain(name), []).append(module)
+            modules.setdefault(_normal_name(name), []).append(module)
     needed.pop("dev", None)  # what the checks and tests of Accord itself need
     for extra, names in needed.items():
-        missing = [name for name in names if not _is_there(name, modules.get(_plain(name), []))]
+        missing = [
+            name for name in names if not _is_installed(name, modules.get(_normal_name(name), []))
+        ]
         package = f"accord[{extra}]" if extra else "accord"
         if not missing:
             versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
-            yield Check(f"wheels of {package}", Status.OK, versions)
+            yield MachineCheck(f"wheels of {package}", CheckStatus.OK, versions)
         else:
-            status = Status.WARN if extra else Status.FAIL
+            status = CheckStatus.WARN if extra else CheckStatus.FAIL
             seen = f"missing: {', '.join(missing)}"
-            yield Check(f"wheels of {package}", status, seen, f"pip install '{package}'")
+            yield MachineCheck(f"wheels of {package}", status, seen, f"pip install '{package}'")
 
 
-def folder_mode(home: Path) -> Check:
-    """Is the home folder for its owner alone?"""
+def folder_check(home: Path) -> MachineCheck:
+    """Check that the home folder is accessible to its owner only."""
     if not home.exists():
-        return Check("home", Status.OK, f"{home} is not there yet; the first start makes it")
+        return MachineCheck(
+            "home", CheckStatus.OK, f"{home} is not there yet; the first start makes it"
+        )
     if not home.is_dir():
-        return Check("home", Status.FAIL, f"{home} is not a folder", "name another with --home")
+        return MachineCheck(
+            "home", CheckStatus.FAIL, f"{home} is not a folder", "name another with --home"
+        )
     mode = home.stat().st_mode & 0o777
     if mode & 0o077:
         seen = f"{home} has mode {mode:04o}: others can get at it"
-        return Check("home", Status.WARN, seen, f"chmod 700 {home}")
-    return Check("home", Status.OK, f"{home} has mode {mode:04o}")
+        return MachineCheck("home", CheckStatus.WARN, seen, f"chmod 700 {home}")
+    return MachineCheck("home", CheckStatus.OK, f"{home} has mode {mode:04o}")
 
 
-def port(settings: Settings) -> Check:
-    """Is the port free, or held by this very station, which may have been told another?"""
+def port_check(settings: Settings) -> MachineCheck:
+    """Check that the port is free or in use by this home's station."""
     wanted = f"{settings.station.host}:{settings.station.port}"
-    held = holder(Home(settings.home))
+    held = home_holder(Home(settings.home))
     if held is not None and held.is_station:
         own = held.address.partition("://")[2]
         told = "" if own == wanted else f"; the settings say {wanted}"
         seen = f"{own} is held by this home's own station, process {held.pid}{told}"
-        return Check("port", Status.OK, seen)
+        return MachineCheck("port", CheckStatus.OK, seen)
     try:
         listener.bind(settings.station.host, settings.station.port).close()
     except StationError as error:
-        return Check("port", Status.FAIL, f"{wanted}: {error.what}", error.mend or "", "taken")
-    return Check("port", Status.OK, f"{wanted} is free")
+        return MachineCheck(
+            "port", CheckStatus.FAIL, f"{wanted}: {error.what}", error.mend or "", "taken"
+        )
+    return MachineCheck("port", CheckStatus.OK, f"{wanted} is free")
 
 
-def told(address: str) -> dict[str, Any] | None:
-    """What the station at an address says of itself; None where it does not answer."""
+def ask_station(address: str) -> dict[str, Any] | None:
+    """Return the state of the station at an address; None if it does not answer."""
     try:
-        with httpx.Client(timeout=_ASK_SECONDS, trust_env=False) as client:
+        with responses.bounded_sync_client(
+            responses.SMALL, timeout=_ASK_SECONDS, trust_env=False
+        ) as client:
             answer = client.get(f"{address}/readyz").json()
     except (httpx.HTTPError, ValueError):
         return None
     return answer if isinstance(answer, dict) else None
 
 
-def running(answer: dict[str, Any] | None) -> Iterator[Check]:
-    """How are the planes of the station that runs, and their parts?"""
+def running_checks(answer: dict[str, Any] | None) -> Iterator[MachineCheck]:
+    """Report the planes of the running station, and their parts."""
     if answer is None:
         advice = "look into its log, or stop it and start it again"
-        yield Check("station", Status.FAIL, "it runs but does not answer", advice)
+        yield MachineCheck("station", CheckStatus.FAIL, "it runs but does not answer", advice)
         return
     for plane in answer.get("planes", ()):
-        yield _part(plane["name"], plane, Status.OK if plane.get("well") else Status.FAIL)
+        yield _part_check(
+            plane["name"], plane, CheckStatus.OK if plane.get("well") else CheckStatus.FAIL
+        )
         for part in plane.get("parts", ()):
             well = part.get("well") is True
-            yield _part(part["name"], part, Status.OK if well else Status.WARN)
+            yield _part_check(part["name"], part, CheckStatus.OK if well else CheckStatus.WARN)
 
 
-def _part(name: str, row: dict[str, Any], status: Status) -> Check:
+def _part_check(name: str, row: dict[str, Any], status: CheckStatus) -> MachineCheck:
     # A reason is a sentence that ends with its remedy.
     seen = ": ".join(filter(None, (row["state"], row.get("reason", ""))))
-    return Check(name, status, seen)
+    return MachineCheck(name, status, seen)
 
 
-def _plain(name: str) -> str:
+def _normal_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _is_there(name: str, modules: list[str]) -> bool:
-    """Whether a package is installed: its modules are found, or it has none but a program."""
+def _is_installed(name: str, modules: list[str]) -> bool:
+    """Whether a package is installed: its modules are found, or it has only a program."""
     if not modules:
         return any(importlib.metadata.distributions(name=name))
     return any(importlib.util.find_spec(module) for module in modules if module.isidentifier())

@@ -1,4 +1,4 @@
-"""What goes wrong on one machine before any plane is at fault. Nothing else lives here."""
+"""Errors of the station itself."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -7,7 +7,7 @@ from accord.kernel.errors import AccordError
 
 
 class StationError(AccordError):
-    """The station cannot be started or cannot be looked at."""
+    """The station cannot be started or inspected."""
 
 
 class HomeHeldError(StationError):
@@ -21,7 +21,7 @@ class SettingsError(StationError):
 
     @classmethod
     def of(cls, findings: Sequence["SettingsError"]) -> Self:
-        """Join what was found into one error that can be raised."""
+        """Join several errors into one."""
         first, *others = findings
         joined = cls(first.what, where=first.where, mend=first.mend)
         joined.also = tuple(others)

@@ -1,7 +1,6 @@
-"""One folder is one station: makes it, locks it, and keeps the device key in it.
+"""The home folder of a station: its layout, its lock and the device key.
 
-Owns the layout of the home. It never reads settings, and whatever it makes it can unmake: a start
-that fails leaves the disk as it was.
+What is created can be undone: a start that fails leaves the disk as it was.
 """
 
 import errno
@@ -23,7 +22,7 @@ LOCK_NAME = "station.lock"
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The places in a station's folder, whether or not they exist."""
+    """The paths in a station's folder, whether or not they exist."""
 
     path: Path
 
@@ -34,33 +33,33 @@ class Home:
 
     @property
     def authority_token(self) -> Path:
-        """What operators show to a running authority; only the station's user can read it."""
+        """The operators' token for a running authority; only the station's user can read it."""
         return self.path / "keys" / "authority.token"
 
     @property
     def stores(self) -> Path:
-        """Where SQLite keeps its files."""
+        """The folder of SQLite files."""
         return self.path / "stores"
 
     @property
     def services(self) -> Path:
-        """Where each service that runs here has a folder with its key and its journal."""
+        """A folder for each service that runs here, with its key and journal."""
         return self.path / "services"
 
     @property
     def console(self) -> Path:
-        """Where the console keeps who may log in and who has: digests only."""
+        """The console's login links and sessions, as digests."""
         return self.path / "console"
 
     @property
     def log_file(self) -> Path:
-        """Where the log is kept."""
+        """The log file."""
         return self.path / "logs" / "station.log"
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """Who holds a home, as its lock file tells."""
+class HomeHolder:
+    """The process that holds a home, according to the lock file."""
 
     pid: int
     address: str
@@ -72,17 +71,16 @@ class Holder:
 
 
 @contextmanager
-def taken(home: Home, address: str, undo: ExitStack) -> Iterator[None]:
-    """Make the home where it is missing and hold it until the block ends.
+def hold_home(home: Home, address: str, undo: ExitStack) -> Iterator[None]:
+    """Create the home if needed and hold its lock until the end of the block.
 
     Args:
-        home: The folder.
-        address: Where the station listens, for whoever finds the home held.
-        undo: Told how to unmake everything that is made here.
+        address: Where the station listens, for others that find the home locked.
+        undo: Collects callbacks that remove everything created here.
 
     Raises:
         HomeHeldError: Another process holds it.
-        StationError: The folder cannot be made or written to.
+        StationError: The folder cannot be created or written to.
     """
     with ExitStack() as held:
         try:
@@ -101,26 +99,27 @@ def taken(home: Home, address: str, undo: ExitStack) -> Iterator[None]:
         yield
 
 
-def holder(home: Home) -> Holder | None:
-    """Who holds the home now, if anybody does."""
+def home_holder(home: Home) -> HomeHolder | None:
+    """Return the process that holds the home now."""
     try:
         with FileIO(home.path / LOCK_NAME) as lock:
             return None if _lock(lock, fcntl.LOCK_SH) else _read_holder(lock)
     except OSError:
-        # Without a lock file that can be opened there is no station to be seen.
+        # Without a readable lock file there is no station.
         return None
 
 
-def kept_key(home: Home) -> SigningKey | None:
-    """The station's own key; None before the first start.
+def load_device_key(home: Home) -> SigningKey | None:
+    """Load the station's key; None before the first start.
 
     Raises:
-        AccordError: The key file is damaged, or others may read it; or it is gone, though the
-            community's log here is signed with it, and a new one would be another station's.
+        AccordError: The key file is damaged or readable by others; or it is missing although the
+            community's log here is signed with it.
     """
     if home.device_key.exists():
         return SigningKey.load(home.device_key)
-    if (home.stores / "community.db").exists():
+    had_one = any(home.path.glob("communities/*/signed.*"))
+    if had_one or (home.stores / "community.db").exists():
         raise StationError(
             "the device key of this station is missing",
             where=str(home.device_key),
@@ -129,13 +128,9 @@ def kept_key(home: Home) -> SigningKey | None:
     return None
 
 
-def device_key(home: Home, undo: ExitStack) -> SigningKey:
-    """The station's own key, made on the first start.
-
-    Raises:
-        AccordError: The key file is damaged or lost, or others may read it.
-    """
-    if (key := kept_key(home)) is not None:
+def ensure_device_key(home: Home, undo: ExitStack) -> SigningKey:
+    """Load the station's key, or create it on the first start; raises as `load_device_key`."""
+    if (key := load_device_key(home)) is not None:
         return key
     undo.callback(home.device_key.unlink, missing_ok=True)
     return SigningKey.create(home.device_key)
@@ -163,7 +158,7 @@ def _locked(path: Path, undo: ExitStack) -> Iterator[FileIO]:
                     where=str(path.parent),
                     mend="stop it first, or name another home with --home or ACCORD_HOME",
                 )
-            # A start that failed may have unlinked the file between our open and our lock.
+            # A failed start may have unlinked the file between our open and our lock.
             if not path.exists() or path.stat().st_ino != os.fstat(lock.fileno()).st_ino:
                 continue
             if not existed:
@@ -180,10 +175,10 @@ def _lock(file: FileIO, kind: int) -> bool:
     return True
 
 
-def _read_holder(lock: FileIO) -> Holder | None:
+def _read_holder(lock: FileIO) -> HomeHolder | None:
     try:
         written = json.loads(lock.read(1000))
-        return Holder(int(written["pid"]), str(written["address"]))
+        return HomeHolder(int(written["pid"]), str(written["address"]))
     except (ValueError, KeyError, TypeError):
         # The holder has just begun to write.
         return None

@@ -1,8 +1,4 @@
-"""The station's one listening socket and the HTTP server on it, with its limits.
-
-Owns binding, the limits on what a client may send and how slowly, and the end of serving. It
-never handles signals, which are the station's.
-"""
+"""The station's listening socket and the HTTP server on it, with its limits."""
 
 import asyncio
 import errno
@@ -19,11 +15,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from accord.station.errors import StationError
 
 _HEAD_SECONDS = 10.0
+# Time for the rest of a body that was answered already, so that the client can read the answer.
+_REST_SECONDS = 5.0
 _KEEP_ALIVE_SECONDS = 15
 _PING_SECONDS = 20.0
-# Of one WebSocket message; longer lines come in several.
+# Of one WebSocket message; longer lines are split.
 _MESSAGE_BYTES = 1024 * 1024
-# After the planes have drained, answers that are still on their way get this long.
+# Time for responses that are still being sent after the planes have drained.
 _GOODBYE_SECONDS = 2
 
 _MEND_HOST = "correct [station] host, such as 127.0.0.1"
@@ -31,11 +29,7 @@ _MEND_PORT = "choose another with --port, [station] port or ACCORD_STATION__PORT
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take the port, before anything else is made.
-
-    Raises:
-        StationError: The port or the host cannot be had.
-    """
+    """Bind the port, or raise `StationError`."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return _prompt(socket.create_server((host, port), family=family, backlog=1024))
@@ -54,25 +48,26 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _prompt(listening: socket.socket) -> socket.socket:
-    # Inherited by each connection: a small answer must not wait for the last acknowledgement.
+    # Inherited by each connection: small responses must not wait for the last acknowledgement.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 def address(listening: socket.socket) -> str:
-    """The URL under which the station is reached."""
+    """Return the URL of the station."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class _PromptProtocol(H11Protocol):
-    """An HTTP/1.1 connection whose request heads must arrive in time.
+    """An HTTP/1.1 connection with a time limit for request heads.
 
-    h11 limits the size of a head (16 KiB) and uvicorn the pause between requests, but nobody
-    how slowly a head trickles in.
+    h11 limits the size of a head (16 KiB) and uvicorn the pause between requests, but neither
+    limits how slowly a head arrives, nor the rest of a body that was answered before its end.
     """
 
     _deadline: asyncio.TimerHandle | None = None
+    _rest: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -81,10 +76,20 @@ class _PromptProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._watch_head()
+        if self._rest is not None and self.conn.our_state is not h11.DONE:
+            self._forget_rest()  # the body came to its end, and another request may follow
+
+    def on_response_complete(self) -> None:
+        """Limit the time for the rest of a request body."""
+        super().on_response_complete()
+        if not self.transport.is_closing() and self.conn.their_state is h11.SEND_BODY:
+            self._forget_rest()
+            self._rest = self.loop.call_later(_REST_SECONDS, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._forget()
+        self._forget_rest()
 
     def _watch_head(self) -> None:
         if self.conn.their_state is not h11.IDLE:
@@ -97,13 +102,17 @@ class _PromptProtocol(H11Protocol):
             self._deadline.cancel()
             self._deadline = None
 
+    def _forget_rest(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+
 
 class Listener(uvicorn.Server):
-    """uvicorn, without its signal handlers and with an event for the moment it serves.
+    """uvicorn without its signal handlers, and with an event for the moment it serves.
 
     Args:
-        app: What is served.
-        certificate: A file with a certificate and its key, to serve it by TLS.
+        certificate: A file with a certificate and its key, to serve by TLS.
     """
 
     def __init__(self, app: ASGIApp, *, certificate: Path | None = None) -> None:
@@ -112,7 +121,7 @@ class Listener(uvicorn.Server):
                 app,
                 ssl_certfile=certificate,
                 http=_PromptProtocol,
-                # A third lighter on each idle socket than uvicorn's own choice.
+                # Needs a third less memory per idle socket than uvicorn's default.
                 ws="websockets-sansio",
                 ws_max_size=_MESSAGE_BYTES,
                 ws_per_message_deflate=False,
@@ -135,15 +144,15 @@ class Listener(uvicorn.Server):
         yield
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until told to stop; then nobody listens any more, however it ended."""
+        """Serve until stopped, then close all sockets."""
         try:
             await super().serve(sockets)
         finally:
-            # uvicorn leaves them open when it is cancelled, and the port would seem taken.
+            # uvicorn leaves them open when it is cancelled, and the port would stay in use.
             for each in getattr(self, "servers", ()):
                 each.close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
+        """Start, and set the event."""
         await super().startup(sockets)
         self.serving.set()

@@ -1,8 +1,4 @@
-"""One pipe for every log line, ours and the libraries', with secrets taken out in one place.
-
-Owns the configuration of structlog and of the standard `logging`. It decides nothing about what
-is logged where; a module takes `structlog.stdlib.get_logger(__name__)` and speaks.
-"""
+"""The configuration of structlog and `logging`, with redaction of secrets in one place."""
 
 import logging
 import re
@@ -16,12 +12,12 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from accord import tracing
-from accord.station.settings import LogSettings
+from accord.station.sections import LogSettings
+from accord.telemetry import tracing
 
 REDACTED = "[redacted]"
 
-# Libraries that tell at `info` what only matters when something is looked for.
+# Libraries that log details at `info`.
 _CHATTY = ("alembic", "httpx", "uvicorn")
 
 _FILE_BYTES = 10_000_000
@@ -32,8 +28,8 @@ _SECRET_NAME = re.compile(
     r"|(?<!public)(?<!public[_-])[_-]?key$|key[_-]?material",
     re.IGNORECASE,
 )
-# What can be recognised inside running text: the password of a URL, a credential of an HTTP
-# header, and `name=value` or `"name": value` with a name that tells.
+# Secrets in running text: the password of a URL, the credentials of an HTTP header, and
+# `name=value` or `"name": value` with a telling name.
 _SECRET_TEXT = (
     (re.compile(r"(\w://[^\s/:@]*:)[^\s/@]+(?=@)"), rf"\1{REDACTED}"),
     (re.compile(r"\b(bearer|basic) +[\w.~+/=-]{6,}", re.IGNORECASE), rf"\1 {REDACTED}"),
@@ -49,20 +45,20 @@ _SECRET_TEXT = (
 
 
 def scrub(text: str) -> str:
-    """Take out of running text what is recognisably a secret."""
+    """Redact recognisable secrets in running text."""
     for pattern, replacement in _SECRET_TEXT:
         text = pattern.sub(replacement, text)
     return text
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """The processor that every line passes just before it is written."""
+    """The processor that redacts every line just before it is written."""
     return {name: _clean(name, value) for name, value in event.items()}
 
 
 def name_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """The processor that says to which trace a line belongs, whoever speaks."""
-    place = tracing.current()
+    """The processor that adds the trace id."""
+    place = tracing.current_trace()
     if place is not None:
         event.setdefault("trace_id", place.id)
     return event
@@ -126,7 +122,7 @@ _SHARED: list[Processor] = [
     structlog.stdlib.ExtraAdder(),
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.StackInfoRenderer(),
-    # Tracebacks become text here, so that the redaction sees them too.
+    # Tracebacks become text here, so that they are redacted, too.
     structlog.processors.format_exc_info,
 ]
 

@@ -1,8 +1,7 @@
-"""The station's figures for Prometheus: its own, its stores', its process's, and those of planes.
+"""The station's Prometheus registry: its own metrics, those of stores, process and planes.
 
-Owns one registry per station, who may read it, and the reference page. A plane that is down, or
-whose figures fail, is left out and counted; it never spoils the page. Nothing is asked of a store
-while somebody reads: what has to be counted there is counted by its plane, beforehand.
+A plane that is down, or whose metrics fail, is left out and counted. Scraping queries no store;
+planes count beforehand what has to be counted there.
 """
 
 import hmac
@@ -17,15 +16,15 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from accord import __version__
-from accord.community.bus.rates import is_from_here
 from accord.kernel.clock import Clock
-from accord.metering import METRICS, Measure, family, histogram
-from accord.station.plane import Measured, Plane, PlaneState
+from accord.station.plane import HasMetrics, Plane, PlaneState
 from accord.station.settings import Settings
-from accord.station.store import place
+from accord.station.store import store_location
 from accord.station.stores import SCHEMAS
 from accord.station.supervisor import Supervisor
-from accord.storage import figures
+from accord.storage import store_metrics
+from accord.telemetry.metrics import METRICS, MetricDefinition, family, histogram
+from accord.web.addresses import is_from_here
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -42,7 +41,7 @@ _PLANES: Final = {
 
 
 class StationCollector(Collector):
-    """States and restarts of the planes, the uptime, and what was built."""
+    """States and restarts of the planes, the uptime, and the version."""
 
     def __init__(self, supervisor: Supervisor, clock: Clock) -> None:
         self._supervisor = supervisor
@@ -51,7 +50,7 @@ class StationCollector(Collector):
         self.failures: Counter[tuple[str]] = Counter()
 
     def collect(self) -> Iterator[Metric]:
-        """Read the figures."""
+        """Yield the metrics."""
         states, restarts = {}, {}
         parts: Counter[tuple[str, str]] = Counter()
         for report in self._supervisor.reports():
@@ -70,14 +69,14 @@ class StationCollector(Collector):
 
 
 class StoresCollector(Collector):
-    """What the station's stores have written."""
+    """The metrics of the station's stores."""
 
     def __init__(self, settings: Settings) -> None:
-        self._where = place(settings)
+        self._where = store_location(settings)
 
     def collect(self) -> Iterator[Metric]:
-        """Read the figures."""
-        found = {(each.name,): figures(self._where, each) for each in SCHEMAS}
+        """Yield the metrics."""
+        found = {(each.name,): store_metrics(self._where, each) for each in SCHEMAS}
         known = {name: each for name, each in found.items() if each is not None}
         sizes = {name: each.size for name, each in known.items()}
         yield histogram(
@@ -96,8 +95,8 @@ class StoresCollector(Collector):
         )
 
 
-class _Apart(Collector):
-    """The figures of one plane, which fail alone."""
+class _IsolatedCollector(Collector):
+    """The metrics of one plane; a failure does not affect others."""
 
     def __init__(
         self, name: str, read: Callable[[], Iterable[Metric]], failed: Counter[tuple[str]]
@@ -111,7 +110,7 @@ class _Apart(Collector):
             return list(self._read())
         except Exception as error:  # noqa: BLE001 - whatever it is, the other figures are shown
             self._failed[(self._name,)] += 1
-            _log.error("the figures of a plane could not be read", plane=self._name, exc_info=error)
+            _log.error("the metrics of a plane could not be read", plane=self._name, exc_info=error)
             return ()
 
 
@@ -121,34 +120,32 @@ def registry(
     planes: Iterable[Plane] = (),
     settings: Settings | None = None,
 ) -> CollectorRegistry:
-    """A registry of its own, so that two stations in one process do not meet.
+    """Return a registry of its own, so that a process can have two stations.
 
     Args:
-        supervisor: Reports how the planes are doing.
-        clock: The time.
-        planes: Those that may have figures.
-        settings: Say where the stores are; None shows none.
+        supervisor: Reports the state of the planes.
+        planes: Those that may have metrics.
+        settings: Say where the stores are; None leaves them out.
     """
     made = CollectorRegistry()
     own = StationCollector(supervisor, clock)
     for plane in planes:
-        if isinstance(plane, Measured):
-            made.register(_Apart(plane.name, plane.collect, own.failures))
+        if isinstance(plane, HasMetrics):
+            made.register(_IsolatedCollector(plane.name, plane.collect, own.failures))
     if settings is not None:
-        made.register(_Apart("stores", StoresCollector(settings).collect, own.failures))
+        made.register(_IsolatedCollector("stores", StoresCollector(settings).collect, own.failures))
     ProcessCollector(registry=made)
-    # The last, so that it counts what failed just now.
+    # Last, so that it counts failures of this scrape.
     made.register(own)
     return made
 
 
-def may_read(token: str, host: str, headers: Mapping[str, str]) -> bool:
-    """Whether somebody may read the figures: by the token, or, where there is none, from here.
+def may_read_metrics(token: str, host: str, headers: Mapping[str, str]) -> bool:
+    """Whether a request may read the metrics: by the token, or from this machine if there is none.
 
     Args:
-        token: What `[metrics] token` is set to.
-        host: The address that the request came from.
-        headers: Those of the request, by small names.
+        token: The setting `[metrics] token`.
+        headers: By lower-case names.
     """
     if token:
         scheme, _, shown = headers.get("authorization", "").partition(" ")
@@ -157,8 +154,8 @@ def may_read(token: str, host: str, headers: Mapping[str, str]) -> bool:
     return is_from_here(host, headers)
 
 
-def reference() -> str:
-    """The reference page of every metric, in Markdown."""
+def reference_page() -> str:
+    """Return the reference page of every metric, in Markdown."""
     parts = [_HEAD]
     for plane, measures in groupby(METRICS, key=lambda each: each.plane):
         rows = "\n".join(map(_row, measures))
@@ -169,9 +166,9 @@ def reference() -> str:
 _HEAD: Final = """# Metrics
 
 What a station shows at `/metrics`, in the text format of Prometheus. This page is made from the
-table in `src/accord/metering/table.py`; a name in it means the same in every later version, or is
-not used again. [The guide](../guides/monitoring.md) says how to scrape them, and what to do when an
-alert fires.
+table in `src/accord/telemetry/metrics.py`; a name in it means the same in every later version, or
+is not used again. [The guide](../guides/monitoring.md) says how to scrape them, and what to do when
+an alert fires.
 
 A plane that does not run shows nothing. Of a histogram there are `_bucket`, `_sum` and `_count`.
 The values of labels come from the program or the operator, and their number is bounded.
@@ -179,7 +176,7 @@ The values of labels come from the program or the operator, and their number is 
 _COLUMNS: Final = "| metric | kind | unit | labels | meaning |\n|---|---|---|---|---|"
 
 
-def _row(measure: Measure) -> str:
+def _row(measure: MetricDefinition) -> str:
     labels = ", ".join(f"`{each}`" for each in measure.labels)
     cells = (f"`{measure.name}`", measure.kind.value, measure.unit, labels, measure.meaning)
     return f"| {' | '.join(cells)} |"

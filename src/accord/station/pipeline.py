@@ -1,8 +1,6 @@
-"""The pipeline's plane in a station: exports what the others wrote, again and again.
+"""The pipeline's plane: exports the journals of the other planes regularly.
 
-Owns which stores are exported, where to, and how often; what is exported, and how, is the
-pipeline's. It answers nothing over HTTP. An export that fails is told and tried again; it never
-makes the station unready, since nobody waits for it.
+An export that fails is logged and tried again; it never makes the station unready.
 """
 
 import asyncio
@@ -20,19 +18,19 @@ from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
-from accord.metering import family
+from accord.pipeline.exporter import ExportSource, export
+from accord.pipeline.folder import Layout
 from accord.pipeline.landing import Landing
-from accord.pipeline.landing.exporter import Outbox, export
-from accord.pipeline.landing.retention import Retention, prune
-from accord.pipeline.layout import Layout
-from accord.pipeline.runner.admission import spoilt_segments
-from accord.pipeline.runner.publishing import published
+from accord.pipeline.retention import Retention, prune
+from accord.pipeline.runs.admission import damaged_segments
+from accord.pipeline.runs.versions import published
 from accord.station.home import Home
 from accord.station.plane import PlaneContext
 from accord.station.settings import Settings
-from accord.station.store import SERVICE, place
+from accord.station.store import SERVICE, store_location
 from accord.station.stores import OUTBOXES
 from accord.storage import Schema, StoreHeldError, exists, open_store
+from accord.telemetry.metrics import family
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -41,12 +39,7 @@ _FATES = ("accepted", "quarantined", "duplicates")
 
 
 class PipelinePlane:
-    """Exports the journals of a station's stores.
-
-    Args:
-        settings: The station's.
-        clock: The time.
-    """
+    """Exports the journals of a station's stores."""
 
     name = "pipeline"
 
@@ -61,7 +54,7 @@ class PipelinePlane:
         self._spoilt = 0
 
     def collect(self) -> Iterable[Metric]:
-        """What was exported, what waits, when it was last done, and what gold says."""
+        """Yield metrics of exports and of the published gold tables."""
         landed, waiting = self._landed, self._waiting
         yield family(
             "accord_pipeline_exported_records_total",
@@ -87,7 +80,7 @@ class PipelinePlane:
         return ()
 
     async def run(self, context: PlaneContext) -> None:
-        """Export until the station drains; what is then under way goes on at the next start."""
+        """Export until the station drains; an interrupted export continues at the next start."""
         landing = Landing(landing_of(self._settings))
         async with AsyncExitStack() as opened, asyncio.TaskGroup() as group:
             rounds = group.create_task(self._rounds(opened, landing), name="exports")
@@ -96,7 +89,7 @@ class PipelinePlane:
             rounds.cancel()
 
     async def _rounds(self, opened: AsyncExitStack, landing: Landing) -> None:
-        outboxes: dict[str, Outbox] = {}
+        outboxes: dict[str, ExportSource] = {}
         pruned_at = -_PRUNE_SECONDS
         while True:
             await self._export(opened, outboxes, landing)
@@ -107,7 +100,7 @@ class PipelinePlane:
             await asyncio.sleep(self._settings.pipeline.export_seconds)
 
     async def _export(
-        self, opened: AsyncExitStack, outboxes: dict[str, Outbox], landing: Landing
+        self, opened: AsyncExitStack, outboxes: dict[str, ExportSource], landing: Landing
     ) -> None:
         try:
             await open_outboxes(self._settings, opened, outboxes)
@@ -119,11 +112,11 @@ class PipelinePlane:
             return
         self._done_at = self._clock.now()
 
-    async def _export_one(self, outbox: Outbox, landing: Landing) -> None:
+    async def _export_one(self, outbox: ExportSource, landing: Landing) -> None:
         try:
             done = await export([outbox], landing)
         except StoreHeldError as error:
-            # Somebody exports by hand, or another station that shares the store is at it.
+            # A manual export, or another station that shares the store, is running.
             _log.debug("not exported now", reason=str(error))
             return
         self._landed.update(done.records)
@@ -132,15 +125,15 @@ class PipelinePlane:
             _log.info("exported", records=sum(done.records.values()), segments=done.segments)
 
     async def _look(self) -> None:
-        """See what a run of the pipeline has published, which is no work of this plane."""
+        """Read what a run of the pipeline has published."""
         layout = Layout(self._settings.home / "pipeline")
         try:
             self._gold = await asyncio.to_thread(_gold, layout)
-            self._spoilt = len(await asyncio.to_thread(spoilt_segments, layout))
+            self._spoilt = len(await asyncio.to_thread(damaged_segments, layout))
         except (AccordError, OSError, ValueError, KeyError, TypeError) as error:
-            _log.warning("what is published cannot be told", reason=str(error))
+            _log.warning("the published tables cannot be read", reason=str(error))
 
-    async def _prune(self, outboxes: dict[str, Outbox], landing: Landing) -> None:
+    async def _prune(self, outboxes: dict[str, ExportSource], landing: Landing) -> None:
         try:
             gone = await prune(
                 list(outboxes.values()),
@@ -153,7 +146,7 @@ class PipelinePlane:
             return
         except AccordError as error:
             self._failures += 1
-            _log.error("nothing more is pruned", reason=str(error))
+            _log.error("pruning failed", reason=str(error))
             return
         if gone.records or gone.segments:
             _log.info("pruned", records=gone.records, segments=gone.segments)
@@ -161,7 +154,7 @@ class PipelinePlane:
 
 @dataclass(frozen=True, slots=True)
 class _Gold:
-    """What the published version says of itself: when, and what became of every record."""
+    """The published version: its time, and what became of every record."""
 
     published_at: float
     records: Mapping[tuple[str, str], float]
@@ -180,12 +173,12 @@ def _gold(layout: Layout) -> _Gold | None:
 
 
 def is_installed() -> bool:
-    """Whether the libraries that segments need are here."""
+    """Whether the libraries for segments are installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("fsspec", "pyarrow"))
 
 
 def landing_of(settings: Settings) -> str:
-    """Where the segments of a station land: a folder or a URL."""
+    """Return the folder or URL where a station's segments land."""
     chosen = settings.pipeline.landing
     if "://" in chosen:
         return chosen
@@ -195,19 +188,19 @@ def landing_of(settings: Settings) -> str:
 
 
 def retention_of(settings: Settings) -> Retention:
-    """What the station's settings say about keeping."""
+    """Return the retention of the station's settings."""
     return Retention(settings.pipeline.retain_days, settings.pipeline.segment_days)
 
 
 async def open_outboxes(
-    settings: Settings, opened: AsyncExitStack, outboxes: dict[str, Outbox]
+    settings: Settings, opened: AsyncExitStack, outboxes: dict[str, ExportSource]
 ) -> None:
-    """Open the stores that are there and not open yet; a plane that never ran left none.
+    """Open the stores that exist and are not open yet; planes that never ran have none.
 
     Args:
-        settings: Those of the station, which may be running.
+        settings: The station's; it may be running.
         opened: Closes them.
-        outboxes: By plane, or by the folder of a service; those that are opened now are added.
+        outboxes: By plane, or by the folder of a service; newly opened stores are added.
 
     Raises:
         StoreError: One cannot be opened.
@@ -215,13 +208,13 @@ async def open_outboxes(
     there = await asyncio.to_thread(_there, settings, outboxes.keys())
     for name, (where, schema) in there.items():
         store = await opened.enter_async_context(open_store(where, schema))
-        outboxes[name] = Outbox(schema.name, store, secrets.token_hex(4))
+        outboxes[name] = ExportSource(schema.name, store, secrets.token_hex(4))
 
 
 def _there(settings: Settings, known: Collection[str]) -> dict[str, tuple[str | Path, Schema]]:
-    """The stores of planes and of services that run here, but for those that are known."""
+    """The existing stores of planes and services, except known ones."""
     possible: dict[str, tuple[str | Path, Schema]] = {
-        schema.name: (place(settings), schema) for schema in OUTBOXES
+        schema.name: (store_location(settings), schema) for schema in OUTBOXES
     }
     for folder in sorted(Home(settings.home).services.glob("*/")):
         possible[f"services/{folder.name}"] = (folder, SERVICE)

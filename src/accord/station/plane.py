@@ -1,7 +1,4 @@
-"""What a plane is to the station, and the states its life goes through.
-
-Owns the protocol and the state machine. It never starts anything: that is the supervisor's.
-"""
+"""The `Plane` protocol and the states of a plane."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,10 +13,11 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
     from starlette.routing import BaseRoute
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class PlaneState(Enum):
-    """Where a plane is in its life."""
+    """The state of a plane."""
 
     STARTING = "starting"
     READY = "ready"
@@ -29,7 +27,7 @@ class PlaneState(Enum):
     FAILED = "failed"
 
 
-_NEXT = {
+_TRANSITIONS = {
     PlaneState.STARTING: {PlaneState.READY, PlaneState.BACKING_OFF, PlaneState.DRAINING},
     PlaneState.READY: {PlaneState.BACKING_OFF, PlaneState.DRAINING},
     PlaneState.BACKING_OFF: {PlaneState.STARTING, PlaneState.STOPPED},
@@ -41,12 +39,12 @@ _NEXT = {
 
 @dataclass(frozen=True, slots=True)
 class PlaneContext:
-    """What a running plane and its supervisor say to each other.
+    """What a running plane and its supervisor share.
 
     Attributes:
         ready: Called by the plane once it can serve.
         draining: Set when the plane must finish its work and return.
-        reports: Says how every plane of the station is doing.
+        reports: Returns the reports of all planes.
     """
 
     ready: Callable[[], None]
@@ -64,35 +62,44 @@ class Plane(Protocol):
 
     @property
     def routes(self) -> Sequence["BaseRoute"]:
-        """What it answers over HTTP; may be empty."""
+        """Its HTTP routes; may be empty."""
         ...
 
     async def run(self, context: PlaneContext) -> None:
-        """Serve, say so by `context.ready()`, and return after `context.draining` is set.
+        """Serve, call `context.ready()`, and return after `context.draining` is set.
 
-        It is called anew after each failure, so it keeps nothing between calls that a failure
-        could have left half-done.
+        It is called again after a failure, so it must not keep state that a failure could corrupt.
         """
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class PlaneEndpoint:
+    """An ASGI application for a plane's routes; a plain method would be wrapped by Starlette."""
+
+    serve: "ASGIApp"
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Pass the request on unchanged."""
+        await self.serve(scope, receive, send)
+
+
 @runtime_checkable
-class Measured(Protocol):
-    """A plane that has figures of its own for Prometheus."""
+class HasMetrics(Protocol):
+    """A plane with Prometheus metrics."""
 
     def collect(self) -> "Iterable[Metric]":
-        """Read them."""
+        """Return the metrics."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """How one part of a plane is doing: the plane serves without it, but not all that it could.
+    """The state of one part of a plane; the plane serves without it, but not everything.
 
     Attributes:
-        name: The part's name, unique in its plane.
-        state: In a word; `ready` is what it should be.
-        reason: What is wrong, as a sentence; empty where nothing is.
+        state: One word; `ready` if nothing is wrong.
+        reason: What is wrong, as a sentence; else empty.
         is_well: Whether nobody has to do anything about it.
     """
 
@@ -103,24 +110,21 @@ class PartReport:
 
 
 @runtime_checkable
-class Parted(Protocol):
-    """A plane that has parts which may be in trouble on their own."""
+class HasParts(Protocol):
+    """A plane with parts that may fail independently."""
 
     def parts(self) -> "Sequence[PartReport]":
-        """How each is doing."""
+        """Return the report of each part."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlaneReport:
-    """How one plane is doing.
+    """The state of one plane.
 
     Attributes:
-        name: The plane's name.
-        state: Where it is in its life.
-        reason: The last error as a sentence; empty when there was none.
-        restarts: How many times it has been started again.
-        parts: How each of its parts is doing, where it has any.
+        reason: The last error as a sentence; empty if there was none.
+        restarts: How often it was started again.
     """
 
     name: str
@@ -135,8 +139,8 @@ class PlaneReport:
         return self.state in (PlaneState.READY, PlaneState.STARTING, PlaneState.DRAINING)
 
 
-class Life:
-    """The life of one plane; an illegal step raises."""
+class PlaneLife:
+    """The state machine of one plane; invalid transitions raise."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
@@ -148,16 +152,12 @@ class Life:
 
     @property
     def state(self) -> PlaneState:
-        """Where the plane is now."""
+        """The current state."""
         return self._state
 
     def move(self, state: PlaneState, reason: str | None = None) -> None:
-        """Step on.
-
-        Raises:
-            StationError: The step is not one that a plane can take.
-        """
-        if state not in _NEXT[self._state]:
+        """Change the state, or raise `StationError` for an invalid transition."""
+        if state not in _TRANSITIONS[self._state]:
             raise StationError(
                 f"a plane cannot go from {self._state.value} to {state.value}", where=self._name
             )
@@ -167,14 +167,14 @@ class Life:
         self._since = self._clock.monotonic()
 
     def ready(self) -> None:
-        """The plane can serve; one that became ready while draining goes on draining."""
+        """Mark the plane as ready, unless it is draining."""
         if self._state is not PlaneState.DRAINING:
             self.move(PlaneState.READY)
 
     def healthy_for(self) -> float:
-        """For how many seconds it has been ready; 0 when it is not."""
+        """Return for how many seconds it has been ready; 0 if it is not."""
         return self._clock.monotonic() - self._since if self._state is PlaneState.READY else 0.0
 
     def report(self) -> PlaneReport:
-        """How it is doing."""
+        """Return its report."""
         return PlaneReport(self._name, self._state, self._reason, self._restarts)

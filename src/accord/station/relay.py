@@ -1,7 +1,7 @@
-"""The relay plane: a connector with the station's folder, key and clock, and its web chat.
+"""The relay plane: a connector with the station's web chat and platforms.
 
-Owns where the connector listens and which platforms it has. The station's own address serves the
-same routes, so that one machine needs one address only.
+Each `[[relay.<name>]]` table of the settings is a bot. One that cannot be opened is reported as a
+troubled part. The station's own address serves the same routes.
 """
 
 import asyncio
@@ -12,8 +12,11 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any, Final
 
 import structlog
 from prometheus_client.metrics_core import Metric
@@ -24,42 +27,98 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from accord.kernel.clock import Clock
+from accord.kernel.errors import AccordError
+from accord.kernel.section import Section
 from accord.kernel.signing import SigningKey
 from accord.relay.connector import RELAY
-from accord.relay.connector.assembly import Connector, assembled, open_connector
-from accord.relay.connector.control import ControlSettings, Keyring
-from accord.relay.connector.delivery import Limits, LocalBus, RedisBus, RelayBus
-from accord.relay.connector.figures import figures
-from accord.relay.connector.platform import PlatformState
-from accord.relay.connector.proxies import TrustedProxies
-from accord.relay.outgoing import OutgoingPolicy
-from accord.relay.platforms.webchat import WebChat, WebChatSettings, open_webchat
+from accord.relay.connector.bus import LocalBus, RedisBus, RelayBus
+from accord.relay.connector.connector import Connector, assembled, collect_metrics, open_connector
+from accord.relay.connector.keyring import Keyring
+from accord.relay.connector.platform import Platform, PlatformState
+from accord.relay.connector.settings import ControlSettings, DeliveryLimits
+from accord.relay.platforms.webchat import Admin, WebChat, WebChatSettings, open_webchat
 from accord.station import listener
 from accord.station.errors import StationError
 from accord.station.health import SecurityHeaders
 from accord.station.home import Home
 from accord.station.logs import scrub
-from accord.station.plane import PartReport, PlaneContext
-from accord.station.platforms import open_platforms
+from accord.station.plane import PartReport, PlaneContext, PlaneEndpoint
 from accord.station.sections import split_listen
 from accord.station.settings import Settings
-from accord.station.store import place
+from accord.station.store import store_location
 from accord.storage import open_store
+from accord.web.outgoing import OutgoingPolicy
+from accord.web.proxies import TrustedProxies
 
 _log = structlog.stdlib.get_logger(__name__)
+
+Opener = Callable[[Any, Clock, str], AbstractAsyncContextManager[Platform]]
+
+PLATFORMS: Final = ("telegram", "discord", "matrix", "sms", "wecom", "webhook")
+"""The platforms: `[[relay.<name>]]` is a bot, opened by `open_<name>` of that platform."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPlatforms:
+    """The bots of a station that were opened, and why others were not."""
+
+    platforms: list[Platform] = field(default_factory=list)
+    failed: list[PartReport] = field(default_factory=list)
+
+
+@contextlib.asynccontextmanager
+async def open_platforms(settings: Settings, clock: Clock) -> AsyncIterator[OpenedPlatforms]:
+    """Open the bot of each table; no service is contacted yet."""
+    opened = OpenedPlatforms()
+    async with AsyncExitStack() as stack:
+        for name in PLATFORMS:
+            for number, table in enumerate(getattr(settings.relay, name), 1):
+                try:
+                    platform = await stack.enter_async_context(
+                        _opener(name)(_with_home_paths(table, settings), clock, settings.relay.url)
+                    )
+                    _refuse_duplicate(platform, opened)
+                except AccordError as error:
+                    _log.error("a platform cannot be opened", platform=name, reason=str(error))
+                    seat = f"{name} {number}"
+                    opened.failed.append(PartReport(seat, "troubled", str(error), is_well=False))
+                else:
+                    opened.platforms.append(platform)
+        yield opened
+
+
+def _opener(name: str) -> Opener:
+    """The function that opens a bot; only platforms in use are imported."""
+    opener: Opener = getattr(import_module(f"accord.relay.platforms.{name}"), f"open_{name}")
+    return opener
+
+
+def _refuse_duplicate(platform: Platform, opened: OpenedPlatforms) -> None:
+    seats = {(each.name, each.bot_id) for each in opened.platforms}
+    if (platform.name, platform.bot_id) in seats:
+        raise StationError(
+            f"the bot {platform.bot_id} is set up twice",
+            where=f"[[relay.{platform.name}]]",
+            mend="keep one of the tables",
+        )
+
+
+def _with_home_paths(table: Section, settings: Settings) -> Section:
+    """Resolve the table's file paths relative to the home."""
+    files = {
+        name: str(settings.home / value)
+        for name in type(table).model_fields
+        if name.endswith("_file") and (value := getattr(table, name)) and not value.startswith("~")
+    }
+    return table.model_copy(update=files)
+
 
 _PATHS = ("/relay/{rest:path}", "/manage/{rest:path}", "/chat", "/chat/{rest:path}")
 _TRY_LATER = 1013
 
 
 class RelayPlane:
-    """The connector of a station.
-
-    Args:
-        settings: The station's.
-        key: Its device key, whose id names this connector among others.
-        clock: The time.
-    """
+    """The connector of a station; the id of `key` is its name among connectors."""
 
     name = "relay"
 
@@ -69,18 +128,19 @@ class RelayPlane:
         self._clock = clock
         self._app: Starlette | None = None
         self._connector: Connector | None = None
+        self._chat: WebChat | None = None
         self._failed: list[PartReport] = []
         self._requests: set[asyncio.Task[object]] = set()
 
     def parts(self) -> Sequence[PartReport]:
-        """How each bot stands with its service, while the connector is up."""
+        """Report the state of each bot, while the connector is up."""
         if self._connector is None:
             return ()
-        standings = self._connector.delivery.standings
+        standings = self._connector.delivery.statuses
         bots = Counter(each.platform for each in standings)
         return self._failed + [
             PartReport(
-                # An id tells nobody anything where there is one bot.
+                # The id of a bot is shown only if there are several.
                 each.platform if bots[each.platform] == 1 else f"{each.platform} {each.bot_id}",
                 each.state.value,
                 scrub(each.reason),
@@ -90,8 +150,8 @@ class RelayPlane:
         ]
 
     def collect(self) -> Iterable[Metric]:
-        """What the connector did and refused, while it is up."""
-        return () if self._connector is None else figures(self._connector)
+        """Return the connector's metrics, while it is up."""
+        return () if self._connector is None else collect_metrics(self._connector)
 
     @property
     def connector(self) -> Connector | None:
@@ -99,18 +159,23 @@ class RelayPlane:
         return self._connector
 
     @property
+    def chat(self) -> Admin | None:
+        """The web chat's administration, while it is up."""
+        return None if self._connector is None or self._chat is None else self._chat.admin
+
+    @property
     def routes(self) -> Sequence[BaseRoute]:
         """The connector's routes, at the station's own address."""
-        door = _Door(self)
+        endpoint = PlaneEndpoint(self.serve)
         return (
-            WebSocketRoute("/relay", door),
-            *(Route(path, door, include_in_schema=False) for path in _PATHS),
+            WebSocketRoute("/relay", endpoint),
+            *(Route(path, endpoint, include_in_schema=False) for path in _PATHS),
         )
 
     async def run(self, context: PlaneContext) -> None:
         """Open the connector and serve until the station drains."""
         async with contextlib.AsyncExitStack() as opened:
-            sockets = [opened.enter_context(each) for each in _bound(self._settings)]
+            sockets = [opened.enter_context(each) for each in _bind_sockets(self._settings)]
             certificate = _certificate(self._settings)
             connector, let_go = await opened.enter_async_context(self._opened())
             proxies = tuple(map(ipaddress.ip_network, self._settings.relay.proxies))
@@ -122,8 +187,8 @@ class RelayPlane:
                 ],
             )
             self._app, self._connector = app, connector
-            # Everything that was made so far lives on: without this each full collection looks at
-            # all of it, and stops every delivery for a tenth of a second.
+            # Without freezing, each full garbage collection visits all objects created so far and
+            # stops deliveries for a tenth of a second.
             gc.collect()
             gc.freeze()
             try:
@@ -139,7 +204,7 @@ class RelayPlane:
                 await self._finish_requests()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a client of the station's own address."""
+        """Answer a request at the station's own address."""
         if self._app is not None:
             request = asyncio.current_task()
             if request is not None and scope["type"] == "http":
@@ -153,22 +218,23 @@ class RelayPlane:
             await JSONResponse(away, 503)(scope, receive, send)
 
     async def _finish_requests(self) -> None:
-        """Let what came in before the station drained be answered while there is a store."""
+        """Let requests that came before draining finish while the store is open."""
         if self._requests:
             seconds = self._settings.station.drain_seconds / 3
             await asyncio.wait(set(self._requests), timeout=seconds)
 
     @contextlib.asynccontextmanager
     async def _opened(self) -> AsyncIterator[tuple[Connector, Callable[[], None]]]:
-        """The connector, and what ends the answers that would never end by themselves."""
+        """Yield the connector, and a function that ends its endless responses."""
         settings, clock = self._settings, self._clock
         async with contextlib.AsyncExitStack() as opened:
-            store = await opened.enter_async_context(open_store(place(settings), RELAY))
+            store = await opened.enter_async_context(open_store(store_location(settings), RELAY))
             chat: WebChat | None = None
             if settings.relay.webchat:
                 chat = await opened.enter_async_context(
-                    open_webchat(place(settings), clock, webchat_settings(settings))
+                    open_webchat(store_location(settings), clock, webchat_settings(settings))
                 )
+            self._chat = chat
             bots = await opened.enter_async_context(open_platforms(settings, clock))
             self._failed = bots.failed
             connector = await opened.enter_async_context(
@@ -176,14 +242,14 @@ class RelayPlane:
                     store,
                     keyring(settings),
                     clock,
-                    # The home is locked, so nobody else of this name runs; after a crash the
-                    # next run goes on under the same leases at once.
+                    # The home is locked, so no other process has this name; after a crash the next
+                    # run continues with the same leases at once.
                     name=self._key.id,
                     settings=control_settings(settings),
                     platforms=[*bots.platforms, *(chat.platforms if chat else ())],
-                    bus=_bus(settings),
+                    bus=_open_bus(settings),
                     # Requests are finished before, and sockets closed after that.
-                    limits=Limits(finish_seconds=settings.station.drain_seconds / 2),
+                    limits=DeliveryLimits(finish_seconds=settings.station.drain_seconds / 2),
                 )
             )
             if chat is None:
@@ -191,16 +257,6 @@ class RelayPlane:
             else:
                 await chat.follow(connector.delivery.add)
                 yield connector, chat.close
-
-
-class _Door:
-    """An ASGI application in front of a connector that may not be up."""
-
-    def __init__(self, plane: RelayPlane) -> None:
-        self._plane = plane
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._plane.serve(scope, receive, send)
 
 
 async def _serve(
@@ -217,26 +273,24 @@ async def _serve(
         try:
             await context.draining.wait()
         finally:
-            # The server waits for answers that are on their way, and a page's has no end.
+            # The server waits for open responses, and event streams have no end.
             let_go()
             server.should_exit = True
             await asyncio.wait([serving])
 
 
 @contextlib.asynccontextmanager
-async def operated(settings: Settings, clock: Clock, name: str) -> AsyncIterator[Connector]:
-    """The connector of a home for its operator: nothing runs, and a station may run beside it.
+async def operate_relay(settings: Settings, clock: Clock, name: str) -> AsyncIterator[Connector]:
+    """Open a home's connector for its operator; a station may run at the same time.
 
     Args:
-        settings: Those of the home.
-        clock: The time.
-        name: Who operates it, for the journal.
+        name: The operator's name in the journal.
 
     Raises:
         AccordError: The store or the key file cannot be opened.
     """
     async with (
-        open_store(place(settings), RELAY) as store,
+        open_store(store_location(settings), RELAY) as store,
         assembled(
             store, keyring(settings), clock, name=name, settings=control_settings(settings)
         ) as connector,
@@ -245,15 +299,15 @@ async def operated(settings: Settings, clock: Clock, name: str) -> AsyncIterator
 
 
 def keyring(settings: Settings) -> Keyring:
-    """The keys under which the relay of a home keeps its secrets."""
+    """Return the keys that encrypt the secrets of a home's relay."""
     return Keyring.load(Home(settings.home).device_key.with_name("relay.key"))
 
 
 def control_settings(settings: Settings) -> ControlSettings:
-    """What the station's settings say about the control half."""
+    """Return the settings of the connector's control part."""
     chosen = settings.relay
     return ControlSettings(
-        managed_keys=chosen.managed_keys and str(_at_home(settings, chosen.managed_keys)),
+        managed_keys=chosen.managed_keys and str(_home_path(settings, chosen.managed_keys)),
         managed_issuer=chosen.managed_issuer,
         outgoing=OutgoingPolicy(
             http=chosen.wake_http,
@@ -264,16 +318,16 @@ def control_settings(settings: Settings) -> ControlSettings:
 
 
 def webchat_settings(settings: Settings) -> WebChatSettings:
-    """What the station's settings say about the web chat."""
+    """Return the settings of the web chat."""
     return WebChatSettings(base_url=settings.relay.url)
 
 
-def _bus(settings: Settings) -> RelayBus:
+def _open_bus(settings: Settings) -> RelayBus:
     url = settings.relay.redis.get_secret_value()
     return RedisBus(url) if url else LocalBus()
 
 
-def _bound(settings: Settings) -> list[socket.socket]:
+def _bind_sockets(settings: Settings) -> list[socket.socket]:
     if not settings.relay.listen:
         return []
     try:
@@ -286,7 +340,7 @@ def _bound(settings: Settings) -> list[socket.socket]:
 def _certificate(settings: Settings) -> Path | None:
     if not settings.relay.certificate:
         return None
-    file = _at_home(settings, settings.relay.certificate)
+    file = _home_path(settings, settings.relay.certificate)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file)
     except OSError as error:
@@ -298,6 +352,6 @@ def _certificate(settings: Settings) -> Path | None:
     return file
 
 
-def _at_home(settings: Settings, name: str) -> Path:
-    """A file that the settings name, from the home on."""
+def _home_path(settings: Settings, name: str) -> Path:
+    """Resolve a path of the settings relative to the home."""
     return settings.home / Path(name).expanduser()

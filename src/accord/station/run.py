@@ -1,8 +1,4 @@
-"""`accord up`: takes the ground, starts the planes on it, and ends them when asked.
-
-Owns the order of starting and stopping and the process's signals. It never knows what a plane
-does.
-"""
+"""`accord up`: the order of starting and stopping, and the process's signals."""
 
 import asyncio
 import signal
@@ -12,21 +8,22 @@ from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import structlog
 import uvloop
 
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
-from accord.station import acts, health, listener, logs, metrics, telemetry
-from accord.station.home import Home, device_key, kept_key, taken
-from accord.station.leaving import leave
+from accord.station import health, listener, logs, metrics, store, trace_export
+from accord.station.home import Home, ensure_device_key, hold_home, load_device_key
+from accord.station.machine import MachinePlane
 from accord.station.plane import Plane, PlaneReport, PlaneState
+from accord.station.processes import exit_at_once
 from accord.station.settings import Settings
-from accord.station.store import STATION, place
+from accord.station.store import STATION, store_location
 from accord.station.supervisor import Supervisor
-from accord.station.vintage import refuse_newer
-from accord.station.watch import WatchPlane
+from accord.station.versions import refuse_newer
 from accord.storage import Store, StoreError, open_store
 
 if TYPE_CHECKING:
@@ -39,16 +36,8 @@ _START_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What every plane of a station stands on.
-
-    Attributes:
-        settings: What was set.
-        clock: Where time comes from.
-        key: The station's device key.
-        store: The station's own store.
-        address: The URL under which the station is reached.
-    """
+class StationContext:
+    """What every plane of a station is made from; `address` is the station's URL."""
 
     settings: Settings
     clock: Clock
@@ -57,30 +46,30 @@ class Ground:
     address: str
 
 
-Announce = Callable[[Ground, Sequence[PlaneReport]], None]
-"""Tells whoever started a station where it is, and which of its planes are up."""
+Announce = Callable[[StationContext, Sequence[PlaneReport]], None]
+"""Called with the station's address and the state of its planes once it is up."""
 
 
-def planes(ground: Ground) -> Sequence[Plane]:
-    """The planes that the settings ask for."""
+def station_planes(ground: StationContext) -> Sequence[Plane]:
+    """Return the planes that the settings enable."""
     from accord.station.community import CommunityPlane
 
-    powers = authorities(ground) if ground.settings.authority.enabled else ()
-    spans = bridges(ground, powers)
+    powers = authority_planes(ground) if ground.settings.authority.enabled else ()
+    spans = bridge_planes(ground, powers)
     made: list[Plane] = [
         CommunityPlane(
             ground.settings, ground.key, ground.clock, more=[each.offer for each in spans]
         )
     ]
     if ground.settings.relay.enabled:
-        relays = connectors(ground)
-        made += [*relays, *concierges(ground, relays)]
-    made += [*powers, *spans, *exporters(ground)]
-    return [*made, *consoles(ground, made)]
+        relays = relay_planes(ground)
+        made += [*relays, *concierge_planes(ground, relays)]
+    made += [*powers, *spans, *pipeline_planes(ground)]
+    return [*made, *console_planes(ground, made)]
 
 
-def consoles(ground: Ground, others: Sequence[Plane]) -> Sequence[Plane]:
-    """The console's plane, where it is asked for, before the other planes of a station."""
+def console_planes(ground: StationContext, others: Sequence[Plane]) -> Sequence[Plane]:
+    """Return the console's plane, if enabled."""
     from accord.station.console import ConsolePlane
 
     if not ground.settings.console.enabled:
@@ -88,8 +77,8 @@ def consoles(ground: Ground, others: Sequence[Plane]) -> Sequence[Plane]:
     return (ConsolePlane(ground.settings, ground.key, ground.clock, ground.address, others),)
 
 
-def exporters(ground: Ground) -> Sequence[Plane]:
-    """The pipeline's plane, where it is asked for and its libraries are here."""
+def pipeline_planes(ground: StationContext) -> Sequence[Plane]:
+    """Return the pipeline's plane, if enabled and its libraries are installed."""
     from accord.station.pipeline import PipelinePlane, is_installed
 
     if not ground.settings.pipeline.export_seconds or not is_installed():
@@ -97,15 +86,15 @@ def exporters(ground: Ground) -> Sequence[Plane]:
     return (PipelinePlane(ground.settings, ground.clock),)
 
 
-def connectors(ground: Ground) -> Sequence[Plane]:
-    """The relay plane alone, for a machine that serves as a connector and nothing else."""
+def relay_planes(ground: StationContext) -> Sequence[Plane]:
+    """Return the relay plane, also for a machine that is only a connector."""
     from accord.station.relay import RelayPlane
 
     return (RelayPlane(ground.settings, ground.key, ground.clock),)
 
 
-def concierges(ground: Ground, relays: Sequence[Plane]) -> Sequence[Plane]:
-    """The concierge's plane, where it is asked for; it dials this station's connector."""
+def concierge_planes(ground: StationContext, relays: Sequence[Plane]) -> Sequence[Plane]:
+    """Return the concierge's plane, if enabled; it dials this station's connector."""
     from accord.station.concierge import ConciergePlane
     from accord.station.relay import RelayPlane
 
@@ -118,8 +107,10 @@ def concierges(ground: Ground, relays: Sequence[Plane]) -> Sequence[Plane]:
     ]
 
 
-def bridges(ground: Ground, powers: "Sequence[AuthorityPlane]") -> "Sequence[BridgePlane]":
-    """The bridge's plane, where it is asked for and the station runs an authority."""
+def bridge_planes(
+    ground: StationContext, powers: "Sequence[AuthorityPlane]"
+) -> "Sequence[BridgePlane]":
+    """Return the bridge's plane, if enabled and the station runs an authority."""
     from accord.station.bridge import BridgePlane
 
     if not ground.settings.bridge.enabled:
@@ -131,8 +122,8 @@ def bridges(ground: Ground, powers: "Sequence[AuthorityPlane]") -> "Sequence[Bri
     ]
 
 
-def authorities(ground: Ground) -> "Sequence[AuthorityPlane]":
-    """The authority plane alone, for a machine that serves as one and nothing else."""
+def authority_planes(ground: StationContext) -> "Sequence[AuthorityPlane]":
+    """Return the authority plane, also for a machine that is only an authority."""
     from accord.station.authority import AuthorityPlane
 
     return (AuthorityPlane(ground.settings, ground.clock, ground.address),)
@@ -142,17 +133,15 @@ def serve(
     settings: Settings,
     *,
     announce: Announce,
-    assemble: Callable[[Ground], Sequence[Plane]] = planes,
+    assemble: Callable[[StationContext], Sequence[Plane]] = station_planes,
     clock: Clock | None = None,
 ) -> bool:
-    """Run a station until SIGTERM or SIGINT; true when every plane ended cleanly.
+    """Run a station until SIGTERM or SIGINT; return whether every plane ended cleanly.
 
     Args:
-        settings: What to run.
-        announce: Called once the station answers and its planes had time to start, with how each
-            of them is.
+        announce: Called once the station answers and its planes had time to start.
         assemble: Makes the planes.
-        clock: Where time comes from; this machine's, if nothing is said.
+        clock: The clock; None for the system's.
 
     Raises:
         AccordError: The station cannot start; the disk is as it was before.
@@ -168,18 +157,18 @@ async def _serve(
     settings: Settings,
     listening: socket.socket,
     announce: Announce,
-    assemble: Callable[[Ground], Sequence[Plane]],
+    assemble: Callable[[StationContext], Sequence[Plane]],
     clock: Clock,
 ) -> bool:
     leaving, draining = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _stop, leaving, number)
-    # `undo` is outside, so that what is open is closed before it is unmade.
+    # `undo` is outside, so that files are closed before they are removed.
     with ExitStack() as undo:
         async with AsyncExitStack() as opened:
-            ground = await _ground(settings, listener.address(listening), undo, opened, clock)
-            await opened.enter_async_context(telemetry.of_station(settings))
-            made = [*assemble(ground), WatchPlane(settings, ground.clock)]
+            ground = await _open_context(settings, listener.address(listening), undo, opened, clock)
+            await opened.enter_async_context(trace_export.station_traces(settings))
+            made = [*assemble(ground), MachinePlane(settings, ground.clock)]
             supervisor = Supervisor(
                 made,
                 draining=draining,
@@ -194,10 +183,11 @@ async def _serve(
                 metrics.registry(supervisor, ground.clock, made, settings),
                 [route for plane in made for route in plane.routes],
                 metrics_token=settings.metrics.token.get_secret_value(),
+                names=_names(settings),
             )
             server = listener.Listener(app)
             undo.pop_all()
-            await _note_start(ground)
+            await _record_start(ground)
             async with asyncio.TaskGroup() as group:
                 serving = group.create_task(server.serve([listening]), name="http")
                 serving.add_done_callback(lambda _: draining.set())
@@ -206,7 +196,7 @@ async def _serve(
                 )
                 supervising = group.create_task(supervisor.run(), name="supervisor")
                 await server.serving.wait()
-                await _settled(supervisor)
+                await _wait_until_settled(supervisor)
                 _log.info("station is up", address=ground.address, key_id=ground.key.id)
                 announce(ground, supervisor.reports())
                 clean = await supervising
@@ -216,41 +206,48 @@ async def _serve(
             return clean
 
 
-async def _note_start(ground: Ground) -> None:
+def _names(settings: Settings) -> set[str]:
+    """The host names of the station according to the settings."""
+    told = {*settings.station.names, settings.station.host}
+    return told | {urlsplit(settings.console.url).hostname or ""} - {""}
+
+
+async def _record_start(ground: StationContext) -> None:
     try:
-        await asyncio.to_thread(acts.note_start, ground.settings, ground.clock)
+        await asyncio.to_thread(store.record_start, ground.settings, ground.clock)
     except StoreError as error:
-        # A full disk, say: the station is there all the same, and tells what is wrong.
-        _log.error("the start could not be written down", why=str(error))
+        # For example a full disk: the station runs all the same and reports it.
+        _log.error("the start could not be recorded", why=str(error))
 
 
-async def _settled(supervisor: Supervisor) -> None:
-    """Wait until each plane is ready or has failed once, but not for ever."""
+async def _wait_until_settled(supervisor: Supervisor) -> None:
+    """Wait, with a limit, until each plane is ready or has failed once."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_START_SECONDS):
             while not supervisor.draining and any(  # noqa: ASYNC110 - planes come and go
-                report.state is PlaneState.STARTING for report in supervisor.reports()
+                report.state is PlaneState.STARTING and not report.restarts
+                for report in supervisor.reports()
             ):
                 await asyncio.sleep(0.02)
 
 
-async def _ground(
+async def _open_context(
     settings: Settings, address: str, undo: ExitStack, opened: AsyncExitStack, clock: Clock
-) -> Ground:
+) -> StationContext:
     home = Home(settings.home)
-    # What is refused here is found as it was, the lock file included.
+    # Before the lock: a refused home stays unchanged.
     refuse_newer(settings)
-    kept_key(home)
-    opened.enter_context(taken(home, address, undo))
+    load_device_key(home)
+    opened.enter_context(hold_home(home, address, undo))
     file = home.log_file if settings.log.file else None
     opened.enter_context(logs.configured(settings.log, file=file))
-    key = device_key(home, undo)
-    store = await opened.enter_async_context(open_store(place(settings), STATION))
-    return Ground(settings, clock, key, store, address)
+    key = ensure_device_key(home, undo)
+    store = await opened.enter_async_context(open_store(store_location(settings), STATION))
+    return StationContext(settings, clock, key, store, address)
 
 
 async def _drain_after(leaving: asyncio.Event, seconds: float, draining: asyncio.Event) -> None:
-    """Serve on for a while after readiness has gone: who sends requests here must notice first."""
+    """Keep serving for a while after readiness is gone, so that proxies notice first."""
     await leaving.wait()
     await asyncio.sleep(seconds)
     draining.set()
@@ -258,6 +255,6 @@ async def _drain_after(leaving: asyncio.Event, seconds: float, draining: asyncio
 
 def _stop(leaving: asyncio.Event, number: signal.Signals) -> None:
     if leaving.is_set():
-        # Asked twice: whoever asks does not want to wait, and every record is on disk already.
-        leave(128 + number)
+        # Asked twice: exit at once, since every record is on disk already.
+        exit_at_once(128 + number)
     leaving.set()

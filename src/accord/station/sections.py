@@ -1,21 +1,21 @@
-"""The sections of the settings: every name, type, default and description.
-
-Owns what may be set and which values are possible. It reads nothing; `settings` does.
-"""
+"""The sections of the settings: names, types, defaults and descriptions."""
 
 import ipaddress
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
 from accord.capabilities.rag import names
 from accord.kernel.section import Section
-from accord.relay.platforms.settings.discord import DiscordSettings
-from accord.relay.platforms.settings.matrix import MatrixSettings
-from accord.relay.platforms.settings.sms import SmsSettings
-from accord.relay.platforms.settings.telegram import TelegramSettings
-from accord.relay.platforms.settings.webhook import WebhookSettings
-from accord.relay.platforms.settings.wecom import WecomSettings
+from accord.relay.platforms.settings import (
+    DiscordSettings,
+    MatrixSettings,
+    SmsSettings,
+    TelegramSettings,
+    WebhookSettings,
+    WecomSettings,
+)
 
 
 class StationSettings(Section):
@@ -28,6 +28,15 @@ class StationSettings(Section):
     port: Annotated[
         int, Field(ge=0, le=65535, description="the port to listen on; 0 takes a free one")
     ] = 7070
+    names: Annotated[
+        tuple[str, ...],
+        Field(
+            max_length=64,
+            description="further names under which `/`, `/readyz`, `/metrics` and the node's "
+            "routes answer, beside addresses and `localhost`",
+            examples=['["station.example.org"]'],
+        ),
+    ] = ()
     drain_seconds: Annotated[
         float,
         Field(ge=0, le=3600, description="how long the planes may take to finish when it stops"),
@@ -124,6 +133,18 @@ class CommunitySettings(Section):
     sync_seconds: Annotated[
         float, Field(gt=0, le=3600, description="about how often it meets each node")
     ] = 15.0
+    author_bytes_per_day: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="how many bytes of events its log takes of one author in a day; the rest "
+            "is taken on the next; 0 for any amount",
+        ),
+    ] = 64 * 1024 * 1024
+    min_free_bytes: Annotated[
+        int,
+        Field(ge=0, description="how much the disk must keep free for its log to take content"),
+    ] = 256 * 1024 * 1024
 
 
 class RelaySettings(Section):
@@ -313,14 +334,55 @@ class MetricsSettings(Section):
 
 
 def split_listen(listen: str) -> tuple[str, int]:
-    """The host and the port of a place to listen at.
-
-    Raises:
-        ValueError: It is not written like `0.0.0.0:7090` or `[::]:7090`.
-    """
+    """Split `0.0.0.0:7090` or `[::]:7090` into host and port, or raise `ValueError`."""
     host, _, port = listen.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     is_port = port.isascii() and port.isdecimal() and len(port) < 6 and int(port) < 65536
     if not host or "[" in host or not is_port:
         raise ValueError("should be a host and a port, such as 0.0.0.0:7090")
     return host, int(port)
+
+
+_HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}", re.ASCII)
+
+
+class TelemetrySettings(Section):
+    """`[telemetry]`: where traces go, and how many of them."""
+
+    traces: Annotated[
+        str,
+        Field(
+            pattern=r"^(https?://[^\s/?#@]+(/[^\s?#]*)?)?$",
+            description="the OTLP/HTTP collector that spans are sent to, such as "
+            "`http://127.0.0.1:4318`; empty for what `OTEL_EXPORTER_OTLP_ENDPOINT` says, else none",
+            examples=["http://127.0.0.1:4318"],
+        ),
+    ] = ""
+    headers: Annotated[
+        SecretStr,
+        Field(
+            description="what the collector wants to be told, such as `authorization=Bearer …`; "
+            "several are parted by commas",
+            examples=["authorization=Bearer …"],
+        ),
+    ] = SecretStr("")
+    sample: Annotated[
+        float, Field(ge=0, le=1, description="the share of traces that is recorded, by their ids")
+    ] = 1.0
+
+    @field_validator("headers")
+    @classmethod
+    def _headers_are_pairs(cls, headers: SecretStr) -> SecretStr:
+        parse_headers(headers.get_secret_value())
+        return headers
+
+
+def parse_headers(headers: str) -> dict[str, str]:
+    """Parse `name=value,name=value` into HTTP headers, or raise `ValueError`."""
+    found = {}
+    for each in filter(None, map(str.strip, headers.split(","))):
+        name, _, value = (part.strip() for part in each.partition("="))
+        if not _HEADER.fullmatch(name) or not value.isprintable() or not value:
+            raise ValueError("should be pairs such as authorization=Bearer …, parted by commas")
+        found[name] = value
+    return found

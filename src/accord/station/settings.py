@@ -1,8 +1,6 @@
-"""The one settings object: defaults, then one TOML file, then the environment.
+"""The settings object: defaults, then one TOML file, then the environment.
 
-Owns where settings come from and the sentences that say what is wrong with one; what may be set is
-in `sections`. It reads the file and the environment and never writes either; it makes nothing on
-disk.
+`sections` declares what may be set; this module reads it and says what is wrong.
 """
 
 import os
@@ -15,7 +13,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pydantic_settings
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, PrivateAttr, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -28,7 +27,7 @@ from accord.authority.settings import AuthoritySettings
 from accord.bridge.settings import BridgeSettings
 from accord.capabilities.settings import DoorsSettings, ModelsSettings
 from accord.relay.errors import RelayError
-from accord.relay.platforms import secrets
+from accord.relay.platforms import settings
 from accord.station.errors import SettingsError
 from accord.station.sections import (
     CommunitySettings,
@@ -40,16 +39,15 @@ from accord.station.sections import (
     RelaySettings,
     StationSettings,
     StoreSettings,
+    TelemetrySettings,
 )
-from accord.station.telemetry_settings import TelemetrySettings
 
 __all__ = ["LogSettings", "Settings", "TelemetrySettings", "load", "sections", "variable"]
 
 PREFIX = "ACCORD_"
 FILE_NAME = "accord.toml"
 
-# Variables that are not settings but may be in the environment: where the home is, and where the
-# tests find their known answers.
+# Variables that are not settings: the home, and the folder of the tests' known answers.
 OTHER_VARIABLES = frozenset({"ACCORD_HOME", "ACCORD_VECTORS"})
 
 _TOML_PLACE = re.compile(r"(.*) \(at (.*)\)", re.DOTALL)
@@ -61,6 +59,8 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True
     )
+
+    _file: Path | None = PrivateAttr(None)
 
     home: Path = Path()
     station: StationSettings = StationSettings()
@@ -78,6 +78,11 @@ class Settings(BaseSettings):
     concierge: ConciergeSettings = ConciergeSettings()
     bridge: BridgeSettings = BridgeSettings()
 
+    @property
+    def file(self) -> Path | None:
+        """The settings file that was read; None if there is none."""
+        return self._file
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -87,9 +92,9 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Put the environment above the file, whose content `load` hands in as arguments.
+        """Put the environment above the file, whose content `load` passes as arguments.
 
-        Variables that name files of secrets are `load`'s, too.
+        Variables that name files of secrets are handled by `load`, too.
         """
         if isinstance(env_settings, EnvSettingsSource):
             files = set(secret_files())
@@ -101,7 +106,7 @@ class Settings(BaseSettings):
 
 
 def sections() -> dict[str, type[BaseModel]]:
-    """Every section by its name in the file."""
+    """Return every section by its name in the file."""
     return {
         name: field.annotation
         for name, field in Settings.model_fields.items()
@@ -110,7 +115,7 @@ def sections() -> dict[str, type[BaseModel]]:
 
 
 def tables(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
-    """The settings of a section that are tables of their own, any number of each: `[[a.b]]`."""
+    """Return the settings of a section that are arrays of tables: `[[a.b]]`."""
     found = {}
     for name, field in model.model_fields.items():
         for argument in get_args(field.annotation):
@@ -120,12 +125,12 @@ def tables(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
 
 
 def variable(section: str, key: str) -> str:
-    """The environment variable that stands for one setting."""
+    """Return the environment variable for a setting."""
     return f"{PREFIX}{section}__{key}".upper()
 
 
 def secret_files() -> dict[str, tuple[str, str]]:
-    """The variables that name a file with a secret, and the section and setting that it is for."""
+    """Return the variables that name a file with a secret, with its section and setting."""
     return {
         f"{variable(section, key)}_FILE": (section, key)
         for section, model in sections().items()
@@ -134,8 +139,36 @@ def secret_files() -> dict[str, tuple[str, str]]:
     }
 
 
+def secrets_in(file: Path) -> list[str]:
+    """Return the names of a file's secrets, such as `[metrics] token`."""
+    found = []
+    for section, written in _read(file, required=False).items():
+        model = sections().get(section)
+        if model is None or not isinstance(written, dict):
+            continue
+        for key, value in written.items():
+            field = model.model_fields.get(key)
+            table = tables(model).get(key)
+            rows = value if table is not None and isinstance(value, list) else ()
+            inner = {
+                name
+                for row in rows
+                if table is not None and isinstance(row, dict)
+                for name, given in row.items()
+                if given and name in table.model_fields and _is_secret(table.model_fields[name])
+            }
+            if value and field is not None and _is_secret(field):
+                found.append(f"[{section}] {key}")
+            found += [f"[[{section}.{key}]] {name}" for name in sorted(inner)]
+    return found
+
+
+def _is_secret(field: FieldInfo) -> bool:
+    return field.annotation is SecretStr or SecretStr in get_args(field.annotation)
+
+
 def load(home: Path | str | None = None, config: Path | str | None = None) -> Settings:
-    """Read the settings of the station whose folder is `home`.
+    """Load the settings of the station whose folder is `home`.
 
     Args:
         home: The station's folder; by default `ACCORD_HOME`, else `~/.accord`.
@@ -161,8 +194,9 @@ def load(home: Path | str | None = None, config: Path | str | None = None) -> Se
         findings += [SettingsError(str(error), where="the environment")] if not findings else []
     else:
         if not findings:
+            settings._file = file if file.exists() else None  # noqa: SLF001
             return settings.model_copy(update={"home": folder})
-    # The cause holds the values as they were written, secrets included.
+    # The cause holds the values as written, secrets included.
     raise SettingsError.of(findings) from None
 
 
@@ -171,11 +205,7 @@ def _places(findings: Sequence[SettingsError]) -> set[str | None]:
 
 
 def home_folder(home: Path | str | None = None) -> Path:
-    """The station's folder: the one given, else `ACCORD_HOME`, else `~/.accord`.
-
-    Raises:
-        SettingsError: The user has no home folder.
-    """
+    """Return the station's folder: the given one, else `ACCORD_HOME`, else `~/.accord`."""
     chosen = home or os.environ.get("ACCORD_HOME") or "~/.accord"
     try:
         return Path(chosen).expanduser().absolute()
@@ -188,7 +218,7 @@ def home_folder(home: Path | str | None = None) -> Path:
 
 
 def home_option(home: Path) -> str:
-    """What a command needs to be told to mean this home: nothing for the usual one."""
+    """Return the option that selects this home in commands; empty for the default home."""
     return "" if home == home_folder() else f" --home {shlex.quote(str(home))}"
 
 
@@ -228,7 +258,7 @@ def _read(file: Path, *, required: bool) -> dict[str, Any]:
 def _read_secrets(
     environment: Mapping[str, str], findings: list[SettingsError]
 ) -> dict[tuple[str, str], SecretStr]:
-    """What the files hold that the environment names; what is wrong goes to the findings."""
+    """Read the secret files that the environment names; errors are added to the findings."""
     given = {name.upper(): value for name, value in environment.items()}
     found = {}
     for name, place in secret_files().items():
@@ -240,7 +270,7 @@ def _read_secrets(
             findings.append(SettingsError("the secret is given twice", where=where, mend=mend))
             continue
         try:
-            found[place] = secrets.read(file, where)
+            found[place] = settings.read_secret_file(file, where)
         except RelayError as error:
             findings.append(SettingsError(error.what, where=where, mend=error.mend))
     return found
@@ -290,7 +320,7 @@ def _finding(file: Path, detail: ErrorDetails) -> SettingsError:
         return _finding_in_table(where, table, keys[1:], detail["msg"])
     default = fields[key].default
     secret = isinstance(default, SecretStr)
-    # Never show what was given for a secret, not even when it is wrong.
+    # Never show the value of a secret, not even a wrong one.
     seen = "" if secret else f", not {detail['input']!r}"
     shown = fields[key].examples
     example = f"a value such as {shown[0]}" if shown else f"the default {default!r}"
@@ -305,7 +335,7 @@ def _finding(file: Path, detail: ErrorDetails) -> SettingsError:
 def _finding_in_table(
     where: str, table: type[BaseModel], keys: Sequence[str], message: str
 ) -> SettingsError:
-    """What is wrong in one of several tables; the value is not shown, for it may hold a secret."""
+    """An error in one of several tables; the value is not shown, since it may be a secret."""
     number, key, *_ = (*keys, "", "")
     place = f"{where}, table {int(number) + 1}" if number.isdecimal() else where
     if key and key not in table.model_fields:

@@ -1,20 +1,18 @@
-"""Every store that a station may keep. To know them all is to load every plane."""
+"""Every store of a station. Importing this module imports every plane's tables."""
 
 from typing import Final
 
-# Both halves of the connector declare their tables in RELAY.
-import accord.relay.connector.control.tables
-import accord.relay.connector.delivery.tables  # noqa: F401
-from accord.authority.schema import AUTHORITY
+# Both parts of the connector have their tables in RELAY.
+from accord.authority.tables import AUTHORITY
 from accord.capabilities.rag.tables import SCHEMA as RAG
 from accord.community.bus import BUS_STORE as BUS
-from accord.community.log import SCHEMA as COMMUNITY
+from accord.community.tables import COMMUNITY_STORE as COMMUNITY
 from accord.relay.connector import RELAY
 from accord.relay.platforms.webchat.tables import WEBCHAT
 from accord.station.store import STATION
 
 SCHEMAS: Final = (STATION, COMMUNITY, BUS, RAG, RELAY, WEBCHAT, AUTHORITY)
-"""What backups and checks go through, as far as it is there."""
+"""The stores that backups and checks cover, if they exist."""
 
 OUTBOXES: Final = (COMMUNITY, BUS, RELAY, AUTHORITY)
-"""Those whose journals hold streams of the pipeline."""
+"""The stores whose journals the pipeline exports."""

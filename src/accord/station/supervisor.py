@@ -1,7 +1,6 @@
-"""Keeps the planes alive: starts them, starts a failed one again, and drains them at the end.
+"""Supervises the planes: starts them, restarts failed ones, and drains them at the end.
 
-Owns the planes' lives and what runs them. It never handles signals or HTTP, and one plane's failure
-never reaches another.
+A failure of one plane does not affect the others.
 """
 
 import asyncio
@@ -15,11 +14,11 @@ from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.station.errors import StationError
 from accord.station.logs import scrub
-from accord.station.plane import Life, Parted, Plane, PlaneContext, PlaneReport, PlaneState
+from accord.station.plane import HasParts, Plane, PlaneContext, PlaneLife, PlaneReport, PlaneState
 
 _log = structlog.stdlib.get_logger(__name__)
 
-# A cancelled plane that still does not end after this long is left behind.
+# A cancelled plane that does not end within this time is abandoned.
 _CANCEL_SECONDS = 5.0
 
 
@@ -38,23 +37,23 @@ class Backoff:
     healthy_after: float = 60.0
 
     def delay(self, failures: int, random: Random) -> float:
-        """The wait after so many failures in a row: between half of the full step and all of it."""
-        # Beyond 2**30 the limit has long been reached.
+        """Return a random delay between half of the full step and all of it."""
+        # Avoids overflow; the limit is reached long before 2**30.
         step = min(self.most, self.first * 2.0 ** min(failures - 1, 30))
         return step * random.uniform(0.5, 1.0)
 
 
 class Supervisor:
-    """Runs planes until `draining` is set, each on its own.
+    """Runs planes until `draining` is set.
 
     Args:
-        planes: What to run; their names differ.
-        draining: Set by whoever wants the station to stop.
-        clock: Measures how long a plane has been healthy.
-        random: Spreads the waits.
+        planes: With distinct names.
+        draining: Set to stop the station.
+        clock: Measures how long a plane has been ready.
+        random: Spreads the delays.
         drain_seconds: How long planes may take to finish before they are cancelled.
-        leaving: Set some time before `draining`, when it is only not ready any more.
-        backoff: How restarts are spaced.
+        leaving: Set some time before `draining`; the station is not ready from then on.
+        backoff: The delays between restarts.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Supervisor:
         leaving: asyncio.Event | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        self._lives = [(plane, Life(plane.name, clock)) for plane in planes]
+        self._lives = [(plane, PlaneLife(plane.name, clock)) for plane in planes]
         if len({plane.name for plane in planes}) < len(planes):
             raise StationError("two planes have the same name", mend="give each its own")
         self._draining = draining
@@ -84,22 +83,22 @@ class Supervisor:
 
     @property
     def ready(self) -> bool:
-        """Whether every plane can serve and nobody asked them to stop."""
+        """Whether every plane is ready and the station is not stopping."""
         states = [life.state for _, life in self._lives]
         leaves = self._leaving.is_set() or self.draining
         return not leaves and all(state is PlaneState.READY for state in states)
 
     def reports(self) -> tuple[PlaneReport, ...]:
-        """How each plane is doing, in the order they were given."""
+        """Return the report of each plane, in order."""
         return tuple(
             replace(life.report(), parts=tuple(plane.parts()))
-            if isinstance(plane, Parted)
+            if isinstance(plane, HasParts)
             else life.report()
             for plane, life in self._lives
         )
 
     async def run(self) -> bool:
-        """Run every plane until all have drained; true when each of them ended cleanly."""
+        """Run every plane until all have drained; return whether all ended cleanly."""
         async with asyncio.TaskGroup() as group:
             for plane, life in self._lives:
                 group.create_task(self._keep(plane, life), name=f"supervise {plane.name}")
@@ -107,7 +106,7 @@ class Supervisor:
             _log.info("planes drain", within=self._drain_seconds)
         return all(life.state is PlaneState.STOPPED for _, life in self._lives)
 
-    async def _keep(self, plane: Plane, life: Life) -> None:
+    async def _keep(self, plane: Plane, life: PlaneLife) -> None:
         log = _log.bind(plane=plane.name)
         failures = 0
         while True:
@@ -122,7 +121,7 @@ class Supervisor:
             failures = 1 if life.healthy_for() >= self._backoff.healthy_after else failures + 1
             delay = self._backoff.delay(failures, self._random)
             life.move(PlaneState.BACKING_OFF, reason)
-            # What has been told is not told again: it stands in the plane's report.
+            # Log a repeated failure once; it is in the plane's report.
             tell = log.debug if reason == before and failures > 1 else log.error
             tell("plane failed", reason=reason, again_in=round(delay, 3), failures=failures)
             if await self._drains_within(delay):
@@ -130,8 +129,8 @@ class Supervisor:
                 return
             life.move(PlaneState.STARTING)
 
-    async def _attempt(self, plane: Plane, life: Life, before: str) -> str:
-        """Run the plane once; the reason of its failure, or nothing."""
+    async def _attempt(self, plane: Plane, life: PlaneLife, before: str) -> str:
+        """Run the plane once; return the reason of its failure, or an empty text."""
 
         def ready() -> None:
             life.ready()
@@ -174,7 +173,7 @@ def _reason(plane: Plane, work: "asyncio.Task[None]", before: str) -> str:
     error = work.exception()
     if error is None:
         return ""
-    # A plane's tasks fail as a group; where one of them did, its error is the sentence.
+    # A plane's tasks fail as a group; a single error in it is shown directly.
     first: BaseException = error
     while isinstance(first, BaseExceptionGroup) and len(first.exceptions) == 1:
         first = first.exceptions[0]
@@ -182,6 +181,6 @@ def _reason(plane: Plane, work: "asyncio.Task[None]", before: str) -> str:
         return scrub(str(first))
     reason = scrub(f"{type(first).__name__}: {first}")
     if reason != before:
-        # Only an error that nobody meant needs its traceback, and only once.
+        # Only an unexpected error needs its traceback, and only once.
         _log.error("plane raised", plane=plane.name, exc_info=error)
     return reason

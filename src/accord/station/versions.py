@@ -1,22 +1,31 @@
-"""A home from one version to another: what an upgrade would do, doing it, and the way back.
+"""The versions of all stores of a home: whether they can be read, upgrade and rollback.
 
-Owns the list of every store in a home, those of its services and its concierge included. The home
-is held meanwhile, so that nobody runs on what is being changed. Other stations that share a
-PostgreSQL database hold homes of their own, which cannot be seen from here.
+Importing this module imports every plane's tables. Stores are inspected without changing a byte.
+The home is locked while stores are changed; other stations on a shared PostgreSQL are not seen.
 """
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection, NullPool, create_engine
+from sqlalchemy.exc import DBAPIError
 
 from accord import storage
-from accord.relay.gateway.tables import SCHEMA as INBOX
-from accord.station.home import Home, taken
+from accord.community.store import known_communities
+from accord.community.tables import COMMUNITY_STORE as COMMUNITY
+from accord.relay.gateway.inbox import INBOX_SCHEMA as INBOX
+from accord.station.home import Home, hold_home
 from accord.station.settings import Settings
-from accord.station.store import SERVICE, place
+from accord.station.store import SERVICE, store_location
 from accord.station.stores import SCHEMAS
-from accord.storage import Schema, Step
+from accord.storage import RevisionStep, Schema, StoreDamagedError, StoreError
+from accord.storage.errors import damaged, explain
+from accord.storage.location import Role, StoreLocation, connect, locate
+from accord.storage.revisions import empty_file, state_of
 
 Progress = Callable[[str], None]
 
@@ -24,7 +33,7 @@ _NOBODY = "no address: its stores are being upgraded or rolled back"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kept:
+class StoreFile:
     """One store of a home."""
 
     name: str
@@ -33,83 +42,162 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """What becomes of one store: the revisions that it gains or loses, in this order."""
+class StoreRevisions:
+    """The revisions that a store gains or loses, in this order."""
 
     store: str
-    steps: tuple[Step, ...]
+    steps: tuple[RevisionStep, ...]
 
 
-def kept(settings: Settings) -> Iterator[Kept]:
-    """Every store that there is in a home.
-
-    Raises:
-        StoreError: It cannot be told, as when the server is away.
-    """
+def present_stores(settings: Settings) -> Iterator[StoreFile]:
+    """Yield every store of a home; `StoreError` if that is unknown, as when the server is away."""
     home = Home(settings.home)
     for schema in SCHEMAS:
-        if storage.exists(place(settings), schema):
-            yield Kept(schema.name, place(settings), schema)
+        if storage.exists(store_location(settings), schema):
+            yield StoreFile(schema.name, store_location(settings), schema)
     for pattern, schema in (("services/*", SERVICE), ("*", INBOX)):
         for file in sorted(home.path.glob(f"{pattern}/{schema.name}.db")):
-            yield Kept(f"{schema.name} {file.parent.name}", file.parent, schema)
+            yield StoreFile(f"{schema.name} {file.parent.name}", file.parent, schema)
 
 
-def pending(settings: Settings) -> list[Moved]:
-    """What an upgrade would do; the stores are only looked at.
-
-    Raises:
-        StoreError: A store cannot be opened, or was written by a newer version.
-    """
-    return [Moved(each.name, storage.pending(each.where, each.schema)) for each in kept(settings)]
-
-
-def newer(settings: Settings, version: str) -> list[Moved]:
-    """What a rollback to a version would undo; the stores are only looked at.
-
-    Raises:
-        StoreError: As `pending`; or the version is none, or something cannot be undone.
-    """
+def upgrade_plan(settings: Settings) -> list[StoreRevisions]:
+    """Return what an upgrade would do; `StoreError` if a store is unreadable or newer."""
     return [
-        Moved(each.name, storage.newer(each.where, each.schema, version)) for each in kept(settings)
+        StoreRevisions(each.name, storage.pending_revisions(each.where, each.schema))
+        for each in present_stores(settings)
     ]
 
 
-async def upgrade(settings: Settings, progress: Progress) -> list[Moved]:
-    """Bring every store of a home to this version, each in one transaction.
+def rollback_plan(settings: Settings, version: str) -> list[StoreRevisions]:
+    """Return what a rollback to a version would undo.
+
+    Raises:
+        StoreError: As `upgrade_plan`; or the version is unknown, or something cannot be undone.
+    """
+    return [
+        StoreRevisions(each.name, storage.newer_revisions(each.where, each.schema, version))
+        for each in present_stores(settings)
+    ]
+
+
+async def upgrade(settings: Settings, progress: Progress) -> list[StoreRevisions]:
+    """Upgrade every store of a home, each in one transaction.
 
     Raises:
         HomeHeldError: A station runs here.
-        StoreError: As `pending`; the store that failed is unchanged.
+        StoreError: As `upgrade_plan`; the store that failed is unchanged.
     """
-    with _held(settings):
-        plan = pending(settings)
-        for each in kept(settings):
+    with _hold_home(settings):
+        plan = upgrade_plan(settings)
+        for each in present_stores(settings):
             progress(f"upgrading {each.name}")
             async with storage.open_store(each.where, each.schema):
                 pass
     return plan
 
 
-def roll_back(settings: Settings, version: str, progress: Progress) -> list[Moved]:
-    """Make every store of a home what a version can open, each in one transaction.
+def roll_back(settings: Settings, version: str, progress: Progress) -> list[StoreRevisions]:
+    """Roll every store of a home back to a version, each in one transaction.
 
-    When it ends half way, run it again: what is back stays back.
+    It can be repeated after a failure.
 
     Raises:
         HomeHeldError: A station runs here.
-        StoreError: As `newer`; the store that failed is unchanged.
+        StoreError: As `rollback_plan`; the store that failed is unchanged.
     """
-    with _held(settings):
-        plan = newer(settings, version)  # every refusal comes before the first change
-        for each in kept(settings):
+    with _hold_home(settings):
+        plan = rollback_plan(settings, version)  # every refusal comes before the first change
+        for each in present_stores(settings):
             progress(f"rolling back {each.name}")
             storage.roll_back(each.where, each.schema, version)
     return plan
 
 
 @contextmanager
-def _held(settings: Settings) -> Iterator[None]:
-    with ExitStack() as undo, taken(Home(settings.home), _NOBODY, undo):
+def _hold_home(settings: Settings) -> Iterator[None]:
+    with ExitStack() as undo, hold_home(Home(settings.home), _NOBODY, undo):
         yield
         undo.pop_all()
+
+
+# Longer files take too long to check; `accord store check` does it.
+_THOROUGH_BYTES: Final = 256 << 20
+
+
+def unreadable_stores(
+    settings: Settings, *, thorough: bool = False
+) -> Iterator[tuple[str, StoreError | None]]:
+    """Yield every store by name, with the error if it cannot be read.
+
+    Args:
+        thorough: Whether to let SQLite check each file that is not very long.
+    """
+    try:
+        stores = list(present_stores(settings))
+    except StoreError as error:
+        yield "server", error
+        return
+    for each in stores:
+        try:
+            _look(locate(each.where, each.schema), each.schema, thorough=thorough)
+            yield each.name, None
+        except StoreError as error:
+            yield each.name, error
+
+
+def refuse_newer(settings: Settings) -> None:
+    """Raise `StoreError` if a store is of a newer version or not ours; nothing has changed then.
+
+    A damaged store is not refused here: only the planes that need it cannot start.
+    """
+    for _name, trouble in unreadable_stores(settings):
+        # Without a database error the store is sound, but not ours to open.
+        if (
+            trouble is not None
+            and not isinstance(trouble, StoreDamagedError)
+            and not isinstance(trouble.__cause__, DBAPIError | sqlite3.Error)
+        ):
+            raise trouble
+
+
+def logged_communities(settings: Settings) -> list[str] | None:
+    """Return the ids of the communities with a log in the store; None if it cannot be read."""
+    at = locate(store_location(settings), COMMUNITY)
+    if at.file is not None and (not at.file.is_file() or at.file.stat().st_size == 0):
+        return []
+    try:
+        with _untouched(at) as connection:
+            return known_communities(connection)
+    except (DBAPIError, sqlite3.Error):
+        return None
+
+
+def _look(at: StoreLocation, schema: Schema, *, thorough: bool) -> None:
+    if at.file is not None and at.file.stat().st_size == 0:
+        raise empty_file(at)
+    try:
+        with _untouched(at) as connection:
+            state_of(connection, at, schema)
+            if thorough and at.file is not None and at.file.stat().st_size <= _THOROUGH_BYTES:
+                found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+                if found != "ok":
+                    raise damaged(at.label, str(found))
+    except (DBAPIError, sqlite3.Error) as error:
+        raise explain(error, at.label) from error
+
+
+@contextmanager
+def _untouched(at: StoreLocation) -> Iterator[Connection]:
+    """A read-only connection that does not change any file."""
+    if at.file is None:
+        with connect(at, Role.INSPECT).connect() as connection:
+            yield connection
+        return
+    # Without a write-ahead log nobody is writing, and no file beside it is needed.
+    how = "mode=ro" if at.file.with_name(f"{at.file.name}-wal").exists() else "immutable=1"
+    uri = f"{at.file.as_uri()}?{how}"
+    engine = create_engine(
+        "sqlite://", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=NullPool
+    )
+    with engine.connect() as connection:
+        yield connection

@@ -15,6 +15,9 @@ from accord.console.pages import (
     services,
     settings,
 )
+from accord.console.pages.agents import AgentQueue, agent_rows
+from accord.console.pages.files import Origin, origins
+from accord.console.pages.log import LogFilter, follow_log, latest_lines
 
 PAGES: tuple[Page, ...] = (
     home.PAGE,
@@ -30,3 +33,26 @@ PAGES: tuple[Page, ...] = (
     settings.PAGE,
     log.PAGE,
 )
+
+__all__ = [
+    "AgentQueue",
+    "LogFilter",
+    "Origin",
+    "Page",
+    "agent_rows",
+    "agents",
+    "ask",
+    "chat",
+    "contracts",
+    "files",
+    "follow_log",
+    "home",
+    "latest_lines",
+    "log",
+    "market",
+    "members",
+    "origins",
+    "pipeline",
+    "services",
+    "settings",
+]

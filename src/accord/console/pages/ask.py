@@ -1,8 +1,4 @@
-"""Ask: a question, what the community's documents say to it, and an answer that rests on them.
-
-What bears on a question, what the model is told and what becomes of its words are the concierge's
-rules; this page only shows what comes of them, while it comes.
-"""
+"""Ask: a question to the community's documents, answered by the concierge's rules."""
 
 import secrets
 from collections.abc import AsyncGenerator, Sequence
@@ -14,11 +10,18 @@ from markupsafe import escape
 from starlette.responses import Response
 
 from accord.community.errors import Code, CommunityError
-from accord.concierge.answering import Spoken, documents
-from accord.concierge.commons import Commons
-from accord.concierge.models import first_model
-from accord.concierge.passages import Passage, bearing_on
-from accord.concierge.prompting import MOST_PASSAGES, messages, stops
+from accord.concierge.community import CommunityAccess
+from accord.concierge.rules.answers import (
+    MOST_PASSAGES,
+    RetrievedPassage,
+    StreamedAnswer,
+    cited_documents,
+    first_model,
+    prompt_messages,
+    relevant_passages,
+    stop_sequences,
+)
+from accord.concierge.rules.replies import written_by
 from accord.console.errors import ConsoleError
 from accord.console.page import Page, Visit
 from accord.console.stream import Piece
@@ -32,7 +35,7 @@ _NO_MODEL: Final = (
 
 
 async def show(visit: Visit, told: Sequence[Piece] | None = None) -> Response:
-    """The question's form; below it the answer, as it comes or whole."""
+    """Show the form, and below it the answer, streamed or whole."""
     question, corpus = visit.query("q"), visit.query("corpus")
     corpora: list[dict[str, Any]] = []
     missing: AccordError | None = None
@@ -54,13 +57,13 @@ async def show(visit: Visit, told: Sequence[Piece] | None = None) -> Response:
 
 
 async def answer(visit: Visit) -> Response:
-    """The answer, piece by piece."""
+    """Stream the answer."""
     question, corpus = _asked(visit)
     return visit.stream(_pieces(visit, question, corpus))
 
 
 async def whole(visit: Visit) -> Response:
-    """The answer at once, for browsers without scripts."""
+    """Show the whole answer, for browsers without scripts."""
     question, corpus = _asked(visit)
     return await show(visit, [piece async for piece in _pieces(visit, question, corpus)])
 
@@ -77,10 +80,10 @@ def _asked(visit: Visit) -> tuple[str, str]:
 async def _pieces(visit: Visit, question: str, corpus: str) -> AsyncGenerator[Piece, None]:
     try:
         async with visit.community() as client:
-            commons = Commons(client, corpus)
+            commons = CommunityAccess(client, corpus)
             corpora = await commons.corpora()
             found = await commons.passages(question, list(corpora))
-            passages = bearing_on(question, found, MOST_PASSAGES)
+            passages = relevant_passages(question, found, MOST_PASSAGES)
             if not passages:
                 yield Piece("word", escape(_UNKNOWN))
             else:
@@ -94,7 +97,7 @@ async def _pieces(visit: Visit, question: str, corpus: str) -> AsyncGenerator[Pi
 
 
 async def _words(
-    visit: Visit, commons: Commons, question: str, passages: Sequence[Passage]
+    visit: Visit, commons: CommunityAccess, question: str, passages: Sequence[RetrievedPassage]
 ) -> AsyncGenerator[str, None]:
     try:
         model = first_model(await visit.parts.node.manifest())
@@ -103,18 +106,18 @@ async def _words(
             raise
         yield _NO_MODEL
         return
-    spoken = Spoken()
+    spoken = StreamedAnswer()
     mark = secrets.token_hex(8)
-    asked = messages(question, passages, (), mark)
-    async with aclosing(commons.speak(model, asked, stops(mark))) as pieces:
+    asked = prompt_messages(question, passages, (), mark)
+    async with aclosing(commons.generate(model.name, asked, stop_sequences(mark))) as pieces:
         async for piece in pieces:
             if shown := spoken.add(piece):
                 yield shown
-    yield spoken.end()
+    yield spoken.end() + written_by(model)
 
 
-def _sources(passages: Sequence[Passage]) -> list[dict[str, Any]]:
-    """Each document once, with where in it and what it says there."""
+def _sources(passages: Sequence[RetrievedPassage]) -> list[dict[str, Any]]:
+    """Each document once, with the passages used."""
     return [
         {
             "cid": first.cid,
@@ -123,7 +126,7 @@ def _sources(passages: Sequence[Passage]) -> list[dict[str, Any]]:
             "pages": sorted(pages),
             "texts": [each.text for each in passages if each.cid == first.cid],
         }
-        for first, pages in documents(passages)
+        for first, pages in cited_documents(passages)
     ]
 
 

@@ -6,8 +6,8 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from accord.community.client import Client
-from accord.console.naming import names
 from accord.console.page import Page, Visit
+from accord.console.templates import member_names
 from accord.kernel.clock import format_time
 from accord.kernel.ulid import UlidSource
 
@@ -20,23 +20,31 @@ _WAYS: Final = {
 
 
 async def show(visit: Visit) -> Response:
-    """What was said, with everybody or with one member; looking at it tells nobody."""
+    """Show the messages with everybody or with one member; nothing is marked as read."""
     own = visit.parts.node.key.id
     wanted = visit.form.text("recipient") or visit.query("peer")
     async with visit.community() as client:
         told = await client.get("/node/v1/members")
         others = [each for each in told["members"] if each["node_id"] != own]
         peer = next((each["node_id"] for each in others if each["node_id"] == wanted), "")
+        number = await visit.changes(client)
         messages = await _messages(client, peer)
     return visit.show(
         "chat.html",
         others=others,
-        names=names(told),
+        names=member_names(told),
         peer=peer,
         messages=messages,
         own=own,
+        number=number,
+        address=_with(visit, peer),
         unread=sum(_is_unread(each, own) for each in messages),
     )
+
+
+async def live(visit: Visit) -> Response:
+    """Stream news about messages."""
+    return visit.follow("chat.")
 
 
 async def send(visit: Visit) -> Response:
@@ -54,7 +62,7 @@ async def send(visit: Visit) -> Response:
 
 
 async def read(visit: Visit) -> Response:
-    """Tell the senders of what came that it was read."""
+    """Send read receipts for received messages."""
     own, peer = visit.parts.node.key.id, visit.form.text("peer")
     async with visit.community() as client:
         unread = [each for each in await _messages(client, peer) if _is_unread(each, own)]
@@ -83,4 +91,4 @@ def _with(visit: Visit, peer: str) -> str:
     return f"{visit.page.path}?peer={quote(peer, safe='')}" if peer else visit.page.path
 
 
-PAGE: Final = Page("chat", "Chat", show, acts={"send": send, "read": read})
+PAGE: Final = Page("chat", "Chat", show, reads={"live": live}, acts={"send": send, "read": read})

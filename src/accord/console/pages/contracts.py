@@ -1,20 +1,166 @@
-"""Contracts: what is active, what a contract says, how two differ, and plans to decide on."""
+"""Contracts: active contracts, their content and differences, and plans to decide on."""
 
 import asyncio
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from starlette.responses import Response
 
-from accord.authority.assembly import Running
+from accord.authority import revisions, store
+from accord.authority.assembly import RunningAuthority
 from accord.authority.contracts import builtins
-from accord.authority.stored import manifests, revisions
-from accord.console import agreements
 from accord.console.errors import ConsoleError
 from accord.console.page import Page, Visit
-from accord.contracts.compatibility import Relation, compare
+from accord.contracts.compatibility import CompatibilityReport, Relation, compare
 from accord.kernel.clock import format_time
+
+_SURFACES: Final = {
+    "rpc": ("RPC", ("input", "output")),
+    "operations": ("operation", ("input", "progress", "output")),
+    "events": ("event", ("event",)),
+    "feeds": ("feed", ("input", "event")),
+}
+_SIGNS: Final = {"added": "+", "changed": "~", "removed": "-"}
+_GRAVE: Final = frozenset({"breaking", "unproven", "migration"})
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedSurface:
+    """A surface that a contract offers, and the capabilities that its use needs."""
+
+    kind: str
+    name: str
+    payloads: str
+    needed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something that a contract needs, of another contract or of the platform."""
+
+    kind: str
+    name: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContractDifference:
+    """One change between two contracts: rule, place, and a payload that shows it."""
+
+    category: str
+    is_grave: bool
+    pointer: str
+    message: str
+    rule: str
+    witness: str | None
+
+
+def offered_surfaces(manifest: Mapping[str, Any]) -> list[OfferedSurface]:
+    """Return every surface of a contract."""
+    return [
+        OfferedSurface(
+            kind,
+            name,
+            ", ".join(f"{part} {surface[part]['schema']}" for part in parts if part in surface),
+            "; ".join(
+                f"{action}: {', '.join(keys) or 'everybody'}"
+                for action, keys in surface.get("capabilities", {}).items()
+            )
+            or "everybody",
+        )
+        for section, (kind, parts) in _SURFACES.items()
+        for name, surface in sorted(manifest.get(section, {}).items())
+    ]
+
+
+def contract_needs(manifest: Mapping[str, Any]) -> list[Need]:
+    """Return what a contract uses of others, and the resources that it needs."""
+    return [*_uses(manifest.get("uses", {})), *_resources(manifest)]
+
+
+def pretty_json(value: Any) -> str:
+    """Format JSON."""
+    return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
+
+
+def report_differences(report: CompatibilityReport) -> list[ContractDifference]:
+    """Return the findings of a comparison, the most severe first."""
+    return [_difference(each.to_dict()) for each in (*report.findings, *report.updates)]
+
+
+def plan_findings(delta: Mapping[str, Any]) -> list[ContractDifference]:
+    """Return the findings of the comparison behind a plan."""
+    return [_difference(each) for each in delta.get("findings", ())]
+
+
+def plan_changes(delta: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """Return what a plan adds, changes and removes; parts without changes are left out."""
+    found = [
+        (part, list(_lines(value)))
+        for part, value in delta.items()
+        if part not in ("contract", "findings")
+    ]
+    return [(part, lines) for part, lines in found if lines]
+
+
+def _uses(declared: Mapping[str, Any]) -> Iterator[Need]:
+    for group in ("required", "optional"):
+        for _alias, use in sorted(declared.get(group, {}).items()):
+            used = ", ".join(
+                f"{action} {name}"
+                for section in _SURFACES
+                for action, names in use.get(section, {}).items()
+                for name in names
+            )
+            yield Need(f"contract, {group}", use["contract"], used)
+
+
+def _resources(manifest: Mapping[str, Any]) -> Iterator[Need]:
+    resources = manifest.get("resources", {})
+    for kind, declared in (
+        ("key-value bucket", resources.get("kv", {})),
+        ("object store", resources.get("store", {})),
+        ("job queue", manifest.get("jobs", {})),
+        ("event consumer", manifest.get("eventConsumers", {})),
+        ("state", manifest.get("state", {})),
+    ):
+        for name, entry in sorted(declared.items()):
+            yield Need(kind, name, str(entry.get("purpose", "")))
+
+
+def _difference(change: Mapping[str, Any]) -> ContractDifference:
+    category = str(change.get("category", ""))
+    return ContractDifference(
+        category,
+        category in _GRAVE,
+        str(change.get("pointer") or "(whole contract)"),
+        str(change["message"]),
+        str(change["rule"]),
+        pretty_json(change["witness"]) if "witness" in change else None,
+    )
+
+
+def _lines(value: Any) -> Iterator[str]:
+    """Yield the lines of a part of a plan."""
+    if isinstance(value, Mapping) and value.keys() <= _SIGNS.keys():
+        for how, some in value.items():
+            yield from (f"{_SIGNS[how]} {_line(each)}" for each in some)
+    elif isinstance(value, list | tuple):
+        yield from map(_line, value)
+    elif value:
+        yield _line(value)
+
+
+def _line(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return str(value)
+    if {"kind", "contract", "alias"} <= value.keys():
+        return f"{value['kind']} {value['alias']} of {value['contract']}"
+    return ", ".join(f"{name} {each}" for name, each in sorted(value.items()) if each is not None)
+
 
 _DIGEST: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _PLAN: Final = re.compile(r"[0-9A-Z]{26}", re.ASCII)
@@ -24,7 +170,7 @@ _REVISIONS: Final = 40
 
 
 async def show(visit: Visit) -> Response:
-    """The catalog with who offers what, the plans that wait, and what was decided lately."""
+    """Show the catalog with the offers, pending plans, and recent decisions."""
     running = visit.parts.authority()
     if running is None:
         return visit.show("contracts.html", contracts=None)
@@ -61,12 +207,12 @@ async def show(visit: Visit) -> Response:
 
 
 async def contract(visit: Visit) -> Response:
-    """What a contract offers and needs, who offers it, and its other versions."""
+    """Show what a contract offers and needs, who offers it, and its other versions."""
     running = visit.authority()
     digest = _named(visit.query("digest"))
     found = await _manifest(running, digest)
     identity = found["id"]
-    known = await running.authority.store.read(lambda c: manifests.read_digests(c, identity))
+    known = await running.authority.store.read(lambda c: store.read_manifest_digests(c, identity))
     offers = (await running.operating.do("offers/list", {}))["offers"]
     return visit.show(
         "contract.html",
@@ -78,23 +224,23 @@ async def contract(visit: Visit) -> Response:
             for each in offers
             if each["digest"] == digest
         ],
-        offered=agreements.offered(found),
-        needed=agreements.needed(found),
-        text=agreements.laid_out(found),
+        offered=offered_surfaces(found),
+        needed=contract_needs(found),
+        text=pretty_json(found),
     )
 
 
 async def manifest(visit: Visit) -> Response:
-    """A contract as a file, for the commands that read one."""
+    """Download a contract as a file."""
     digest = _named(visit.query("digest"))
     found = await _manifest(visit.authority(), digest)
     headers = {"content-disposition": f'attachment; filename="{digest[:12]}.contract.json"'}
-    text = agreements.laid_out(found)
+    text = pretty_json(found)
     return Response(text, headers=headers, media_type="application/json")
 
 
 async def diff(visit: Visit) -> Response:
-    """What a contract means for those who rely on another of its lineage."""
+    """Compare a contract with another of its lineage."""
     running = visit.authority()
     old, new = _named(visit.query("old")), _named(visit.query("new"))
     relation = visit.query("relation") or _RELATIONS[0]
@@ -103,7 +249,7 @@ async def diff(visit: Visit) -> Response:
             "there is no such relation", where=relation[:40], mend=" or ".join(_RELATIONS)
         )
     before, after = await _manifest(running, old), await _manifest(running, new)
-    # It proves, and may take a moment.
+    # The proof may take a moment.
     report = await asyncio.to_thread(compare, before, after, cast("Relation", relation))
     return visit.show(
         "contract_diff.html",
@@ -113,12 +259,12 @@ async def diff(visit: Visit) -> Response:
         relation=relation,
         relations=_RELATIONS,
         report=report,
-        differences=agreements.differences(report),
+        differences=report_differences(report),
     )
 
 
 async def plan(visit: Visit) -> Response:
-    """What a plan would change, and the choice."""
+    """Show what a plan would change, with the forms to decide."""
     running = visit.authority()
     found = (await running.operating.do("plans/show", {"plan": _plan(visit.query("id"))}))["plan"]
     return visit.show(
@@ -126,13 +272,13 @@ async def plan(visit: Visit) -> Response:
         plan=found,
         at=format_time(found["created_at"]),
         previous=found["delta"].get("contract", {}).get("previous"),
-        changes=agreements.changes(found["delta"]),
-        differences=agreements.findings(found["delta"]),
+        changes=plan_changes(found["delta"]),
+        differences=plan_findings(found["delta"]),
     )
 
 
 async def accept(visit: Visit) -> Response:
-    """Accept a plan that somebody has looked at."""
+    """Accept a plan."""
     named = _plan(visit.form.needed("plan", "The plan"))
     if visit.form.text("sure") != "yes":
         raise ConsoleError("nothing was accepted", mend="look at the plan and tick the box, too")
@@ -141,15 +287,15 @@ async def accept(visit: Visit) -> Response:
 
 
 async def reject(visit: Visit) -> Response:
-    """Reject a plan: nothing changes."""
+    """Reject a plan."""
     named = _plan(visit.form.needed("plan", "The plan"))
     said = {"plan": named, "by": visit.actor, "why": visit.form.text("why")}
     told = await visit.authority().operating.do("plans/reject", said)
     return visit.done(f"Rejected for {told['plan']['deployment']}; nothing has changed.")
 
 
-async def _manifest(running: Running, digest: str) -> Mapping[str, Any]:
-    found = await running.authority.contract(digest)
+async def _manifest(running: RunningAuthority, digest: str) -> Mapping[str, Any]:
+    found = await running.authority.manifests.get(digest)
     if found is None:
         raise ConsoleError(
             "no contract of this digest is known here",

@@ -1,22 +1,29 @@
-"""Home: how the station is doing, what needs somebody, and the community that it is in."""
+"""Home: the state of the station, what needs attention, and its communities."""
 
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from accord.community.errors import CommunityError
-from accord.console.guard import PATH
-from accord.console.page import Page, Visit
+from accord.community.rules.formats import display_id
+from accord.console.errors import ConsoleError
+from accord.console.page import NEWS, Page, Visit
+from accord.console.sessions import PATH
+from accord.console.stream import Piece
 from accord.kernel.errors import AccordError
 
 _LETTERS: Final = 100
 _MESSAGES: Final = 100
+_STEP_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Something that wants attention, and the page where to give it."""
+    """Something that needs attention, and the page for it."""
 
     what: str
     path: str = ""
@@ -24,17 +31,26 @@ class Need:
 
 
 async def show(visit: Visit) -> Response:
-    """Everything at a glance; what cannot be seen now does not hide the rest."""
+    """Show the overview; parts that cannot be read do not hide the rest."""
+    standing = await _standing(visit)
     communities: list[dict[str, Any]] = []
     community: dict[str, Any] | None = None
     needs = [*_planes(visit), *await _letters(visit), *await _plans(visit)]
-    is_alone = False
+    is_alone, own_name = False, ""
+    lost: list[dict[str, Any]] = []
     try:
-        communities = await visit.parts.node.communities()
-        is_alone = not communities
+        async with visit.parts.node.client() as client:
+            told = await client.get("/node/v1/status")
+        communities, lost = told["communities"], told["lost"]
+        is_alone = not communities and not lost
         if communities:
             async with visit.community() as client:
                 community = await client.get("/node/v1/community")
+                own_name = next(
+                    each["own_name"]
+                    for each in communities
+                    if each["community_id"] == community["community_id"]
+                )
                 needs += await _unread(client)
     except CommunityError as error:
         needs.append(Need("The community cannot be seen", why=str(error)))
@@ -43,25 +59,86 @@ async def show(visit: Visit) -> Response:
         needs=needs,
         planes=visit.parts.planes(),
         community=community,
-        communities=[(each["community_id"], each["name"]) for each in communities],
+        communities=[(each["community_id"], _title(each)) for each in communities],
+        own_name=own_name,
+        has_lost=bool(lost),
         is_alone=is_alone,
+        standing=standing,
     )
+
+
+async def live(visit: Visit) -> Response:
+    """Stream news about planes and what needs attention."""
+    seen = visit.query("seen")
+
+    async def pieces() -> AsyncGenerator[Piece, None]:
+        nonlocal seen
+        while True:
+            here = await _standing(visit)
+            if here != seen:
+                seen = here
+                yield NEWS
+            await asyncio.sleep(_STEP_SECONDS)
+
+    return visit.stream(pieces())
 
 
 async def found(visit: Visit) -> Response:
     """Found a community."""
     name = visit.form.needed("name", "The name")
     async with visit.parts.node.client() as client:
-        await client.post("/node/v1/found", {"name": name, "policy": {}})
+        told = await client.post("/node/v1/found", {"name": name, "policy": {}})
+    visit.console.choose(visit.session, told["community_id"])
     return visit.done(f"{name} is founded, and this station is its first member.")
 
 
 async def join(visit: Visit) -> Response:
     """Join by an invite."""
-    link = visit.form.needed("link", "The link")
+    given = {"link": visit.form.needed("link", "The link")}
+    if visit.form.text("own_name"):
+        given["name"] = visit.form.text("own_name")
     async with visit.parts.node.client() as client:
-        await client.post("/node/v1/join", {"link": link})
-    return visit.done("This station has joined.")
+        told = await client.post("/node/v1/join", given)
+    visit.console.choose(visit.session, told["community_id"])
+    return visit.done(f"This station has joined. It is in {told['name']} now.")
+
+
+async def call(visit: Visit) -> Response:
+    """Change the station's name in the community."""
+    name = visit.form.needed("own_name", "The name")
+    async with visit.community() as client:
+        await client.post("/node/v1/name", {"name": name})
+    return visit.done(f"This station is called {name} here now.")
+
+
+async def leave(visit: Visit) -> Response:
+    """Leave a community; its data stays in the home."""
+    wanted = visit.form.needed("community", "The community")
+    if visit.form.text("sure") != "yes":
+        raise ConsoleError("nothing was done", mend="tick the box, too")
+    given = {"community_id": wanted, "untold": visit.form.text("untold") == "yes"}
+    async with visit.parts.node.client() as client:
+        told = await client.post("/node/v1/leave", given)
+    visit.console.choose(visit.session, None)
+    return visit.done(f"This station has left; told were {told['told']} of its members.")
+
+
+async def _standing(visit: Visit) -> str:
+    """A digest of everything on the page that changes by itself."""
+    needs = [*await _letters(visit), *await _plans(visit)]
+    number: int | None = None
+    try:
+        async with visit.community() as client:
+            number = await visit.changes(client)
+    except CommunityError:
+        pass
+    told = repr((visit.parts.planes(), needs, number))
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _title(community: dict[str, Any]) -> str:
+    """A community's name, with its id if another has the same name."""
+    return f"{community['name']} ({display_id(community['community_id'])})"
 
 
 def _planes(visit: Visit) -> list[Need]:
@@ -69,7 +146,8 @@ def _planes(visit: Visit) -> list[Need]:
         Need(f"{each.name} is {each.state}", f"{PATH}/log", each.reason)
         for plane in visit.parts.planes()
         for each in (plane, *plane.parts)
-        if not each.is_well
+        # What waits for a decision is among the plans.
+        if not (each.is_well or each.is_waiting)
     ]
 
 
@@ -106,4 +184,10 @@ async def _unread(client: Any) -> list[Need]:
     return [Need(f"Unread messages: {count}", f"{PATH}/chat")] * bool(count)
 
 
-PAGE: Final = Page("", "Home", show, acts={"found": found, "join": join})
+PAGE: Final = Page(
+    "",
+    "Home",
+    show,
+    reads={"live": live},
+    acts={"found": found, "join": join, "call": call, "leave": leave},
+)

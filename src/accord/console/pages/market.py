@@ -1,12 +1,12 @@
-"""Market: what the neighbours offer and need; posting, ending, and finding by meaning."""
+"""Market: posts, searching, posting and ending."""
 
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from accord.console.errors import ConsoleError
-from accord.console.naming import names
 from accord.console.page import Page, Visit
+from accord.console.templates import member_names
 from accord.kernel.errors import AccordError
 from accord.kernel.ulid import UlidSource
 
@@ -17,13 +17,14 @@ _DAY: Final = 86_400
 
 
 async def show(visit: Visit) -> Response:
-    """The posts that stand, the newest first; or those that come nearest to what is looked for."""
+    """Show the current posts, the newest first, or the results of a search."""
     query, category = visit.query("q"), visit.query("category")
     found: list[dict[str, Any]] = []
     ranking: str | None = None
     trouble: AccordError | None = None
     async with visit.community() as client:
-        called = names(await client.get("/node/v1/members"))
+        number = await visit.changes(client)
+        called = member_names(await client.get("/node/v1/members"))
         try:
             if query:
                 answer = await client.call("market.search", {}, {"query": query, "k": _FOUND})
@@ -45,11 +46,17 @@ async def show(visit: Visit) -> Response:
         ranking=ranking,
         missing=trouble,
         own=visit.parts.node.key.id,
+        number=number,
     )
 
 
+async def live(visit: Visit) -> Response:
+    """Stream news about posts."""
+    return visit.follow("market.")
+
+
 async def post(visit: Visit) -> Response:
-    """Post something."""
+    """Create a post."""
     form = visit.form
     given = {
         "client_id": UlidSource(visit.parts.clock).new(),
@@ -79,4 +86,6 @@ async def expire(visit: Visit) -> Response:
     return visit.done("It is off the market.")
 
 
-PAGE: Final = Page("market", "Market", show, acts={"post": post, "expire": expire})
+PAGE: Final = Page(
+    "market", "Market", show, reads={"live": live}, acts={"post": post, "expire": expire}
+)

@@ -1,25 +1,25 @@
-"""Members and invites: who belongs, asking somebody in, and removing somebody for good."""
+"""Members and invites: the members, inviting somebody, and removing a member."""
 
 from typing import Any, Final
 
 from markupsafe import Markup
 from starlette.responses import Response
 
-from accord.community.client.petitioning import (
-    DEMOTED,
-    INVITED,
-    PROMOTED,
-    REVOKED,
-    Outcome,
-    outcome,
-    petition,
-    put,
-    read,
+from accord.community.identity import qr_svg
+from accord.community.petitions import (
+    MEMBER_DEMOTED,
+    MEMBER_INVITED,
+    MEMBER_PROMOTED,
+    MEMBER_REVOKED,
+    PetitionOutcome,
+    make_petition,
+    petition_outcome,
+    read_petition,
+    submit_petition,
 )
-from accord.community.identity import as_svg
 from accord.console.errors import ConsoleError
-from accord.console.naming import names
 from accord.console.page import Page, Visit
+from accord.console.templates import member_names
 from accord.kernel.clock import format_time
 
 _LEVELS: Final = ("member", "trusted", "anchor")
@@ -28,10 +28,11 @@ _HOUR: Final = 3600
 
 
 async def show(
-    visit: Visit, done: Outcome | None = None, looked: Outcome | None = None
+    visit: Visit, done: PetitionOutcome | None = None, looked: PetitionOutcome | None = None
 ) -> Response:
-    """Everybody, the invites that stand, and what became of the last petition."""
+    """Show the members, the open invites, and the result of the last petition."""
     async with visit.community() as client:
+        number = await visit.changes(client)
         about = await client.get("/node/v1/community")
         told = await client.get("/node/v1/members")
         met = {each["node_id"]: each for each in (await client.get("/node/v1/peers"))["peers"]}
@@ -40,32 +41,54 @@ async def show(
         community=about,
         seen={each["node_id"]: _seen(met.get(each["node_id"])) for each in told["members"]},
         members=told["members"],
-        names=names(told),
+        names=member_names(told),
         own=visit.parts.node.key.id,
         levels=_LEVELS,
         outcome=done,
         looked=looked,
         qr=_drawn(done.link if done else None),
+        number=number,
     )
 
 
+async def live(visit: Visit) -> Response:
+    """Stream news about members and invites."""
+    return visit.follow("community.", "node.")
+
+
 async def invite(visit: Visit) -> Response:
-    """Ask somebody in, and show the link that does it."""
+    """Invite somebody, and show the link."""
     form = visit.form
     level = _one_of(form.text("level") or "member", _LEVELS)
     hours = form.number("hours", "The number of hours", 0.1, 8760)
+    node_id = form.needed("node_id", "The id of their station")
+    async with visit.community() as client:
+        told = (await client.get("/node/v1/members"))["members"]
+    if any(each["node_id"] == node_id for each in told):
+        raise ConsoleError("this station is a member already, so nobody was invited")
     data: dict[str, Any] = {
-        "invitee_node_id": form.needed("node_id", "The node's id"),
+        "invitee_node_id": node_id,
         "initial_level": level,
         "expires_at": format_time(visit.parts.clock.now() + hours * _HOUR),
     }
     if form.text("name"):
         data["display_name"] = form.text("name")
-    return await show(_emptied(visit), await _petition(visit, INVITED, data))
+    return await show(_emptied(visit), await _petition(visit, MEMBER_INVITED, data))
+
+
+async def withdraw(visit: Visit) -> Response:
+    """Withdraw an invite that was not redeemed."""
+    given = {
+        "invitee_node_id": visit.form.needed("node_id", "The station's id"),
+        "invite_event_id": visit.form.needed("event_id", "The invite"),
+    }
+    async with visit.community() as client:
+        await client.call("experimental.community.withdraw", {}, given, idempotent=True)
+    return visit.done("The invite is withdrawn; every station refuses it from now on.")
 
 
 async def revoke(visit: Visit) -> Response:
-    """Remove a member; what is known of it until now stands."""
+    """Revoke a member; its events so far stay valid."""
     node_id = visit.form.needed("node_id", "The member")
     if visit.form.text("sure") != "yes":
         raise ConsoleError("nothing was done: this cannot be undone", mend="tick the box, too")
@@ -77,11 +100,11 @@ async def revoke(visit: Visit) -> Response:
         "target_last_seq": last["author_seq"],
         "target_last_hash": last["hash"],
     }
-    return await show(_emptied(visit), await _petition(visit, REVOKED, data))
+    return await show(_emptied(visit), await _petition(visit, MEMBER_REVOKED, data))
 
 
 async def move(visit: Visit) -> Response:
-    """Trust a member further, or less."""
+    """Change the trust level of a member."""
     node_id = visit.form.needed("node_id", "The member")
     level = _one_of(visit.form.text("level"), _LEVELS)
     async with visit.community() as client:
@@ -91,41 +114,41 @@ async def move(visit: Visit) -> Response:
         raise ConsoleError("nothing was done: there is no such member, or it is that already")
     further = _LEVELS.index(level) > (_LEVELS.index(now) if now in _LEVELS else -1)
     data = {"target_node_id": node_id, "new_level": level}
-    asked = await _petition(visit, PROMOTED if further else DEMOTED, data)
+    asked = await _petition(visit, MEMBER_PROMOTED if further else MEMBER_DEMOTED, data)
     return await show(_emptied(visit), asked)
 
 
 async def look(visit: Visit) -> Response:
-    """Show what a petition asks for, before anybody signs it."""
-    found = read(visit.form.needed("petition", "The petition"))
+    """Show what a petition asks for, before it is signed."""
+    found = read_petition(visit.form.needed("petition", "The petition"))
     async with visit.parts.node.client(found.community_id) as client:
-        return await show(visit, looked=await outcome(client, found))
+        return await show(visit, looked=await petition_outcome(client, found))
 
 
 async def cosign(visit: Visit) -> Response:
-    """Sign a petition too, and submit it when enough have."""
-    found = read(visit.form.needed("petition", "The petition"))
+    """Co-sign a petition, and submit it when it has enough signatures."""
+    found = read_petition(visit.form.needed("petition", "The petition"))
     async with visit.parts.node.client(found.community_id) as client:
-        done = await put(client, found.signed_by(visit.parts.node.key))
+        done = await submit_petition(client, found.signed_by(visit.parts.node.key))
     return await show(_emptied(visit), done)
 
 
-async def _petition(visit: Visit, event_type: str, data: dict[str, Any]) -> Outcome:
+async def _petition(visit: Visit, event_type: str, data: dict[str, Any]) -> PetitionOutcome:
     async with visit.community() as client:
-        asked = petition(visit.parts.node.key, client, event_type, data, visit.parts.clock)
-        return await put(client, asked)
+        asked = make_petition(visit.parts.node.key, client, event_type, data, visit.parts.clock)
+        return await submit_petition(client, asked)
 
 
-def _seen(peer: dict[str, Any] | None) -> tuple[str, bool]:
-    """Whether a member's device can be reached, in a word, and whether that is as it should be."""
+def _seen(peer: dict[str, Any] | None) -> tuple[str, bool | None]:
+    """Whether a member's device is reachable, in a word; being offline is no fault."""
     if peer is None:
-        return "not seen yet", False
-    return ("is away", False) if peer["failures"] else ("is here", True)
+        return "not seen yet", None
+    return ("is away", None) if peer["failures"] else ("is here", True)
 
 
 def _drawn(link: str | None) -> Markup | None:
-    """A link as an image that a camera reads; nothing of the link's text is in its markup."""
-    return None if link is None else Markup(as_svg(link, scale=3))  # noqa: S704
+    """A link as a QR code; its text is not in the markup."""
+    return None if link is None else Markup(qr_svg(link, scale=3))  # noqa: S704
 
 
 def _one_of(given: str, known: tuple[str, ...]) -> str:
@@ -135,13 +158,21 @@ def _one_of(given: str, known: tuple[str, ...]) -> str:
 
 
 def _emptied(visit: Visit) -> Visit:
-    """What was filled in was done, so the forms are empty again."""
-    return Visit(visit.request, visit.page, visit.session, visit.parts, visit.rendering)
+    """The visit with an empty form, after its content was processed."""
+    return Visit(visit.request, visit.page, visit.session, visit.parts, visit.console)
 
 
 PAGE: Final = Page(
     "members",
     "Members",
     show,
-    acts={"invite": invite, "revoke": revoke, "move": move, "look": look, "cosign": cosign},
+    reads={"live": live},
+    acts={
+        "invite": invite,
+        "withdraw": withdraw,
+        "revoke": revoke,
+        "move": move,
+        "look": look,
+        "cosign": cosign,
+    },
 )

@@ -1,23 +1,174 @@
-"""Pipeline: what has landed and was published, how good it is, a run, the report, what-if."""
+"""Pipeline: landed and published data, its quality, runs, the report, what-if.
+
+Tables are read from the pipeline's folder without Spark; its libraries are imported when needed.
+"""
 
 import asyncio
+import json
+import os
 import re
 import shlex
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from starlette.responses import FileResponse, Response
 
-from accord.console.children import Work
+from accord.console.commands import CommandRun
 from accord.console.errors import ConsoleError
-from accord.console.gold import Published, look
 from accord.console.page import Page, Visit
 from accord.console.stream import Piece
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 from accord.kernel.errors import AccordError
-from accord.pipeline.layout import Layout
+from accord.pipeline.errors import PipelineError
+from accord.pipeline.folder import Layout
+
+_RUNS: Final = 10
+_RUNS_BYTES: Final = 1 << 20
+_FILES: Final = 2000
+_REFUSALS: Final = 100
+_REFUSALS_ROWS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRun:
+    """A run that published: when, what, how much, and how long it took."""
+
+    at: str
+    version: str
+    rows: int
+    seconds: float
+    built: int
+    spoilt: int
+    landed: int
+    quarantined: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalCount:
+    """The records of a stream that one rule quarantined, with an example."""
+
+    stream: str
+    rule: str
+    records: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTables:
+    """The state of a pipeline.
+
+    Attributes:
+        status: The output of `accord pipeline status --json`.
+        tables: The gold tables with their numbers of rows, None if unknown.
+        refusals: The rules that refused most.
+        runs: The latest runs, the newest first.
+    """
+
+    status: Mapping[str, Any]
+    published_at: str | None
+    tables: tuple[tuple[str, int | None], ...]
+    refusals: tuple[RefusalCount, ...]
+    runs: tuple[PublishedRun, ...]
+
+
+def read_published(layout: Layout, landing: str | None) -> PublishedTables:
+    """Read everything that the page shows of a pipeline; may raise `PipelineError`."""
+    from accord.pipeline.session import require_extra
+
+    require_extra()
+    from accord.pipeline.runs.runner import status
+
+    told = status(layout, landing)
+    version, at = told["version"], told["published_at"]
+    path = None if version is None else layout.version(version)
+    is_plain = told["table_format"] == "parquet"
+    return PublishedTables(
+        told,
+        None if at is None else format_time(at / 1000),
+        tuple(
+            (name, _count_rows(path / name) if path is not None and is_plain else None)
+            for name in told["tables"]
+        ),
+        _read_refusals(path / "refusals") if path is not None and is_plain else (),
+        latest_runs(layout),
+    )
+
+
+def latest_runs(layout: Layout) -> tuple[PublishedRun, ...]:
+    """Return the latest runs, the newest first; unreadable records are left out."""
+    try:
+        with (layout.runs / "runs.jsonl").open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - _RUNS_BYTES))
+            lines = file.read(_RUNS_BYTES).split(b"\n")
+    except OSError:
+        return ()
+    found = [run for line in lines[-_RUNS - 1 :] if (run := _read_run(line)) is not None]
+    return tuple(found[::-1][:_RUNS])
+
+
+def _read_run(line: bytes) -> PublishedRun | None:
+    try:
+        told = json.loads(line)
+        accounts = told["accounts"]
+        return PublishedRun(
+            format_time(told["at"] / 1000),
+            str(told["version"]),
+            int(told["rows"].get("bronze", 0)),
+            float(sum(told["seconds"].values())),
+            len(told["built"]),
+            len(told["spoilt"]),
+            sum(int(each["landed"]) for each in accounts),
+            sum(int(each["quarantined"]) for each in accounts),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None  # cut, or of another version
+
+
+def _count_rows(table: Path) -> int | None:
+    """The number of a table's rows by its file footers; None if unknown."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files = sorted(table.rglob("*.parquet"))
+    if len(files) > _FILES:
+        return None
+    try:
+        return sum(int(pq.read_metadata(each).num_rows) for each in files)
+    except (OSError, pa.ArrowException):
+        return None
+
+
+def _read_refusals(table: Path) -> tuple[RefusalCount, ...]:
+    import pyarrow as pa
+
+    found: dict[tuple[str, str], RefusalCount] = {}
+    try:
+        for row in islice(_refusal_rows(table), _REFUSALS_ROWS):
+            key = str(row["stream"]), str(row["rule"])
+            before = found[key].records if key in found else 0
+            found[key] = RefusalCount(*key, before + int(row["records"]), str(row["reason"])[:500])
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
+        raise PipelineError(
+            "what was refused cannot be read",
+            where=str(table),
+            mend="run `accord pipeline refresh refusals`",
+        ) from None
+    return tuple(sorted(found.values(), key=lambda each: -each.records)[:_REFUSALS])
+
+
+def _refusal_rows(table: Path) -> Iterator[Mapping[str, Any]]:
+    import pyarrow.parquet as pq
+
+    for path in sorted(table.rglob("*.parquet")):
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=["stream", "rule", "records", "reason"]):
+                yield from batch.to_pylist()
+
 
 _REPORT_POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; sandbox"
@@ -31,11 +182,11 @@ _POLICY: Final = """{"/relay/policy": [
 
 
 async def show(visit: Visit) -> Response:
-    """How the pipeline stands, and the command that runs or ran last."""
-    published: Published | None = None
+    """Show the state of the pipeline, and the current or last command."""
+    published: PublishedTables | None = None
     missing: AccordError | None = None
     try:
-        published = await asyncio.to_thread(look, _layout(visit), visit.parts.landing)
+        published = await asyncio.to_thread(read_published, _layout(visit), visit.parts.landing)
     except AccordError as error:
         missing = error
     report = _report(visit)
@@ -50,7 +201,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def live(visit: Visit) -> Response:
-    """How the command that runs is doing, until it has ended."""
+    """Stream the progress of the running command."""
 
     async def pieces() -> AsyncGenerator[Piece, None]:
         seen: Any = None
@@ -68,7 +219,7 @@ async def live(visit: Visit) -> Response:
 
 
 async def report(visit: Visit) -> Response:
-    """The report, in a room of its own: it brings its style along, and can do nothing."""
+    """Show the report in a sandbox: it has its own style and no rights."""
     file = _report(visit)
     if not file.is_file():
         raise ConsoleError("there is no report yet", mend="make one, on Pipeline", status=404)
@@ -77,14 +228,14 @@ async def report(visit: Visit) -> Response:
 
 
 async def run(visit: Visit) -> Response:
-    """Bring the tables up to what has landed."""
+    """Process what has landed."""
     landing = visit.parts.landing
     where = [] if landing is None else [f"--landing={landing}"]
     return await _start(visit, "accord pipeline run", ["run"], where)
 
 
 async def make_report(visit: Visit) -> Response:
-    """Make the report of what is published."""
+    """Make the report."""
     command = "accord pipeline report --out report.html"
     return await _start(visit, command, ["report"], [f"--out={_report(visit)}"])
 
@@ -116,12 +267,12 @@ async def revoke(visit: Visit) -> Response:
         command += f" --upto {upto}"
     if community:
         options.append(f"--community={_name(community)}")
-    # What follows the dashes is no option, whatever it is called.
+    # What follows the dashes is not read as an option.
     return await _start(visit, command, ["whatif", "revoke"], [*options, "--", node])
 
 
 async def stop(visit: Visit) -> Response:
-    """End the command that runs; what was published stands."""
+    """Stop the running command; published data stays."""
     await visit.parts.children.stop()
     return visit.done("It was stopped; what was published stands.")
 
@@ -135,7 +286,7 @@ async def _start(
 
 
 def _told(visit: Visit) -> dict[str, Any] | None:
-    work: Work | None = visit.parts.children.latest
+    work: CommandRun | None = visit.parts.children.latest
     if work is None:
         return None
     return {
@@ -146,13 +297,13 @@ def _told(visit: Visit) -> dict[str, Any] | None:
         "has_ended": work.has_ended,
         "printed": work.printed if work.has_ended else "",
         "said": list(work.said),
-        # A what-if that finds failing calls says so by its exit code, and has an answer.
+        # A what-if that finds failing calls has a result and a non-zero exit code.
         "is_well": work.code == 0 or bool(work.code == 1 and work.printed),
     }
 
 
 def _document(visit: Visit, name: str, label: str) -> bytes:
-    """JSON that somebody typed or pasted; what it means is for the command to say."""
+    """JSON from a form; the command validates it."""
     try:
         return canonical.encode(canonical.decode(visit.form.needed(name, label).encode()))
     except canonical.CanonicalError as error:

@@ -1,18 +1,95 @@
-"""Services and jobs: what is deployed, who runs it and is there, and the work that waits."""
+"""Services and jobs: deployments, their instances, and jobs.
 
+Services are called in the session of the home's shell, which the operator admits once.
+"""
+
+import asyncio
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from starlette.responses import Response
 
-from accord.authority.assembly import Running
+from accord.authority.assembly import RunningAuthority
 from accord.authority.contracts import builtins
-from accord.authority.contracts.jobs import ID as JOBS
-from accord.console import shell
+from accord.authority.contracts.builtin import JOBS_ID as JOBS
 from accord.console.errors import ConsoleError
 from accord.console.page import Page, Visit
+from accord.console.parts import ConsoleParts
+from accord.contracts.session_proof import session_key
+from accord.fabric import Authority, Service
+from accord.fabric.app import EVERY, SHELL, shell_contract
 from accord.kernel.clock import format_time
 from accord.kernel.errors import AccordError
+from accord.kernel.signing import SigningError, SigningKey
+
+_PATIENCE: Final = 10.0
+
+
+async def shell_is_allowed(parts: ConsoleParts, running: RunningAuthority) -> bool:
+    """Whether the shell of the home may call services."""
+    key = await asyncio.to_thread(_load_key, _key_file(parts))
+    return key is not None and session_key(key) in await _shell_keys(running)
+
+
+async def allow_shell(parts: ConsoleParts, running: RunningAuthority) -> None:
+    """Admit the shell of the home, or raise the authority's error."""
+    await running.operating.do("deploy", {"deployment": SHELL})
+    await running.operating.do("deployments/set", {"deployment": SHELL, "calls": [EVERY]})
+    key = session_key(await asyncio.to_thread(_make_key, _key_file(parts)))
+    if key not in await _shell_keys(running):
+        instance = {"deployment": SHELL, "key": key, "name": f"shell-{key[:8]}"}
+        await running.operating.do("instances/add", instance)
+
+
+async def ask_service(
+    parts: ConsoleParts, target: Mapping[str, Any], name: str, payload: Any
+) -> Any:
+    """Call an RPC of a contract, or raise its error."""
+    key = await asyncio.to_thread(_load_key, _key_file(parts))
+    if key is None:
+        raise ConsoleError(
+            "the shell of this home may not call yet", mend="let it in, on Services", status=409
+        )
+    where = Authority(_reachable(parts.address), _PATIENCE)
+    service = Service(shell_contract(target), key=key, authority=where)
+    async with parts.turns.turn(), service.connect() as session:
+        return await session.client(target).call(name, payload)
+
+
+async def _shell_keys(running: RunningAuthority) -> set[str]:
+    told = await running.operating.do("deployments/list", {})
+    if SHELL not in {each["id"] for each in told["deployments"] if each["calls"]}:
+        return set()
+    told = await running.operating.do("instances/list", {"deployment": SHELL})
+    return {each["key"] for each in told["instances"] if not each["disabled"]}
+
+
+def _key_file(parts: ConsoleParts) -> Path:
+    return parts.home / "keys" / "shell.ed25519"
+
+
+def _load_key(file: Path) -> SigningKey | None:
+    return SigningKey.load(file) if file.exists() else None
+
+
+def _make_key(file: Path) -> SigningKey:
+    if file.exists():
+        return SigningKey.load(file)
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SigningError(
+            f"the folder of the key cannot be made ({error.strerror})", where=str(file.parent)
+        ) from None
+    return SigningKey.create(file)
+
+
+def _reachable(address: str) -> str:
+    """A wildcard address includes loopback."""
+    return address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
 
 _JOB: Final = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
 _SHOWN: Final = 100
@@ -32,13 +109,13 @@ _DISMISSED: Final = frozenset({"failed", "dead", "expired"})
 
 
 async def show(visit: Visit) -> Response:
-    """Every deployment with its instances and offers."""
+    """Show every deployment with its instances and offers."""
     running = visit.parts.authority()
     if running is None:
         return visit.show("services.html", deployments=None)
     is_allowed, missing = False, None
     try:
-        is_allowed = await shell.is_allowed(visit.parts, running)
+        is_allowed = await shell_is_allowed(visit.parts, running)
     except AccordError as error:
         missing = error  # its key is damaged, which is no reason to hide the rest
     return visit.show(
@@ -50,7 +127,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def jobs(visit: Visit) -> Response:
-    """The latest jobs, of everybody or of one service, in one state or in any."""
+    """Show the latest jobs, by service and state."""
     service, state = visit.query("service")[:256], visit.query("state")
     if state and state not in _STATES:
         raise ConsoleError("there is no such state", where=state[:40], mend=", ".join(_STATES))
@@ -85,25 +162,25 @@ async def jobs(visit: Visit) -> Response:
 
 
 async def allow(visit: Visit) -> Response:
-    """Let the shell of this home call services, which is how jobs are seen."""
-    await shell.allow(visit.parts, visit.authority())
+    """Admit the shell of this home, which is needed to list jobs."""
+    await allow_shell(visit.parts, visit.authority())
     return visit.done("The shell of this home may call now.")
 
 
 async def retry(visit: Visit) -> Response:
-    """Have a job done again."""
+    """Retry a job."""
     told = await _ask(visit, "Jobs.Retry", {"jobId": _job(visit)})
     return visit.done(f"{told['job']['jobId']} is {told['job']['state']}.", path=_jobs(visit))
 
 
 async def dismiss(visit: Visit) -> Response:
-    """Let a job that failed for good rest."""
+    """Dismiss a job that failed for good."""
     told = await _ask(visit, "Jobs.Dismiss", {"jobId": _job(visit)})
     return visit.done(f"{told['job']['jobId']} is {told['job']['state']}.", path=_jobs(visit))
 
 
 async def reconcile(visit: Visit) -> Response:
-    """Make what was accepted for a deployment real now."""
+    """Reconcile a deployment now."""
     named = visit.form.needed("deployment", "The deployment")
     told = await visit.authority().operating.do(
         "reconcile", {"deployment": named, "by": visit.actor}
@@ -115,7 +192,7 @@ async def reconcile(visit: Visit) -> Response:
 
 
 async def switch(visit: Visit) -> Response:
-    """Let a deployment run, or let it run no longer."""
+    """Enable or disable a deployment."""
     named = visit.form.needed("deployment", "The deployment")
     wanted = visit.form.text("disabled")
     if wanted not in ("yes", "no"):
@@ -125,7 +202,23 @@ async def switch(visit: Visit) -> Response:
     return visit.done(f"{named} is {'disabled' if wanted == 'yes' else 'enabled'}.")
 
 
-async def _deployments(running: Running) -> list[dict[str, Any]]:
+async def narrow(visit: Visit) -> Response:
+    """Revoke a surface or a capability that was accepted for a deployment."""
+    named = visit.form.needed("deployment", "The deployment")
+    surface, capability = visit.form.text("surface"), visit.form.text("capability")
+    if bool(surface) == bool(capability):
+        raise ConsoleError("say which surface or capability is taken back", where="surface")
+    said = {
+        "deployment": named,
+        "surfaces": [surface] if surface else [],
+        "capabilities": [capability] if capability else [],
+        "by": visit.actor,
+    }
+    await visit.authority().operating.do("deployments/narrow", said)
+    return visit.done(f"{named} may no longer use {surface or capability}.")
+
+
+async def _deployments(running: RunningAuthority) -> list[dict[str, Any]]:
     do = running.operating.do
     instances = (await do("instances/list", {}))["instances"]
     offers = (await do("offers/list", {}))["offers"]
@@ -148,7 +241,7 @@ async def _deployments(running: Running) -> list[dict[str, Any]]:
 
 async def _ask(visit: Visit, name: str, payload: dict[str, Any]) -> Any:
     visit.authority()
-    return await shell.ask(visit.parts, builtins()[JOBS], name, payload)
+    return await ask_service(visit.parts, builtins()[JOBS], name, payload)
 
 
 def _job(visit: Visit) -> str:
@@ -179,5 +272,6 @@ PAGE: Final = Page(
         "dismiss": dismiss,
         "reconcile": reconcile,
         "switch": switch,
+        "narrow": narrow,
     },
 )

@@ -80,12 +80,39 @@ const enrich = (root) => {
   for (const comfort of [offerCopies, keepWords, showTimes, tellColumns]) comfort(root);
 };
 
+// A page that is looked at is told when something on it has changed, and fetches that part anew. A
+// page that nobody looks at holds no connection: browsers have few for one site.
+let news = null;
+const refresh = () => {
+  const part = document.querySelector("[data-live]");
+  if (part && window.htmx) window.htmx.trigger(part, "news");
+};
+const follow = () => {
+  const part = document.querySelector("[data-live]");
+  if (news || !part || document.hidden) return;
+  news = new EventSource(part.dataset.live);
+  news.addEventListener("news", refresh);
+  news.addEventListener("error", () => {
+    if (!news || news.readyState !== EventSource.CLOSED) return;  // it tries again by itself
+    news = null;
+    setTimeout(() => { refresh(); follow(); }, 5000);
+  });
+};
+const unfollow = () => {
+  if (news) news.close();
+  news = null;
+};
+
 // A log stays at its end unless somebody scrolls up.
 const toEnd = (tail) => { tail.scrollTop = tail.scrollHeight; };
 
 document.addEventListener("DOMContentLoaded", () => {
   enrich(document);
   document.querySelectorAll(".tail").forEach(toEnd);
+  follow();
+  document.addEventListener("visibilitychange", () => (document.hidden ? unfollow() : follow()));
+  addEventListener("pagehide", unfollow);
+  addEventListener("pageshow", follow);
   const menu = document.querySelector(".menu");
   const wide = matchMedia("(min-width: 48rem)");
   const fit = () => { if (menu) menu.open = wide.matches; };

@@ -1,8 +1,7 @@
-"""Sends the spans of this process to a collector, where one was named.
+"""Sends the spans of this process to an OTLP collector, if one is configured.
 
-Owns the provider, its sampler and its exporter. Nothing waits for a collector: spans wait in a
-bounded queue and are sent by a thread of its own, and one that is away, slow or in trouble costs
-its spans, a line in the log, and nothing else. Without a collector no SDK is even imported.
+Spans wait in a bounded queue and are sent by a thread; a slow or missing collector costs its spans
+and a log line. Without a collector the SDK is not imported.
 """
 
 import asyncio
@@ -16,19 +15,21 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from accord import __version__, tracing
+from accord import __version__
+from accord.station.sections import TelemetrySettings, parse_headers
 from accord.station.settings import Settings
-from accord.station.telemetry_settings import TelemetrySettings, pairs
+from accord.telemetry import tracing
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+
 _PATH: Final = "/v1/traces"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-# How long a collector may take over one batch.
+# The time limit for sending one batch.
 _EXPORT_SECONDS: Final = 10.0
-# How long the end may wait for what was not sent yet.
+# The time limit for sending the rest at the end.
 _LAST_SECONDS: Final = 5.0
 _LIBRARY: Final = "opentelemetry.exporter"
 
@@ -36,16 +37,15 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 @asynccontextmanager
-async def recording(
+async def export_traces(
     settings: TelemetrySettings, *, service: str, name: str = "", seconds: float = _LAST_SECONDS
 ) -> AsyncIterator[None]:
-    """Record the spans of this process until the block ends, if a collector was named.
+    """Record the spans of this process until the end of the block, if a collector is configured.
 
     Args:
-        settings: Where to, how much of it.
-        service: What the process is called among others: `service.name`.
-        name: What the station is called.
-        seconds: How long the end may wait for what was not sent yet.
+        settings: The collector and the sampling.
+        service: The name of the process: `service.name`.
+        seconds: The time limit for sending the rest at the end.
     """
     if not is_wanted(settings, os.environ):
         yield
@@ -53,28 +53,28 @@ async def recording(
     provider = _provider(settings, service, name)
     library = logging.getLogger(_LIBRARY)
     level = library.level
-    # It tells every attempt of every batch; the exporter below tells it once.
+    # It logs every attempt of every batch; the exporter below logs changes only.
     library.setLevel(logging.CRITICAL)
     try:
-        with tracing.recorded_by(provider):
+        with tracing.record_with(provider):
             yield
     finally:
-        # A thread that nobody has to wait for: the SDK itself would wait for up to half a minute.
+        # A daemon thread, since the SDK itself would wait for up to half a minute.
         ending = threading.Thread(target=provider.shutdown, name="telemetry", daemon=True)
         ending.start()
         await asyncio.to_thread(ending.join, seconds)
         library.setLevel(level)
 
 
-def of_station(settings: Settings) -> AbstractAsyncContextManager[None]:
-    """Record a station's own spans; its end does not wait longer for them than for a plane."""
+def station_traces(settings: Settings) -> AbstractAsyncContextManager[None]:
+    """Record a station's spans; its end waits no longer for them than for a plane."""
     station = settings.station
     seconds = min(station.drain_seconds, _LAST_SECONDS)
-    return recording(settings.telemetry, service="accord", name=station.name, seconds=seconds)
+    return export_traces(settings.telemetry, service="accord", name=station.name, seconds=seconds)
 
 
 def is_wanted(settings: TelemetrySettings, environment: Mapping[str, str]) -> bool:
-    """Whether a collector was named: by the settings, else by the standard variables."""
+    """Whether a collector is configured by the settings or by the standard variables."""
     if settings.traces:
         return True
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
@@ -82,8 +82,8 @@ def is_wanted(settings: TelemetrySettings, environment: Mapping[str, str]) -> bo
     return any(environment.get(each) for each in _ENDPOINTS)
 
 
-def collector(url: str) -> str:
-    """Where exactly spans go: a collector without a path gets the usual one."""
+def traces_url(url: str) -> str:
+    """Return the URL for spans; the default path is added to a collector without one."""
     parts = urlsplit(url)
     return url if parts.path.strip("/") else parts._replace(path=_PATH).geturl()
 
@@ -96,16 +96,16 @@ def _provider(settings: TelemetrySettings, service: str, name: str) -> "TracerPr
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
-    # What the settings do not say, the exporter takes from the standard variables.
+    # What the settings leave open, the exporter takes from the standard variables.
     exporter = OTLPSpanExporter(
-        endpoint=collector(settings.traces) if settings.traces else None,
-        headers=pairs(settings.headers.get_secret_value()) or None,
+        endpoint=traces_url(settings.traces) if settings.traces else None,
+        headers=parse_headers(settings.headers.get_secret_value()) or None,
         timeout=_EXPORT_SECONDS if settings.traces else None,
         compression=Compression.Gzip if settings.traces else None,
     )
     share = TraceIdRatioBased(settings.sample)
     provider = TracerProvider(
-        # A trace that came from a process that records nothing is sampled like one of our own.
+        # A trace from a process that does not record is sampled like one of our own.
         sampler=ParentBased(share, remote_parent_not_sampled=share),
         resource=Resource.create(
             {
@@ -117,12 +117,12 @@ def _provider(settings: TelemetrySettings, service: str, name: str) -> "TracerPr
         shutdown_on_exit=False,
     )
     place = settings.traces or next(filter(None, map(os.environ.get, _ENDPOINTS)), "")
-    provider.add_span_processor(BatchSpanProcessor(_patient(exporter, place)))
+    provider.add_span_processor(BatchSpanProcessor(_tolerant(exporter, place)))
     return provider
 
 
-def _patient(exporter: "SpanExporter", place: str) -> "SpanExporter":
-    """An exporter that says once that it is in trouble, and once that it is not any more."""
+def _tolerant(exporter: "SpanExporter", place: str) -> "SpanExporter":
+    """An exporter that logs once that it fails, and once that it works again."""
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
     class Patient(SpanExporter):
@@ -135,13 +135,11 @@ def _patient(exporter: "SpanExporter", place: str) -> "SpanExporter":
                 _log.debug("spans could not be sent", error=type(error).__name__)
                 result = SpanExportResult.FAILURE
             if result is SpanExportResult.SUCCESS and self.lost:
-                _log.info("the collector takes spans again", lost=self.lost)
+                _log.info("the collector accepts spans again", lost=self.lost)
                 self.lost = 0
             elif result is not SpanExportResult.SUCCESS:
                 if not self.lost:
-                    _log.warning(
-                        "the collector takes no spans; they are lost meanwhile", collector=place
-                    )
+                    _log.warning("the collector accepts no spans; they are lost", collector=place)
                 self.lost += len(spans)
             return result
 

@@ -1,8 +1,4 @@
-"""Leaving at once: ends whatever this process has started, then the process itself.
-
-Owns finding the processes that descend from this one, and ending them by their id. It is for who
-was asked to stop twice: nobody is waited for, and nothing is tidied up.
-"""
+"""Kills every descendant of this process, then exits, for an operator who asked to stop twice."""
 
 import contextlib
 import os
@@ -12,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
-# A process may start another between the look and the kill; each look finds fewer.
+# A process may start another between listing and killing; each round finds fewer.
 _LOOKS: Final = 5
 _ENDED: Final = frozenset("ZX")
 
 
-def leave(code: int) -> NoReturn:
-    """End every process that descends from this one, and leave with an exit code."""
+def exit_at_once(code: int) -> NoReturn:
+    """Kill every descendant of this process, and exit with a code."""
     for _ in range(_LOOKS):
         found = descendants(os.getpid())
         if not found:
@@ -30,7 +26,7 @@ def leave(code: int) -> NoReturn:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that descend from one and still run, each parent before its children."""
+    """Return the running descendants of a process, each parent before its children."""
     children: dict[int, list[int]] = {}
     for child, parent, state in _listed():
         if state[:1] not in _ENDED:
@@ -42,7 +38,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def _listed() -> Iterator[tuple[int, int, str]]:
-    """Every process of this machine: its id, its parent's, its state."""
+    """Yield id, parent id and state of every process of this machine."""
     if not Path("/proc/self").exists():
         command = ["ps", "-A", "-o", "pid=,ppid=,state="]
         listed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
@@ -52,6 +48,6 @@ def _listed() -> Iterator[tuple[int, int, str]]:
         return
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            # Behind the name, which may hold anything, come the state and the parent.
+            # State and parent follow the name, which may contain anything.
             state, parent, *_ = folder.joinpath("stat").read_text().rpartition(")")[2].split()
             yield int(folder.name), int(parent), state

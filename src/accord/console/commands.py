@@ -1,8 +1,7 @@
-"""Long commands as processes beside the station: one at a time, watched, and ended with it.
+"""Long commands as child processes: one at a time, observed, and stopped with the station.
 
-Spark must not live in the station's process, so the console runs the very commands that it shows.
-Owns the process from its start to its end, what it prints, and the step that its progress bar tells
-of. Never runs through a shell, and keeps only so much of what is printed.
+Spark must not run in the station's process, so the console runs the commands that it shows. No
+shell is used, and the output is limited.
 """
 
 import asyncio
@@ -24,25 +23,25 @@ _LINES: Final = 50
 _PART: Final = 1 << 16
 _LONGEST: Final = 4096
 _GRACE_SECONDS: Final = 10.0
-# A command shows its progress on a terminal only; what it draws is told apart by its bar.
+# Commands show progress on a terminal only; progress lines are recognised by their bar.
 _TERMINAL: Final = {"TERM": "xterm-256color", "COLUMNS": "100", "PYTHONUTF8": "1"}
 _CONTROLS: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
 _ENDS: Final = re.compile(r"[\r\n]+")
-# Where colours are switched off an empty bar is blank, and only the time follows the step.
+# Without colours an empty bar is blank, and only the time follows the step.
 _BAR: Final = re.compile(r"[━╸╺]|\s[0-9]{1,3}:[0-9]{2}:[0-9]{2}\Z", re.ASCII)
 
 
 @dataclass(slots=True)
-class Work:
+class CommandRun:
     """A command that runs or has run.
 
     Attributes:
         command: As a person would type it.
         began_at: Seconds since the epoch.
-        step: What it is at, as it tells by its progress bar.
-        code: Its exit code, once it has ended.
-        printed: What it came to.
-        said: What else it had to say, line by line, such as why it failed.
+        step: The current step, from its progress bar.
+        code: Its exit code; None while it runs.
+        printed: Its standard output.
+        said: Other lines on its terminal, such as why it failed.
     """
 
     command: str
@@ -55,11 +54,11 @@ class Work:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it runs no longer."""
+        """Whether it has ended."""
         return self.code is not None
 
-    def hear(self, text: str) -> None:
-        """Take in what it drew on its terminal."""
+    def add_output(self, text: str) -> None:
+        """Add terminal output."""
         *lines, self._rest = _ENDS.split(self._rest + text)
         self._rest = self._rest[-_LONGEST:]
         for line in lines:
@@ -67,7 +66,7 @@ class Work:
         self._is_bar(_CONTROLS.sub("", self._rest))
 
     def end(self, code: int) -> None:
-        """Take note that it has ended."""
+        """Set the exit code."""
         self._take(self._rest)
         self._rest = ""
         self.code = code
@@ -84,31 +83,23 @@ class Work:
         return bar is not None
 
 
-class Children:
-    """Runs commands, one at a time.
-
-    Args:
-        clock: The time.
-        program: What the command line's arguments are given to.
-
-    Attributes:
-        latest: The last command; None before the first.
-    """
+class CommandRunner:
+    """Runs commands, one at a time; `latest` is the last one."""
 
     def __init__(self, clock: Clock | None = None, program: Sequence[str] = PROGRAM) -> None:
         self._clock = clock or SystemClock()
         self._program = tuple(program)
-        self.latest: Work | None = None
+        self.latest: CommandRun | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
 
-    async def start(self, command: str, arguments: Sequence[str], given: bytes = b"") -> Work:
+    async def start(self, command: str, arguments: Sequence[str], given: bytes = b"") -> CommandRun:
         """Start a command.
 
         Args:
             command: As a person would type it.
-            arguments: As they are passed on, each as it is.
-            given: What it reads from its input.
+            arguments: The arguments, not interpreted by a shell.
+            given: Its standard input.
 
         Raises:
             ConsoleError: Another one runs, or this one cannot be started.
@@ -120,7 +111,7 @@ class Children:
                 mend="wait until it has ended, or stop it",
                 status=409,
             )
-        work = self.latest = Work(command, self._clock.now())
+        work = self.latest = CommandRun(command, self._clock.now())
         master, slave = os.openpty()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -143,11 +134,11 @@ class Children:
         return work
 
     async def stop(self) -> None:
-        """End the command that runs, and wait until it has; nothing if none does."""
+        """Stop the running command and wait for its end, if there is one."""
         process, watching = self._process, self._watching
         if process is None or watching is None or watching.done():
             return
-        # As Ctrl-C would: the command says what stands, and its JVM goes too.
+        # Like Ctrl-C: the command reports its state, and its JVM ends, too.
         _signal(process, signal.SIGINT)
         try:
             await asyncio.wait({watching}, timeout=_GRACE_SECONDS)
@@ -157,11 +148,11 @@ class Children:
         await asyncio.wait({watching})
 
     async def _watch(
-        self, process: asyncio.subprocess.Process, work: Work, master: int, given: bytes
+        self, process: asyncio.subprocess.Process, work: CommandRun, master: int, given: bytes
     ) -> None:
         loop = asyncio.get_running_loop()
         os.set_blocking(master, False)
-        loop.add_reader(master, _hear, loop, master, work)
+        loop.add_reader(master, _read_terminal, loop, master, work)
         try:
             assert process.stdin is not None
             assert process.stdout is not None
@@ -175,16 +166,16 @@ class Children:
             work.printed = printed.decode("utf-8", "replace")
         finally:
             code = await process.wait()
-            _hear(loop, master, work)
+            _read_terminal(loop, master, work)
             loop.remove_reader(master)
             os.close(master)
             work.end(code)
 
 
-def _hear(loop: asyncio.AbstractEventLoop, master: int, work: Work) -> None:
+def _read_terminal(loop: asyncio.AbstractEventLoop, master: int, work: CommandRun) -> None:
     try:
         while part := os.read(master, _PART):
-            work.hear(part.decode("utf-8", "replace"))
+            work.add_output(part.decode("utf-8", "replace"))
     except BlockingIOError:
         return
     except OSError:  # the other end is closed

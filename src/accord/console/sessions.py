@@ -1,0 +1,236 @@
+"""Login: one-time links, sessions, cookies, and the protection of forms.
+
+Links and sessions are small files below `console/` in the home, named by the SHA-256 of their
+secret, so that the files alone open nothing. A request must be for one of the console's own names,
+and a change must come from its own page with the session's token.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from accord.console.errors import ConsoleError
+from accord.kernel.clock import Clock
+
+LINK_SECONDS: Final = 900.0
+_MOST: Final = 100
+_SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
+_CONTENT: Final = re.compile(rb"[0-9]{1,12}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSession:
+    """A browser that is logged in.
+
+    Attributes:
+        id: Names it, but does not authenticate.
+        csrf: The token of its forms.
+        ends_at: When it ends in any case.
+    """
+
+    id: str
+    csrf: str
+    ends_at: float
+
+
+class Tickets:
+    """The links and sessions of one home."""
+
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        *,
+        session_seconds: float = 43_200.0,
+        idle_seconds: float = 7_200.0,
+    ) -> None:
+        self._links = folder / "links"
+        self._sessions = folder / "sessions"
+        self._clock = clock
+        self._session_seconds = session_seconds
+        self._idle_seconds = idle_seconds
+
+    def link(self) -> str:
+        """Create the secret of a one-time link; `ConsoleError` if it cannot be stored."""
+        return self._make(self._links, LINK_SECONDS)
+
+    def redeem(self, link: str) -> str:
+        """Exchange the secret of a link for that of a session, or raise `ConsoleError`."""
+        file = _ticket_file(self._links, link)
+        if file is None or self._ends_at(file, LINK_SECONDS) is None or not _remove(file):
+            raise ConsoleError(
+                "this link was used already, or has run out",
+                mend="get a new one with `accord console link`",
+                status=403,
+            )
+        return self._make(self._sessions, self._session_seconds)
+
+    def session(self, secret: str, *, in_use: bool = True) -> ConsoleSession | None:
+        """Return the session of a cookie, if it is valid; `in_use` renews its idle time."""
+        file = _ticket_file(self._sessions, secret)
+        ends_at = None if file is None else self._ends_at(file, self._idle_seconds)
+        if file is None or ends_at is None:
+            return None
+        if in_use:
+            now = self._clock.now()
+            with contextlib.suppress(OSError):
+                os.utime(file, (now, now))
+        csrf = hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
+        return ConsoleSession(file.name, csrf, ends_at)
+
+    def end(self, session: ConsoleSession) -> None:
+        """End a session."""
+        _remove(self._sessions / session.id)
+
+    def is_valid(self, session: ConsoleSession) -> bool:
+        """Whether a session is still valid, without renewing its idle time."""
+        return self._ends_at(self._sessions / session.id, self._idle_seconds) is not None
+
+    def _make(self, folder: Path, seconds: float) -> str:
+        secret = secrets.token_urlsafe(32)
+        now = self._clock.now()
+        try:
+            for each in (folder.parent, folder):
+                each.mkdir(mode=0o700, exist_ok=True)
+            self._tidy(folder, seconds)
+            file = folder / _digest(secret)
+            draft = folder / f".{secrets.token_hex(8)}"
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as opened:
+                opened.write(b"%d" % (now + seconds))
+            os.utime(draft, (now, now))
+            draft.rename(file)
+        except OSError as error:
+            raise ConsoleError(
+                f"nobody can log in: this cannot be written ({error.strerror})",
+                where=str(folder),
+                mend="let this user write there, and see that the disk has room",
+                status=503,
+            ) from error
+        return secret
+
+    def _tidy(self, folder: Path, seconds: float) -> None:
+        """Remove expired tickets, and the least recently used ones beyond a limit."""
+        idle = self._idle_seconds if folder == self._sessions else seconds
+        kept: list[tuple[float, Path]] = []
+        # Not the drafts, which another process may be writing.
+        for file in folder.glob("[0-9a-f]*"):
+            if self._ends_at(file, idle) is None:
+                _remove(file)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    kept.append((file.stat().st_mtime, file))
+        for _, file in sorted(kept)[: max(0, len(kept) - _MOST + 1)]:
+            _remove(file)
+
+    def _ends_at(self, file: Path, idle: float) -> float | None:
+        """Return when a ticket ends; None if it has."""
+        try:
+            content = file.read_bytes()[:32]
+            used_at = file.stat().st_mtime
+        except OSError:
+            return None
+        now = self._clock.now()
+        if not _CONTENT.fullmatch(content) or not (now < int(content) and now < used_at + idle):
+            return None
+        return float(int(content))
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _ticket_file(folder: Path, secret: str) -> Path | None:
+    return folder / _digest(secret) if _SECRET.fullmatch(secret) else None
+
+
+def _remove(file: Path) -> bool:
+    """Remove a file; return whether this call did."""
+    try:
+        file.unlink()
+    except OSError:
+        return False
+    return True
+
+
+PATH: Final = "/console"
+COOKIE: Final = "accord_console"
+CSRF: Final = "csrf"
+CSRF_HEADER: Final = "x-csrf-token"
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_PORT: Final = re.compile(r":[0-9]{1,5}\Z")
+
+
+class RequestGuard:
+    """Checks requests and sets cookies; `url` is the public address, if any."""
+
+    def __init__(self, url: str = "") -> None:
+        self._base = urlsplit(url)
+
+    def demand_name(self, request: Request) -> None:
+        """Raise `ConsoleError` for a foreign Host header, against DNS rebinding."""
+        host = request.headers.get("host", "").lower()
+        ours = _PORT.sub("", host) in _LOOPBACK or (host and host == self._base.netloc.lower())
+        if not ours:
+            raise ConsoleError(
+                "the console does not answer under this name",
+                where=host[:200] or None,
+                mend="use http://127.0.0.1 with the station's port, or set [console] url",
+                status=421,
+            )
+
+    def demand_own_page(self, request: Request) -> None:
+        """Raise `ConsoleError` for a change that another site caused."""
+        headers = request.headers
+        origin = headers.get("origin")
+        if headers.get("sec-fetch-site", "same-origin") != "same-origin" or (
+            origin is not None and not self._is_ours(origin, headers.get("host", ""))
+        ):
+            raise ConsoleError("another site asked for this, so nothing was done", status=403)
+
+    def demand_token(self, session: ConsoleSession, given: str) -> None:
+        """Raise `ConsoleError` for a form without its session's token."""
+        if not hmac.compare_digest(session.csrf.encode(), given.encode()):
+            raise ConsoleError(
+                "this form is not one of this session's, so nothing was done",
+                mend="load the page again and send it once more",
+                status=403,
+            )
+
+    def set_cookie(self, request: Request, response: Response, secret: str) -> None:
+        """Set the session cookie, valid until the browser is closed."""
+        # A proxy may terminate TLS; the browser's Origin was checked already.
+        came_by = request.headers.get("origin", self._base.scheme).partition(":")[0]
+        response.set_cookie(
+            COOKIE,
+            secret,
+            path=PATH,
+            secure="https" in (request.url.scheme, came_by),
+            httponly=True,
+            samesite="strict",
+        )
+
+    def delete_cookie(self, response: Response) -> None:
+        """Delete the session cookie."""
+        response.delete_cookie(COOKIE, path=PATH, httponly=True, samesite="strict")
+
+    def _is_ours(self, origin: str, host: str) -> bool:
+        try:
+            given = urlsplit(origin)
+        except ValueError:
+            return False
+        if given.scheme not in ("http", "https") or not given.netloc:
+            return False
+        if (given.scheme, given.netloc) == (self._base.scheme, self._base.netloc):
+            return True
+        return given.netloc.lower() == host.lower()
