@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from accord.cli.announcing import announcement, as_data
-from accord.cli.community_node import node_down
-from accord.station.plane import PlaneReport, PlaneState
+from accord.cli.node import node_down
+from accord.cli.station import failed_planes_json, startup_text
+from accord.station import PlaneReport, PlaneState
+from accord.station.plane import PartReport
 
 TAKEN = "127.0.0.1:7080: port 7080 is in use by another program; choose another with --bus-port"
 WELL = PlaneReport("relay", PlaneState.READY, "it failed once", 1)
@@ -15,13 +16,13 @@ SLOW = PlaneReport("authority", PlaneState.STARTING, "", 0)
 
 
 def test_a_station_whose_planes_are_ready_is_up_without_further_words() -> None:
-    told = announcement("The station 'a'", "", [WELL], facts=[("address", "x"), ("home", "/h")])
+    told = startup_text("The station 'a'", "", [WELL], facts=[("address", "x"), ("home", "/h")])
     assert told == "The station 'a' is up.\n  address  x\n  home     /h"
-    assert as_data([WELL]) == []
+    assert failed_planes_json([WELL]) == []
 
 
 def test_each_plane_that_is_not_up_is_named_with_its_reason_and_its_remedy() -> None:
-    told = announcement(
+    told = startup_text(
         "The connector", " at http://x", [WELL, DOWN, SLOW], home=" --home ./a"
     ).splitlines()
     assert told == [
@@ -31,13 +32,37 @@ def test_each_plane_that_is_not_up_is_named_with_its_reason_and_its_remedy() -> 
         "What is down is tried again; `accord status --home ./a` says how it is.",
         "Still starting: authority.",
     ]
-    assert as_data([WELL, DOWN]) == [{"name": "community", "state": "backing off", "reason": TAKEN}]
+    assert failed_planes_json([WELL, DOWN]) == [
+        {"name": "community", "state": "backing off", "reason": TAKEN}
+    ]
 
 
 def test_a_plane_that_takes_its_time_is_not_down() -> None:
-    told = announcement("The station 'a'", "", [WELL, SLOW])
+    told = startup_text("The station 'a'", "", [WELL, SLOW])
     assert told == "The station 'a' is up.\nStill starting: authority."
-    assert as_data([SLOW]) == []
+    assert failed_planes_json([SLOW]) == []
+
+
+AGAIN = PlaneReport("relay", PlaneState.STARTING, "relay.db: the store's file is empty", 2)
+LOST = PartReport("community ABCD", "lost", "its log is not here", is_well=False)
+
+
+def test_a_plane_that_failed_and_is_just_tried_again_is_not_called_up() -> None:
+    told = startup_text("The station 'a'", "", [DOWN, AGAIN]).splitlines()
+    assert told[0] == "The station 'a' is up, but not all of it."
+    assert "  relay: relay.db: the store's file is empty" in told
+    assert not any(line.startswith("Still starting") for line in told)
+    assert [each["name"] for each in failed_planes_json([DOWN, AGAIN])] == ["community", "relay"]
+
+
+def test_a_part_with_a_trouble_that_lasts_is_told() -> None:
+    well = PlaneReport("community", PlaneState.READY, "", 0, (LOST,))
+    told = startup_text("The station 'a'", "", [well]).splitlines()
+    assert told == [
+        "The station 'a' is up, but not all of it.",
+        "In trouble:",
+        "  community ABCD: its log is not here",
+    ]
 
 
 def plane(name: str = "community", *, well: bool = False, restarts: int = 1) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from accord import __version__
-from accord.cli import app, report
+from accord.cli import app, output
 from accord.kernel.errors import AccordError
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -213,7 +213,7 @@ def broken_app(error: Exception) -> typer.Typer:
 def outcome(error: Exception, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(sys, "argv", ["accord"])
     with pytest.raises(SystemExit) as caught:
-        report.run(broken_app(error))
+        output.run(broken_app(error))
     assert isinstance(caught.value.code, int)
     return caught.value.code
 
@@ -241,6 +241,6 @@ def test_an_expected_error_is_its_sentence(
 
 
 def test_progress_is_silent_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
-    with report.progress("copying") as step:
+    with output.progress("copying") as step:
         step(1, 2)
     assert capsys.readouterr() == ("", "")

@@ -8,10 +8,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from accord.cli import app
-from accord.contracts import ContractError, digest, normalize, project
+from accord.contracts import ContractError, digest, normalize, project, render_sdk
+from accord.contracts.export.page import render_page
 from accord.contracts.manifest import RULES
-from accord.contracts.page import render_page
-from accord.contracts.sdk_export import render_sdk
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 KEY = "k7l1XTmjfAQVzTFFNy6Fq1e9HvBl4Nxwhs1e4Q2xWqs"
@@ -158,7 +157,7 @@ def test_compare_says_in_one_sentence_why_there_is_no_earlier_contract(
     path = tmp_path / "graph.json"
     path.write_text(json.dumps(graph))
     result = accord("contract", "compare", str(path), "--git", revision)
-    assert (result.returncode, result.stdout) == (1, "")
+    assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith(f"error: {path} at {revision}: ")
     assert result.stderr.count("\n") == 1
 
@@ -178,7 +177,35 @@ def test_compare_wants_two_contracts_or_one_and_a_revision(words: list[str]) -> 
     assert contract("compare", *words).exit_code == 2
 
 
-def test_contains_tells_the_verdict_and_exits_1_unless_it_is_proved(
+def test_compare_exits_2_on_what_is_neither_proved_nor_refuted(
+    graph: dict[str, Any], write: Callable[[str, Any], str]
+) -> None:
+    many = [f"value {number:020}" for number in range(25_000)]
+
+    def with_names(names: list[str]) -> dict[str, Any]:
+        changed: dict[str, Any] = json.loads(json.dumps(graph))
+        changed["schemas"]["GreetRequest"]["properties"]["name"] = {"not": {"enum": names}}
+        return changed
+
+    old, later = write("old.json", with_names(many)), write("later.json", with_names(many[1:]))
+    result = contract("compare", old, later)
+    assert (result.exit_code, "not proven" in result.stdout) == (2, True)
+
+
+@pytest.mark.parametrize("broken_one", ["missing.json", "invalid.json", "no-json.json"])
+def test_the_exit_code_of_a_question_that_cannot_be_answered_is_2(
+    accord: Run, file: str, write: Callable[[str, Any], str], tmp_path: Path, broken_one: str
+) -> None:
+    write("invalid.json", {"format": "trellis.contract.v1"})
+    write("no-json.json", "{")
+    other = str(tmp_path / broken_one)
+    for words in (("compare", file, other), ("compare", other, file), ("digest", other)):
+        result = accord("contract", *words)
+        assert (result.returncode, result.stdout) == (2, ""), words
+        assert result.stderr.startswith("error: ")
+
+
+def test_contains_tells_the_verdict_and_exits_1_where_a_witness_refutes_it(
     write: Callable[[str, Any], str],
 ) -> None:
     whole, number = write("a.json", {"type": "integer"}), write("b.json", {"type": "number"})
@@ -318,7 +345,7 @@ def test_a_file_that_is_no_json_is_told_in_one_sentence(
     if content is not None:
         path.write_bytes(content.encode(errors="surrogateescape"))
     result = accord("contract", command, str(path))
-    assert (result.returncode, result.stdout) == (1, "")
+    assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith(f"error: {path}")
     assert sentence in result.stderr
     assert result.stderr.count("\n") == 1

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from accord.cli import app, words
+from accord.cli import app, arguments
 
 KEY = "-LdERck3ZZQj2pE28VlPZHbNYDFmmWmBTwMTp_W_g3Y"
 TWO_DASHES = "--dERck3ZZQj2pE28VlPZHbNYDFmmWmBTwMTp_W_g3Y"
 
-small = typer.Typer(cls=words.Commands)
+small = typer.Typer(cls=arguments.CommandGroup)
 noun = typer.Typer()
 small.add_typer(noun, name="noun")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from accord.cli import app, report
-from accord.cli.community_choosing import choose_community
-from accord.cli.rpc import demand
-from accord.community.envelope.names import display_id
+from accord.cli import app, output
+from accord.cli.node import choose_community
+from accord.cli.shell import require_surface
 from accord.community.errors import CommunityError
+from accord.community.rules import display_id
 from accord.fabric import FabricError
 from accord.kernel.signing import SigningKey
 from accord.station.home import Home
@@ -21,7 +21,7 @@ def test_a_flag_shows_no_value_in_the_help(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        report.commands(app)([*words, "--help"])
+        output.commands(app)([*words, "--help"])
     shown = capsys.readouterr().out
     assert "--help" in shown
     assert "<bool>" not in shown
@@ -39,7 +39,7 @@ def test_a_flag_shows_no_value_in_the_help(
 )
 def test_what_cannot_be_an_id_or_a_name_is_told_in_words(words: list[str], told: str) -> None:
     result = CliRunner().invoke(app, words, terminal_width=200)
-    assert result.exit_code == report.MISUSED
+    assert result.exit_code == output.MISUSED
     said = " ".join(result.output.replace("│", " ").split())
     assert told in said
     assert not re.search(r"\[[^\]]*\]\{\d", said), said
@@ -59,7 +59,7 @@ def test_two_communities_of_one_name_are_listed_with_how_to_choose() -> None:
 def test_a_surface_that_is_not_there_is_told_with_those_that_are_the_nearest_first() -> None:
     contract = {"id": "hello@v1", "rpc": {"Farewell": {}, "Hello.Greet": {}, "Greet": {}}}
     with pytest.raises(FabricError) as refused:
-        demand(contract, "rpc", "Gret")
+        require_surface(contract, "rpc", "Gret")
     assert str(refused.value) == (
         "hello@v1 has no 'Gret' among its rpc; use one of Greet, Hello.Greet, Farewell"
     )

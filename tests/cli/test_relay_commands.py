@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from accord.cli import app, report
+from accord.cli import app, output
 from accord.kernel.clock import SystemClock
 from accord.kernel.errors import AccordError
-from accord.relay.connector.control import Credentials
-from accord.relay.connector.platform import Inbound
-from accord.relay.wire.event import MessageEvent
-from accord.relay.wire.source import SessionSource
-from accord.station.home import Home, device_key, taken
-from accord.station.relay import operated
-from accord.station.settings import load
+from accord.relay.connector import InboundEvent, IssuedCredentials
+from accord.relay.rules import MessageEvent, SessionSource
+from accord.station import load
+from accord.station.home import Home, ensure_device_key, hold_home
+from accord.station.relay import operate_relay
 
 CLOCK = SystemClock()
 
@@ -45,20 +43,20 @@ class Operator:
         result = self.invoke(*words)
         assert isinstance(result.exception, AccordError), f"{words}: {result.output}"
         assert result.stdout == ""
-        assert report.show_error(result.exception) == report.FAILED
+        assert output.show_error(result.exception) == output.FAILED
         return str(result.exception)
 
     def misused(self, *words: str) -> str:
         result = self.invoke(*words)
-        assert result.exit_code == report.MISUSED, result.output
+        assert result.exit_code == output.MISUSED, result.output
         return " ".join(result.output.split())
 
-    def enrol(self, instance: str, tenant: str = "default") -> Credentials:
+    def enrol(self, instance: str, tenant: str = "default") -> IssuedCredentials:
         """An agent with its gateway, as if a gateway had spent a token."""
         token = self.run("token", "new", "--instance", instance, "--tenant", tenant).strip()
 
-        async def spend() -> Credentials:
-            async with operated(load(self.home), CLOCK, "test") as connector:
+        async def spend() -> IssuedCredentials:
+            async with operate_relay(load(self.home), CLOCK, "test") as connector:
                 return await connector.control.enrol(token, f"gw-{instance}")
 
         return asyncio.run(spend())
@@ -67,13 +65,13 @@ class Operator:
         """Events of a person who is linked to `echo`, in a channel that nobody can look into."""
 
         async def work() -> None:
-            async with operated(load(self.home), CLOCK, "test") as connector:
+            async with operate_relay(load(self.home), CLOCK, "test") as connector:
                 await connector.control.bind("echo", "memory", "ann")
                 async with connector.delivery.running():
                     for name in events:
                         source = SessionSource("memory", "dm", "dm", user_id="ann")
                         event = MessageEvent(name, source, message_id=name, bot_id="bot")
-                        await connector.delivery.take(Inbound("memory", "bot", name, event))
+                        await connector.delivery.take(InboundEvent("memory", "bot", name, event))
 
         asyncio.run(work())
 
@@ -82,8 +80,8 @@ class Operator:
 def operator(tmp_path: Path) -> Operator:
     """An operator whose station has run once."""
     home = Home(tmp_path / "home")
-    with ExitStack() as undo, taken(home, "nowhere", undo):
-        device_key(home, undo)
+    with ExitStack() as undo, hold_home(home, "nowhere", undo):
+        ensure_device_key(home, undo)
         undo.pop_all()
     return Operator(home.path)
 
@@ -200,16 +198,20 @@ def test_whom_an_agent_hears_is_shown_and_changed(operator: Operator) -> None:
 def test_when_an_agent_wants_to_be_spoken_to_is_shown_and_replaced(operator: Operator) -> None:
     operator.enrol("echo")
     default = operator.ask("policy", "echo", "memory")
-    assert default["requireAddress"] is False
+    assert default["require_address"] is False
     operator.run("policy", "echo", "memory", "--require-address", "--free", "c1")
     assert operator.ask("policy", "echo", "memory") == {
         "platform": "memory",
-        "requireAddress": True,
-        "freeResponseScopes": ["c1"],
-        "allowOtherBots": False,
+        "require_address": True,
+        "free_response_scopes": ["c1"],
+        "allow_other_bots": False,
+        "set_by": "operator",
     }
     operator.run("policy", "echo", "memory", "--other-bots")
-    assert operator.run("policy", "echo", "memory") == ("need not be addressed; hears other bots\n")
+    said = "need not be addressed; hears other bots"
+    assert operator.run("policy", "echo", "memory") == f"{said}; set by the operator\n"
+    assert operator.run("policy", "echo", "memory", "--by-gateway") == f"{said}\n"
+    operator.misused("policy", "echo", "memory", "--by-gateway", "--other-bots")
 
 
 def test_an_event_that_nobody_knows_is_one_sentence(operator: Operator) -> None:
@@ -230,7 +232,7 @@ def test_dead_letters_are_replayed_or_dropped_by_number(operator: Operator) -> N
     operator.take("e1", "e2", "e3")
 
     async def die() -> None:
-        async with operated(load(operator.home), CLOCK, "test") as connector:
+        async with operate_relay(load(operator.home), CLOCK, "test") as connector:
             await connector.delivery.dead_letter("echo", "of old age")
 
     asyncio.run(die())
@@ -256,6 +258,12 @@ def test_a_space_of_the_web_chat_belongs_to_a_tenant(operator: Operator) -> None
     assert operator.ask("chat", "invite", "--manager")["url"].startswith("/chat/#invite=")
     shown = operator.ask("chat", "list")
     assert [each["name"] for each in shown["channels"]] == ["general", "plans"]
+    (pending,) = shown["invites"]
+    assert (pending["space"], pending["manager"]) == (made["space"], True)
+    assert "no such invitation" in operator.refused("chat", "withdraw", "0" * 16)
+    assert operator.ask("chat", "withdraw", pending["id"]) == {"withdrawn": pending["id"]}
+    assert operator.ask("chat", "list")["invites"] == []
+    assert "no such user" in operator.refused("chat", "remove", "nobody")
     operator.run("chat", "space", "garden")
     assert "several" in operator.refused("chat", "invite")
     operator.run("chat", "invite", "--space", "garden")
@@ -271,8 +279,8 @@ def test_a_gateway_wants_one_agent_and_its_credentials(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
-    assert gateway("run").exit_code == report.MISUSED
-    assert gateway("run", "--agent", "a:b", "--command", "cat").exit_code == report.MISUSED
+    assert gateway("run").exit_code == output.MISUSED
+    assert gateway("run", "--agent", "a:b", "--command", "cat").exit_code == output.MISUSED
     missing = gateway("run", "--command", "cat").exception
     assert "no gateway has enrolled here" in str(missing)
     assert "no module" in str(gateway("run", "--agent", "nowhere_at_all:agent").exception)

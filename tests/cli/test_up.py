@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from accord.community.envelope.invites import Invite
 from accord.community.identity import community_folder
+from accord.community.rules import Invite
 from accord.kernel.signing import SigningKey
-from accord.testing.faults import python_child
+from accord.testing.processes import python_child
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -1,7 +1,8 @@
-"""The command line: `accord <noun> <verb>`.
+"""The command line: `accord <noun> <verb>`. This module puts the commands together.
 
-One small file per noun; how commands report is in `report`, the options they share in `options`.
-Commands import what they need when they run, so that `accord --version` is quick.
+One module per noun; large nouns have several (`community`, `community_log`). Shared options and
+`emit` are in `context`, exit codes in `output`, arguments in `arguments`. Commands import what they
+need when they run, so that `accord --version` is quick.
 """
 
 import gc
@@ -11,56 +12,60 @@ import typer
 
 from accord import __version__
 from accord.cli import (
+    arguments,
     audit,
     authority,
-    canon,
+    backup,
     chat,
     community,
+    community_bus,
+    community_log,
+    community_members,
     concierge,
-    config,
-    console,
+    context,
     contract,
-    doctor,
-    events,
     file,
-    jobs,
-    keeping,
-    keys,
+    kernel,
     market,
+    output,
     pipeline,
     rag,
     relay,
-    report,
     rpc,
     service,
-    store,
-    up,
-    upgrading,
-    watching,
-    words,
+    station,
 )
 
-app = typer.Typer(
+community_app = context.App(
+    no_args_is_help=True, epilog='Example: accord community create "Our street" --home ./alice'
+)
+for verbs in (community, community_members, community_bus, community_log):
+    community_app.registered_commands += verbs.app.registered_commands
+
+
+app = context.App(
     name="accord",
-    cls=words.Commands,
+    cls=arguments.CommandGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     epilog="Example: accord up",
 )
-app.command(epilog=up.EXAMPLE)(up.up)
-app.command(epilog=watching.STATUS_EXAMPLE)(watching.status)
-app.command(epilog=watching.LOGS_EXAMPLE)(watching.logs)
+app.command(epilog=station.UP_EXAMPLE)(station.up)
+app.command(epilog=station.STATUS_EXAMPLE)(station.status)
+app.command(epilog=station.LOGS_EXAMPLE)(station.logs)
 app.command(epilog=audit.EXAMPLE)(audit.audit)
-app.command(epilog=keeping.BACKUP_EXAMPLE)(keeping.backup)
-app.command(epilog=keeping.RESTORE_EXAMPLE)(keeping.restore)
-app.command(epilog=upgrading.UPGRADE_EXAMPLE)(upgrading.upgrade)
-app.command(epilog=upgrading.ROLLBACK_EXAMPLE)(upgrading.rollback)
-app.command(epilog=doctor.EXAMPLE)(doctor.doctor)
-app.command(epilog=canon.EXAMPLE)(canon.canon)
-app.add_typer(keys.app, name="keys", help="Make and look at Ed25519 keys.")
-app.add_typer(store.app, name="store", help="Back up, check and restore the station's records.")
-app.add_typer(community.app, name="community", help="Found, join and look after communities.")
+app.command(epilog=backup.BACKUP_EXAMPLE)(backup.backup)
+app.command(epilog=backup.RESTORE_EXAMPLE)(backup.restore)
+app.command(epilog=backup.UPGRADE_EXAMPLE)(backup.upgrade)
+app.command(epilog=backup.ROLLBACK_EXAMPLE)(backup.rollback)
+app.command(epilog=station.DOCTOR_EXAMPLE)(station.doctor)
+app.command(epilog=kernel.CANON_EXAMPLE)(kernel.canon)
+app.add_typer(kernel.keys_app, name="keys", help="Make and look at Ed25519 keys.")
+app.add_typer(
+    backup.store_app, name="store", help="Back up, check and restore the station's records."
+)
+app.add_typer(community_app, name="community", help="Found, join and look after communities.")
 app.add_typer(file.app, name="file", help="Keep and share files.")
 app.add_typer(rag.app, name="rag", help="Find what documents say.")
 app.add_typer(market.app, name="market", help="Offer, ask for and find things.")
@@ -70,12 +75,12 @@ app.add_typer(concierge.app, name="concierge", help="Ask what the community's do
 app.add_typer(authority.app, name="authority", help="Say who implements which contract.")
 app.add_typer(service.app, name="service", help="Run services under their contracts.")
 app.add_typer(rpc.app, name="rpc", help="Call services from the shell.")
-app.add_typer(events.app, name="events", help="Hear what services publish.")
-app.add_typer(jobs.app, name="jobs", help="See jobs; retry and dismiss them.")
+app.add_typer(rpc.events_app, name="events", help="Hear what services publish.")
+app.add_typer(rpc.jobs_app, name="jobs", help="See jobs; retry and dismiss them.")
 app.add_typer(contract.app, name="contract", help="Check, compare and derive from contracts.")
 app.add_typer(pipeline.app, name="pipeline", help="See all that happened, and try rules on it.")
-app.add_typer(console.app, name="console", help="The station in a browser.")
-app.add_typer(config.app, name="config", help="Check and show the settings.")
+app.add_typer(station.console_app, name="console", help="The station in a browser.")
+app.add_typer(station.config_app, name="config", help="Check and show the settings.")
 
 
 def _show_version(asked: bool) -> None:
@@ -98,7 +103,7 @@ def accord(
 
 def main() -> None:
     """Run the command line."""
-    # What a command loads lives as long as it does: to look for garbage in it again and again is a
-    # fifth of a start. By default Python looks after 700 objects.
+    # Objects that a command loads live until it ends: collecting garbage among them takes a fifth
+    # of the start time. Python's default threshold is 700 objects.
     gc.set_threshold(50_000)
-    report.run(app)
+    output.run(app)

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from accord.cli import report
-from accord.cli.contract_reading import printable
-from accord.cli.options import Config, Home, Json
+from accord.cli.arguments import printable
+from accord.cli.context import Cli
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from accord.station.audit import Deed
+    from accord.station.audit import AuditEntry
     from accord.station.settings import Settings
 
 EXAMPLE = "Example: accord audit --since 7d --plane relay --actor operator"
@@ -24,6 +23,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def audit(
+    cli: Cli,
     since: Annotated[
         str,
         typer.Option(
@@ -39,44 +39,37 @@ def audit(
         int, typer.Option(min=1, max=1_000_000, help="At most so many, the latest.")
     ] = 1000,
     follow: Annotated[bool, typer.Option(help="Go on with what is done from now on.")] = False,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Tell every act of authority, membership and management, the newest last.
 
     It is read from the journals of the planes, whether or not the station runs. With --json each
     act is an object on a line of its own.
     """
-    from accord.cli.relay_store import need_home
     from accord.kernel.clock import SystemClock
     from accord.station import logs
     from accord.station.audit import PLANES
-    from accord.station.settings import load
 
     if unknown := sorted({*(plane or ())} - {*PLANES}):
         raise typer.BadParameter(
             f"there is no {unknown[0]}; use {', '.join(PLANES)}", param_hint="--plane"
         )
-    earliest = _moment(since, SystemClock().now()) if since else float("-inf")
-    settings = load(home, config)
-    need_home(settings)
+    earliest = _parse_since(since, SystemClock().now()) if since else float("-inf")
+    settings = cli.station_settings()
 
-    def is_wanted(deed: "Deed") -> bool:
+    def is_wanted(deed: "AuditEntry") -> bool:
         return deed.at >= earliest and actor in deed.who
 
     with logs.configured(settings.log.model_copy(update={"level": "error"})):
-        asyncio.run(_tell(settings, plane or PLANES, is_wanted, lines, follow, as_json=as_json))
+        asyncio.run(_show_entries(cli, settings, plane or PLANES, is_wanted, lines, follow))
 
 
-async def _tell(
+async def _show_entries(
+    cli: Cli,
     settings: "Settings",
     planes: "list[str] | tuple[str, ...]",
-    is_wanted: "Callable[[Deed], bool]",
+    is_wanted: "Callable[[AuditEntry], bool]",
     lines: int,
     follow: bool,
-    *,
-    as_json: bool,
 ) -> None:
     from accord.station.audit import open_trail
 
@@ -84,26 +77,25 @@ async def _tell(
         deeds = [deed for deed in await trail.news() if is_wanted(deed)][-lines:]
         while True:
             for deed in deeds:
-                _show(deed, as_json=as_json)
+                _show_entry(cli, deed)
             if not follow:
                 return
             await asyncio.sleep(_POLL_SECONDS)
             deeds = [deed for deed in await trail.news() if is_wanted(deed)]
 
 
-def _show(deed: "Deed", *, as_json: bool) -> None:
+def _show_entry(cli: Cli, deed: "AuditEntry") -> None:
     told = deed.to_dict()
-    if as_json:
-        report.show_json(told)
-        return
     when, name, who, what, about, result, why = map(printable, map(str, told.values()))
     ending = "" if result == "done" else f"  [{result}]"
     more = f"  ({why})" if why else ""
-    typer.echo(f"{when[:19]} {name:9} {what:24} {who}{'  ' if about else ''}{about}{ending}{more}")
+    cli.emit(
+        told, f"{when[:19]} {name:9} {what:24} {who}{'  ' if about else ''}{about}{ending}{more}"
+    )
 
 
-def _moment(text: str, now: float) -> float:
-    """The time that somebody means.
+def _parse_since(text: str, now: float) -> float:
+    """Parse a time such as 7d or 2026-05-26T08:00:00Z.
 
     Raises:
         typer.BadParameter: It is none.

@@ -1,24 +1,32 @@
 """`accord chat send | history | read`: messages between this node and another, for their eyes only.
 
-Files that are attached go into this node's blob store; everything else goes through the node.
+Files that are attached go into this node's blob store, from where the node encrypts them;
+everything else goes through the node.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from accord.cli import report
-from accord.cli.community_choosing import choose_node
-from accord.cli.community_node import Community, shown, with_node
-from accord.cli.contract_reading import printable
-from accord.cli.options import Config, Home, Json
+from accord.cli.arguments import printable
+from accord.cli.context import App
+from accord.cli.node import (
+    CommunityCli,
+    choose_node,
+    label,
+    members_of,
+    names_of,
+    new_id,
+    with_node,
+)
 
 if TYPE_CHECKING:
-    from accord.cli.community_node import Local
+    from accord.cli.node import LocalNode
     from accord.community.client import Client
 
-app = typer.Typer(no_args_is_help=True, epilog='Example: accord chat send garage-pc "Hello"')
+app = App(no_args_is_help=True, epilog='Example: accord chat send garage-pc "Hello"')
 
 _PAGE: Final = 500
 _BEGINNING: Final = 0
@@ -35,6 +43,7 @@ Peer = Annotated[
 
 @app.command(epilog='Example: accord chat send garage-pc "The plan" --attach plan.pdf')
 def send(
+    cli: CommunityCli,
     recipient: Annotated[str, typer.Argument(help="A member's id or display name.")],
     text: Annotated[str, typer.Argument(help="What to say.")] = "",
     attach: Annotated[list[Path] | None, typer.Option(help="A file to attach; repeatable.")] = None,
@@ -42,91 +51,75 @@ def send(
         bool,
         typer.Option(
             "--allow-clear",
-            help="Let every member read it, if the recipient's node cannot open seals.",
+            help="If the recipient's node cannot open seals, let every member read the message; "
+            "if it cannot open encrypted files, send them as they are.",
         ),
     ] = False,
     client_id: Annotated[
         str | None, typer.Option(help="Sending twice under one id sends once (default: a new one).")
     ] = None,
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Send a sealed message to a member, and print its id and how far it came."""
-    from accord.kernel.clock import SystemClock
-    from accord.kernel.ulid import UlidSource
-
     given: dict[str, Any] = {
-        "client_id": client_id or UlidSource(SystemClock()).new(),
+        "client_id": client_id or new_id(),
         "body": text,
         "allow_clear": allow_clear,
     }
 
-    async def ask(here: "Local") -> dict[str, Any]:
-        async with here.community(community) as client:
-            given["recipient"] = choose_node(await _members(client), recipient)["node_id"]
+    async def ask(here: "LocalNode") -> dict[str, Any]:
+        async with here.community(cli.community) as client:
+            given["recipient"] = choose_node(await members_of(client), recipient)["node_id"]
             given["attachments"] = [await _attach(here, path) for path in attach or []]
             answer = await client.call("chat.send", {}, given, idempotent=True)
         return dict(answer["output"])
 
-    sent = with_node(home, config, ask)
-    if as_json:
-        report.show_json(sent)
-    else:
-        typer.echo(f"{sent['event_id']}  {sent['delivered']}")
-        report.say(_WAYS[sent["delivered"]])
+    sent = with_node(cli, ask)
+    cli.emit(sent, f"{sent['event_id']}  {sent['delivered']}")
+    cli.note(_WAYS.get(sent["delivered"], sent["delivered"]))
 
 
 @app.command(epilog="Example: accord chat history garage-pc --since 4000")
 def history(
+    cli: CommunityCli,
     peer: Peer = None,
     since: Annotated[
         int | None,
         typer.Option(min=0, help="Everything after this place in the log (default: the latest)."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=_PAGE, help="How many of the latest.")] = 50,
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Show what was said, in the order of the log."""
 
-    async def ask(here: "Local") -> tuple[list[dict[str, Any]], dict[str, str | None]]:
-        async with here.community(community) as client:
-            members = await _members(client)
-            with_whom = _peer(members, peer)
-            if since is None:
-                answer = await client.call("chat.history", {}, {**with_whom, "limit": limit})
-                messages = answer["output"]["messages"]
-            else:
-                messages = await _everything(client, with_whom, since)
-        return messages, _names(members)
+    async def ask(client: "Client") -> tuple[list[dict[str, Any]], dict[str, str | None]]:
+        members = await members_of(client)
+        with_whom = _peer(members, peer)
+        if since is None:
+            answer = await client.call("chat.history", {}, {**with_whom, "limit": limit})
+            messages = answer["output"]["messages"]
+        else:
+            messages = await _everything(client, with_whom, since)
+        return messages, names_of(members)
 
-    messages, names = with_node(home, config, ask)
-    _show(messages, names, as_json=as_json)
+    messages, names = cli.in_community(ask)
+    cli.emit({"messages": messages}, _message_lines(messages, names))
 
 
 @app.command(epilog="Example: accord chat read garage-pc")
 def read(
+    cli: CommunityCli,
     peer: Peer = None,
     receipt: Annotated[
         bool, typer.Option("--receipt/--no-receipt", help="Whether to tell the sender.")
     ] = True,
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Show the messages that came and were not read yet; the sender learns that they are now.
 
     With --no-receipt nobody learns it, and they are shown again next time.
     """
 
-    async def ask(here: "Local") -> tuple[list[dict[str, Any]], dict[str, str | None]]:
-        async with here.community(community) as client:
-            members = await _members(client)
+    async def ask(here: "LocalNode") -> tuple[list[dict[str, Any]], dict[str, str | None]]:
+        async with here.community(cli.community) as client:
+            members = await members_of(client)
             messages = await _everything(client, _peer(members, peer), _BEGINNING)
             unread = [
                 each for each in messages if each["to"] == here.key.id and each["read_at"] is None
@@ -134,10 +127,10 @@ def read(
             if receipt:
                 for each in unread:
                     await _give_receipt(client, each["event_id"])
-        return unread, _names(members)
+        return unread, names_of(members)
 
-    messages, names = with_node(home, config, ask)
-    _show(messages, names, as_json=as_json)
+    messages, names = with_node(cli, ask)
+    cli.emit({"messages": messages}, _message_lines(messages, names))
 
 
 async def _give_receipt(client: "Client", event_id: str) -> None:
@@ -161,19 +154,10 @@ async def _everything(
         since = messages[-1]["lamport"]
 
 
-async def _attach(here: "Local", path: Path) -> dict[str, str]:
+async def _attach(here: "LocalNode", path: Path) -> dict[str, str]:
     from accord.capabilities.file import Blobs
 
     return {"cid": await Blobs(here.settings.home / "blobs").put(path), "name": path.name}
-
-
-async def _members(client: "Client") -> list[dict[str, Any]]:
-    members: list[dict[str, Any]] = (await client.get("/node/v1/members"))["members"]
-    return members
-
-
-def _names(members: list[dict[str, Any]]) -> dict[str, str | None]:
-    return {each["node_id"]: each["display_name"] for each in members}
 
 
 def _peer(members: list[dict[str, Any]], peer: str | None) -> dict[str, str]:
@@ -185,18 +169,15 @@ def _peer(members: list[dict[str, Any]], peer: str | None) -> dict[str, str]:
     return {"peer": choose_node(members, peer)["node_id"]}
 
 
-def _show(messages: list[dict[str, Any]], names: dict[str, str | None], *, as_json: bool) -> None:
-    if as_json:
-        report.show_json({"messages": messages})
-        return
+def _message_lines(messages: list[dict[str, Any]], names: dict[str, str | None]) -> Iterator[str]:
     for each in messages:
-        ends = f"{shown(each['from'], names)} -> {shown(each['to'], names)}"
-        typer.echo(f"{each['created_at']}  {ends}  {_state(each)}")
+        ends = f"{label(each['from'], names)} -> {label(each['to'], names)}"
+        yield f"{each['created_at']}  {ends}  {_state(each)}"
         said = each["body"] if each["body"] is not None else f"({each['problem']})"
         for line in said.splitlines():
-            typer.echo(f"    {printable(line)}")
+            yield f"    {printable(line)}"
         for attached in each["attachments"]:
-            typer.echo(f"    [{printable(attached['name'])}]  {attached['cid']}")
+            yield f"    [{printable(attached['name'])}]  {attached['cid']}"
 
 
 def _state(message: dict[str, Any]) -> str:

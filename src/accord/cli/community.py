@@ -1,14 +1,360 @@
-"""`accord community`: found and join communities, look after their members, call their nodes.
+"""`accord community id | create | policy | join | list | use | name | leave | recover`.
 
-Puts the verbs together; each group of them has a file of its own.
+How a node gets into communities, out of them, and back into one whose log was restored or lost.
 """
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accord.cli import community_bus, community_life, community_log, community_people
+from accord.cli import output
+from accord.cli.arguments import printable
+from accord.cli.context import App, Cli
+from accord.cli.node import CommunityCli, choose_community, with_node
 
-app = typer.Typer(
-    no_args_is_help=True, epilog='Example: accord community create "Our street" --home ./alice'
-)
-for verbs in (community_life, community_people, community_bus, community_log):
-    app.registered_commands += verbs.app.registered_commands
+if TYPE_CHECKING:
+    from accord.cli.node import LocalNode
+    from accord.community.client import Client
+
+
+app = App()
+
+Qr = Annotated[bool, typer.Option("--qr", help="Draw it as a QR code, too.")]
+
+
+@app.command(name="id", epilog="Example: accord community id --qr")
+def id_(cli: Cli, *, qr: Qr = False) -> None:
+    """Print the id of this node, which is what an inviter needs; make the node if there is none."""
+    from accord.community.rules.formats import display_id
+    from accord.kernel.signing import SigningKey
+    from accord.station.home import Home as Place
+
+    file = Place(cli.settings().home).device_key
+    if file.exists():
+        node_id = SigningKey.load(file).id
+    else:
+
+        async def made(here: "LocalNode") -> str:
+            return here.key.id
+
+        node_id = with_node(cli, made, make=True)
+    cli.emit({"node_id": node_id, "display_id": display_id(node_id)}, node_id)
+    if qr and not cli.as_json:
+        print_qr(node_id)
+
+
+@app.command(epilog='Example: accord community create "Our street" --policy policy.json')
+def create(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="What people call it.")],
+    policy: Annotated[
+        str | None,
+        typer.Option(help="A JSON file with what differs from the default policy; - is stdin."),
+    ] = None,
+) -> None:
+    """Found a community, with this node as its first anchor.
+
+    The community's root key stays in its folder in the home: keep a copy of it somewhere safe.
+    """
+    from accord.community.rules.formats import display_id
+
+    wanted = {} if policy is None else _read_policy(policy)
+
+    async def found(here: "LocalNode") -> Any:
+        async with here.client() as client:
+            made = await client.post("/node/v1/found", {"name": name, "policy": wanted})
+        return made, here.address is not None
+
+    made, is_up = with_node(cli, found, make=True)
+    cli.emit(
+        made,
+        f"The community {printable(made['name'])!r} is founded, and this node is its first "
+        f"anchor.\n  id    {made['community_id']}\n  also  {display_id(made['community_id'])}",
+    )
+    first = "" if is_up else "accord up, then "
+    cli.note(f"next: {first}accord community invite NODE_ID")
+
+
+@app.command(epilog="Example: accord community policy min_signatures_to_revoke=2")
+def policy(
+    cli: CommunityCli,
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(help="What to change, as NAME=VALUE; nothing shows the policy."),
+    ] = None,
+    root_key: Annotated[
+        Path | None,
+        typer.Option(help="The file of the root key, if it is not in the home any more."),
+    ] = None,
+) -> None:
+    """Show the policy of a community, or change it by the community's root key.
+
+    The root key lies in the home of the node that founded it, in communities/ID/root.ed25519.
+    """
+    wanted = dict(_parse_changes(changes or ()))
+
+    async def ask(client: "Client") -> Any:
+        if not wanted:
+            return (await client.get("/node/v1/community"))["policy"]
+        asked: dict[str, Any] = {"policy": wanted}
+        if root_key is not None:
+            asked["root_key"] = str(root_key.resolve())
+        return (await client.post("/node/v1/policy", asked))["policy"]
+
+    found = cli.in_community(ask)
+    cli.emit(found, ((name, json.dumps(value)) for name, value in sorted(found.items())))
+
+
+@app.command(epilog="Example: accord community join hearthnet://v1/eyJib290c3RyYXBfZW5kcG9pbn...")
+def join(
+    cli: Cli,
+    link: Annotated[str, typer.Argument(help="What `accord community invite` printed.")],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="What to be called there (default: a [station] name, else the inviter's proposal)."
+        ),
+    ] = None,
+) -> None:
+    """Join a community by an invite, and make it the current one."""
+    wanted = {"link": link.strip()} | ({} if name is None else {"name": name})
+
+    async def redeem(here: "LocalNode") -> Any:
+        async with here.client() as client:
+            return await client.post("/node/v1/join", wanted)
+
+    joined = with_node(cli, redeem, make=True)
+    cli.emit(
+        joined,
+        f"This node is a member of {printable(joined['name'])!r} now ({joined['level']}), "
+        f"with {joined['members']} members.\nIt is called {printable(joined['own_name'])!r} "
+        "there, and this is its current community.",
+    )
+
+
+@app.command(name="list", epilog="Example: accord community list --json")
+def list_(cli: Cli) -> None:
+    """List the communities that this node is in, the current one first."""
+    from accord.community.rules.formats import display_id
+
+    async def ask(here: "LocalNode") -> Any:
+        async with here.client() as client:
+            return await client.get("/node/v1/status")
+
+    status = with_node(cli, ask)
+    table = output.Table(
+        ("", "name", "id", "level", "members", "head", "called here"),
+        [
+            (
+                "current" if each["community_id"] == status["current"] else "",
+                printable(each["name"]),
+                display_id(each["community_id"]),
+                each["level"],
+                str(each["members"]),
+                str(each["head_lamport"]),
+                printable(each["own_name"]),
+            )
+            for each in status["communities"]
+        ],
+    )
+    cli.emit(status, table)
+    for each in status["communities"]:
+        if each["recovering"]:
+            cli.note(
+                f"{printable(each['name'])} ({display_id(each['community_id'])}) was restored and "
+                "cannot be written to yet: it waits for another member; if there is none, "
+                "`accord community recover --alone` settles it"
+            )
+    for each in status["lost"]:
+        cli.note(
+            f"the log of {each['display_id']} is not here: restore a backup, or "
+            f"`accord community recover --community {each['display_id']} --peer ADDRESS`"
+        )
+
+
+@app.command(epilog="Example: accord community use 'Our street'")
+def use(
+    cli: Cli, wanted: Annotated[str, typer.Argument(help="The beginning of its name or id.")]
+) -> None:
+    """Make a community the current one: the one that is meant where none is named."""
+
+    async def ask(here: "LocalNode") -> Any:
+        async with here.community(wanted) as client:
+            return await client.post("/node/v1/use", {})
+
+    chosen = with_node(cli, ask)
+    cli.emit(chosen, f"The current community is {_label(chosen)} now.")
+
+
+@app.command(epilog="Example: accord community name kitchen")
+def name(
+    cli: CommunityCli,
+    called: Annotated[str, typer.Argument(metavar="NAME", help="What others shall read.")],
+) -> None:
+    """Choose what this node is called in a community, and tell its members."""
+    told = cli.in_community(lambda client: client.post("/node/v1/name", {"name": called}))
+    cli.emit(told, f"This node is called {printable(told['own_name'])!r} in {_label(told)} now.")
+
+
+@app.command(epilog="Example: accord community leave 'Our street'")
+def leave(
+    cli: Cli,
+    wanted: Annotated[str, typer.Argument(help="The beginning of its name or id.")],
+    untold: Annotated[
+        bool, typer.Option("--untold", help="Leave also where no other member can be told now.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
+) -> None:
+    """Leave a community, so that its members know. A new invite is the way back.
+
+    What this node has of it stays in the home; no one is served with it any more.
+    """
+
+    async def ask(here: "LocalNode") -> Any:
+        async with here.client() as client:
+            status = await client.get("/node/v1/status")
+            lost = [each["display_id"] for each in status["lost"]]
+            if wanted in lost:
+                community_id, title = wanted, wanted
+            else:
+                found = choose_community(status["communities"], wanted)
+                community_id, title = found["community_id"], _label(found)
+            if not yes and sys.stdin.isatty():
+                typer.confirm(f"Leave {title}?", abort=True, err=True)
+            asked = {"community_id": community_id, "untold": untold}
+            return {**await client.post("/node/v1/leave", asked), "title": title}
+
+    left = with_node(cli, ask)
+    cli.emit(
+        {each: left[each] for each in ("community_id", "told")},
+        f"This node has left {left['title']}; {left['told']} members were told.",
+    )
+
+
+@app.command(epilog="Example: accord community recover --peer https://192.168.1.4:7080")
+def recover(
+    cli: CommunityCli,
+    peer: Annotated[
+        list[str] | None, typer.Option(help="The address of a member's bus to fetch the log from.")
+    ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="No other member is left: go on with what is here.")
+    ] = False,
+    set_aside: Annotated[
+        bool, typer.Option("--set-aside", help="First move a damaged log out of the way.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
+) -> None:
+    """Write again in a community whose log was restored from a backup, damaged or lost.
+
+    Another member is asked for what this node signed. With --alone nobody is: where others do have
+    more of it, everything that is signed from now on is an equivocation.
+    """
+    if alone and (peer or set_aside):
+        raise typer.BadParameter("say either --alone or whom to ask", param_hint="--alone")
+    if set_aside:
+        from accord.station.membership import set_log_aside
+
+        output.say(f"the damaged log is kept at {set_log_aside(cli.settings())}")
+
+    async def ask(here: "LocalNode") -> Any:
+        async with here.client() as client:
+            status = await client.get("/node/v1/status")
+            chosen = choose_lost_community(status, cli.community)
+            if alone and chosen.get("members", 1) > 1 and not yes:
+                if not sys.stdin.isatty():
+                    raise typer.BadParameter(
+                        "the community has other members, who may have more; say --yes if they "
+                        "are gone for good",
+                        param_hint="--alone",
+                    )
+                typer.confirm("The community has other members. Go on alone?", abort=True, err=True)
+            asked = {
+                "community_id": chosen["community_id"] or chosen["display_id"],
+                "peers": peer or [],
+                "alone": alone,
+            }
+            return await client.post("/node/v1/recover", asked)
+
+    told = with_node(cli, ask)
+    cli.emit(told, f"This node can write in {_label(told)} again ({told['level']}).")
+
+
+def choose_lost_community(status: dict[str, Any], wanted: str | None) -> dict[str, Any]:
+    """The community that is meant: one that was lost or restored, where none is named."""
+    if wanted is None:
+        waiting = [*status["lost"], *(each for each in status["communities"] if each["recovering"])]
+        if len(waiting) == 1:
+            return dict(waiting[0])
+    for each in status["lost"]:
+        if wanted in (each["display_id"], each["community_id"]):
+            return dict(each)
+    return choose_community(status["communities"], wanted, current=status["current"])
+
+
+def _label(community: dict[str, Any]) -> str:
+    """A community as people read it: its name and its display id."""
+    from accord.community.rules.formats import display_id
+
+    return f"{printable(community['name'])} ({display_id(community['community_id'])})"
+
+
+def _parse_changes(given: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """What each NAME=VALUE changes."""
+    for each in given:
+        name, _, text = each.partition("=")
+        try:
+            yield name, json.loads(text)
+        except ValueError:
+            raise typer.BadParameter(
+                f"{each!r} is no NAME=VALUE with a number, true or false, such as "
+                "min_signatures_to_revoke=2"
+            ) from None
+
+
+def _read_policy(name: str) -> dict[str, Any]:
+    from accord.cli.arguments import read_json
+    from accord.community.errors import Code, CommunityError
+
+    found = read_json(name)
+    if not isinstance(found, dict):
+        raise CommunityError(
+            Code.BAD_REQUEST,
+            "a policy is a JSON object",
+            where=name,
+            mend='write what differs, such as {"min_signatures_to_revoke": 2}',
+        )
+    return found
+
+
+def print_qr(text: str) -> None:
+    """Show a text as a QR code on the terminal."""
+    from accord.community.identity import qr_text
+
+    typer.echo(qr_text(text))
+
+
+def write_qr(text: str, path: Path) -> None:
+    """Keep a text as a QR code in a file.
+
+    Raises:
+        CommunityError: The file cannot be written: `bad_request`.
+    """
+    from accord.community.errors import Code, CommunityError
+    from accord.community.identity import qr_svg
+
+    try:
+        # The element alone is for a page; a file of its own needs the namespace.
+        drawn = qr_svg(text).replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+        path.write_text(drawn, encoding="utf-8")
+    except OSError as error:
+        raise CommunityError(
+            Code.BAD_REQUEST,
+            f"the drawing cannot be written ({error.strerror})",
+            where=str(path),
+            mend="name a file that this user may write",
+        ) from error

@@ -4,86 +4,81 @@ import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accord.cli import report
-from accord.cli.community_choosing import choose_node
-from accord.cli.community_node import Community, show_lines, shown, with_node
-from accord.cli.contract_reading import printable
-from accord.cli.options import Config, Home, Json
+from accord.cli import output
+from accord.cli.arguments import printable
+from accord.cli.context import App, JsonErrors
+from accord.cli.node import CommunityCli, choose_node, label, members_of, names_of, with_node
 
 if TYPE_CHECKING:
-    from accord.cli.community_node import Local
+    from accord.cli.node import LocalNode
     from accord.community.client import Client
 
-app = typer.Typer()
+app = App()
+
+
+@dataclass(frozen=True)
+class CallCli(CommunityCli):
+    """The context of a command whose result is JSON anyway."""
+
+    as_json: JsonErrors = False
 
 
 @app.command(epilog="Example: accord community peers")
-def peers(
-    community: Community = None, home: Home = None, config: Config = None, as_json: Json = False
-) -> None:
+def peers(cli: CommunityCli) -> None:
     """List the nodes that this node has met since its station started."""
-
-    async def ask(here: "Local") -> Any:
-        async with here.community(community) as client:
-            return await client.get("/node/v1/peers")
-
-    found = with_node(home, config, ask)
-    if as_json:
-        report.show_json(found)
-        return
-    show_lines(
-        [
+    found = cli.in_community(lambda client: client.get("/node/v1/peers"))
+    cli.emit(
+        found,
+        (
             (
-                shown(each["node_id"], {each["node_id"]: each["display_name"]}),
+                label(each["node_id"], {each["node_id"]: each["display_name"]}),
                 printable(", ".join(each["endpoints"])),
                 f"seen {each['seen_seconds_ago']} s ago",
                 f"{each['failures']} failures",
                 ", ".join(each["capabilities"]),
             )
             for each in found["peers"]
-        ]
+        ),
     )
 
 
 @app.command(epilog="Example: accord community sync")
-def sync(
-    community: Community = None, home: Home = None, config: Config = None, as_json: Json = False
-) -> None:
+def sync(cli: CommunityCli) -> None:
     """Meet every node that can be reached, now; exit 1 if there are some and none could be."""
 
-    async def ask(here: "Local") -> Any:
-        async with here.community(community) as client:
-            met = (await client.post("/node/v1/sync", {}))["met"]
-            return met, (await client.get("/node/v1/members"))["members"]
+    async def ask(client: "Client") -> Any:
+        met = (await client.post("/node/v1/sync", {}))["met"]
+        return met, await members_of(client)
 
-    met, members = with_node(home, config, ask)
-    if as_json:
-        report.show_json({"met": met})
-    else:
-        names = {each["node_id"]: each["display_name"] for each in members}
-        rows = [
+    met, members = cli.in_community(ask)
+    names = names_of(members)
+    cli.emit(
+        {"met": met},
+        (
             (
-                shown(each["node"], names) if each["node"] in names else printable(each["node"]),
+                label(each["node"], names) if each["node"] in names else printable(each["node"]),
                 f"{each['error']}: {printable(each['message'])}"
                 if "error" in each
                 else f"{each['received']} new events, {each['rounds']} rounds",
             )
             for each in met
-        ]
-        show_lines(rows)
+        ),
+    )
     if met and all("error" in each for each in met):
-        raise typer.Exit(report.FAILED)
+        raise typer.Exit(output.FAILED)
 
 
 @app.command(
     epilog="Example: accord community call llm.chat --node kitchen --stream --input @question.json"
 )
 def call(
+    cli: CallCli,
     capability: Annotated[str, typer.Argument(help="Its name, such as llm.chat.")],
     params: Annotated[str, typer.Option(help="A JSON object; @FILE reads one, - is stdin.")] = "{}",
     input_: Annotated[
@@ -96,44 +91,42 @@ def call(
     stream: Annotated[
         bool, typer.Option("--stream", help="It answers by a stream: print frames as they come.")
     ] = False,
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
 ) -> None:
     """Call a capability of this node, or of another, and print its answer as JSON.
 
     A stream is one line of JSON for each frame; Ctrl-C ends it on the other node, too.
     """
-    body = {"params": _object(params, "--params"), "input": _object(input_, "--input")}
+    body = {"params": _json_object(params, "--params"), "input": _json_object(input_, "--input")}
 
-    async def ask(here: "Local") -> None:
-        async with here.community(community) as own, _reached(here, own, node) as client:
+    async def ask(here: "LocalNode") -> None:
+        async with here.community(cli.community) as own, _dial_node(here, own, node) as client:
             if not stream:
                 answer = await client.call(
                     capability, body["params"], body["input"], version=version
                 )
-                report.show_json(answer)
+                output.show_json(output.RawJson(answer))
                 return
             frames = client.stream(capability, body["params"], body["input"], version=version)
             async with contextlib.aclosing(frames):  # type: ignore[type-var]
                 async for frame in frames:
-                    report.show_json({"event": frame.event, "data": dict(frame.data)})
+                    data = output.RawJson(dict(frame.data))
+                    output.show_json({"event": frame.event, "data": data})
                     sys.stdout.flush()
 
-    with_node(home, config, ask, with_models=True)
+    with_node(cli, ask, with_models=True)
 
 
 @contextlib.asynccontextmanager
-async def _reached(here: "Local", own: "Client", node: str | None) -> AsyncIterator["Client"]:
+async def _dial_node(here: "LocalNode", own: "Client", node: str | None) -> AsyncIterator["Client"]:
     """A client of the node that is meant, dialled from this process where it is another one."""
     if node is None:
         yield own
         return
+    from accord.community.dialler import Dialler
     from accord.community.errors import Code, CommunityError
-    from accord.community.node import Dialler
     from accord.kernel.clock import SystemClock
 
-    target = choose_node((await own.get("/node/v1/members"))["members"], node)
+    target = choose_node(await members_of(own), node)
     if target["node_id"] == here.key.id:
         yield own
         return
@@ -143,8 +136,8 @@ async def _reached(here: "Local", own: "Client", node: str | None) -> AsyncItera
         if peer["node_id"] == target["node_id"] and not peer["failures"]
         for url in peer["endpoints"]
     ]
-    plain_http = here.settings.community.plain_http
-    dialler = Dialler(here.key, SystemClock(), plain_http=plain_http)
+    chosen = here.settings.community
+    dialler = Dialler(here.key, SystemClock(), plain_http=chosen.plain_http, peers=chosen.peers)
     failure = CommunityError(
         Code.PARTITION,
         "nobody knows where that node is",
@@ -165,7 +158,7 @@ async def _reached(here: "Local", own: "Client", node: str | None) -> AsyncItera
         raise failure
 
 
-def _object(text: str, option: str) -> dict[str, Any]:
+def _json_object(text: str, option: str) -> dict[str, Any]:
     from accord.kernel.canonical import CanonicalError, decode
 
     try:

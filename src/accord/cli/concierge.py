@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from accord.cli import report
-from accord.cli.community_node import Community, local_node, with_node
-from accord.cli.contract_reading import STDIN, printable
-from accord.cli.options import Config, Home, Json
+from accord.cli import output
+from accord.cli.arguments import STDIN, printable
+from accord.cli.context import App
+from accord.cli.node import CommunityCli, local_node, with_node
 
 if TYPE_CHECKING:
-    from accord.cli.community_node import Local
+    from accord.cli.node import LocalNode
     from accord.concierge import Concierge
-    from accord.relay.gateway import Health, State
-    from accord.relay.gateway.enrolment import Credentials
+    from accord.relay.gateway import GatewayHealth, GatewayState
+    from accord.relay.gateway.enrolment import GatewayCredentials
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True, epilog='Example: accord concierge ask "When is the tool shed open?"'
 )
 
@@ -33,41 +33,54 @@ Model = Annotated[str, typer.Option(help="The language model (default: the node'
 
 @app.command(epilog='Example: accord concierge ask "When is the tool shed open?"')
 def ask(
+    cli: CommunityCli,
     question: Annotated[str, typer.Argument(help="A question, or a command such as /files.")],
     corpus: Corpus = "",
     model: Model = "",
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
-    """Ask what it would answer in a chat, and print that as it comes."""
-    from accord.concierge import intent
-    from accord.concierge.memory import Session
+    """Ask what it would answer in a chat, and print that as it comes.
 
-    asked = intent.read(question)
-    if isinstance(asked, intent.Draft):
+    Exit code 1 when it does not know or something failed, 2 when it knows no such command.
+    """
+    from accord.concierge.rules import intent
+    from accord.concierge.rules.conversations import AnswerOutcome, ConciergeConversation
+
+    asked = intent.read_intent(question)
+    if isinstance(asked, intent.PostDraft):
         raise typer.BadParameter("here, post with `accord market post`", param_hint="QUESTION")
 
-    async def work(here: "Local") -> str:
-        concierge = _concierge(here, community, corpus, model)
+    session = ConciergeConversation()
+
+    async def work(here: "LocalNode") -> str:
+        concierge = _concierge(here, cli.community, corpus, model)
         said = ""
-        async with aclosing(concierge.answer(asked, Session())) as answer:
+        async with aclosing(concierge.answer(asked, session)) as answer:
             async for text in answer:
                 said += text
-                if not as_json:
+                if not cli.as_json:
                     typer.echo(_lines(text), nl=False)
         return said
 
-    said = with_node(home, config, work, with_models=True)
-    if as_json:
-        report.show_json({"answer": said})
-    else:
-        typer.echo()
+    said = with_node(cli, work, with_models=True)
+    told = session.model
+    cli.emit(
+        {
+            "answer": said,
+            "outcome": session.outcome.value,
+            "model": None if told is None else told.name,
+            "built_in": told is not None and told.built_in,
+        },
+        "",
+    )
+    if session.outcome is AnswerOutcome.NOT_UNDERSTOOD:
+        raise typer.Exit(output.MISUSED)
+    if session.outcome is not AnswerOutcome.ANSWERED:
+        raise typer.Exit(output.FAILED)
 
 
 @app.command(epilog="Example: accord concierge run --relay https://relay.example --token enrol_…")
 def run(
+    cli: CommunityCli,
     relay: Annotated[
         str | None, typer.Option(help="The connector (default: where it was enrolled).")
     ] = None,
@@ -88,10 +101,6 @@ def run(
     ] = None,
     corpus: Corpus = "",
     model: Model = "",
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Answer in the chats of a connector, from the node of this home, until told to stop.
 
@@ -99,34 +108,33 @@ def run(
     is elsewhere. SIGTERM or Ctrl-C finishes what was begun. Exit code 1 when its access was
     revoked.
     """
-    from accord.relay.gateway import State
+    from accord.relay.gateway import GatewayState
 
-    def show(health: "Health") -> None:
-        if as_json:
-            report.show_json({"state": health.state.value, "reason": health.reason})
-        else:
-            reason = f": {printable(health.reason)}" if health.reason else ""
-            typer.echo(f"{health.state.value}{reason}")
+    def show(health: "GatewayHealth") -> None:
+        reason = f": {printable(health.reason)}" if health.reason else ""
+        cli.emit(
+            {"state": health.state.value, "reason": health.reason}, f"{health.state.value}{reason}"
+        )
         sys.stdout.flush()
 
-    async def serve() -> "State":
+    async def serve() -> "GatewayState":
         from accord.concierge import COMMANDS
         from accord.relay.gateway import GatewaySettings, RelayGateway
-        from accord.relay.wire import identities
-        from accord.station import telemetry
+        from accord.relay.rules.connection import read_identities
+        from accord.station import trace_export
 
         known = await _credentials(relay, token, gateway_id, file)
         pairs = [each.partition(":") for each in front or ()]
-        chosen = tuple((platform, bot) for platform, _, bot in pairs) or identities(os.environ)
+        chosen = tuple((platform, bot) for platform, _, bot in pairs) or read_identities(os.environ)
         async with (
-            local_node(home, config, with_models=True) as here,
-            telemetry.recording(here.settings.telemetry, service="accord-concierge"),
+            local_node(cli, with_models=True) as here,
+            trace_export.export_traces(here.settings.telemetry, service="accord-concierge"),
         ):
             gateway = RelayGateway(
                 relay or known.url,
                 secret=known.secret,
                 gateway_id=known.gateway_id,
-                agent=_concierge(here, community, corpus, model),
+                agent=_concierge(here, cli.community, corpus, model),
                 settings=GatewaySettings(
                     identities=chosen, environment=os.environ, command_manifest=list(COMMANDS)
                 ),
@@ -138,12 +146,12 @@ def run(
             return await gateway.run()
 
     ended = asyncio.run(serve())
-    raise typer.Exit(report.FAILED if ended is State.DISABLED else 0)
+    raise typer.Exit(output.FAILED if ended is GatewayState.DISABLED else 0)
 
 
 async def _credentials(
     relay: str | None, token: str | None, gateway_id: str, file: Path | None
-) -> "Credentials":
+) -> "GatewayCredentials":
     from accord.relay.errors import Code, RelayError
     from accord.relay.gateway.enrolment import credentials_file, enrol, load_credentials
 
@@ -156,17 +164,18 @@ async def _credentials(
     return await enrol(relay, given, gateway_id, place)
 
 
-def _concierge(here: "Local", community: str | None, corpus: str, model: str) -> "Concierge":
-    from accord.concierge import Concierge, offered_model
+def _concierge(here: "LocalNode", community: str | None, corpus: str, model: str) -> "Concierge":
+    from accord.concierge import Concierge, LanguageModel, offered_model
 
-    async def find_model() -> str:
-        if model:
-            return model
+    async def find_model() -> LanguageModel:
         if here.address is not None:
-            return await offered_model(here.address)
+            return await offered_model(here.address, model)
         from accord.capabilities.models import language_models, weights_folder
 
-        return language_models(weights_folder(here.settings.models.weights))[0].name
+        found = language_models(weights_folder(here.settings.models.weights))
+        built_in = {each.name for each in found if each.built_in}
+        name = model or found[0].name
+        return LanguageModel(name, name in built_in)
 
     return Concierge(lambda: here.community(community), find_model, corpus=corpus)
 

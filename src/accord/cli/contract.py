@@ -1,11 +1,15 @@
-"""`accord contract`: check contracts, compare them, and derive things from them."""
+"""`accord contract`: check contracts, compare them, and derive grants, AsyncAPI, SDKs and pages."""
 
-from typing import Annotated, Any, Literal
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from accord.cli import contract_derived, report
-from accord.cli.contract_reading import (
+from accord.cli import output
+from accord.cli.arguments import (
     File,
     check_contract,
     printable,
@@ -13,18 +17,209 @@ from accord.cli.contract_reading import (
     read_json,
     read_json_at,
 )
-from accord.cli.options import Json
+from accord.cli.context import App, Output
 
-app = typer.Typer(no_args_is_help=True, epilog="Example: accord contract validate graph.json")
+if TYPE_CHECKING:
+    from accord.contracts.containment import ContainmentVerdict
+    from accord.contracts.permissions import Bindings
+
+
+_NAMES = {"type": "object", "additionalProperties": {"type": "string"}}
+_BINDINGS: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "kv": _NAMES,
+        "store": _NAMES,
+        "consumers": {
+            "type": "object",
+            "additionalProperties": {
+                **_NAMES,
+                "required": ["stream", "consumer"],
+                "propertyNames": {"enum": ["stream", "consumer"]},
+            },
+        },
+        "jobs": {
+            "type": "object",
+            "additionalProperties": {
+                **_NAMES,
+                "required": ["namespace", "queue", "consumer"],
+                "propertyNames": {
+                    "enum": ["namespace", "queue", "consumer", "stream", "key_bucket"]
+                },
+            },
+        },
+    },
+}
+
+
+def show_document(cli: Output, document: Any) -> None:
+    """Print a JSON document, on one line for a program."""
+    cli.emit(output.RawJson(document), json.dumps(document, ensure_ascii=False, indent=2))
+
+
+def analyze(cli: Output, file: File) -> None:
+    """Show what a contract offers and asks for, and every permission it can give rise to."""
+    from accord.contracts.analysis import analyze as analysis_of
+
+    analysis = analysis_of(read_contract(file))
+    lines = [f"{analysis['id']} {analysis['digest']}"]
+    lines += [f"  {name:<18} {count}" for name, count in analysis["analysisSummary"].items()]
+    for permission, rules in analysis["analysis"]["nats"].items():
+        for rule in rules:
+            needs = ", ".join(rule["requiredCapabilities"]) or "no capability"
+            lines.append(
+                printable(f"{permission} {rule['subject']}: {rule['kind']}, needs {needs}")
+            )
+    cli.emit(output.RawJson(analysis), lines)
+
+
+def grants(
+    cli: Output,
+    file: File,
+    session_key: Annotated[str, typer.Option(help="The session's public key in base64url.")],
+    role: Annotated[
+        Literal["caller", "service"], typer.Option(help="What the session is to the contract.")
+    ] = "caller",
+    capability: Annotated[
+        list[str] | None, typer.Option(help="A capability that is held; may be repeated.")
+    ] = None,
+    active: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="An active contract that is used; may be repeated."),
+    ] = None,
+    bindings: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Physical names of the resources, as JSON.")
+    ] = None,
+) -> None:
+    """Show the subjects that a session may touch, and why; exit 1 if a required use blocks it."""
+    from accord.contracts.effective import union
+    from accord.contracts.permissions import SessionRole
+    from accord.contracts.permissions import grants as granted_to
+    from accord.contracts.uses import resolve_uses
+
+    contract = read_contract(file)
+    lineages: dict[str, list[Any]] = {}
+    for manifest in map(read_contract, active or ()):
+        lineages.setdefault(manifest["id"], []).append(manifest)
+    effective = {identity: union(digests) for identity, digests in lineages.items()}
+    granted = granted_to(
+        contract,
+        role=SessionRole(role),
+        resolution=resolve_uses(contract, effective),
+        capabilities=set(capability or ()),
+        bindings=_read_bindings(bindings) if bindings else None,
+        session_key=session_key,
+    )
+    rows = [
+        (permission, subject, reason)
+        for permission, subjects in (
+            ("publish", granted.publish),
+            ("subscribe", granted.subscribe),
+            ("withheld", {"": granted.withheld}),
+            ("blocked", {"": granted.blockers}),
+        )
+        for subject, reasons in subjects.items()
+        for reason in reasons
+    ]
+    lines = []
+    for (kind, subject), found in itertools.groupby(rows, key=lambda row: row[:2]):
+        lines.append(printable(f"{kind} {subject}".rstrip()))
+        lines += [printable(f"    {reason}") for _, _, reason in found]
+    cli.emit(_grants_json(rows), lines)
+    if not granted.ok:
+        raise typer.Exit(output.FAILED)
+
+
+def _grants_json(rows: list[tuple[str, str, Any]]) -> dict[str, Any]:
+    told: dict[str, Any] = {"publish": {}, "subscribe": {}, "withheld": [], "blocked": []}
+    for kind, subject, reason in rows:
+        why = {"rule": reason.rule, "pointer": reason.pointer, "message": reason.message}
+        place = told[kind]
+        (place.setdefault(subject, []) if isinstance(place, dict) else place).append(why)
+    return told
+
+
+def _read_bindings(name: str) -> "Bindings":
+    from accord.contracts import ContractError
+    from accord.contracts.permissions import Bindings, ConsumerBinding, QueueBinding
+    from accord.kernel.schema import compile_schema
+
+    read = read_json(name)
+    findings = compile_schema(_BINDINGS).findings(read)
+    if findings:
+        raise ContractError(
+            printable(f"not bindings: {findings[0]}"), where=printable(name), findings=findings
+        )
+    return Bindings(
+        kv=read.get("kv", {}),
+        store=read.get("store", {}),
+        consumers={
+            alias: ConsumerBinding(**one) for alias, one in read.get("consumers", {}).items()
+        },
+        jobs={alias: QueueBinding(**one) for alias, one in read.get("jobs", {}).items()},
+    )
+
+
+def asyncapi(
+    cli: Output,
+    file: File,
+    manifests: Annotated[
+        list[str] | None, typer.Argument(help="For a catalog: the contracts that it lists.")
+    ] = None,
+) -> None:
+    """Print the AsyncAPI 3.0 document of a contract, or of a catalog with its contracts."""
+    from accord.contracts import asyncapi as document_of
+
+    document = document_of(read_json(file), [read_contract(name) for name in manifests or ()])
+    show_document(cli, document)
+
+
+def sdk(
+    cli: Output,
+    file: File,
+    out: Annotated[Path, typer.Option(help="The folder in which the package is made.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the files of an earlier package.")
+    ] = False,
+) -> None:
+    """Write a typed Python package, client and service stub, from a contract."""
+    from accord.contracts import sdk as write
+
+    package = write(read_contract(file), out, force=force)
+    cli.emit({"package": str(package)}, f"Written to {package}.")
+
+
+def docs(cli: Output, file: File) -> None:
+    """Print the page of a contract, as Markdown."""
+    from accord.contracts.export.page import render_page
+
+    page = render_page(read_contract(file))
+    if cli.as_json:
+        output.show_json({"markdown": page})
+    else:
+        typer.echo(page, nl=False)
+
+
+COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
+    (analyze, "Example: accord contract analyze graph.json"),
+    (grants, "Example: accord contract grants app.json --session-key KEY --active graph.json"),
+    (asyncapi, "Example: accord contract asyncapi graph.json > graph.asyncapi.json"),
+    (sdk, "Example: accord contract sdk graph.json --out ./clients"),
+    (docs, "Example: accord contract docs graph.json > graph.md"),
+)
+
+
+app = App(no_args_is_help=True, epilog="Example: accord contract validate graph.json")
 
 
 @app.command(epilog="Example: accord contract new graph@v1 > graph.json")
 def new(
+    cli: Output,
     identity: Annotated[str, typer.Argument(metavar="ID", help="Such as graph@v1.")],
     kind: Annotated[
         Literal["service", "app", "agent", "device"], typer.Option(help="The contract's role.")
     ] = "service",
-    as_json: Json = False,
 ) -> None:
     """Print a small valid manifest to start from."""
     from accord.contracts.authoring import Contract
@@ -39,65 +234,63 @@ def new(
         contract.schema("Greeting", text)
         contract.capability("greet", "Greet", "Ask the service for a greeting.")
         contract.rpc("Greeting.Make", "GreetRequest", "Greeting", call=["greet"])
-    contract_derived.show_document(contract.manifest(), as_json)
+    show_document(cli, contract.manifest())
 
 
 @app.command(epilog="Example: accord contract validate graph.json --json")
-def validate(file: File, as_json: Json = False) -> None:
-    """List everything that is wrong with a contract; exit 1 if something is."""
+def validate(cli: Output, file: File) -> None:
+    """List everything that is wrong with a contract.
+
+    Exit 0 if it is valid, 1 if it is not, 2 if it cannot be read.
+    """
     from accord.contracts import digest
     from accord.contracts import validate as findings_of
 
     manifest = read_json(file)
     findings = findings_of(manifest)
     named = None if findings else digest(manifest)
-    if as_json:
-        rows = [
-            {"rule": finding.rule, "pointer": finding.pointer, "message": finding.message}
-            for finding in findings
-        ]
-        report.show_json({"ok": not findings, "digest": named, "findings": rows})
-    elif findings:
-        for finding in findings:
-            typer.echo(printable(str(finding)))
-        report.say(f"{printable(file)}: {len(findings)} findings")
-    else:
-        typer.echo(f"{manifest['id']} is valid; its digest is {named}.")
+    rows = [
+        {"rule": finding.rule, "pointer": finding.pointer, "message": finding.message}
+        for finding in findings
+    ]
+    lines = [printable(str(finding)) for finding in findings]
+    if not findings:
+        lines = [f"{manifest['id']} is valid; its digest is {named}."]
+    cli.emit({"ok": not findings, "digest": named, "findings": rows}, lines)
     if findings:
-        raise typer.Exit(report.FAILED)
+        cli.note(f"{printable(file)}: {len(findings)} findings")
+        raise typer.Exit(output.FAILED)
 
 
 @app.command(epilog="Example: accord contract normalize graph.json --projection")
 def normalize(
+    cli: Output,
     file: File,
     projection: Annotated[
         bool, typer.Option("--projection", help="Only what the digest names.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Print the supported form of a contract: without unknown members, with consumers' defaults."""
     from accord.contracts import normalize as normalized
     from accord.contracts import project
 
     manifest = read_contract(file)
-    contract_derived.show_document((project if projection else normalized)(manifest), as_json)
+    show_document(cli, (project if projection else normalized)(manifest))
 
 
 @app.command(epilog="Example: accord contract digest graph.json")
-def digest(file: File, as_json: Json = False) -> None:
+def digest(cli: Output, file: File) -> None:
     """Print the digest by which a contract is known."""
     from accord.contracts import digest as digest_of
 
     manifest = read_contract(file)
     named = digest_of(manifest)
-    if as_json:
-        report.show_json({"id": manifest["id"], "digest": named})
-    else:
-        typer.echo(named)
+    cli.emit({"id": manifest["id"], "digest": named}, named)
 
 
 @app.command(epilog="Example: accord contract compare graph.json --git origin/main")
 def compare(
+    cli: Output,
     files: Annotated[
         list[str],
         typer.Argument(metavar="[OLD] NEW", help="Two contracts, or one with --git; - is stdin."),
@@ -110,11 +303,12 @@ def compare(
         Literal["replacement", "coexistence"],
         typer.Option(help="Whether the old contract goes, or both answer at once."),
     ] = "replacement",
-    as_json: Json = False,
 ) -> None:
     """Say what a new contract means for those who rely on the old one.
 
-    Exit 1 unless it is proved compatible. A migration that breaks nobody exits 0 and is told.
+    Exit 0 if it is proved compatible, 1 if it breaks somebody, 2 if that cannot be told: because
+    it is neither proved nor refuted, or a contract cannot be read or is not valid. A migration that
+    breaks nobody exits 0 and is told.
     """
     from accord.contracts.compatibility import compare as decide
 
@@ -126,39 +320,42 @@ def compare(
         old = read_json_at(files[0], git)
         check_contract(old, f"{files[0]} at {git}")
     outcome = decide(old, read_contract(files[-1]), relation)
-    if as_json:
-        report.show_json(outcome.to_dict())
-    else:
-        for line in outcome.text().split("\n"):
-            typer.echo(printable(line))
+    cli.emit(outcome.to_dict(), map(printable, outcome.text().split("\n")))
     if not outcome.compatible:
-        raise typer.Exit(report.FAILED)
+        breaks = any(change.category == "breaking" for change in outcome.findings)
+        raise typer.Exit(output.FAILED if breaks else output.MISUSED)
 
 
 @app.command(epilog="Example: accord contract contains smaller.json larger.json")
-def contains(smaller: File, larger: File, as_json: Json = False) -> None:
-    """Say whether every value of one JSON Schema is valid under another; exit 1 unless proved."""
+def contains(cli: Output, smaller: File, larger: File) -> None:
+    """Say whether every value of one JSON Schema is valid under another.
+
+    Exit 0 if it is proved, 1 if a witness refutes it, 2 if neither.
+    """
     from accord.contracts.containment import contains as decide
-    from accord.kernel.canonical import encode
 
     verdict = decide(read_json(smaller), read_json(larger))
-    if as_json:
-        told: dict[str, Any] = {"status": verdict.status, "reason": verdict.reason}
-        if verdict.has_witness:
-            told["witness"] = verdict.witness
-        report.show_json(told)
-    else:
-        typer.echo(verdict.status.replace("_", " "))
-        if verdict.has_witness:
-            typer.echo(printable(f"witness: {encode(verdict.witness).decode()}"))
-        if verdict.reason:
-            typer.echo(printable(f"reason: {verdict.reason}"))
+    told: dict[str, Any] = {"status": verdict.status, "reason": verdict.reason}
+    if verdict.has_witness:
+        told["witness"] = verdict.witness
+    cli.emit(told, _verdict_lines(verdict))
     if verdict.status != "contained":
-        raise typer.Exit(report.FAILED)
+        refuted = verdict.status == "not_contained"
+        raise typer.Exit(output.FAILED if refuted else output.MISUSED)
+
+
+def _verdict_lines(verdict: "ContainmentVerdict") -> Iterator[str]:
+    from accord.kernel.canonical import encode
+
+    yield verdict.status.replace("_", " ")
+    if verdict.has_witness:
+        yield printable(f"witness: {encode(verdict.witness).decode()}")
+    if verdict.reason:
+        yield printable(f"reason: {verdict.reason}")
 
 
 @app.command(epilog="Example: accord contract rules --json")
-def rules(as_json: Json = False) -> None:
+def rules(cli: Output) -> None:
     """List every rule: of validity, of compatibility, and of what stands together."""
     from accord.contracts.compatibility import RULES as COMPARING
     from accord.contracts.effective import RULES as UNITING
@@ -166,19 +363,17 @@ def rules(as_json: Json = False) -> None:
 
     listed = [
         {"decides": decides, "rule": rule.id, "category": rule.category, "purpose": rule.purpose}
-        for decides, table in (
-            ("validate", VALIDATING),
-            ("compare", COMPARING),
-            ("union", UNITING),
-        )
+        for decides, table in (("validate", VALIDATING), ("compare", COMPARING), ("union", UNITING))
         for rule in table
     ]
-    if as_json:
-        report.show_json(listed)
-    else:
-        for row in listed:
-            typer.echo(f"{row['rule']} ({row['decides']}, {row['category']})\n    {row['purpose']}")
+    cli.emit(
+        listed,
+        (
+            f"{row['rule']} ({row['decides']}, {row['category']})\n    {row['purpose']}"
+            for row in listed
+        ),
+    )
 
 
-for _command, _example in contract_derived.COMMANDS:
+for _command, _example in COMMANDS:
     app.command(epilog=_example)(_command)

@@ -1,4 +1,4 @@
-"""`accord file add | get | list | unpin | gc`: the files of this node, and those that others hold.
+"""`accord file`: the files of this node, which of them it shares, and those that others share.
 
 Bytes go straight between the disk and the node's blob store, which any number of processes may
 use; what is told to a community, or asked of it, goes through the node.
@@ -8,52 +8,70 @@ import contextlib
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import typer
 
-from accord.cli import report
-from accord.cli.community_node import Community, show_lines, with_node
-from accord.cli.contract_reading import printable
-from accord.cli.options import Config, Home, Json
+from accord.cli import output
+from accord.cli.arguments import printable
+from accord.cli.context import App, Cli
+from accord.cli.node import (
+    CommunityCli,
+    choose_community,
+    choose_node,
+    label,
+    members_of,
+    names_of,
+    with_node,
+)
 
 if TYPE_CHECKING:
     from accord.capabilities.file import Blobs
-    from accord.cli.community_node import Local
+    from accord.cli.node import LocalNode
+    from accord.community.client import Client
 
-app = typer.Typer(no_args_is_help=True, epilog="Example: accord file add ./manuals --share")
+app = App(no_args_is_help=True, epilog="Example: accord file add ./manuals --share")
 
 Cid = Annotated[str, typer.Argument(help="The blob's CID, such as blake3:3f2a...")]
+With = Annotated[
+    list[str] | None,
+    typer.Option("--with", help="Only this member may read it: an id or display name; repeatable."),
+]
 _STDOUT: Final = Path("-")
+# Whose pins are the owner's to undo: the own, what was fetched from chats, documents of old homes.
+_PINS: Final = ("owner", "chat", "rag")
 
 
 @app.command(epilog="Example: accord file add ./manuals --share")
 def add(
+    cli: CommunityCli,
     paths: Annotated[
         list[Path], typer.Argument(help="Files, and folders with all that is in them.")
     ],
     share: Annotated[
-        bool, typer.Option("--share", help="Tell the community that this node holds them.")
+        bool, typer.Option("--share", help="Let every member of the community read them.")
     ] = False,
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
+    title: Annotated[
+        str, typer.Option(help="What others see beside the name, where they are shared.")
+    ] = "",
+    with_: With = None,
 ) -> None:
     """Put files into this node's blob store, keep them there, and print their CIDs.
 
-    Without --share they are for this node alone. Links are not followed.
+    Without --share or --with they are for this node alone. Links are not followed.
     """
     files = _files(paths)
 
-    async def work(here: "Local") -> list[dict[str, Any]]:
+    async def work(here: "LocalNode") -> list[dict[str, Any]]:
+        from accord.capabilities.file import Label
+
         blobs = _blobs(here)
         total = sum(size for _, size in files)
         added: list[dict[str, Any]] = []
         done = 0
-        with report.progress("adding") as show:
+        with output.progress("adding") as show:
 
             def count(size: int) -> None:
                 nonlocal done
@@ -62,75 +80,73 @@ def add(
 
             for file, _ in files:
                 cid = await blobs.put(file, progress=count)
-                blobs.pin(cid)
+                blobs.pin(cid, label=Label(file.name, title))
                 size = blobs.manifest(cid).size_bytes
                 added.append({"name": str(file), "cid": cid, "size_bytes": size})
-        if share:
-            async with here.community(community) as client:
+        if share or with_:
+            async with here.community(cli.community) as client:
+                readers = await _readers(client, with_)
                 for each in added:
-                    held = {"cid": each["cid"], "sizes_bytes": each["size_bytes"]}
-                    event = {"event_type": "file.cid.advertised", "data": held}
-                    await client.post("/node/v1/act", event)
+                    name = Path(each["name"]).name
+                    given = {"cid": each["cid"], "name": name, "title": title, **readers}
+                    await client.call("experimental.file.share", {}, given, idempotent=True)
         return added
 
-    added = with_node(home, config, work)
-    if as_json:
-        report.show_json({"files": added})
-    elif added:
-        show_lines(
-            [(each["cid"], str(each["size_bytes"]), printable(each["name"])) for each in added]
-        )
+    added = with_node(cli, work)
+    cli.emit(
+        {"files": added},
+        ((each["cid"], str(each["size_bytes"]), printable(each["name"])) for each in added),
+    )
 
 
 @app.command(epilog="Example: accord file get blake3:3f2a... manual.pdf")
 def get(
+    cli: CommunityCli,
     cid: Cid,
     out: Annotated[Path, typer.Argument(help="The file to write, which must be new; - is stdout.")],
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
-    """Write a blob to a file; one that is not here is fetched from a member who holds it."""
-    if as_json and out == _STDOUT:
+    """Write a blob to a file; one that is not here is fetched from a member who holds it.
+
+    What was attached to a sealed message is decrypted by the key in the message.
+    """
+    if cli.as_json and out == _STDOUT:
         raise typer.BadParameter(
             "stdout is for the file or for JSON, not both", param_hint="--json"
         )
 
-    async def work(here: "Local") -> int:
+    async def work(here: "LocalNode") -> int:
         blobs = _blobs(here)
-        with report.progress("getting") as show:
+        with output.progress("getting") as show:
             if not blobs.has(cid):
                 async with (
-                    here.community(community) as client,
+                    here.community(cli.community) as client,
                     contextlib.aclosing(client.stream("file.read", {}, {"cid": cid})) as frames,  # type: ignore[type-var]
                 ):
                     async for frame in frames:
                         if frame.event == "manifest":
                             break  # it is here now
                         show(int(frame.data["current"]), int(frame.data["total"]))
-            size = blobs.manifest(cid).size_bytes
+            size, parts = await _opened(here, blobs, cid, cli.community)
             written = 0
             with _whole(out) as file:
-                async for part in blobs.read(cid):
+                async for part in parts:
                     file.write(part)
                     written += len(part)
                     show(written, size)
         return size
 
-    size = with_node(home, config, work)
-    if as_json:
-        report.show_json({"cid": cid, "size_bytes": size, "path": str(out)})
+    size = with_node(cli, work)
+    cli.emit({"cid": cid, "size_bytes": size, "path": str(out)})
 
 
 @app.command("list", epilog="Example: accord file list --prefix blake3:3f")
 def list_(
-    prefix: Annotated[str, typer.Option(help="Only CIDs that begin so.")] = "blake3:",
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
+    cli: Cli, prefix: Annotated[str, typer.Option(help="Only CIDs that begin so.")] = "blake3:"
 ) -> None:
-    """List the blobs in this node's store, with their sizes and whether they are pinned."""
+    """List the blobs in this node's store, with their sizes and whether they are pinned.
+
+    `accord file shared` lists what others share, by name.
+    """
     from accord.community.errors import CommunityError
 
     def size(blobs: "Blobs", cid: str) -> int | None:
@@ -139,64 +155,133 @@ def list_(
         except CommunityError:
             return None  # damaged, or just removed
 
-    async def work(here: "Local") -> list[dict[str, Any]]:
+    async def work(here: "LocalNode") -> list[dict[str, Any]]:
         blobs = _blobs(here)
-        pinned = blobs.pinned()
+        pinned, labels = blobs.pinned(), blobs.labels()
         return [
-            {"cid": cid, "size_bytes": size(blobs, cid), "pinned": cid in pinned}
+            {
+                "cid": cid,
+                "size_bytes": size(blobs, cid),
+                "pinned": cid in pinned,
+                "name": labels[cid].name if cid in labels else "",
+            }
             for cid in blobs.cids(prefix)
         ]
 
-    found = with_node(home, config, work)
-    if as_json:
-        report.show_json({"files": found})
-    elif found:
-        show_lines(
-            [
-                (
-                    each["cid"],
-                    "damaged" if each["size_bytes"] is None else str(each["size_bytes"]),
-                    "pinned" if each["pinned"] else "",
-                )
-                for each in found
-            ]
-        )
+    found = with_node(cli, work)
+    cli.emit(
+        {"files": found},
+        (
+            (
+                each["cid"],
+                "damaged" if each["size_bytes"] is None else str(each["size_bytes"]),
+                "pinned" if each["pinned"] else "",
+                printable(each["name"]),
+            )
+            for each in found
+        ),
+    )
+
+
+@app.command("share", epilog='Example: accord file share blake3:3f2a... --title "The pump"')
+def share_(
+    cli: CommunityCli,
+    cid: Cid,
+    name: Annotated[str, typer.Option(help="The file's name, as others see it.")] = "",
+    title: Annotated[str, typer.Option(help="What others see beside the name.")] = "",
+    with_: With = None,
+) -> None:
+    """Let every member of the community, or those named by --with, read a file of this node.
+
+    Sharing it again replaces name, title and readers. `accord file unshare` takes it back.
+    """
+
+    async def work(client: "Client") -> dict[str, Any]:
+        given = {"cid": cid, "name": name, "title": title, **await _readers(client, with_)}
+        answer = await client.call("experimental.file.share", {}, given, idempotent=True)
+        return dict(answer["output"])
+
+    made = cli.in_community(work)
+    cli.emit(made)
+    who = (
+        "every member of the community" if made["with"] is None else f"{len(made['with'])} members"
+    )
+    cli.note(f"{who} may read it")
+
+
+@app.command(epilog="Example: accord file unshare blake3:3f2a...")
+def unshare(cli: CommunityCli, cid: Cid) -> None:
+    """Take back every right to read a file that this node gave, attachments of messages included.
+
+    Copies that others have fetched are theirs. The file stays here for as long as it is pinned.
+    """
+    was_shared = cli.in_community(lambda client: _unshare(client, cid))
+    cli.note("it is shared no longer" if was_shared else "it was not shared")
+    cli.emit({"cid": cid, "was_shared": was_shared})
+
+
+@app.command(epilog="Example: accord file shared --mine")
+def shared(
+    cli: CommunityCli,
+    mine: Annotated[
+        bool, typer.Option("--mine", help="What this node shares, and with whom.")
+    ] = False,
+    refresh: Annotated[
+        bool,
+        typer.Option("--refresh/--no-refresh", help="Ask the members now, or show what is known."),
+    ] = True,
+) -> None:
+    """List the files that other members share with this node, by name and title."""
+
+    async def work(client: "Client") -> tuple[dict[str, Any], dict[str, str | None]]:
+        names = names_of(await members_of(client))
+        if mine:
+            return {"files": await _mine(client)}, names
+        given = {"refresh": refresh}
+        answer = await client.call("experimental.file.offered", {}, given)
+        return dict(answer["output"]), names
+
+    found, names = cli.in_community(work)
+    cli.emit(found, (_shared_line(each, names) for each in found["files"]))
+    for each in found.get("unreachable", ()):
+        cli.note(f"{label(each, names)} could not be asked; what it last said is shown")
 
 
 @app.command(epilog="Example: accord file unpin blake3:3f2a...")
-def unpin(cid: Cid, home: Home = None, config: Config = None, as_json: Json = False) -> None:
-    """Keep a blob no longer, and tell every community so; the next `gc` may remove it."""
+def unpin(cli: Cli, cid: Cid) -> None:
+    """Keep a blob no longer, and share it in no community; the next `gc` may remove it."""
 
-    async def work(here: "Local") -> bool:
-        was_pinned = _blobs(here).unpin(cid)
+    async def work(here: "LocalNode") -> bool:
+        was_pinned = False
         for community_id in await _communities(here):
             async with here.client(community_id) as client:
-                was_pinned |= await _tell_unpinned(client, cid)
+                was_pinned |= await _unshare(client, cid)
+        blobs = _blobs(here)
+        was_pinned |= blobs.shares.drop(cid)
+        for owner in _PINS:
+            was_pinned |= blobs.unpin(cid, owner)
         return was_pinned
 
-    was_pinned = with_node(home, config, work)
-    if as_json:
-        report.show_json({"cid": cid, "was_pinned": was_pinned})
-    elif not was_pinned:
-        report.say("it was neither pinned nor shared")
+    was_pinned = with_node(cli, work)
+    cli.emit({"cid": cid, "was_pinned": was_pinned})
+    if not was_pinned:
+        cli.note("it was neither pinned nor shared")
 
 
 @app.command(epilog="Example: accord file gc")
 def gc(
+    cli: Cli,
     grace: Annotated[
         int | None,
         typer.Option(
             min=0, max=31_536_000, help="Spare what is younger, in seconds (default: a day)."
         ),
     ] = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
-    """Remove the blobs that no corpus, post or message names and nobody has pinned or shared."""
+    """Remove the blobs that this node neither pinned, shared, sent, ingested nor posted about."""
     given = {} if grace is None else {"grace_seconds": grace}
 
-    async def work(here: "Local") -> dict[str, Any]:
+    async def work(here: "LocalNode") -> dict[str, Any]:
         from accord.community.errors import Code, CommunityError
 
         for community_id in await _communities(here):
@@ -209,21 +294,20 @@ def gc(
             mend="`accord community create` or `accord community join`",
         )
 
-    collected = with_node(home, config, work)
-    if as_json:
-        report.show_json(collected)
-    else:
-        typer.echo(f"{collected['blobs']} blobs removed, {collected['size_bytes']} bytes freed")
+    collected = with_node(cli, work)
+    cli.emit(
+        collected, f"{collected['blobs']} blobs removed, {collected['size_bytes']} bytes freed"
+    )
 
 
-def _blobs(here: "Local") -> "Blobs":
+def _blobs(here: "LocalNode") -> "Blobs":
     from accord.capabilities.file import Blobs
 
     return Blobs(here.settings.home / "blobs")
 
 
 def _files(paths: list[Path]) -> list[tuple[Path, int]]:
-    """Every regular file that is meant, in order, with its size.
+    """Every regular file below the paths, in order, with its size.
 
     Raises:
         CommunityError: There is no such file or folder, or it cannot be looked at.
@@ -249,7 +333,7 @@ def _files(paths: list[Path]) -> list[tuple[Path, int]]:
 
 @contextlib.contextmanager
 def _whole(out: Path) -> Iterator[BinaryIO]:
-    """A file that is there whole in the end, or not at all."""
+    """Open a new file for writing that appears only when it is complete."""
     if out == _STDOUT:
         yield sys.stdout.buffer
         return
@@ -274,20 +358,65 @@ def _whole(out: Path) -> Iterator[BinaryIO]:
         ) from error
 
 
-async def _communities(here: "Local") -> list[str]:
+async def _opened(
+    here: "LocalNode", blobs: "Blobs", cid: str, community: str | None
+) -> tuple[int, AsyncIterator[bytes]]:
+    """The size and the bytes of the file in a blob, decrypted if a message here has the key."""
+    from accord.capabilities.chat import attachments
+
+    size = blobs.manifest(cid).size_bytes
+    if not await attachments.is_encrypted(blobs, cid):
+        return size, blobs.read(cid)
+    for community_id in await _communities(here, community):
+        async with here.client(community_id) as client:
+            found = await attachments.find(client, blobs, cid)
+        if found is not None and found.key is not None:
+            return attachments.plain_size(size), attachments.decrypted(blobs, cid, found.key)
+    output.say("it is encrypted, and no message here has its key; it is written as it is")
+    return size, blobs.read(cid)
+
+
+async def _communities(here: "LocalNode", wanted: str | None = None) -> list[str]:
+    """The communities of the node, or the one that is meant."""
     async with here.client() as client:
-        status = await client.get("/node/v1/status")
-    return [each["community_id"] for each in status["communities"]]
+        communities = (await client.get("/node/v1/status"))["communities"]
+    if wanted is not None:
+        communities = [choose_community(communities, wanted)]
+    return [each["community_id"] for each in communities]
 
 
-async def _tell_unpinned(client: Any, cid: str) -> bool:
-    """Take back in a community's log that this node holds a blob; whether it had said so."""
-    from accord.community.errors import CommunityError
+async def _readers(client: "Client", wanted: list[str] | None) -> dict[str, list[str]]:
+    """The readers that --with names, as the capability takes them."""
+    if not wanted:
+        return {}
+    members = await members_of(client)
+    return {"with": [choose_node(members, each)["node_id"] for each in wanted]}
 
-    try:
-        await client.post("/node/v1/act", {"event_type": "file.cid.unpinned", "data": {"cid": cid}})
-    except CommunityError as error:
-        if error.details.get("rule") == "file.missing":
-            return False
-        raise
-    return True
+
+async def _unshare(client: "Client", cid: str) -> bool:
+    answer = await client.call("experimental.file.unshare", {}, {"cid": cid}, idempotent=True)
+    return bool(answer["output"]["was_shared"])
+
+
+async def _mine(client: "Client") -> list[dict[str, Any]]:
+    """Everything that this node shares, page by page."""
+    found: list[dict[str, Any]] = []
+    given: dict[str, Any] = {}
+    while True:
+        answer = await client.call("experimental.file.shared", {}, given)
+        found += answer["output"]["files"]
+        if not answer["meta"].get("more"):
+            return found
+        given = {"after": found[-1]["cid"]}
+
+
+def _shared_line(file: dict[str, Any], names: dict[str, str | None]) -> tuple[str, ...]:
+    if "holder" in file:
+        who = label(file["holder"], names)
+    elif "with" in file:
+        who = ", ".join(label(each, names) for each in file["with"])
+    else:
+        who = "everybody"
+    name, title = printable(file["name"]), printable(file["title"])
+    called = f"{name} ({title})" if name and title else name or title or "(no name)"
+    return file["cid"], str(file["size_bytes"]), called, who

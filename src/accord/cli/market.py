@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from accord.cli import forms, report
-from accord.cli.community_node import Community, show_lines, shown, with_node
-from accord.cli.contract_reading import printable
-from accord.cli.options import Config, Home, Json
+from accord.cli import arguments
+from accord.cli.arguments import printable
+from accord.cli.context import App
+from accord.cli.node import CommunityCli, label, members_of, names_of, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from accord.cli.community_node import Local
+    from accord.community.client import Client
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True, epilog='Example: accord market post "Ladder to lend" --category offer'
 )
 
@@ -24,13 +24,10 @@ Category = Literal["offer", "request", "info", "emergency"]
 
 @app.command("list", epilog="Example: accord market list --category offer --tag water")
 def list_(
+    cli: CommunityCli,
     category: Annotated[Category | None, typer.Option(help="Only these.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only with this tag; repeatable.")] = None,
     since: Annotated[int, typer.Option(min=0, help="Only posts after this place in the log.")] = 0,
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """List the posts that stand and have not run out, in the order of the log."""
     wanted: dict[str, Any] = {"limit": _PAGE}
@@ -39,27 +36,26 @@ def list_(
     if tag:
         wanted["tags"] = tag
 
-    async def ask(here: "Local") -> tuple[dict[str, Any], dict[str, str | None]]:
-        async with here.community(community) as client:
-            posts: list[dict[str, Any]] = []
-            last = since
-            while True:
-                answer = await client.call("market.list", {}, {**wanted, "since_lamport": last})
-                page = answer["output"]
-                posts += page["posts"]
-                last = page["max_lamport"]
-                if len(page["posts"]) < _PAGE:
-                    break
-            members = (await client.get("/node/v1/members"))["members"]
-        names = {each["node_id"]: each["display_name"] for each in members}
+    async def ask(client: "Client") -> tuple[dict[str, Any], dict[str, str | None]]:
+        posts: list[dict[str, Any]] = []
+        last = since
+        while True:
+            answer = await client.call("market.list", {}, {**wanted, "since_lamport": last})
+            page = answer["output"]
+            posts += page["posts"]
+            last = page["max_lamport"]
+            if len(page["posts"]) < _PAGE:
+                break
+        names = names_of(await members_of(client))
         return {"posts": posts, "max_lamport": last}, names
 
-    found, names = with_node(home, config, ask)
-    _show(found, names, as_json=as_json)
+    found, names = cli.in_community(ask)
+    _show(cli, found, names)
 
 
 @app.command(epilog='Example: accord market post "Ladder to lend" --category offer --tag tools')
 def post(
+    cli: CommunityCli,
     title: Annotated[str, typer.Argument(help="What it is about, in a line.")],
     body: Annotated[str, typer.Option(help="More about it.")] = "",
     category: Annotated[Category, typer.Option(help="What kind of post it is.")] = "info",
@@ -74,19 +70,12 @@ def post(
     client_id: Annotated[
         str | None, typer.Option(help="Posting twice under one id posts once (default: a new one).")
     ] = None,
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Post something on the market, and print the id of the post."""
-    from accord.kernel.clock import SystemClock
-    from accord.kernel.ulid import UlidSource
-
     if place is not None and at is None:
         raise typer.BadParameter("a place is named with --at", param_hint="--place")
     given: dict[str, Any] = {
-        "client_id": client_id or UlidSource(SystemClock()).new(),
+        "client_id": client_id or new_id(),
         "category": category,
         "title": title,
         "body": body,
@@ -97,13 +86,15 @@ def post(
         given["location"] = {"lat": at[0], "lng": at[1]}
         if place is not None:
             given["location"]["label"] = place
-    _call("market.post", given, community, home, config, as_json=as_json)
+    _call(cli, "market.post", given)
 
 
 @app.command(epilog="Example: accord market expire 01HXR... --reason fulfilled")
 def expire(
+    cli: CommunityCli,
     event_id: Annotated[
-        str, typer.Argument(help="The post's id, as `list` shows it.", callback=forms.post)
+        str,
+        typer.Argument(help="The post's id, as `list` shows it.", callback=arguments.check_post),
     ],
     reason: Annotated[
         Literal["fulfilled", "withdrawn", "user_request", "stale"], typer.Option(help="Why.")
@@ -111,81 +102,55 @@ def expire(
     client_id: Annotated[
         str | None, typer.Option(help="Asking twice under one id asks once (default: a new one).")
     ] = None,
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """End a post of one's own, or as a trusted moderator another's."""
-    from accord.kernel.clock import SystemClock
-    from accord.kernel.ulid import UlidSource
-
     given = {
-        "client_id": client_id or UlidSource(SystemClock()).new(),
+        "client_id": client_id or new_id(),
         "event_id": event_id,
         "reason": reason,
     }
-    _call("market.expire", given, community, home, config, as_json=as_json)
+    _call(cli, "market.expire", given)
 
 
 @app.command(epilog='Example: accord market search "water in an emergency"')
 def search(
+    cli: CommunityCli,
     query: Annotated[str, typer.Argument(help="What is looked for, in any words.")],
     k: Annotated[int, typer.Option("-k", min=1, max=100, help="How many posts.")] = 10,
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Find the posts that come nearest to what is meant; by words where there is no model."""
 
-    async def ask(here: "Local") -> tuple[dict[str, Any], dict[str, str | None]]:
-        async with here.community(community) as client:
-            answer = await client.call("market.search", {}, {"query": query, "k": k})
-            members = (await client.get("/node/v1/members"))["members"]
-        names = {each["node_id"]: each["display_name"] for each in members}
+    async def ask(client: "Client") -> tuple[dict[str, Any], dict[str, str | None]]:
+        answer = await client.call("market.search", {}, {"query": query, "k": k})
+        names = names_of(await members_of(client))
         return {**answer["output"], "ranking": answer["meta"].get("ranking")}, names
 
-    found, names = with_node(home, config, ask, with_models=True)
-    _show(found, names, as_json=as_json)
-    if not as_json and found["ranking"] == "words":
-        report.say("found by words alone: this node has no model for meanings")
+    found, names = cli.in_community(ask, with_models=True)
+    _show(cli, found, names)
+    if found["ranking"] == "words":
+        cli.note("found by words alone: this node has no model for meanings")
 
 
-def _call(
-    capability: str,
-    given: "Mapping[str, Any]",
-    community: str | None,
-    home: Any,
-    config: Any,
-    *,
-    as_json: bool,
-) -> None:
-    async def ask(here: "Local") -> Any:
-        async with here.community(community) as client:
-            return (await client.call(capability, {}, given, idempotent=True))["output"]
+def _call(cli: CommunityCli, capability: str, given: "Mapping[str, Any]") -> None:
+    async def ask(client: "Client") -> Any:
+        return (await client.call(capability, {}, given, idempotent=True))["output"]
 
-    made = with_node(home, config, ask)
-    if as_json:
-        report.show_json(made)
-    else:
-        typer.echo(made["event_id"])
+    made = cli.in_community(ask)
+    cli.emit(made, made["event_id"])
 
 
-def _show(found: dict[str, Any], names: dict[str, str | None], *, as_json: bool) -> None:
-    if as_json:
-        report.show_json(found)
-    elif found["posts"]:
-        show_lines(
-            [
-                (
-                    each["event_id"],
-                    *([f"{each['score']:.3f}"] if "score" in each else []),
-                    each["category"],
-                    f"until {each['expires_at']}",
-                    shown(each["author"], names),
-                    printable(each["title"]),
-                )
-                for each in found["posts"]
-            ]
-        )
+def _show(cli: CommunityCli, found: dict[str, Any], names: dict[str, str | None]) -> None:
+    cli.emit(
+        found,
+        (
+            (
+                each["event_id"],
+                *([f"{each['score']:.3f}"] if "score" in each else []),
+                each["category"],
+                f"until {each['expires_at']}",
+                label(each["author"], names),
+                printable(each["title"]),
+            )
+            for each in found["posts"]
+        ),
+    )

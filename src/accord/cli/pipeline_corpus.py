@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accord.cli import forms, report
-from accord.cli.contract_reading import printable
-from accord.cli.options import Config, Home, Json
-from accord.cli.pipeline_reading import Master, Remote
+from accord.cli import arguments, output
+from accord.cli.arguments import printable
+from accord.cli.context import App, Cli
+from accord.cli.pipeline_report import Conf, Master, Remote, read_conf
 
 if TYPE_CHECKING:
-    from accord.pipeline.corpus.building import Outcome
+    from accord.pipeline.corpus.builder import BuildOutcome
 
 EXAMPLE = "Example: accord pipeline corpus build ./manuals --corpus manuals --out ./built"
 
 _LANGUAGE = re.compile(r"(?=.{2,35}$)[a-z]{2,3}(-[A-Za-z0-9]{1,8})*", re.ASCII)
 
-app = typer.Typer(no_args_is_help=True, epilog=EXAMPLE, help="Corpora, built on Spark.")
+app = App(no_args_is_help=True, epilog=EXAMPLE, help="Corpora, built on Spark.")
 
 
 def register(above: typer.Typer) -> None:
@@ -33,11 +33,15 @@ def _corpus() -> None:
 
 @app.command(epilog=EXAMPLE)
 def build(
+    cli: Cli,
     documents: Annotated[
         Path, typer.Argument(help="A folder with documents, or a Parquet table of them.")
     ],
     corpus: Annotated[
-        str, typer.Option(help="What nodes call it: a-z, 0-9 and -.", callback=forms.own_corpus)
+        str,
+        typer.Option(
+            help="What nodes call it: a-z, 0-9 and -.", callback=arguments.check_own_corpus
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Where it is built, or brought up to date.")],
     names: Annotated[str, typer.Option(help="The table's column of names.")] = "name",
@@ -50,13 +54,7 @@ def build(
     year: Annotated[int | None, typer.Option(help="From which year, for filters.")] = None,
     master: Master = None,
     remote: Remote = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option("--conf", help="A Spark setting, name=value; may be repeated."),
-    ] = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
+    conf: Conf = None,
 ) -> None:
     """Cut and embed documents on Spark, and publish them as a corpus that `accord rag load` takes.
 
@@ -67,37 +65,36 @@ def build(
     _check(language, master, remote)
     from accord.capabilities import models
     from accord.pipeline.session import require_extra
-    from accord.station.settings import load
 
     require_extra()
-    weights = models.weights_folder(load(home, config).models.weights)
+    weights = models.weights_folder(cli.settings().models.weights)
     models.embedding_model(weights)
     for library in ("numpy", "onnxruntime", "tokenizers", "Stemmer", "pypdf", "defusedxml"):
         models.library(library)
-    from accord.pipeline.corpus import building
-    from accord.pipeline.corpus.plan import Told
+    from accord.pipeline.corpus import builder
+    from accord.pipeline.corpus.plan import DocumentDefaults
     from accord.pipeline.corpus.sources import source_of
-    from accord.pipeline.runner.command import Where
+    from accord.pipeline.runs.runner import SparkTarget
 
-    request = building.Request(
+    request = builder.BuildRequest(
         source_of(documents.expanduser().absolute(), names, contents),
         corpus,
         out.expanduser().absolute(),
-        Told(language, {} if year is None else {"year": year}),
+        DocumentDefaults(language, {} if year is None else {"year": year}),
         weights,
     )
-    where = Where(master, remote, _settings(conf))
+    where = SparkTarget(master, remote, read_conf(conf))
     try:
-        with report.progress("building") as bar:
-            outcome = building.build(
-                request, where, told=lambda _step, done, total: bar(done, total)
+        with output.progress("building") as bar:
+            outcome = builder.build(
+                request, where, progress=lambda _step, done, total: bar(done, total)
             )
     except KeyboardInterrupt:
-        report.say("Stopped; what was published stands, and the next build goes on.")
-        raise typer.Exit(report.FAILED) from None
-    _show(outcome, corpus, out, as_json=as_json)
+        output.say("Stopped; what was published stands, and the next build goes on.")
+        raise typer.Exit(output.FAILED) from None
+    _show(cli, outcome, corpus, out)
     if outcome.refused:
-        raise typer.Exit(report.FAILED)
+        raise typer.Exit(output.FAILED)
 
 
 def _check(language: str | None, master: str | None, remote: str | None) -> None:
@@ -107,25 +104,21 @@ def _check(language: str | None, master: str | None, remote: str | None) -> None
         raise typer.BadParameter("name --master or --remote, not both")
 
 
-def _settings(conf: list[str] | None) -> dict[str, str]:
-    pairs = [each.partition("=") for each in conf or ()]
-    if wrong := [name for name, found, _ in pairs if not found]:
-        raise typer.BadParameter(f"--conf {wrong[0]}: expected name=value")
-    return {name: value for name, _, value in pairs}
-
-
-def _show(outcome: "Outcome", corpus: str, out: Path, *, as_json: bool) -> None:
+def _show(cli: Cli, outcome: "BuildOutcome", corpus: str, out: Path) -> None:
     told: dict[str, Any] = {"corpus": corpus, "out": str(out), **outcome.payload()}
-    if as_json:
-        report.show_json(told)
-        return
     for each in outcome.refused:
-        report.say(f"error: {printable(each.name)}: {printable(each.reason)}")
+        cli.note(f"error: {printable(each.name)}: {printable(each.reason)}")
     if outcome.published is None:
-        report.say("No document could be taken; nothing was published.")
+        cli.note("No document could be taken; nothing was published.")
+        cli.emit(told)
         return
-    typer.echo(
-        f"{told['documents']} documents in {told['chunks']} chunks: "
-        f"{told['made']} made now, {told['kept']} kept."
+    cli.emit(
+        told,
+        [
+            (
+                f"{told['documents']} documents in {told['chunks']} chunks: "
+                f"{told['made']} made now, {told['kept']} kept."
+            ),
+            f"Next: accord rag load {out}",
+        ],
     )
-    typer.echo(f"Next: accord rag load {out}")

@@ -1,34 +1,129 @@
-"""`accord pipeline report`: what is published, as one HTML file."""
+"""`accord pipeline report | whatif | snapshot`: verbs that read what is published.
+
+Spark is only imported once it is known to be installed.
+"""
 
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accord.cli import report as speaking
-from accord.cli.options import Config, Home, Json
-from accord.cli.pipeline_reading import Folder, Master, Remote, layout_of, published
+from accord.cli import output
+from accord.cli.arguments import File, printable, read_json
+from accord.cli.context import App, Cli, with_options
+from accord.cli.node import CommunityCli, choose_community, with_node
+
+if TYPE_CHECKING:
+    from accord.cli.node import LocalNode
+    from accord.community.rules.snapshots import Snapshot
+    from accord.pipeline.folder import Layout
+    from accord.pipeline.runs.queries import StoredTables
+    from accord.pipeline.snapshots import PublishedState
 
 
-def register(pipeline: typer.Typer) -> None:
+Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", help="The pipeline's folder (default: `pipeline` in the home)."),
+]
+Master = Annotated[
+    str | None, typer.Option(help="A Spark master (default: every core of this machine).")
+]
+Remote = Annotated[str | None, typer.Option(help="A Spark Connect server, such as sc://host.")]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", help="A Spark setting, name=value; may be repeated.")
+]
+
+_PATIENCE = 3600.0
+
+
+@dataclass(frozen=True)
+class PipelineCli(Cli):
+    """The context of a command that works on a pipeline's folder."""
+
+    folder: Folder = None
+
+    def layout(self) -> "Layout":
+        """The pipeline's folder."""
+        return layout_of(self, self.folder)
+
+
+@dataclass(frozen=True)
+class SparkCli(PipelineCli):
+    """The context of a command that asks published tables by Spark."""
+
+    folder: Folder = None
+    master: Master = None
+    remote: Remote = None
+
+
+def layout_of(cli: Cli, folder: Path | None) -> "Layout":
+    """The pipeline's folder."""
+    from accord.pipeline.folder import Layout
+
+    if folder is not None:
+        return Layout(folder.expanduser().absolute())
+    return Layout(cli.settings().home / "pipeline")
+
+
+def read_conf(conf: list[str] | None) -> dict[str, str]:
+    """Spark settings of the form name=value.
+
+    Raises:
+        typer.BadParameter: One has another form.
+    """
+    pairs = [each.partition("=") for each in conf or ()]
+    if wrong := [name for name, found, _ in pairs if not found]:
+        raise typer.BadParameter(f"--conf {wrong[0]}: expected name=value")
+    return {name: value for name, _, value in pairs}
+
+
+@contextmanager
+def published(
+    layout: "Layout", master: str | None = None, remote: str | None = None
+) -> "Iterator[StoredTables]":
+    """The tables as they are published, held while the block runs.
+
+    Raises:
+        PipelineError: Nothing is published, or Spark does not start.
+    """
+    if master is not None and remote is not None:
+        raise typer.BadParameter("name --master or --remote, not both")
+    from accord.pipeline.folder import has_moved, lock_folder, relocate, table_format
+    from accord.pipeline.runs.queries import StoredTables
+    from accord.pipeline.runs.versions import open_published
+    from accord.pipeline.session import open_session, watch_session
+
+    if has_moved(layout):
+        with lock_folder(layout, "settle"):
+            relocate(layout)
+    with (
+        open_published(layout) as version,
+        open_session(layout.root, master, remote) as spark,
+        watch_session(spark, layout.spark_log, _PATIENCE),
+        output.progress("reading history"),
+    ):
+        yield StoredTables(spark, layout, table_format(layout), version.path)
+
+
+def register_report(pipeline: typer.Typer) -> None:
     """Add the verb to `accord pipeline`."""
-    pipeline.command(epilog="Example: accord pipeline report --out report.html")(report)
+    pipeline.command(epilog="Example: accord pipeline report --out report.html")(
+        with_options(report)
+    )
 
 
 def report(
+    cli: SparkCli,
     out: Annotated[Path, typer.Option(help="Write it here; an older one is replaced.")] = Path(
         "report.html"
     ),
     title: Annotated[str, typer.Option(help="What stands above it.")] = "What happened",
-    folder: Folder = None,
-    master: Master = None,
-    remote: Remote = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Traffic, latency, drops, market, growth and data quality with plots, in one HTML file.
 
@@ -36,25 +131,21 @@ def report(
     """
     from accord.kernel.clock import format_time
 
-    layout = layout_of(folder, home, config)
-    with published(layout, master, remote) as tables:
+    with published(cli.layout(), cli.master, cli.remote) as tables:
         from accord.pipeline.report import Heading, collect, render
 
         sections = collect(tables)
         heading = Heading(title, tables.version.name, format_time(time.time()))
         page = render(heading, sections)
-    _write(out, page)
-    if as_json:
-        told = [{"name": each.name, "sentence": each.sentence} for each in sections]
-        version = heading.version
-        speaking.show_json({"file": str(out), "version": version, "sections": told})
-        return
-    for each in sections:
-        typer.echo(f"{each.title}: {each.sentence}")
-    typer.echo(f"Written to {out}.")
+    _write_page(out, page)
+    told = [{"name": each.name, "sentence": each.sentence} for each in sections]
+    cli.emit(
+        {"file": str(out), "version": heading.version, "sections": told},
+        [*(f"{each.title}: {each.sentence}" for each in sections), f"Written to {out}."],
+    )
 
 
-def _write(out: Path, page: str) -> None:
+def _write_page(out: Path, page: str) -> None:
     """Replace the file whole, or leave it."""
     from accord.pipeline.errors import PipelineError
 
@@ -72,3 +163,197 @@ def _write(out: Path, page: str) -> None:
         raise PipelineError(
             f"the report cannot be written: {error.strerror}", where=str(out)
         ) from None
+
+
+SNAPSHOT_EXAMPLE = "Example: accord pipeline snapshot --publish"
+
+
+def register_snapshot(app: typer.Typer) -> None:
+    """Add the verb to `accord pipeline`."""
+    app.command(epilog=SNAPSHOT_EXAMPLE)(with_options(snapshot))
+
+
+def snapshot(
+    cli: CommunityCli,
+    out: Annotated[
+        Path | None, typer.Option(help="Write it into this file, which must not exist.")
+    ] = None,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Have this home's node offer it to others.")
+    ] = False,
+    folder: Folder = None,
+) -> None:
+    """Sign the published state of a community as a snapshot, which other nodes can begin with.
+
+    The home's key must be an anchor's. Without --out or --publish nothing is signed: the state is
+    only shown.
+    """
+    from accord.kernel.signing import SigningKey
+    from accord.pipeline.errors import PipelineError
+    from accord.pipeline.runs.versions import open_published
+    from accord.pipeline.snapshots import published_state, published_states, snapshot_of
+    from accord.station.home import Home as Place
+
+    settings = cli.settings()
+    place = Place(settings.home)
+    with open_published(layout_of(cli, folder)) as version:
+        found = _choose_state(published_states(version.path), cli.community)
+        signed = None
+        if out is not None or publish:
+            if not place.device_key.exists():
+                raise PipelineError(
+                    "this home has no key to sign with",
+                    where=str(settings.home),
+                    mend="name an anchor's home with --home",
+                )
+            state = published_state(version.path, found.community_id)
+            signed = snapshot_of(state, SigningKey.load(place.device_key), time.time())
+    if signed is not None and out is not None:
+        _write_snapshot(out, signed)
+    if signed is not None and publish:
+        _publish(cli, signed, settings.home)
+    _show_snapshot(cli, found, signed, out, publish=publish)
+
+
+def _choose_state(states: "list[PublishedState]", wanted: str | None) -> "PublishedState":
+    from accord.pipeline.errors import PipelineError
+
+    if not states:
+        raise PipelineError(
+            "the published tables hold no community",
+            mend="run `accord pipeline export`, then `accord pipeline run`",
+        )
+    named = [{"community_id": each.community_id, "name": each.name} for each in states]
+    chosen = choose_community(named, wanted)
+    return next(each for each in states if each.community_id == chosen["community_id"])
+
+
+def _write_snapshot(path: Path, signed: "Snapshot") -> None:
+    from accord.kernel.files import write_private
+    from accord.pipeline.errors import PipelineError
+
+    try:
+        write_private(path, signed.encode())
+    except OSError as error:
+        raise PipelineError(
+            f"the file cannot be written ({error.strerror})",
+            where=str(path),
+            mend="name a new file that this user may write",
+        ) from error
+
+
+def _publish(cli: Cli, signed: "Snapshot", place: Path) -> None:
+    """Hand it to the node of the home, which compares it with its own log."""
+    with tempfile.TemporaryDirectory(dir=place, prefix=".snapshot-") as draft:
+        path = Path(draft) / "snapshot.json"
+        _write_snapshot(path, signed)
+
+        async def ask(here: "LocalNode") -> None:
+            async with here.client(signed.community_id) as client:
+                with output.progress("publishing") as bar:
+                    work = {"kind": "snapshot", "path": str(path.absolute())}
+                    while (await client.post("/node/v1/work", work))["result"] is None:
+                        bar(0, 1)
+
+        with_node(cli, ask)
+
+
+def _show_snapshot(
+    cli: Cli, found: "PublishedState", signed: "Snapshot | None", out: Path | None, *, publish: bool
+) -> None:
+    told: dict[str, Any] = {
+        "community_id": found.community_id,
+        "name": found.name,
+        "lamport": found.lamport,
+        "state_digest": found.digest if signed is None else signed.state_digest,
+        "size_bytes": found.size_bytes if signed is None else len(signed.state),
+        "signed_by": None if signed is None else signed.author,
+        "path": None if out is None else str(out),
+        "published": publish,
+    }
+    cli.emit(
+        told,
+        [
+            ("community", f"{printable(found.name)} ({found.community_id})"),
+            ("lamport", str(told["lamport"])),
+            ("state", f"{told['state_digest']}, {told['size_bytes']} bytes"),
+            ("signed by", told["signed_by"] or "nobody: name --out or --publish"),
+            *([("file", str(out))] if out is not None else []),
+            *([("offered", "by this home's node")] if publish else []),
+        ],
+    )
+
+
+whatif_app = App(
+    no_args_is_help=True, epilog="Example: accord pipeline whatif contract billing.json"
+)
+
+
+def register_whatif(pipeline: typer.Typer) -> None:
+    """Add the verbs to `accord pipeline`."""
+    pipeline.add_typer(whatif_app, name="whatif", help="Replay history under a proposed change.")
+
+
+@whatif_app.command(epilog="Example: accord pipeline whatif contract billing.json --json")
+@output.yes_or_no
+def contract(
+    cli: SparkCli,
+    file: File,
+    against: Annotated[
+        str | None, typer.Option(help="Compare with this digest (default: the one taken up last).")
+    ] = None,
+) -> None:
+    """Every recorded payload of the surfaces that a proposed contract changes, against it.
+
+    Says how many calls of which callers would have failed, with witnesses, next to what the
+    comparison of the two contracts says. Exit code 1 when any call would have failed.
+    """
+    from accord.contracts import digest
+
+    manifest = read_json(file)
+    digest(manifest)  # what is no contract is refused before Spark starts
+    with published(cli.layout(), cli.master, cli.remote) as tables:
+        from accord.pipeline.whatif.contract import whatif_contract
+
+        found = whatif_contract(tables, manifest, against)
+    cli.emit(found.to_dict(), found.text())
+    raise typer.Exit(output.FAILED if found.failing else 0)
+
+
+@whatif_app.command(epilog="Example: accord pipeline whatif policy policy.json")
+def policy(cli: SparkCli, file: File) -> None:
+    """The delivery gate over history, with a proposed policy.
+
+    The file holds the bodies that agents would send, by route, with the agent in each:
+    {"/relay/policy": [{"instanceId": "echo", "platform": "webchat", "requireAddress": true}]}.
+    Principal policies go under "/manage/principal". Without an instanceId a body is every agent's.
+    """
+    from accord.kernel import canonical
+    from accord.pipeline.rules.proposals import read_policy
+
+    proposed = read_policy(canonical.encode(read_json(file)))
+    with published(cli.layout(), cli.master, cli.remote) as tables:
+        from accord.pipeline.whatif.policy import whatif_policy
+
+        found = whatif_policy(tables, proposed)
+    cli.emit(found.to_dict(), found.text())
+
+
+@whatif_app.command(epilog="Example: accord pipeline whatif revoke kitchen --upto 12")
+def revoke(
+    cli: SparkCli,
+    node: Annotated[str, typer.Argument(help="The member: its id, the start of it, or its name.")],
+    upto: Annotated[
+        int | None,
+        typer.Option(min=0, help="Its last event that would count (default: all so far)."),
+    ] = None,
+    community: Annotated[
+        str | None, typer.Option(help="The community, where the member is in several.")
+    ] = None,
+) -> None:
+    """What revoking a member would void: its own events, and what others built on them."""
+    with published(cli.layout(), cli.master, cli.remote) as tables:
+        from accord.pipeline.whatif.revocation import whatif_revoke
+
+        found = whatif_revoke(tables, node, upto, community)
+    cli.emit(found.to_dict(), found.text())

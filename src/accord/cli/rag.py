@@ -11,30 +11,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accord.cli import forms, report
-from accord.cli.community_choosing import choose_community
-from accord.cli.community_node import Community, show_lines, with_node
-from accord.cli.contract_reading import printable
-from accord.cli.options import Config, Home, Json
+from accord.cli import arguments, output
+from accord.cli.arguments import printable
+from accord.cli.context import App
+from accord.cli.node import CommunityCli, choose_community, with_node
 
 if TYPE_CHECKING:
-    from accord.capabilities.rag.telling import Telling
-    from accord.cli.community_node import Local
+    from accord.capabilities.rag.corpora import Announcer
+    from accord.cli.node import LocalNode
+    from accord.community.client import Client
     from accord.community.errors import CommunityError
     from accord.community.node import Node
     from accord.station.settings import Settings
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True, epilog='Example: accord rag query manuals "How do I clean rain water?"'
 )
 
 _CORPUS = "The corpus: a-z, 0-9 and -; `personal` stays on this node."
-Corpus = Annotated[str, typer.Argument(help=_CORPUS, callback=forms.corpus)]
-OwnCorpus = Annotated[str, typer.Argument(help=_CORPUS, callback=forms.own_corpus)]
+Corpus = Annotated[str, typer.Argument(help=_CORPUS, callback=arguments.check_corpus)]
+OwnCorpus = Annotated[str, typer.Argument(help=_CORPUS, callback=arguments.check_own_corpus)]
 
 
 @app.command(epilog="Example: accord rag add manuals ./pdfs --language de")
 def add(
+    cli: CommunityCli,
     corpus: OwnCorpus,
     paths: Annotated[
         list[Path], typer.Argument(help="Files, and folders with all that is in them.")
@@ -49,10 +50,6 @@ def add(
     licence: Annotated[
         str | None, typer.Option(help="Under which licence others may read it, for filters.")
     ] = None,
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Add documents to a corpus: text, Markdown, HTML, PDF and DOCX.
 
@@ -69,14 +66,14 @@ def add(
     if known := {name: value for name, value in about.items() if value is not None}:
         told["metadata"] = known
 
-    async def work(here: "Local") -> list[dict[str, Any]]:
+    async def work(here: "LocalNode") -> list[dict[str, Any]]:
         from accord.capabilities.file import Blobs
         from accord.community.errors import CommunityError
 
         blobs = Blobs(here.settings.home / "blobs")
         added: list[dict[str, Any]] = []
-        with report.progress("adding") as show:
-            async with here.community(community) as client:
+        with output.progress("adding") as show:
+            async with here.community(cli.community) as client:
                 for number, file in enumerate(files):
                     show(number, len(files))
                     try:
@@ -94,35 +91,29 @@ def add(
             show(len(files), len(files))
         return added
 
-    added = with_node(home, config, work, with_models=True)
+    added = with_node(cli, work, with_models=True)
     refused = [each for each in added if "error" in each]
-    if as_json:
-        report.show_json({"corpus": corpus, "documents": added})
-    else:
-        for each in refused:
-            report.say(f"error: {printable(each['name'])}: {printable(each['error'])}")
-        taken = [each for each in added if "error" not in each]
-        if taken:
-            show_lines(
-                [
-                    (each["doc_cid"], f"{each['chunks_indexed']} chunks", printable(each["name"]))
-                    for each in taken
-                ]
-            )
+    for each in refused:
+        cli.note(f"error: {printable(each['name'])}: {printable(each['error'])}")
+    cli.emit(
+        {"corpus": corpus, "documents": added},
+        (
+            (each["doc_cid"], f"{each['chunks_indexed']} chunks", printable(each["name"]))
+            for each in added
+            if "error" not in each
+        ),
+    )
     if refused:
-        raise typer.Exit(report.FAILED)
+        raise typer.Exit(output.FAILED)
 
 
 @app.command(epilog="Example: accord rag load ./built --corpus manuals")
 def load(
+    cli: CommunityCli,
     built: Annotated[Path, typer.Argument(help="What `accord pipeline corpus build` has built.")],
     corpus: Annotated[
         str | None, typer.Option(help="Into which corpus (default: the one it was built for).")
     ] = None,
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Load a corpus that was built on Spark; nothing of it is embedded again.
 
@@ -131,52 +122,51 @@ def load(
     """
     from accord.pipeline.corpus.catalogue import usable
     from accord.pipeline.session import require_extra
-    from accord.station.settings import load as load_settings
 
     require_extra()
     out = built.expanduser().absolute()
-    name = forms.own_corpus(corpus or usable(out).corpus)
-    told = asyncio.run(_load(load_settings(home, config), out, name, community))
-    if as_json:
-        report.show_json({"corpus": name, **told})
-    else:
-        typer.echo(f"{name}: {told['documents']} documents, {told['chunks']} chunks")
+    name = arguments.check_own_corpus(corpus or usable(out).corpus)
+    told = asyncio.run(_load(cli.settings(), out, name, cli.community))
+    cli.emit(
+        {"corpus": name, **told}, f"{name}: {told['documents']} documents, {told['chunks']} chunks"
+    )
 
 
 async def _load(
     settings: "Settings", out: Path, corpus: str, community: str | None
 ) -> dict[str, Any]:
     from accord.capabilities.file import Blobs
+    from accord.capabilities.rag.corpora import CommunityAnnouncer, PrivateAnnouncer
     from accord.capabilities.rag.names import PERSONAL
-    from accord.capabilities.rag.opening import open_corpora
-    from accord.capabilities.rag.records import Place
-    from accord.capabilities.rag.telling import InCommunity, ToNobody
+    from accord.capabilities.rag.service import open_corpora
+    from accord.capabilities.rag.store import CorpusId
     from accord.kernel.clock import SystemClock
-    from accord.pipeline.corpus import loading
-    from accord.station.store import place as stores
+    from accord.pipeline.corpus import loader
+    from accord.station.store import store_location as stores
 
     async with AsyncExitStack() as opened:
         node = await _held_node(settings, opened)
         blobs = Blobs(settings.home / "blobs", SystemClock())
-        place = Place("", corpus)
-        telling: Telling = ToNobody(blobs)
+        place = CorpusId("", corpus)
+        telling: Announcer = PrivateAnnouncer(blobs)
         if corpus != PERSONAL:
             listed = [
                 {"community_id": each, "name": hosted.state.roster.name}
                 for each, hosted in node.communities.items()
             ]
-            chosen = choose_community(listed, community)["community_id"]
-            place = Place(chosen, corpus)
-            telling = InCommunity(node.community(chosen), corpus)
+            current = None if node.current is None else node.current.community_id
+            chosen = choose_community(listed, community, current=current)["community_id"]
+            place = CorpusId(chosen, corpus)
+            telling = CommunityAnnouncer(node.community(chosen), corpus)
         # Without a model: every vector is there, and nothing is asked.
         corpora = await opened.enter_async_context(open_corpora(stores(settings), blobs))
-        with report.progress("loading") as show:
-            loaded = await loading.load(out, corpora, blobs, place, telling, told=show)
+        with output.progress("loading") as show:
+            loaded = await loader.load(out, corpora, blobs, place, telling, progress=show)
     return {"documents": loaded.documents, "chunks": loaded.chunks}
 
 
 async def _held_node(settings: "Settings", opened: AsyncExitStack) -> "Node":
-    """The node of a home, which no station has while it is open."""
+    """Open the node of a home; the home is held meanwhile."""
     from accord.community.node import open_node
     from accord.kernel.clock import SystemClock
     from accord.kernel.signing import SigningKey
@@ -184,8 +174,8 @@ async def _held_node(settings: "Settings", opened: AsyncExitStack) -> "Node":
     from accord.station.community import node_settings
     from accord.station.errors import StationError
     from accord.station.home import Home as Station
-    from accord.station.home import taken
-    from accord.station.store import place as stores
+    from accord.station.home import hold_home
+    from accord.station.store import store_location as stores
 
     home = Station(settings.home)
     if not home.device_key.exists():
@@ -195,7 +185,7 @@ async def _held_node(settings: "Settings", opened: AsyncExitStack) -> "Node":
             mend="make one with `accord community create` or `accord up`",
         )
     undo = ExitStack()  # never run: the home was there before
-    opened.enter_context(taken(home, "the command line", undo))
+    opened.enter_context(hold_home(home, "the command line", undo))
     opened.enter_context(logs.configured(settings.log.model_copy(update={"level": "error"})))
     return await opened.enter_async_context(
         open_node(
@@ -210,15 +200,12 @@ async def _held_node(settings: "Settings", opened: AsyncExitStack) -> "Node":
 
 @app.command(epilog='Example: accord rag query manuals "How do I clean rain water?" -k 3')
 def query(
+    cli: CommunityCli,
     corpus: Corpus,
     question: Annotated[str, typer.Argument(help="What is asked, in any words.")],
     k: Annotated[int, typer.Option("-k", min=1, max=20, help="How many chunks.")] = 5,
     language: Annotated[str | None, typer.Option(help="Only documents in this language.")] = None,
     min_year: Annotated[int | None, typer.Option(help="Only from this year on.")] = None,
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Find the parts of a corpus' documents that answer a question."""
     wanted = {
@@ -230,14 +217,11 @@ def query(
     if wanted:
         given["filter"] = wanted
 
-    async def ask(here: "Local") -> dict[str, Any]:
-        async with here.community(community) as client:
-            return await client.call("rag.query", {"corpus": corpus}, given, idempotent=True)
-
-    answer = with_node(home, config, ask, with_models=True)
-    if as_json:
-        report.show_json({**answer["output"], **answer["meta"]})
-        return
+    answer = cli.in_community(
+        lambda client: client.call("rag.query", {"corpus": corpus}, given, idempotent=True),
+        with_models=True,
+    )
+    lines = []
     for each in answer["output"]["chunks"]:
         about = each["metadata"]
         place = [
@@ -245,47 +229,42 @@ def query(
             *([f"page {about['page']}"] if "page" in about else []),
             *([printable(about["heading"])] if "heading" in about else []),
         ]
-        typer.echo(f"{each['rank']}. {each['score']:.3f}  {', '.join(place)}")
         text = " ".join(each["text"].split())
-        typer.echo(f"   {printable(text[:400])}{'...' if len(text) > 400 else ''}")
+        lines += [
+            f"{each['rank']}. {each['score']:.3f}  {', '.join(place)}",
+            f"   {printable(text[:400])}{'...' if len(text) > 400 else ''}",
+        ]
+    cli.emit({**answer["output"], **answer["meta"]}, lines)
     if "embedding_model" not in answer["meta"]:
-        report.say("found by words alone: this node has no model for meanings")
+        cli.note("found by words alone: this node has no model for meanings")
 
 
 @app.command("list", epilog="Example: accord rag list")
-def list_(
-    community: Community = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
+def list_(cli: CommunityCli) -> None:
     """List the corpora of this node."""
 
-    async def ask(here: "Local") -> list[dict[str, Any]]:
-        async with here.community(community) as client:
-            answer = await client.call("rag.list_corpora", {}, {}, idempotent=True)
-            return list(answer["output"]["corpora"])
+    async def ask(client: "Client") -> list[dict[str, Any]]:
+        answer = await client.call("rag.list_corpora", {}, {}, idempotent=True)
+        return list(answer["output"]["corpora"])
 
-    found = with_node(home, config, ask, with_models=True)
-    if as_json:
-        report.show_json({"corpora": found})
-    elif found:
-        show_lines(
-            [
-                (
-                    each["name"],
-                    f"{each['docs']} documents",
-                    f"{each['chunks']} chunks",
-                    f"{each['size_bytes']} bytes",
-                    each.get("language_majority", ""),
-                )
-                for each in found
-            ]
-        )
+    found = cli.in_community(ask, with_models=True)
+    cli.emit(
+        {"corpora": found},
+        (
+            (
+                each["name"],
+                f"{each['docs']} documents",
+                f"{each['chunks']} chunks",
+                f"{each['size_bytes']} bytes",
+                each.get("language_majority", ""),
+            )
+            for each in found
+        ),
+    )
 
 
 def _files(paths: list[Path]) -> list[Path]:
-    """Every regular file that is meant, in order; links are not followed."""
+    """Every regular file below the paths, in order; links are not followed."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -299,7 +278,7 @@ def _files(paths: list[Path]) -> list[Path]:
 
 
 def _is_of_file(error: "CommunityError") -> bool:
-    """Whether a file is at fault, and the next may do better."""
+    """Whether the file is at fault, so that the next one can be tried."""
     from accord.community.errors import Code
 
     return error.code is Code.BAD_REQUEST and not (error.where or "").startswith("/")

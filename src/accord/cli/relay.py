@@ -1,73 +1,280 @@
-"""`accord relay`: agents in chats: run a connector, look after its agents, connect one.
+"""`accord relay serve` and `accord relay gateway enroll | run`; puts `accord relay` together.
 
-Puts the verbs together and has the first of them; each group of the others has a file of its own.
+A gateway dials a connector that may be anywhere; it needs no home and no station, unless it is let
+in at the one of this machine (`--here`).
 """
 
-import contextlib
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from accord.cli import relay_agents, relay_chat, relay_gateway, relay_letters, relay_rules, report
-from accord.cli.announcing import announcement, as_data
-from accord.cli.options import Config, Home, Json
+from accord.cli import output, relay_agents, relay_deliveries, relay_webchat
+from accord.cli.arguments import STDIN, printable
+from accord.cli.context import App, Cli, Output
+from accord.cli.station import Port, serve_plane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from accord.relay.gateway import Agent, GatewayHealth, GatewayState
+    from accord.relay.gateway.enrolment import GatewayCredentials
+    from accord.station.agents import LocalAgent
+    from accord.station.sections import TelemetrySettings
 
-    from accord.station.plane import PlaneReport
-    from accord.station.run import Ground
 
-app = typer.Typer(no_args_is_help=True, epilog="Example: accord relay token new --instance echo")
+gateway_app = App(
+    no_args_is_help=True, epilog="Example: accord relay gateway run --command 'cat -'"
+)
+
+
+_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
+
+
+class SessionKeyForm(Enum):
+    """How a gateway names its conversations."""
+
+    SCOPED = "scoped"
+    HERMES = "hermes"
+
+
+GatewayId = Annotated[str | None, typer.Option("--id", help="The gateway's id.")]
+CredentialsFile = Annotated[
+    Path | None,
+    typer.Option("--file", help="Where its credentials are (default: in the user's state folder)."),
+]
+
+
+@gateway_app.command(
+    epilog="Example: accord relay gateway enroll https://connector.example enrol_…"
+)
+def enroll(
+    cli: Output,
+    url: Annotated[str, typer.Argument(help="The connector.")],
+    token: Annotated[
+        str, typer.Argument(help="What `accord relay token new` printed; - is stdin.")
+    ],
+    gateway_id: GatewayId = None,
+    file: CredentialsFile = None,
+    wake_url: Annotated[
+        str | None, typer.Option(help="What the connector asks for to wake it.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace older credentials of this id.")
+    ] = False,
+) -> None:
+    """Spend an enrolment token and keep the gateway's secret in a file that only you can read."""
+    from accord.relay.gateway.enrolment import credentials_file, enrol, is_private
+
+    name = gateway_id or f"{socket.gethostname()}-{os.urandom(3).hex()}"
+    place = file or credentials_file(name)
+    given = sys.stdin.readline().strip() if token == STDIN else token
+    if not is_private(url):
+        output.say("warning: without https, whoever is on the way can read the gateway's secret")
+    made = asyncio.run(enrol(url, given, name, place, wake_url=wake_url, replace=replace))
+    cli.emit(
+        {"gateway_id": made.gateway_id, "tenant": made.tenant, "file": str(place)},
+        f"Enrolled as {printable(made.gateway_id)}; the secret is in {place}.",
+    )
+
+
+@gateway_app.command(
+    epilog="Example: accord relay gateway run --here echo --command 'jq -r .event.text'"
+)
+def run(
+    cli: Cli,
+    agent: Annotated[
+        str | None, typer.Option(help="A Python agent, as module:name; found from here, too.")
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(help="A shell command: reads the event as JSON, prints the answer."),
+    ] = None,
+    front: Annotated[
+        list[str] | None,
+        typer.Option(help="platform or platform:bot to speak through; as often as needed."),
+    ] = None,
+    here: Annotated[
+        str | None,
+        typer.Option(
+            help="Let it in by this name at this machine's station, with a space in the web chat."
+        ),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="The connector (default: where it was enrolled).")
+    ] = None,
+    gateway_id: GatewayId = None,
+    file: CredentialsFile = None,
+    inbox: Annotated[
+        str | None,
+        typer.Option(help="A folder for what was taken; `memory` (default: beside the secret)."),
+    ] = None,
+    session_keys: Annotated[
+        SessionKeyForm,
+        typer.Option(help="How conversations are named; older connectors want hermes."),
+    ] = SessionKeyForm.SCOPED,
+) -> None:
+    """Connect a shell command or a Python function to chats, and serve until told to stop.
+
+    With --here nobody has to enrol it: it is let in by your own hand, and a link is printed by
+    which somebody joins its space and talks to it.
+
+    Prints each state as it is entered. SIGTERM or Ctrl-C lets the connector buffer and finishes the
+    turns under way; a second one ends at once. Exit code 1 when the access was revoked.
+    """
+    from accord.relay.gateway import GatewaySettings, GatewayState, RelayGateway
+    from accord.station import logs, trace_export
+    from accord.station.processes import exit_at_once
+    from accord.station.sections import LogSettings
+
+    if here is not None and (url or gateway_id or file):
+        raise typer.BadParameter("with --here, none of --url, --id and --file is needed")
+    if here is not None and not _NAME.fullmatch(here):
+        raise typer.BadParameter(
+            "letters, digits, dots and dashes make a name", param_hint="--here"
+        )
+    answering = _load_agent(agent, command)
+
+    def show(health: "GatewayHealth") -> None:
+        reason = f": {printable(health.reason)}" if health.reason else ""
+        cli.emit(
+            {"state": health.state.value, "reason": health.reason}, f"{health.state.value}{reason}"
+        )
+        sys.stdout.flush()
+
+    async def serve() -> "GatewayState":
+        async with AsyncExitStack() as opened:
+            await opened.enter_async_context(
+                trace_export.export_traces(_telemetry_settings(cli, here), service="accord-gateway")
+            )
+            if here is None:
+                known = _find_credentials(gateway_id, file)
+                return await dial(url or known.url, known, inbox)
+            guest = await opened.enter_async_context(_open_agent(cli, here))
+            if guest.invite:
+                cli.emit({"invite": guest.invite}, f"talk to it: {guest.invite}")
+            return await dial(guest.address, guest.credentials, inbox or str(guest.folder))
+
+    async def dial(address: str, known: "GatewayCredentials", kept: str | None) -> "GatewayState":
+        gateway = RelayGateway(
+            address,
+            secret=known.secret,
+            gateway_id=known.gateway_id,
+            agent=answering,
+            settings=GatewaySettings(
+                identities=_identities(front),
+                session_keys=session_keys.value,
+                inbox=kept,
+                environment=os.environ,
+            ),
+            on_health=show,
+        )
+        asked: list[int] = []
+
+        def stop(number: signal.Signals) -> None:
+            if asked:
+                # Whoever asks twice does not want to wait, and what was taken is on disk.
+                exit_at_once(128 + number)
+            asked.append(number)
+            gateway.stop()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop, number)
+        show(gateway.health)
+        return await gateway.run()
+
+    with logs.configured(LogSettings(level="warning")):
+        ended = asyncio.run(serve())
+    raise typer.Exit(output.FAILED if ended is GatewayState.DISABLED else 0)
+
+
+def _telemetry_settings(cli: Cli, here: str | None) -> "TelemetrySettings":
+    """Those of the station beside the gateway; elsewhere the standard variables are used."""
+    from accord.station.sections import TelemetrySettings
+
+    return TelemetrySettings() if here is None else cli.settings().telemetry
+
+
+def _open_agent(cli: Cli, name: str) -> "AbstractAsyncContextManager[LocalAgent]":
+    from accord.kernel.clock import SystemClock
+    from accord.station.agents import open_agent
+
+    return open_agent(cli.station_settings(), SystemClock(), name)
+
+
+def _load_agent(agent: str | None, command: str | None) -> "Agent":
+    from accord.relay.gateway import command_agent, load_agent
+
+    if (agent is None) == (command is None):
+        raise typer.BadParameter("give either --agent or --command")
+    if agent is None:
+        return command_agent(["sh", "-c", command or ""])
+    sys.path.insert(0, "")
+    return load_agent(agent)
+
+
+def _find_credentials(gateway_id: str | None, file: Path | None) -> "GatewayCredentials":
+    """Those that are named, else those of the environment, else the only ones on this machine."""
+    from accord.relay.errors import Code, RelayError
+    from accord.relay.gateway.enrolment import (
+        GatewayCredentials,
+        credentials_file,
+        credentials_files,
+        load_credentials,
+    )
+
+    if file is not None:
+        return load_credentials(file)
+    if gateway_id is not None:
+        return load_credentials(credentials_file(gateway_id))
+    given = [os.environ.get(f"GATEWAY_RELAY_{name}", "") for name in ("URL", "ID", "SECRET")]
+    if all(given):
+        return GatewayCredentials(given[0], given[1], "", given[2])
+    found = credentials_files()
+    if len(found) == 1:
+        return load_credentials(found[0])
+    raise RelayError(
+        Code.NOT_FOUND,
+        f"{len(found)} gateways have enrolled here" if found else "no gateway has enrolled here",
+        mend="say which with --id or --file"
+        if found
+        else "get a token from the operator, and `accord relay gateway enroll URL TOKEN`",
+    )
+
+
+def _identities(front: list[str] | None) -> tuple[tuple[str, str], ...]:
+    from accord.relay.rules.connection import read_identities
+
+    if not front:
+        return read_identities(os.environ)
+    pairs = (each.partition(":") for each in front)
+    return tuple((platform, bot_id) for platform, _, bot_id in pairs)
+
+
+app = App(no_args_is_help=True, epilog="Example: accord relay token new --instance echo")
 
 
 @app.command(epilog="Example: accord relay serve --home ./connector --port 7090")
-def serve(
-    home: Home = None,
-    config: Config = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Listen here instead; 0 takes a free one.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
+def serve(cli: Cli, *, port: Port = None) -> None:
     """Run a connector alone, without the other planes, until it is told to stop.
 
     Several of them share a store by the setting `store.url`, and hint each other by `relay.redis`.
     """
-    from accord.station.run import connectors
-    from accord.station.run import serve as run
-    from accord.station.settings import home_option, load
+    from accord.station.run import relay_planes
 
-    settings = load(home, config)
-    if port is not None:
-        chosen = settings.station.model_copy(update={"port": port})
-        settings = settings.model_copy(update={"station": chosen})
-
-    def announce(ground: "Ground", reports: "Sequence[PlaneReport]") -> None:
-        # A connector goes on when whoever read its first words has gone.
-        with contextlib.suppress(BrokenPipeError):
-            if as_json:
-                report.show_json(
-                    {
-                        "address": ground.address,
-                        "home": str(ground.settings.home),
-                        "device": ground.key.id,
-                        "down": as_data(reports),
-                    }
-                )
-            else:
-                option = home_option(ground.settings.home)
-                where = f" at {ground.address}"
-                typer.echo(announcement("The connector", where, reports, home=option))
-
-    clean = run(settings, announce=announce, assemble=connectors)
-    raise typer.Exit(0 if clean else report.FAILED)
+    serve_plane(cli, "The connector", relay_planes, port, with_device=True)
 
 
-for verbs in (relay_agents, relay_rules, relay_letters):
+for verbs in (relay_agents, relay_deliveries):
     app.registered_commands += verbs.app.registered_commands
 app.add_typer(relay_agents.token, name="token", help="Let gateways enrol.")
-app.add_typer(relay_rules.scope, name="scope", help="Say whose servers and channels are.")
-app.add_typer(relay_letters.deadletters, name="deadletters", help="What could not be delivered.")
-app.add_typer(relay_chat.app, name="chat", help="Look after the built-in web chat.")
-app.add_typer(relay_gateway.app, name="gateway", help="Connect an agent to a connector.")
+app.add_typer(relay_agents.scope, name="scope", help="Say whose servers and channels are.")
+app.add_typer(relay_deliveries.deadletters, name="deadletters", help="What could not be delivered.")
+app.add_typer(relay_webchat.app, name="chat", help="Look after the built-in web chat.")
+app.add_typer(gateway_app, name="gateway", help="Connect an agent to a connector.")

@@ -1,27 +1,31 @@
-"""`accord relay token | instances | link | rotate | revoke | pardon`: agents and their gateways."""
+"""Agents and what reaches them.
+
+`accord relay token | instances | link | rotate | revoke | pardon | scope | principal | policy`.
+"""
 
 from dataclasses import asdict
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accord.cli import report
-from accord.cli.community_node import show_lines
-from accord.cli.contract_reading import printable
-from accord.cli.options import Config, Home, Json
-from accord.cli.relay_store import Instance, Tenant, moment, with_instance, with_relay
+from accord.cli.arguments import printable
+from accord.cli.context import App, Cli
+from accord.cli.planes import Instance, Tenant, format_millis, with_instance, with_relay
 
 if TYPE_CHECKING:
-    from accord.relay.connector.assembly import Connector
-    from accord.relay.connector.control import LinkCode, Principal, Rotated
-    from accord.relay.connector.operating import Minted
+    from accord.relay.connector.connector import Connector
+    from accord.relay.connector.enrolment import MintedToken
+    from accord.relay.connector.registry import Principal
 
-app = typer.Typer()
-token = typer.Typer(no_args_is_help=True, epilog="Example: accord relay token new --instance echo")
+
+app = App()
+token = App(no_args_is_help=True, epilog="Example: accord relay token new --instance echo")
 
 
 @token.command(epilog="Example: accord relay token new --instance echo --hours 1")
 def new(
+    cli: Cli,
     tenant: Annotated[str, typer.Option(help="Whose agent it will be.")] = "default",
     instance: Annotated[
         str | None, typer.Option(help="The agent's instance id (default: a new one).")
@@ -32,63 +36,51 @@ def new(
     hours: Annotated[
         float, typer.Option(min=0.001, max=8760, help="For how long it can be used.")
     ] = 24.0,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Print a token by which one gateway can enrol, once. Hand it over as you would a password."""
-
-    async def mint(connector: "Connector") -> Any:
-        return await connector.control.mint_token(
+    made = with_relay(
+        cli,
+        lambda connector: connector.control.mint_token(
             tenant, instance, name=name, seconds=max(1, round(hours * 3600))
-        )
-
-    made = with_relay(home, config, mint)
-    if as_json:
-        report.show_json(
-            {
-                "token": made.token,
-                "tenant": made.tenant,
-                "instance": made.instance,
-                "expires_at": moment(made.expires_at),
-            }
-        )
-        return
-    report.say(f"The instance is {printable(made.instance)}; until {moment(made.expires_at)}:")
-    typer.echo(made.token)
+        ),
+    )
+    cli.note(f"The instance is {printable(made.instance)}; until {format_millis(made.expires_at)}:")
+    cli.emit(
+        {
+            "token": made.token,
+            "tenant": made.tenant,
+            "instance": made.instance,
+            "expires_at": format_millis(made.expires_at),
+        },
+        made.token,
+    )
 
 
 @token.command("list", epilog="Example: accord relay token list --tenant default")
-def list_tokens(
-    tenant: Tenant = None, home: Home = None, config: Config = None, as_json: Json = False
-) -> None:
+def list_tokens(cli: Cli, tenant: Tenant = None) -> None:
     """List the enrolment tokens that were made lately, without the tokens themselves."""
-    from accord.relay.connector.operating import enrolment_tokens
+    from accord.relay.connector.enrolment import list_tokens
 
-    async def read(connector: "Connector") -> list["Minted"]:
-        return await connector.store.read(lambda c: enrolment_tokens(c, tenant))
+    async def read(connector: "Connector") -> list["MintedToken"]:
+        return await connector.store.read(lambda c: list_tokens(c, tenant))
 
-    found = with_relay(home, config, read)
-    if as_json:
-        report.show_json({"tokens": [asdict(each) for each in found]})
-        return
-    show_lines(
-        [
+    found = with_relay(cli, read)
+    cli.emit(
+        {"tokens": [asdict(each) for each in found]},
+        (
             (
                 printable(each.tenant),
                 printable(each.instance),
-                f"until {moment(each.expires_at)}",
-                "not used" if each.used_at is None else f"used {moment(each.used_at)}",
+                f"until {format_millis(each.expires_at)}",
+                "not used" if each.used_at is None else f"used {format_millis(each.used_at)}",
             )
             for each in found
-        ]
+        ),
     )
 
 
 @app.command(epilog="Example: accord relay instances --json")
-def instances(
-    tenant: Tenant = None, home: Home = None, config: Config = None, as_json: Json = False
-) -> None:
+def instances(cli: Cli, tenant: Tenant = None) -> None:
     """List the agents that have enrolled, and how each is doing."""
 
     async def read(connector: "Connector") -> list[dict[str, Any]]:
@@ -101,12 +93,10 @@ def instances(
             for each in await connector.control.instances(tenant)
         ]
 
-    found = with_relay(home, config, read)
-    if as_json:
-        report.show_json({"instances": found})
-        return
-    show_lines(
-        [
+    found = with_relay(cli, read)
+    cli.emit(
+        {"instances": found},
+        (
             (
                 printable(each["instance"]),
                 printable(each["tenant"]),
@@ -116,20 +106,18 @@ def instances(
                 "nothing waits" if each["empty"] else "messages wait",
             )
             for each in found
-        ]
+        ),
     )
 
 
 @app.command(epilog="Example: accord relay link echo")
 def link(
+    cli: Cli,
     instance: Instance,
     account: Annotated[
         tuple[str, str] | None,
         typer.Option(help="Link this account at once: its platform, and the user id there."),
     ] = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Print a code by which a person links a chat account to an agent.
 
@@ -137,49 +125,40 @@ def link(
     """
     if account is not None:
         platform, user = account
-        with_relay(home, config, lambda each: each.control.bind(instance, platform, user))
-        if as_json:
-            report.show_json({"instance": instance, "platform": platform, "user": user})
-        else:
-            typer.echo(f"{printable(user)} on {printable(platform)} is linked.")
+        with_relay(cli, lambda each: each.control.bind(instance, platform, user))
+        cli.emit(
+            {"instance": instance, "platform": platform, "user": user},
+            f"{printable(user)} on {printable(platform)} is linked.",
+        )
         return
 
-    async def offer(connector: "Connector", caller: "Principal") -> "LinkCode":
-        return await connector.control.link(caller)
-
-    made = with_instance(home, config, instance, offer)
-    if as_json:
-        report.show_json({"code": made.code, "expires_at": moment(made.expires_at)})
-        return
-    report.say(
-        f"Until {moment(made.expires_at)}, send the bot this as a direct message, "
+    made = with_instance(cli, instance, lambda connector, caller: connector.control.link(caller))
+    cli.note(
+        f"Until {format_millis(made.expires_at)}, send the bot this as a direct message, "
         "then answer its question with yes:"
     )
-    typer.echo(f"/link {made.code}")
+    cli.emit(
+        {"code": made.code, "expires_at": format_millis(made.expires_at)}, f"/link {made.code}"
+    )
 
 
 @app.command(epilog="Example: accord relay rotate echo --grace 600")
 def rotate(
+    cli: Cli,
     instance: Instance,
     grace: Annotated[
         int,
         typer.Option(min=0, max=604_800, help="For how many seconds the old secret stays good."),
     ] = 3600,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Give an agent's gateway a new secret, and print it; the old one stays good for a while."""
-
-    async def change(connector: "Connector", caller: "Principal") -> "Rotated":
-        return await connector.control.rotate(caller, grace_seconds=grace)
-
-    made = with_instance(home, config, instance, change)
-    if as_json:
-        report.show_json({"secret": made.secret, "old_until": moment(made.old_until)})
-        return
-    report.say(f"The old secret is good until {moment(made.old_until)}; the new one is:")
-    typer.echo(made.secret)
+    made = with_instance(
+        cli,
+        instance,
+        lambda connector, caller: connector.control.rotate(caller, grace_seconds=grace),
+    )
+    cli.note(f"The old secret is good until {format_millis(made.old_until)}; the new one is:")
+    cli.emit({"secret": made.secret, "old_until": format_millis(made.old_until)}, made.secret)
 
 
 Which = Annotated[str | None, typer.Argument(help="The instance; or give --tenant.")]
@@ -187,13 +166,7 @@ Whole = Annotated[str | None, typer.Option("--tenant", help="A tenant with all i
 
 
 @app.command(epilog="Example: accord relay revoke echo")
-def revoke(
-    instance: Which = None,
-    tenant: Whole = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
+def revoke(cli: Cli, instance: Which = None, tenant: Whole = None) -> None:
     """Take an agent away at once, or switch off a tenant with all its agents.
 
     Sockets are closed and what waits becomes dead letters. An agent loses its links, channels and
@@ -207,21 +180,15 @@ def revoke(
         await connector.control.revoke(instance or "")
         return [instance or ""]
 
-    ended = with_relay(home, config, end)
-    if as_json:
-        report.show_json({"revoked": ended})
-    else:
-        typer.echo(f"Revoked: {', '.join(map(printable, ended)) or 'nobody, it had no agents'}.")
+    ended = with_relay(cli, end)
+    cli.emit(
+        {"revoked": ended},
+        f"Revoked: {', '.join(map(printable, ended)) or 'nobody, it had no agents'}.",
+    )
 
 
 @app.command(epilog="Example: accord relay pardon echo")
-def pardon(
-    instance: Which = None,
-    tenant: Whole = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
+def pardon(cli: Cli, instance: Which = None, tenant: Whole = None) -> None:
     """Let a revoked agent enrol again, or switch a tenant on again."""
     _one_of(instance, tenant)
 
@@ -231,13 +198,12 @@ def pardon(
             return True
         return await connector.control.pardon(instance or "")
 
-    done, name = with_relay(home, config, undo), instance or tenant or ""
-    if as_json:
-        report.show_json({"pardoned": name if done else None})
-    elif done:
-        typer.echo(f"Pardoned: {printable(name)}.")
-    else:
-        report.say(f"{printable(name)} may enrol already; no operator has revoked it.")
+    done, name = with_relay(cli, undo), instance or tenant or ""
+    cli.emit(
+        {"pardoned": name if done else None}, [f"Pardoned: {printable(name)}."] if done else ()
+    )
+    if not done:
+        cli.note(f"{printable(name)} may enrol already; no operator has revoked it.")
 
 
 def _one_of(instance: str | None, tenant: str | None) -> None:
@@ -249,5 +215,190 @@ def _standing(record: dict[str, Any]) -> str:
     if record["suspended"]:
         return "its tenant is switched off"
     if record["revoked_at"] is not None:
-        return f"revoked {moment(record['revoked_at'])}"
+        return f"revoked {format_millis(record['revoked_at'])}"
     return "live"
+
+
+scope = App(no_args_is_help=True, epilog="Example: accord relay scope grant echo discord G1 C1")
+
+Platform = Annotated[str, typer.Argument(help="The platform, such as webchat.")]
+Scope = Annotated[str, typer.Argument(help="The server or space; '' where there is none.")]
+Channel = Annotated[str, typer.Argument(help="The channel's id.")]
+
+
+class PrincipalPolicyName(Enum):
+    """Whom an agent listens to in the channels that it holds."""
+
+    OWNER_ONLY = "owner-only"
+    ALLOW_LIST = "allow-list"
+    ANY = "any"
+
+
+@scope.command(epilog="Example: accord relay scope route discord G1 --tenant default")
+def route(
+    cli: Cli,
+    platform: Platform,
+    key: Annotated[str, typer.Argument(help="A server, a chat that is in none, or a webhook.")],
+    tenant: Annotated[str, typer.Option(help="Whose it is.")] = "default",
+    away: Annotated[bool, typer.Option("--away", help="Take it from its tenant instead.")] = False,
+) -> None:
+    """Say to which tenant a server belongs; before that nothing in it reaches anybody."""
+
+    async def change(connector: "Connector") -> None:
+        if away:
+            await connector.control.unroute(platform, key)
+        else:
+            await connector.control.route(tenant, platform, key)
+
+    with_relay(cli, change)
+    cli.emit(
+        {"platform": platform, "key": key, "tenant": None if away else tenant},
+        f"{printable(platform)} {printable(key)} belongs to "
+        f"{'nobody' if away else printable(tenant)}.",
+    )
+
+
+@scope.command(epilog="Example: accord relay scope grant echo discord G1 C1")
+def grant(
+    cli: Cli,
+    instance: Instance,
+    platform: Platform,
+    scope_id: Scope,
+    channel_id: Channel,
+    owner: Annotated[
+        str | None, typer.Option(help="The linked user whose view counts (default: the first one).")
+    ] = None,
+) -> None:
+    """Give a channel to an agent."""
+    with_relay(
+        cli,
+        lambda connector: connector.control.grant(instance, platform, scope_id, channel_id, owner),
+    )
+    cli.emit(_channel_json(instance, platform, scope_id, channel_id), "Granted.")
+
+
+@scope.command(epilog="Example: accord relay scope release echo discord G1 C1")
+def release(
+    cli: Cli, instance: Instance, platform: Platform, scope_id: Scope, channel_id: Channel
+) -> None:
+    """Take a channel from an agent."""
+    with_instance(
+        cli,
+        instance,
+        lambda connector, caller: connector.control.release_scope(
+            caller, platform, scope_id, channel_id
+        ),
+    )
+    cli.emit(_channel_json(instance, platform, scope_id, channel_id), "Released.")
+
+
+@app.command(
+    epilog="Example: accord relay principal echo webchat allow-list --allow ann --allow bo"
+)
+def principal(
+    cli: Cli,
+    instance: Instance,
+    platform: Platform,
+    policy: Annotated[
+        PrincipalPolicyName | None, typer.Argument(help="Leave it out to see what holds now.")
+    ] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option(help="A user id for the list; as often as needed.")
+    ] = None,
+) -> None:
+    """Say whose messages an agent hears in the channels that it holds; an owner is always heard."""
+    if allow and policy is not PrincipalPolicyName.ALLOW_LIST:
+        raise typer.BadParameter("--allow belongs to allow-list", param_hint="--allow")
+
+    async def change(connector: "Connector", caller: "Principal") -> Any:
+        from accord.relay.rules.policy import PrincipalPolicy
+
+        if policy is not None:
+            chosen = PrincipalPolicy(policy.value)
+            await connector.control.set_principal(caller, platform, chosen, allow or ())
+        return await connector.control.status(caller)
+
+    status = with_instance(cli, instance, change)
+    found = _of_platform(status["principals"], platform) or {
+        "platform": platform,
+        "policy": PrincipalPolicyName.OWNER_ONLY.value,
+        "allow": [],
+    }
+    listed = f": {', '.join(map(printable, found['allow']))}" if found["allow"] else ""
+    cli.emit(found, f"{found['policy']}{listed}")
+
+
+@app.command(epilog="Example: accord relay policy echo webchat --require-address --free C1")
+def policy(
+    cli: Cli,
+    instance: Instance,
+    platform: Platform,
+    require_address: Annotated[
+        bool | None,
+        typer.Option(
+            "--require-address/--no-require-address",
+            help="Whether it must be mentioned or replied to.",
+        ),
+    ] = None,
+    free: Annotated[
+        list[str] | None, typer.Option(help="A channel in which it need not; as often as needed.")
+    ] = None,
+    other_bots: Annotated[
+        bool | None,
+        typer.Option("--other-bots/--no-other-bots", help="Whether it hears other bots."),
+    ] = None,
+    by_gateway: Annotated[
+        bool, typer.Option("--by-gateway", help="Let what its gateway declares hold again.")
+    ] = False,
+) -> None:
+    """Say when an agent wants to be spoken to, all of it anew; without options, show it.
+
+    A gateway declares this at each start. What was said here stays, until --by-gateway.
+    """
+    is_change = any(each is not None for each in (require_address, free, other_bots))
+    if by_gateway and is_change:
+        raise typer.BadParameter(
+            "it is said either here or by the gateway", param_hint="--by-gateway"
+        )
+
+    async def change(connector: "Connector", caller: "Principal") -> Any:
+        from accord.relay.rules.policy import RelevancePolicy
+
+        if is_change:
+            wanted = RelevancePolicy(
+                require_address=bool(require_address),
+                free_response_scopes=frozenset(free or ()),
+                allow_other_bots=bool(other_bots),
+            )
+            await connector.control.set_relevance(caller, platform, wanted, by_operator=True)
+        else:
+            wanted = RelevancePolicy()
+            if by_gateway:
+                await connector.control.unpin_relevance(caller, platform)
+        status = await connector.control.status(caller)
+        default = {"platform": platform, **wanted.to_dict(), "setBy": "gateway"}
+        return _of_platform(status["relevance"], platform) or default
+
+    found = with_instance(cli, instance, change)
+    lines = [
+        "must be addressed" if found["requireAddress"] else "need not be addressed",
+        "hears other bots" if found["allowOtherBots"] else "hears no other bots",
+    ]
+    if found["freeResponseScopes"]:
+        lines.append(f"free in {', '.join(map(printable, found['freeResponseScopes']))}")
+    if found["setBy"] == "operator":
+        lines.append("set by the operator")
+    cli.emit(found, "; ".join(lines))
+
+
+def _of_platform(rows: list[dict[str, Any]], platform: str) -> dict[str, Any] | None:
+    return next((row for row in rows if row["platform"] == platform), None)
+
+
+def _channel_json(instance: str, platform: str, scope_id: str, channel_id: str) -> dict[str, Any]:
+    return {
+        "instance": instance,
+        "platform": platform,
+        "scope_id": scope_id,
+        "channel_id": channel_id,
+    }

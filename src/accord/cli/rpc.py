@@ -1,35 +1,35 @@
-"""`accord rpc allow | call | run | signal | cancel`: use a service from the shell."""
+"""Services from the shell: `accord rpc`, `accord events` and `accord jobs`."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accord.cli import report
-from accord.cli.authority_reach import ask
-from accord.cli.contract_reading import STDIN, printable, read_contract
-from accord.cli.fabric_session import (
-    PATIENCE,
+from accord.cli import output
+from accord.cli.arguments import STDIN, printable, read_contract
+from accord.cli.context import App, Cli
+from accord.cli.planes import ask_authority
+from accord.cli.shell import (
+    EVERY_CONTRACT,
     SHELL,
-    As,
-    AuthorityUrl,
     ContractFile,
-    KeyFile,
-    Shell,
-    Wait,
-    kept_key,
+    ShellCli,
+    fabric_errors,
+    load_or_create_key,
+    require_surface,
     shell_key,
+    stop_event,
+    wait_first,
 )
-from accord.cli.options import Config, Home, Json
 
 if TYPE_CHECKING:
-    from accord.fabric import FabricError, Session
+    from accord.fabric import Received, Session
     from accord.fabric.operations import Run
 
-app = typer.Typer(
+
+app = App(
     no_args_is_help=True,
     epilog='Example: accord rpc call library.json Library.Find \'{"book": "Emma"}\'',
 )
@@ -39,152 +39,133 @@ Payload = Annotated[str, typer.Argument(help="JSON, @FILE, or - for stdin.")]
 Within = Annotated[float, typer.Option(min=0.1, max=600, help="How many seconds it may take.")]
 
 
-@app.command(epilog="Example: accord rpc allow")
-def allow(home: Home = None, config: Config = None, as_json: Json = False) -> None:
+@app.command(epilog="Example: accord rpc allow --contract library@v1")
+def allow(
+    cli: Cli,
+    contract: Annotated[
+        list[str] | None,
+        typer.Option(help="Only the contract of this id; may be given several times."),
+    ] = None,
+) -> None:
     """Let the shell of this home call: once, by whoever operates its authority.
 
-    Makes a key that only you can read, and a deployment `shell` in mutable-dev whose instance it
-    is. From then on every command acts under a contract that uses the one that it names, and the
-    history tells of each.
+    Makes a key that only you can read, and a deployment `shell` whose instance it is. The
+    deployment is granted calls of every contract, or of those that are named, in place of what it
+    was granted before; it may offer nothing and hold no resources. Every command acts under a
+    contract that uses the one that it names, and the history tells of each.
     """
     from accord.contracts.session_proof import session_key
-    from accord.station.settings import load
 
-    deployment = ask(home, config, "deploy", deployment=SHELL, compatibility="mutable-dev")
-    key = session_key(kept_key(shell_key(load(home, config))))
-    known = ask(home, config, "instances/list", deployment=SHELL)["instances"]
+    deployment = ask_authority(cli, "deploy", deployment=SHELL)
+    calls = sorted(set(contract or (EVERY_CONTRACT,)))
+    ask_authority(cli, "deployments/set", deployment=SHELL, calls=calls)
+    key = session_key(load_or_create_key(shell_key(cli.settings())))
+    known = ask_authority(cli, "instances/list", deployment=SHELL)["instances"]
     if key not in {each["key"] for each in known}:
-        ask(home, config, "instances/add", deployment=SHELL, key=key, name=f"shell-{key[:8]}")
-    if as_json:
-        report.show_json({"deployment": deployment["deployment"], "sessionKey": key})
-    else:
-        typer.echo(f"The shell may call, as an instance of {SHELL}: {key}")
+        ask_authority(cli, "instances/add", deployment=SHELL, key=key, name=f"shell-{key[:8]}")
+    what = "every contract" if calls == [EVERY_CONTRACT] else printable(", ".join(calls))
+    cli.emit(
+        {"deployment": deployment["deployment"], "session_key": key, "calls": calls},
+        f"The shell may call {what}, as an instance of {SHELL}: {key}",
+    )
+
+
+@app.command(epilog="Example: accord rpc deny")
+def deny(cli: Cli) -> None:
+    """Take back what `accord rpc allow` granted; the key stays, and may do nothing."""
+    ask_authority(cli, "deployments/set", deployment=SHELL, calls=[])
+    told = ask_authority(cli, "deployments/narrow", deployment=SHELL, everything=True)
+    cli.emit(told, "The shell may call nothing any more.")
 
 
 @app.command(epilog='Example: accord rpc call library.json Library.Find \'{"book": "Emma"}\'')
 def call(
+    cli: ShellCli,
     contract: ContractFile,
     name: Name,
     payload: Payload = "{}",
     within: Within = 30.0,
-    authority: AuthorityUrl = None,
-    key_file: KeyFile = None,
-    acting_as: As = None,
-    wait: Wait = PATIENCE,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Call an RPC and print its answer.
 
     An error is told by its type; with --json it is printed as {"error": {...}}. Exit code 1 when
     the call is refused.
     """
-    asked, target = _read(payload), read_contract(contract)
-    shell = Shell(home, config, authority, key_file, acting_as, wait)
+    asked, target = _read_payload(payload), read_contract(contract)
 
     async def work(session: "Session") -> Any:
         return await session.client(target).call(name, asked, within=within)
 
-    with typed(as_json):
-        demand(target, "rpc", name)
-        show(shell.run(target, work), as_json)
+    _use(cli, target, "rpc", name, work)
 
 
 @app.command(epilog="Example: accord rpc run library.json Library.Stocktake '{}'")
 def run(
+    cli: ShellCli,
     contract: ContractFile,
     name: Name,
     payload: Payload = "{}",
     detach: Annotated[
         bool, typer.Option("--detach", help="Print its id, and do not wait for its end.")
     ] = False,
-    authority: AuthorityUrl = None,
-    key_file: KeyFile = None,
-    acting_as: As = None,
-    wait: Wait = PATIENCE,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Start an operation, tell its progress on stderr, and print what it comes to."""
-    asked, target = _read(payload), read_contract(contract)
-    shell = Shell(home, config, authority, key_file, acting_as, wait)
+    asked, target = _read_payload(payload), read_contract(contract)
 
     async def work(session: "Session") -> Any:
         started = await session.client(target).start(name, asked)
         if detach:
             return {"id": started.id}
-        report.say(f"started {started.id}")
-        return await _followed(started)
+        output.say(f"started {started.id}")
+        return await _follow(started)
 
-    with typed(as_json):
-        demand(target, "operations", name)
-        show(shell.run(target, work), as_json)
+    _use(cli, target, "operations", name, work)
 
 
 @app.command(epilog="Example: accord rpc signal library.json Library.Stocktake ID pause '{}'")
 def signal(
+    cli: ShellCli,
     contract: ContractFile,
     name: Name,
     operation: Annotated[str, typer.Argument(help="The operation's id, as `run` tells it.")],
     signal_name: Annotated[str, typer.Argument(metavar="SIGNAL", help="The signal's name.")],
     payload: Payload = "{}",
-    authority: AuthorityUrl = None,
-    key_file: KeyFile = None,
-    acting_as: As = None,
-    wait: Wait = PATIENCE,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Send a signal to an operation that runs."""
-    said, target = _read(payload), read_contract(contract)
-    shell = Shell(home, config, authority, key_file, acting_as, wait)
+    said, target = _read_payload(payload), read_contract(contract)
 
     async def work(session: "Session") -> Any:
         number = await _run_of(session, target, name, operation).signal(signal_name, said)
         return {"id": operation, "signal": signal_name, "sequence": number}
 
-    with typed(as_json):
-        demand(target, "operations", name)
-        show(shell.run(target, work), as_json)
+    _use(cli, target, "operations", name, work)
 
 
 @app.command(epilog="Example: accord rpc cancel press.json Press.Print ID")
 def cancel(
+    cli: ShellCli,
     contract: ContractFile,
     name: Name,
     operation: Annotated[str, typer.Argument(help="The operation's id, as `run` tells it.")],
-    authority: AuthorityUrl = None,
-    key_file: KeyFile = None,
-    acting_as: As = None,
-    wait: Wait = PATIENCE,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Cancel an operation, where its contract allows that; an end that came before counts."""
     target = read_contract(contract)
-    shell = Shell(home, config, authority, key_file, acting_as, wait)
 
     async def work(session: "Session") -> Any:
         ended = await _run_of(session, target, name, operation).cancel()
         return {"id": operation, "state": ended.state}
 
-    with typed(as_json):
-        demand(target, "operations", name)
-        show(shell.run(target, work), as_json)
+    _use(cli, target, "operations", name, work)
 
 
 def _run_of(session: "Session", target: dict[str, Any], name: str, operation: str) -> "Run":
     from accord.fabric.operations import Operation, Run
-    from accord.fabric.terms import Terms
+    from accord.fabric.rules.terms import Terms
 
     return Run(session.link, Operation.of(Terms(target), name), operation)
 
 
-async def _followed(started: "Run") -> Any:
+async def _follow(started: "Run") -> Any:
     """What an operation comes to; its progress is told on the way."""
     from accord.fabric import FabricError
     from accord.kernel import canonical
@@ -193,7 +174,7 @@ async def _followed(started: "Run") -> Any:
     async for snapshot in started.watch():
         if snapshot.progress is not None and snapshot.progress != told:
             told = snapshot.progress
-            report.say(f"progress {printable(canonical.encode(told).decode())}")
+            output.say(f"progress {printable(canonical.encode(told).decode())}")
         if snapshot.has_ended:
             if snapshot.error is not None:
                 raise snapshot.error
@@ -203,62 +184,24 @@ async def _followed(started: "Run") -> Any:
     raise FabricError("the operation is watched no longer")
 
 
-@contextmanager
-def typed(as_json: bool) -> Iterator[None]:
-    """Tell an error of the fabric by its type, and leave with exit code 1."""
-    from accord.fabric import FabricError
-
-    try:
-        yield
-    except FabricError as error:
-        if as_json:
-            report.show_json({"error": _members(error)})
-        for line in _lines(error):
-            report.say(f"error: {printable(line)}")
-        raise typer.Exit(report.FAILED) from error
-
-
-def show(answer: Any, as_json: bool) -> None:
-    """Print JSON: on one line for a program, laid out for a person."""
-    if as_json:
-        report.show_json(answer)
-        return
+def _use(
+    cli: ShellCli,
+    target: dict[str, Any],
+    section: str,
+    name: str,
+    work: "Callable[[Session], Awaitable[Any]]",
+) -> None:
+    """Use a surface in a session, and print the answer: on one line for a program."""
     import json
 
-    typer.echo(json.dumps(answer, ensure_ascii=sys.stdout.isatty(), indent=2))
+    with fabric_errors(cli):
+        require_surface(target, section, name)
+        answer = cli.run(target, work)
+        text = json.dumps(answer, ensure_ascii=sys.stdout.isatty(), indent=2)
+        cli.emit(output.RawJson(answer), text)
 
 
-def _members(error: "FabricError") -> dict[str, Any]:
-    from accord.fabric import BootstrapError
-
-    code = {"code": error.code} if isinstance(error, BootstrapError) else {}
-    return {**error.members(), **code, **({"id": error.id} if error.id else {})}
-
-
-def _lines(error: "FabricError") -> list[str]:
-    from accord.fabric import ValidationError
-
-    issues = error.issues if isinstance(error, ValidationError) else ()
-    return [
-        f"{error.type}: {error}",
-        *(f"  {each['path'] or '(whole document)'}: {each['message']}" for each in issues),
-    ]
-
-
-def demand(target: dict[str, Any], section: str, name: str) -> None:
-    """Go on only with a surface that a contract has.
-
-    Raises:
-        NotFoundError: It has none of this name.
-    """
-    from accord.fabric.terms import missing
-
-    known = target.get(section, {})
-    if name not in known:
-        raise missing(target["id"], section, name, known)
-
-
-def _read(payload: str) -> Any:
+def _read_payload(payload: str) -> Any:
     from accord.fabric import FabricError
     from accord.kernel import canonical
 
@@ -278,3 +221,151 @@ def _read(payload: str) -> Any:
             printable(f"the payload is no JSON: {error}"),
             mend='quote it for the shell, such as \'{"book": "Emma"}\'',
         ) from None
+
+
+events_app = App(
+    no_args_is_help=True, epilog="Example: accord events tail library.json Library.Lent"
+)
+
+
+@events_app.command(
+    epilog="Example: accord events tail library.json Library.Lent --where /reader=ann"
+)
+def tail(
+    cli: ShellCli,
+    contract: ContractFile,
+    name: Annotated[str, typer.Argument(help="The event, such as Library.Lent.")],
+    where: Annotated[
+        list[str] | None,
+        typer.Option(help="Only where a parameter of the subject is so, as POINTER=VALUE."),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Leave after so many (default: go on).")
+    ] = None,
+) -> None:
+    """Print every event from now on, until SIGTERM or Ctrl-C.
+
+    It hears what is published while it listens; a service that must not miss any declares a
+    consumer group.
+    """
+    target, chosen = read_contract(contract), _parse_wheres(where or [])
+
+    async def work(session: "Session") -> None:
+        stop = stop_event()
+        async with session.client(target).listen(name, where=chosen) as heard:
+            output.say(f"listening for {name} of {target['id']}")
+            await wait_first(_show_events(cli, heard, count), stop.wait(), session.ended())
+
+    with fabric_errors(cli):
+        require_surface(target, "events", name)
+        cli.run(target, work)
+
+
+async def _show_events(cli: ShellCli, heard: "AsyncIterator[Received]", count: int | None) -> None:
+    left = count
+    async for event in heard:
+        cli.emit(
+            {"id": event.id, "time": event.time, "payload": output.RawJson(event.payload)},
+            _event_lines(event),
+        )
+        if left is not None:
+            left -= 1
+            if left == 0:
+                return
+
+
+def _event_lines(event: "Received") -> Iterator[str]:
+    from accord.kernel import canonical
+
+    yield f"{printable(event.time)}  {printable(canonical.encode(event.payload).decode())}"
+
+
+def _parse_wheres(given: list[str]) -> dict[str, str]:
+    pairs = [each.partition("=") for each in given]
+    if not all(pointer.startswith("/") and sign for pointer, sign, _ in pairs):
+        raise typer.BadParameter(
+            "expected POINTER=VALUE, such as /reader=ann", param_hint="--where"
+        )
+    return {pointer: value for pointer, _, value in pairs}
+
+
+jobs_app = App(no_args_is_help=True, epilog="Example: accord jobs list --state dead")
+
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, as `list` shows it.")]
+_JOBS_CONTRACT = "trellis.jobs@v1"
+
+
+@jobs_app.command("list", epilog="Example: accord jobs list --service postoffice --state dead")
+def list_jobs(
+    cli: ShellCli,
+    service: Annotated[str | None, typer.Option(help="Only those of a deployment.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Only those of a queue.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only those that stand so, such as dead.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="The latest so many.")] = 100,
+) -> None:
+    """List jobs, the latest first."""
+    asked: dict[str, Any] = {"service": service, "jobType": queue, "state": state, "limit": limit}
+    with fabric_errors(cli):
+        told = _ask_jobs(
+            cli, "Jobs.List", {name: it for name, it in asked.items() if it is not None}
+        )
+    cli.emit(
+        {**told, "jobs": [_job_json(each) for each in told["jobs"]]},
+        (
+            (
+                each["jobId"],
+                printable(each["service"]),
+                printable(each["jobType"]),
+                printable(each["state"]),
+                f"{each['tries']} of {each.get('maxTries') or '-'}",
+                printable(_failure(each.get("error"))),
+            )
+            for each in told["jobs"]
+        ),
+    )
+
+
+@jobs_app.command(epilog="Example: accord jobs retry 01JQ8Z6S3N4TP7XGW5KE2RHV9B")
+def retry(cli: ShellCli, job: JobId) -> None:
+    """Have a job that failed, expired or was dismissed done again."""
+    _change_job(cli, "Jobs.Retry", job)
+
+
+@jobs_app.command(epilog="Example: accord jobs dismiss 01JQ8Z6S3N4TP7XGW5KE2RHV9B")
+def dismiss(cli: ShellCli, job: JobId) -> None:
+    """Let a job that failed for good rest."""
+    _change_job(cli, "Jobs.Dismiss", job)
+
+
+def _change_job(cli: ShellCli, name: str, job: str) -> None:
+    with fabric_errors(cli):
+        told = _ask_jobs(cli, name, {"jobId": job})
+    cli.emit(
+        {**told, "job": _job_json(told["job"])},
+        f"{told['job']['jobId']} is {printable(told['job']['state'])}.",
+    )
+
+
+def _ask_jobs(cli: ShellCli, name: str, payload: dict[str, Any]) -> Any:
+    from accord.authority.contracts import builtins
+
+    target = builtins()[_JOBS_CONTRACT]
+
+    async def work(session: "Session") -> Any:
+        return await session.client(target).call(name, payload)
+
+    return cli.run(target, work)
+
+
+def _job_json(job: dict[str, Any]) -> dict[str, Any]:
+    """A job for a program; what its service wrote stays as it is."""
+    written = ("payload", "result", "error", "progress", "context")
+    return {name: output.RawJson(each) if name in written else each for name, each in job.items()}
+
+
+def _failure(error: Any) -> str:
+    if isinstance(error, dict):
+        return str(error.get("message", ""))
+    return "" if error is None else str(error)

@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accord.cli import report
-from accord.cli.contract_reading import printable
-from accord.cli.fabric_session import AuthorityUrl, address, first, kept_key, stopping
-from accord.cli.options import Config, Home, Json
+from accord.cli import output
+from accord.cli.arguments import printable
+from accord.cli.context import App, Cli
+from accord.cli.shell import (
+    AuthorityUrl,
+    authority_address,
+    load_or_create_key,
+    stop_event,
+    wait_first,
+)
 
 if TYPE_CHECKING:
     from accord.fabric import BootstrapError, Service
     from accord.kernel.signing import SigningKey
     from accord.station.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, epilog="Example: accord service run library:library")
+app = App(no_args_is_help=True, epilog="Example: accord service run library:library")
 
 _TARGET = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -36,6 +42,7 @@ def service() -> None:
 
 @app.command(epilog="Example: accord service run library:library --home ./home")
 def run(
+    cli: Cli,
     target: Annotated[
         str, typer.Argument(metavar="MODULE:NAME", help="A Service, or what makes one.")
     ],
@@ -49,9 +56,6 @@ def run(
     journal: Annotated[
         bool, typer.Option(help="Keep what crosses its surfaces, for the pipeline.")
     ] = True,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Run a service until SIGTERM or Ctrl-C; what is under way is finished then.
 
@@ -59,53 +63,52 @@ def run(
     current folder on. It waits for whatever keeps it from being let in, and says so.
     """
     from accord.station import logs
-    from accord.station.settings import load
 
-    settings = load(home, config)
-    found = _found(target)
+    settings = cli.settings()
+    found = _import_target(target)
     known_as = name or target.rpartition(":")[2]
     if not _NAME.fullmatch(known_as):
         raise typer.BadParameter("letters, digits, dots and dashes make a name", param_hint="name")
-    _demand(found)
+    _require_service(found)
     with logs.configured(settings.log):
-        asyncio.run(_run(settings, found, known_as, key_file, authority, journal, as_json))
+        asyncio.run(_run_service(cli, settings, found, known_as, key_file, authority, journal))
 
 
-async def _run(
+async def _run_service(
+    cli: Cli,
     settings: "Settings",
     found: Any,
     name: str,
     key_file: Path | None,
     authority: str | None,
     journal: bool,
-    as_json: bool,
 ) -> None:
     from contextlib import AsyncExitStack
 
     from accord.fabric import Authority, Service
-    from accord.station import telemetry
+    from accord.station import trace_export
     from accord.station.store import SERVICE, service_folder
     from accord.storage import open_store
 
-    stop = stopping()
+    stop = stop_event()
     folder = service_folder(settings, name)
     async with AsyncExitStack() as opened:
         await opened.enter_async_context(
-            telemetry.recording(settings.telemetry, service=f"accord-service-{name}")
+            trace_export.export_traces(settings.telemetry, service=f"accord-service-{name}")
         )
         if isinstance(found, Service):
-            await _serve(found, stop, as_json)
+            await _serve_until_stopped(cli, found, stop)
             return
-        key = kept_key(key_file or folder / "key.ed25519")
-        where = Authority(address(settings, authority))
+        key = load_or_create_key(key_file or folder / "key.ed25519")
+        where = Authority(authority_address(settings, authority))
         store = await opened.enter_async_context(open_store(folder, SERVICE)) if journal else None
-        made = _made(found, key=key, authority=where, store=store)
-        await first(_admitted(made, key, where, name), stop.wait())
+        made = _make_service(found, key=key, authority=where, store=store)
+        await wait_first(_wait_for_admission(made, key, where, name), stop.wait())
         if not stop.is_set():
-            await _serve(made, stop, as_json)
+            await _serve_until_stopped(cli, made, stop)
 
 
-async def _serve(service: "Service", stop: asyncio.Event, as_json: bool) -> None:
+async def _serve_until_stopped(cli: Cli, service: "Service", stop: asyncio.Event) -> None:
     """Serve until told to stop, or until the session is over for good."""
 
     async def serve() -> None:
@@ -116,14 +119,11 @@ async def _serve(service: "Service", stop: asyncio.Event, as_json: bool) -> None
                 "digest": service.terms.digest,
                 "deployment": bound.deployment,
                 "instance": bound.instance,
-                "sessionKey": session.key,
+                "session_key": session.key,
             }
-            if as_json:
-                report.show_json(told)
-            else:
-                typer.echo(printable(f"{told['contract']} is served by {told['deployment']}."))
+            cli.emit(told, printable(f"{told['contract']} is served by {told['deployment']}."))
             serving.set()
-            await first(stop.wait(), session.ended())
+            await wait_first(stop.wait(), session.ended())
 
     # Before it serves there is nothing to finish: then a signal ends the attempt.
     serving = asyncio.Event()
@@ -143,7 +143,9 @@ async def _serve(service: "Service", stop: asyncio.Event, as_json: bool) -> None
         task.result()
 
 
-async def _admitted(service: "Service", key: "SigningKey", authority: Any, name: str) -> None:
+async def _wait_for_admission(
+    service: "Service", key: "SigningKey", authority: Any, name: str
+) -> None:
     """Wait until the authority lets it in, and say what it waits for.
 
     Raises:
@@ -157,7 +159,7 @@ async def _admitted(service: "Service", key: "SigningKey", authority: Any, name:
     from accord.kernel.clock import SystemClock
 
     once, told, pause = dataclasses.replace(authority, patience=0), "", _PAUSE_SECONDS
-    report.say(f"{service.terms.id} has the session key {session_key(key)}")
+    output.say(f"{service.terms.id} has the session key {session_key(key)}")
     while True:
         try:
             await bootstrap(once, key, service.terms, SystemClock())
@@ -166,7 +168,7 @@ async def _admitted(service: "Service", key: "SigningKey", authority: Any, name:
                 raise
             if error.code != told:
                 told, pause = error.code, _PAUSE_SECONDS
-                report.say(printable(_sentence(error, session_key(key), name)))
+                output.say(printable(_sentence(error, session_key(key), name)))
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE)
         else:
@@ -184,7 +186,7 @@ def _sentence(error: "BootstrapError", key: str, name: str) -> str:
     return f"waiting for the authority: {said} ({error.code}){mend}"
 
 
-def _found(target: str) -> Any:
+def _import_target(target: str) -> Any:
     from accord.fabric import FabricError
 
     named = _TARGET.fullmatch(target)
@@ -207,8 +209,8 @@ def _found(target: str) -> Any:
     return found
 
 
-def _demand(found: Any) -> None:
-    """Go on only with a service, or with what may make one."""
+def _require_service(found: Any) -> None:
+    """Check that this is a service or a factory of one."""
     from accord.fabric import FabricError, Service
 
     if isinstance(found, Service):
@@ -222,7 +224,7 @@ def _demand(found: Any) -> None:
         ) from None
 
 
-def _made(found: Any, **given: Any) -> "Service":
+def _make_service(found: Any, **given: Any) -> "Service":
     from accord.fabric import FabricError, Service
 
     service = found(**given)

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from accord.community.envelope.invites import Invite
-from accord.community.envelope.names import display_id
+from accord.community.rules import Invite, display_id
 from accord.kernel.signing import SigningKey
 
 SOMEBODY = SigningKey.from_seed(b"s" * 32)
@@ -84,7 +83,10 @@ def test_one_of_several_communities_is_named_by_a_prefix_of_its_name_or_id(
     accord: Any, street: dict[str, Any]
 ) -> None:
     field = accord("create", "Our field", "--json").json
-    accord("show").refuses("several communities are meant", "Our street", "--community")
+    assert accord("show", "--json").json["community_id"] == field["community_id"]
+    accord("show", "--community", "Our").refuses(
+        "several communities are meant", "Our street", "--community"
+    )
     accord("show", "--community", "our").refuses("several")
     accord("show", "--community", "nowhere").refuses("no community 'nowhere'", "list")
     for wanted in ("our f", field["community_id"], display_id(field["community_id"])):
@@ -173,3 +175,33 @@ def test_a_command_waits_for_another_that_holds_the_home(
     said = [process.communicate(timeout=60) for process in started]
     assert [process.returncode for process in started] == [0, 0, 0], said
     assert len({out for out, _ in said}) == 1
+
+
+def test_the_policy_is_shown_and_changed_by_the_root_key(
+    accord: Any, home: Path, street: dict[str, Any], tmp_path: Path
+) -> None:
+    before = accord("policy", "--json").json
+    assert before["min_signatures_to_revoke"] == 1
+    words = ["policy", "min_signatures_to_revoke=2", "default_member_can_invite=false"]
+    after = accord(*words, "--json").json
+    changed = {"min_signatures_to_revoke": 2, "default_member_can_invite": False}
+    assert after == {**before, **changed}
+    assert accord("show", "--json").json["policy"] == after
+    assert "min_signatures_to_revoke      2" in accord("policy").out
+
+    accord(*words).refuses("would not change")
+    accord("policy", "min_signatures_to_revoke=0").refuses("min_signatures_to_revoke")
+    accord("policy", "signatures=2").refuses("signatures")
+    accord("policy", "min_signatures_to_revoke").refuses("NAME=VALUE", code=2)
+    assert accord("policy", "--json").json == after
+
+    (root,) = home.glob("communities/*/root.ed25519")
+    safe = root.rename(tmp_path / "root.ed25519")
+    accord("policy", "min_signatures_to_revoke=1").refuses("root key", "not in this home")
+    other = str(home / "keys" / "device.ed25519")
+    accord("policy", "min_signatures_to_revoke=1", "--root-key", other).refuses("this is not it")
+    safe.chmod(0o644)
+    words = ["policy", "min_signatures_to_revoke=1", "--root-key", str(safe)]
+    accord(*words).refuses("root.ed25519")
+    safe.chmod(0o600)
+    assert accord(*words, "--json").json == {**after, "min_signatures_to_revoke": 1}

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from accord.community.envelope.invites import Invite
-from accord.community.envelope.names import display_id
-from accord.community.envelope.petitions import Petition
+from accord.community.rules import Invite, Petition, display_id
 from accord.kernel.signing import SigningKey
-from accord.testing.faults import python_child
+from accord.testing.processes import python_child
+
+pytestmark = pytest.mark.slow
 
 SOMEBODY = SigningKey.from_seed(b"s" * 32)
 
@@ -55,7 +55,7 @@ def test_an_invite_for_another_node_or_an_expired_one_is_refused(
 
     own = accord("id").out.strip()
     accord("join", link(SOMEBODY.id, "2099-01-01T00:00:00Z")).refuses("for another node")
-    accord("join", link(own, "2001-01-01T00:00:00Z")).refuses("stood until 2001", "new one")
+    accord("join", link(own, "2001-01-01T00:00:00Z")).refuses("expired at 2001", "new one")
     accord("join", link(own, "2099-01-01T00:00:00Z")).refuses("cannot be reached")
     assert len(accord("list", "--json").json["communities"]) == 1
 
@@ -151,3 +151,8 @@ def test_two_must_sign_and_the_second_submits(accord: Any, neighbours: dict[str,
     assert said.code == 1
     assert "revoked" in said.out
     assert accord("sync", at=dave).code == 0
+
+
+def test_invites_are_listed_by_name_and_withdrawn(accord: Any, street: dict[str, Any]) -> None:
+    accord("withdraw", "kitchen").refuses("no invite stands for 'kitchen'", "community invites")
+    assert accord("invites", "--json").json == {"invites": []}

@@ -1,30 +1,35 @@
-"""The session in which a command on the shell calls, listens and administers.
+"""The session in which commands call services: the shell's key, its contract, the authority.
 
-Owns the shell's key, the contract under which it acts, the address of the authority, and the words
-for what is missing. A command acts under a contract that uses the one that it names, and nothing
-else.
+A command acts under a contract that uses the one that it names, and nothing else.
 """
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from accord.cli.contract_reading import printable, read_contract
+from accord.cli import output
+from accord.cli.arguments import printable, read_contract
+from accord.cli.context import Cli, Output
 
 if TYPE_CHECKING:
-    from accord.fabric import BootstrapError, Session
+    from accord.fabric import BootstrapError, FabricError, Session
     from accord.kernel.signing import SigningKey
     from accord.station.settings import Settings
+
 
 T = TypeVar("T")
 
 SHELL: Final = "shell"
 """The deployment that the shell's key is an instance of."""
+
+EVERY_CONTRACT: Final = "*"
+"""Granted calls of every contract."""
 
 ContractFile = Annotated[
     str, typer.Argument(metavar="CONTRACT", help="The manifest of what is called; - is stdin.")
@@ -38,8 +43,7 @@ KeyFile = Annotated[
     typer.Option(help="The session's key (default: the one that `accord rpc allow` let in)."),
 ]
 As = Annotated[
-    str | None,
-    typer.Option("--as", help="The contract that the key was let in with, a JSON file."),
+    str | None, typer.Option("--as", help="The contract that the key was let in with, a JSON file.")
 ]
 Wait = Annotated[
     float, typer.Option(min=0, max=3600, help="How many seconds to wait until it is let in.")
@@ -47,35 +51,28 @@ Wait = Annotated[
 PATIENCE: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Shell:
-    """As whom, where and for how long a command tries to be let in."""
+@dataclass(frozen=True)
+class ShellCli(Cli):
+    """The context of a command that calls services."""
 
-    home: Path | None = None
-    config: Path | None = None
-    authority: str | None = None
-    key_file: Path | None = None
-    acting_as: str | None = None
-    wait: float = PATIENCE
+    authority: AuthorityUrl = None
+    key_file: KeyFile = None
+    acting_as: As = None
+    wait: Wait = PATIENCE
 
-    def run(
-        self,
-        target: Mapping[str, Any],
-        work: Callable[["Session"], Awaitable[T]],
-    ) -> T:
+    def run(self, target: Mapping[str, Any], work: Callable[["Session"], Awaitable[T]]) -> T:
         """Do something in a session that may use a contract.
 
         Raises:
             AccordError: It is not let in, or the work fails.
         """
         from accord.fabric import Authority, BootstrapError, Service
-        from accord.fabric.shell import shell_contract
+        from accord.fabric.app import shell_contract
         from accord.station import logs
-        from accord.station.settings import load
 
-        settings = load(self.home, self.config)
+        settings = self.settings()
         key = self._key(settings)
-        chosen = Authority(address(settings, self.authority), self.wait)
+        chosen = Authority(authority_address(settings, self.authority), self.wait)
         own = None if self.acting_as is None else read_contract(self.acting_as)
         contract = own or shell_contract(target)
 
@@ -126,7 +123,7 @@ class Shell:
         )
 
 
-def stopping() -> asyncio.Event:
+def stop_event() -> asyncio.Event:
     """Set when SIGTERM or SIGINT comes; a second one ends the process at once."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     both = (signal.SIGTERM, signal.SIGINT)
@@ -142,8 +139,8 @@ def stopping() -> asyncio.Event:
     return stop
 
 
-async def first(*ends: Coroutine[Any, Any, Any]) -> None:
-    """Wait for the first of several to end, and end the others; what it raises is raised."""
+async def wait_first(*ends: Coroutine[Any, Any, Any]) -> None:
+    """Wait for the first coroutine to end, and cancel the others; its exception is raised."""
     tasks = [asyncio.create_task(each) for each in ends]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -160,8 +157,8 @@ def shell_key(settings: "Settings") -> Path:
     return settings.home / "keys" / "shell.ed25519"
 
 
-def kept_key(file: Path) -> "SigningKey":
-    """The key of a file, which is made, for its owner only, where it is not there.
+def load_or_create_key(file: Path) -> "SigningKey":
+    """Load the key of a file; create it, readable by its owner only, if it is missing.
 
     Raises:
         AccordError: It cannot be made or read.
@@ -186,16 +183,53 @@ def kept_key(file: Path) -> "SigningKey":
     return SigningKey.load(file)
 
 
-def address(settings: "Settings", chosen: str | None) -> str:
+def authority_address(settings: "Settings", chosen: str | None) -> str:
     """Where the authority is: as chosen, where the home's station runs, or as the settings say."""
-    from accord.station.home import Home, holder
+    from accord.station.home import Home, home_holder
 
     if chosen is not None:
         return chosen
     if settings.authority.url:
         return settings.authority.url
-    held = holder(Home(settings.home))
+    held = home_holder(Home(settings.home))
     if held is not None and held.is_station:
         return held.address
     host, port = settings.station.host, settings.station.port
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+@contextmanager
+def fabric_errors(cli: Output) -> Iterator[None]:
+    """Print an error of the fabric with its type, and exit with code 1."""
+    from accord.fabric import FabricError
+
+    try:
+        yield
+    except FabricError as error:
+        cli.emit({"error": output.error_members(error)})
+        for line in _error_lines(error):
+            cli.note(f"error: {printable(line)}")
+        raise typer.Exit(output.FAILED) from error
+
+
+def _error_lines(error: "FabricError") -> list[str]:
+    from accord.fabric import ValidationError
+
+    issues = error.issues if isinstance(error, ValidationError) else ()
+    return [
+        f"{error.type}: {error}",
+        *(f"  {each['path'] or '(whole document)'}: {each['message']}" for each in issues),
+    ]
+
+
+def require_surface(target: dict[str, Any], section: str, name: str) -> None:
+    """Check that a contract has a surface.
+
+    Raises:
+        NotFoundError: It has none of this name.
+    """
+    from accord.fabric.rules.terms import missing_surface
+
+    known = target.get(section, {})
+    if name not in known:
+        raise missing_surface(target["id"], section, name, known)

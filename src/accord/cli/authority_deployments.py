@@ -1,20 +1,17 @@
-"""`accord authority deploy | plans | accept | reject | set | instance`: what is to run, and who."""
+"""`accord authority deploy | plans | accept | reject | set | show | narrow | instance`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from accord.cli import report
-from accord.cli.authority_reach import By, Deployment, OfDeployment, ask, moment
-from accord.cli.community_node import show_lines
-from accord.cli.contract_reading import printable, read_contract
-from accord.cli.options import Config, Home, Json
+from accord.cli.arguments import printable, read_contract
+from accord.cli.context import App, Cli
+from accord.cli.planes import By, Deployment, OfDeployment, ask_authority, format_seconds
 
-app = typer.Typer()
-instance = typer.Typer(
-    no_args_is_help=True, epilog="Example: accord authority instance add shop KEY"
-)
+app = App()
+instance = App(no_args_is_help=True, epilog="Example: accord authority instance add shop KEY")
 
 PlanId = Annotated[str, typer.Argument(help="The plan's id, as `plans` shows it.")]
 Key = Annotated[str, typer.Argument(help="The session key, 43 characters of base64url.")]
@@ -23,6 +20,7 @@ _OPERATOR = "operator"
 
 @app.command(epilog="Example: accord authority deploy shop ./shop.contract.json --accept")
 def deploy(
+    cli: Cli,
     deployment: Deployment,
     contract: Annotated[
         str | None, typer.Argument(help="The manifest, a JSON file; - is stdin.")
@@ -35,21 +33,16 @@ def deploy(
         typer.Option(help="Whether breaking changes wait for you, when it is new."),
     ] = "strict",
     shape: Annotated[
-        list[str] | None,
-        typer.Option(help="The manifest of a dependency that is not there yet."),
+        list[str] | None, typer.Option(help="The manifest of a dependency that is not there yet.")
     ] = None,
     accept: Annotated[
         bool, typer.Option("--accept", help="Accept what it asks for at once.")
     ] = False,
     by: By = _OPERATOR,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Make a deployment where there is none, and propose a contract for it."""
-    told = ask(
-        home,
-        config,
+    told = ask_authority(
+        cli,
         "deploy",
         deployment=deployment,
         kind=kind,
@@ -59,45 +52,35 @@ def deploy(
         accept=accept,
         by=by,
     )
-    if as_json:
-        report.show_json(told)
-        return
     plan = told["plan"]
     if plan is None:
-        typer.echo(f"{printable(deployment)} is there and has all that it needs.")
+        cli.emit(told, f"{printable(deployment)} is there and has all that it needs.")
         return
-    _show_plan(plan)
+    cli.emit(told, _plan_lines(plan))
     if plan["state"] == "pending":
-        report.say(f"accept it with `accord authority accept {plan['id']}`")
+        cli.note(f"accept it with `accord authority accept {plan['id']}`")
 
 
 @app.command(epilog="Example: accord authority plans --deployment shop")
 def plans(
+    cli: Cli,
     plan: Annotated[str | None, typer.Argument(help="Show one plan whole.")] = None,
     deployment: OfDeployment = None,
     state: Annotated[
         Literal["pending", "accepted", "rejected", "expired", "all"],
         typer.Option(help="Only those that stand so."),
     ] = "pending",
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """List what waits for a decision, and why."""
     if plan is not None:
-        told = ask(home, config, "plans/show", plan=plan)
-        if as_json:
-            report.show_json(told)
-        else:
-            _show_plan(told["plan"])
+        told = ask_authority(cli, "plans/show", plan=plan)
+        cli.emit(told, _plan_lines(told["plan"]))
         return
     wanted = None if state == "all" else state
-    told = ask(home, config, "plans/list", deployment=deployment, state=wanted)
-    if as_json:
-        report.show_json(told)
-        return
-    show_lines(
-        [
+    told = ask_authority(cli, "plans/list", deployment=deployment, state=wanted)
+    cli.emit(
+        told,
+        (
             (
                 each["id"],
                 printable(each["deployment"]),
@@ -105,48 +88,35 @@ def plans(
                 each["state"],
                 printable(each["contract_id"]),
                 each["digest"],
-                moment(each["created_at"]),
+                format_seconds(each["created_at"]),
             )
             for each in told["plans"]
-        ]
+        ),
     )
 
 
 @app.command(epilog="Example: accord authority accept 01JQ8Z6S3N4TP7XGW5KE2RHV9B")
-def accept(
-    plan: PlanId,
-    by: By = _OPERATOR,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
+def accept(cli: Cli, plan: PlanId, by: By = _OPERATOR) -> None:
     """Accept a plan: what is desired changes, and is made real by a running authority."""
-    told = ask(home, config, "plans/accept", plan=plan, by=by)
-    if as_json:
-        report.show_json(told)
-    else:
-        typer.echo(f"Accepted for {printable(told['plan']['deployment'])}.")
+    told = ask_authority(cli, "plans/accept", plan=plan, by=by)
+    cli.emit(told, f"Accepted for {printable(told['plan']['deployment'])}.")
 
 
 @app.command(epilog="Example: accord authority reject 01JQ8Z6S3N4TP7XGW5KE2RHV9B --why 'too much'")
 def reject(
+    cli: Cli,
     plan: PlanId,
     why: Annotated[str, typer.Option(help="The reason, for the history.")] = "",
     by: By = _OPERATOR,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Reject a plan: nothing changes."""
-    told = ask(home, config, "plans/reject", plan=plan, by=by, why=why or None)
-    if as_json:
-        report.show_json(told)
-    else:
-        typer.echo(f"Rejected for {printable(told['plan']['deployment'])}.")
+    told = ask_authority(cli, "plans/reject", plan=plan, by=by, why=why or None)
+    cli.emit(told, f"Rejected for {printable(told['plan']['deployment'])}.")
 
 
 @app.command("set", epilog="Example: accord authority set shop --compatibility mutable-dev")
 def set_deployment(
+    cli: Cli,
     deployment: Deployment,
     compatibility: Annotated[
         Literal["strict", "mutable-dev"] | None,
@@ -155,29 +125,90 @@ def set_deployment(
     disabled: Annotated[
         bool | None, typer.Option("--disable/--enable", help="Whether it may run.")
     ] = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
+    calls: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A contract that it may use as a caller without a plan, in place of those before; "
+            "* is every one, `none` takes them back."
+        ),
+    ] = None,
 ) -> None:
-    """Change a deployment."""
-    told = ask(
-        home,
-        config,
+    """Change a deployment.
+
+    In mutable-dev, changes that break a contract which it implements already need no acceptance;
+    whatever asks for more than was accepted still does.
+    """
+    told = ask_authority(
+        cli,
         "deployments/set",
         deployment=deployment,
         compatibility=compatibility,
         disabled=disabled,
+        calls=[] if calls == ["none"] else calls,
     )
-    if as_json:
-        report.show_json(told)
-        return
     made = told["deployment"]
     stands = "disabled" if made["disabled"] else "enabled"
-    typer.echo(f"{printable(made['id'])} is {made['compatibility']} and {stands}.")
+    cli.emit(told, f"{printable(made['id'])} is {made['compatibility']} and {stands}.")
+
+
+@app.command(epilog="Example: accord authority show shop")
+def show(cli: Cli, deployment: Deployment) -> None:
+    """Show what was accepted for a deployment."""
+    told = ask_authority(cli, "deployments/show", deployment=deployment)
+    made = told["deployment"]
+    stands = "disabled" if made["disabled"] else "enabled"
+    title = f"{printable(made['id'])}: {made['kind']}, {made['compatibility']}, {stands}"
+    desired = made["desired"]
+    lines = [
+        *(("contract", f"{name} {digest}") for name, digest in desired["contracts"].items()),
+        *(("calls", each) for each in made["calls"]),
+        *(("surface", each) for each in desired["surfaces"]),
+        *(("capability", each) for each in desired["capabilities"]),
+        *(("resource", each) for each in desired["resources"]),
+    ]
+    cli.emit(told, [title, *(f"  {what}: {printable(value)}" for what, value in lines)])
+
+
+@app.command(epilog="Example: accord authority narrow shop --capability bank::read")
+def narrow(
+    cli: Cli,
+    deployment: Deployment,
+    surface: Annotated[
+        list[str] | None,
+        typer.Option(help="A surface to take back, as in 'bank@v1 rpc Bank.Get call'."),
+    ] = None,
+    capability: Annotated[list[str] | None, typer.Option(help="A capability to take back.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Take back every surface and capability.")
+    ] = False,
+    by: By = _OPERATOR,
+) -> None:
+    """Take back surfaces and capabilities that were accepted.
+
+    Sessions lose them at once. A service that needs one waits when it starts next, with a plan.
+    """
+    if not surface and not capability and not everything:
+        raise typer.BadParameter("name what to take back with --surface or --capability, or --all")
+    told = ask_authority(
+        cli,
+        "deployments/narrow",
+        deployment=deployment,
+        surfaces=surface or [],
+        capabilities=capability or [],
+        everything=everything,
+        by=by,
+    )
+    left = told["deployment"]["desired"]
+    cli.emit(
+        told,
+        f"{printable(deployment)} may use {len(left['surfaces'])} surfaces with "
+        f"{len(left['capabilities'])} capabilities.",
+    )
 
 
 @instance.command("add", epilog="Example: accord authority instance add shop KEY --name shop-1")
 def add_instance(
+    cli: Cli,
     deployment: Deployment,
     key: Annotated[
         str | None, typer.Argument(help="Its session key (default: a new one in --key-file).")
@@ -186,42 +217,28 @@ def add_instance(
     key_file: Annotated[
         Path | None, typer.Option(help="Make a new key and keep it here, for the service.")
     ] = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Let a session key run as an instance of a deployment."""
     if (key is None) == (key_file is None):
         raise typer.BadParameter("give a session key, or a --key-file to make one in")
-    told = ask(
-        home,
-        config,
-        "instances/add",
-        deployment=deployment,
-        key=key if key_file is None else _made_key(key_file),
-        name=name,
-    )
-    if as_json:
-        report.show_json(told)
-    else:
-        made = told["instance"]
-        typer.echo(f"{printable(made['name'])} of {printable(made['deployment'])}: {made['key']}")
+    added = _made_key(key_file) if key_file is not None else key
+    try:
+        told = ask_authority(cli, "instances/add", deployment=deployment, key=added, name=name)
+    except BaseException:
+        if key_file is not None:
+            key_file.unlink(missing_ok=True)  # it was made for nothing, and is in the way next time
+        raise
+    made = told["instance"]
+    cli.emit(told, f"{printable(made['name'])} of {printable(made['deployment'])}: {made['key']}")
 
 
 @instance.command("list", epilog="Example: accord authority instance list --json")
-def list_instances(
-    deployment: OfDeployment = None,
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
+def list_instances(cli: Cli, deployment: OfDeployment = None) -> None:
     """List who may run what."""
-    told = ask(home, config, "instances/list", deployment=deployment)
-    if as_json:
-        report.show_json(told)
-        return
-    show_lines(
-        [
+    told = ask_authority(cli, "instances/list", deployment=deployment)
+    cli.emit(
+        told,
+        (
             (
                 each["key"],
                 printable(each["deployment"]),
@@ -229,36 +246,26 @@ def list_instances(
                 "disabled" if each["disabled"] else "enabled",
             )
             for each in told["instances"]
-        ]
+        ),
     )
 
 
 @instance.command("set", epilog="Example: accord authority instance set KEY --disable")
 def set_instance(
+    cli: Cli,
     key: Key,
     disabled: Annotated[bool, typer.Option("--disable/--enable", help="Whether it may run.")],
-    home: Home = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Shut one instance out, or let it in again."""
-    told = ask(home, config, "instances/set", key=key, disabled=disabled)
-    if as_json:
-        report.show_json(told)
-    else:
-        typer.echo(f"{key} is {'disabled' if disabled else 'enabled'}.")
+    told = ask_authority(cli, "instances/set", key=key, disabled=disabled)
+    cli.emit(told, f"{key} is {'disabled' if disabled else 'enabled'}.")
 
 
 @instance.command("remove", epilog="Example: accord authority instance remove KEY")
-def remove_instance(
-    key: Key, home: Home = None, config: Config = None, as_json: Json = False
-) -> None:
+def remove_instance(cli: Cli, key: Key) -> None:
     """Forget an instance, with what it offers."""
-    told = ask(home, config, "instances/remove", key=key)
-    if as_json:
-        report.show_json(told)
-    else:
-        typer.echo(f"Removed {key}.")
+    told = ask_authority(cli, "instances/remove", key=key)
+    cli.emit(told, f"Removed {key}.")
 
 
 def _made_key(file: Path) -> str:
@@ -268,12 +275,12 @@ def _made_key(file: Path) -> str:
     return session_key(SigningKey.create(file))
 
 
-def _show_plan(plan: dict[str, Any]) -> None:
-    typer.echo(f"{plan['id']}: {plan['classification']} for {printable(plan['deployment'])}")
-    typer.echo(f"  {plan['state']}, contract {printable(plan['contract_id'])} {plan['digest']}")
+def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:
+    yield f"{plan['id']}: {plan['classification']} for {printable(plan['deployment'])}"
+    yield f"  {plan['state']}, contract {printable(plan['contract_id'])} {plan['digest']}"
     for part, value in plan["delta"].items():
         for line in _lines(value):
-            typer.echo(f"  {printable(part)}: {printable(line)}")
+            yield f"  {printable(part)}: {printable(line)}"
 
 
 _SIGNS = {"added": "+", "changed": "~", "removed": "-"}

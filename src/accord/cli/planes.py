@@ -1,0 +1,192 @@
+"""The relay and the authority of a home, as operators' commands reach them.
+
+The relay is reached by its store, whether or not it runs. The authority is reached by its routes
+where it runs, with a token that only its user can read, else by its store.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+from accord.cli.arguments import printable
+from accord.cli.context import Cli
+
+if TYPE_CHECKING:
+    from accord.authority.rules.errors import AuthorityError
+    from accord.relay.connector.connector import Connector
+    from accord.relay.connector.registry import Principal
+    from accord.station.settings import Settings
+
+
+Deployment = Annotated[str, typer.Argument(help="The deployment's name.")]
+OfDeployment = Annotated[
+    str | None, typer.Option("--deployment", help="Only those of this deployment.")
+]
+By = Annotated[str, typer.Option("--by", help="Who decides, for the history.")]
+
+_SECONDS: Final = 60.0
+_MAX_ANSWER: Final = 64 << 20
+_ABSENT: Final = 404
+
+
+def ask_authority(cli: Cli, verb: str, **body: Any) -> dict[str, Any]:
+    """Call a verb of the home's authority; members that are None are left out.
+
+    Raises:
+        AccordError: There is none, or it refuses.
+    """
+    from accord.authority.rules.errors import AuthorityError
+    from accord.station import logs
+
+    settings = cli.station_settings()
+    said = {name: value for name, value in body.items() if value is not None}
+    with logs.configured(settings.log.model_copy(update={"level": "error"})):
+        try:
+            answer = _ask_station(settings, verb, said)
+            return answer if answer is not None else asyncio.run(_ask_store(settings, verb, said))
+        except AuthorityError as error:
+            # It may repeat what somebody else called a deployment.
+            raise AuthorityError(
+                error.code,
+                printable(error.what),
+                where=None if error.where is None else printable(error.where),
+                mend=None if error.mend is None else printable(error.mend),
+                findings=error.findings,
+            ) from error
+
+
+def format_seconds(seconds: float | None) -> str:
+    """A time as people read it."""
+    from accord.kernel.clock import format_time
+
+    return "never" if seconds is None else format_time(seconds)
+
+
+def _ask_station(settings: "Settings", verb: str, body: dict[str, Any]) -> dict[str, Any] | None:
+    """The answer of an authority that runs; None where none does."""
+    import httpx
+
+    from accord.authority.rules.errors import AuthorityError, Code
+    from accord.station.home import Home, home_holder
+    from accord.web import responses
+
+    held = home_holder(Home(settings.home))
+    file = Home(settings.home).authority_token
+    if held is None or not held.address.startswith("http") or not file.exists():
+        return None
+    try:
+        token = file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        raise AuthorityError(
+            Code.FORBIDDEN,
+            "the operator's token cannot be read",
+            where=str(file),
+            mend="run this command as the user who runs the authority",
+        ) from None
+    try:
+        # The address is this machine's own: a proxy has no business between.
+        with responses.bounded_sync_client(
+            _MAX_ANSWER, timeout=_SECONDS, trust_env=False
+        ) as client:
+            answer = client.post(
+                f"{held.address}/admin/v1/{verb}",
+                json=body,
+                headers={"authorization": f"Bearer {token}"},
+            )
+            told = answer.json()
+    except (httpx.HTTPError, ValueError):
+        # A station that runs without an authority, or is just ending.
+        return None
+    if answer.is_success and isinstance(told, dict):
+        return told
+    if isinstance(told, dict) and "code" in told:
+        raise _refusal(told)
+    if answer.status_code == _ABSENT:
+        return None
+    raise AuthorityError(
+        Code.UNAVAILABLE,
+        "the station's answer cannot be understood",
+        mend="is it another version? restart it",
+    )
+
+
+def _refusal(told: dict[str, Any]) -> "AuthorityError":
+    from accord.authority.rules.errors import AuthorityError, Code
+    from accord.kernel.finding import Finding
+
+    try:
+        code = Code(told["code"])
+    except ValueError:
+        code = Code.BAD_REQUEST
+    findings = [Finding(each["rule"], each["pointer"], each["message"]) for each in _list(told)]
+    return AuthorityError(
+        code, str(told.get("message", "refused")), mend=told.get("mend"), findings=findings
+    )
+
+
+def _list(told: dict[str, Any]) -> list[dict[str, str]]:
+    found = told.get("findings", [])
+    return found if isinstance(found, list) else []
+
+
+async def _ask_store(settings: "Settings", verb: str, body: dict[str, Any]) -> dict[str, Any]:
+    from accord.kernel.clock import SystemClock
+    from accord.station.authority import operate_authority
+
+    async with operate_authority(settings, SystemClock()) as operating:
+        return dict(await operating.do(verb, body))
+
+
+T = TypeVar("T")
+
+Instance = Annotated[str, typer.Argument(help="The agent's instance id; `instances` lists them.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="Only those of this tenant.")]
+
+OPERATOR = "operator"
+
+
+def with_relay(cli: Cli, work: Callable[["Connector"], Awaitable[T]]) -> T:
+    """Run `work` with the relay of a home, whether or not its station runs.
+
+    Raises:
+        AccordError: There is no relay, or it refuses.
+    """
+    from accord.kernel.clock import SystemClock
+    from accord.relay.errors import RelayError
+    from accord.station import logs
+    from accord.station.relay import operate_relay
+
+    settings = cli.station_settings()
+
+    async def run() -> T:
+        async with operate_relay(settings, SystemClock(), OPERATOR) as connector:
+            return await work(connector)
+
+    with logs.configured(settings.log.model_copy(update={"level": "error"})):
+        try:
+            return asyncio.run(run())
+        except RelayError as error:
+            # It may repeat what somebody else called an agent.
+            raise RelayError(
+                error.code, printable(error.what), where=error.where, mend=error.mend
+            ) from error
+
+
+def with_instance(
+    cli: Cli, instance: str, work: Callable[["Connector", "Principal"], Awaitable[T]]
+) -> T:
+    """Run `work` with the relay and the principal of an instance."""
+
+    async def run(connector: "Connector") -> T:
+        return await work(connector, await connector.control.principal(instance))
+
+    return with_relay(cli, run)
+
+
+def format_millis(milliseconds: int) -> str:
+    """A time as people read it."""
+    from accord.kernel.clock import format_time
+
+    return format_time(milliseconds / 1000)
