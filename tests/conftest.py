@@ -77,10 +77,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail when a test skips that tests/allowed_skips.txt does not name",
     )
+    parser.addoption(
+        "--tier",
+        choices=("fast", "slow", "all"),
+        default="all",
+        help="run only the tests that are marked slow, or only the others",
+    )
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (tier := config.getoption("--tier")) != "all":
+        chosen = [i for i in items if (i.get_closest_marker("slow") is None) == (tier == "fast")]
+        config.hook.pytest_deselected(items=[i for i in items if i not in chosen])
+        items[:] = chosen
     given: dict[str, int] = getattr(config, "workerinput", {})
     items[:] = dealt(items, given.get("workercount", 1))
 

@@ -14,6 +14,8 @@ from bench.report.__main__ import QUICK
 from bench.report.machine import Machine, here
 from bench.report.measuring import Measured, keep, kept, measure
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 MACHINE = Machine("A processor", 2, 8.0, "Linux 6", "3.11", {"orjson": "3"})
 FIGURES = (

@@ -15,12 +15,18 @@ import pytest
 import pytest_asyncio
 from tests.capabilities.chat.conftest import Neighbour, Neighbours, move_in
 
-from accord.capabilities.chat import sealing
+from accord.capabilities.chat import attachments, encryption
+from accord.community import presence, queries
 from accord.community.client import Client
-from accord.community.envelope import calls, read, schemas, verify
-from accord.community.envelope.names import Level, must_verify_answer
 from accord.community.errors import Code
-from accord.community.node import presence, reading
+from accord.community.rules import (
+    Level,
+    capabilities,
+    must_verify_answer,
+    read_event,
+    requests,
+    verify_event,
+)
 from accord.kernel import base64url, canonical
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
@@ -70,16 +76,15 @@ def message(recipient: Neighbour, **members: Any) -> dict[str, Any]:
 
 
 async def event_of(neighbour: Neighbour, event_id: str) -> dict[str, Any]:
-    (found,) = await reading.named(neighbour.hosted, event_id)
+    (found,) = await queries.find_events(neighbour.hosted, event_id)
     assert found["status"] == "accepted"
     event: dict[str, Any] = found["event"]
     return event
 
 
 async def test_the_capabilities_are_described_as_the_table_says() -> None:
-    described = schemas.load("accord.capabilities.chat")
-    assert described.keys() == {"chat.send@1.0", "chat.history@1.0"}
-    for descriptor in described.values():
+    described = capabilities.load_descriptors("accord.capabilities.chat")
+    for descriptor in (described["chat.send@1.0"], described["chat.history@1.0"]):
         assert descriptor.stability == "stable"
         assert descriptor.trust is Level.MEMBER
         assert descriptor.idempotent
@@ -88,7 +93,7 @@ async def test_the_capabilities_are_described_as_the_table_says() -> None:
 
 
 async def test_the_node_offers_them_with_their_schema_hash(chat: Chat) -> None:
-    described = schemas.load("accord.capabilities.chat")
+    described = capabilities.load_descriptors("accord.capabilities.chat")
     async with httpx.AsyncClient(trust_env=False) as http:
         manifest = (await http.get(f"{chat.bob.url}/manifest")).json()
     offered = {each["name"]: each["schema_hash"] for each in manifest["capabilities"]}
@@ -149,7 +154,7 @@ async def test_client_ids_of_different_senders_have_nothing_to_do_with_each_othe
 async def test_the_same_request_gets_the_same_answer(chat: Chat) -> None:
     body = {"params": {}, "input": message(chat.carol)}
     bob = chat.bob
-    request = calls.sign_request(
+    request = requests.sign_request(
         bob.key,
         capability="chat.send",
         version="1.0",
@@ -173,22 +178,34 @@ async def test_the_same_request_gets_the_same_answer(chat: Chat) -> None:
 
 async def test_attachments_are_named_by_cid_and_read_by_both_ends_only(chat: Chat) -> None:
     alice, bob, carol = chat.everybody
-    cid = await bob.blobs.put(b"a plan" * 100)
-    attached = [{"cid": cid, "name": "schaltplan.pdf"}]
+    plan = b"a plan" * 100
+    clear = await bob.blobs.put(plan)
+    attached = [{"cid": clear, "name": "schaltplan.pdf"}]
     sent = (await bob.call("chat.send", message(carol, attachments=attached)))["output"]
     event = await event_of(carol, sent["event_id"])
-    assert event["data"]["attachments"] == [{"cid": cid, "name": "sealed"}]
+    [shown] = event["data"]["attachments"]
+    cid = shown["cid"]
+    assert shown == {"cid": cid, "name": "sealed"}
+    assert cid != clear
     (found,) = [
         each for each in await carol.history(limit=500) if each["event_id"] == sent["event_id"]
     ]
-    assert found["attachments"] == attached
+    assert found["attachments"] == [{"cid": cid, "name": "schaltplan.pdf"}]
     async with (
-        carol.client(bob) as client,
+        carol.client() as client,
         aclosing(client.stream("file.read", {}, {"cid": cid})) as frames,  # type: ignore[type-var]
     ):
         data = [frame.data async for frame in frames if frame.event == "chunk"]
-    assert base64url.decode(data[0]["data_b64"]) == b"a plan" * 100
-    assert (await alice.refusal("file.read", {"cid": cid}, bob)).code is Code.NOT_FOUND
+        opened = await attachments.find(client, carol.blobs, cid)
+    assert plan not in base64url.decode(data[0]["data_b64"])
+    assert opened is not None
+    assert opened.key is not None
+    parts = [part async for part in attachments.decrypted(carol.blobs, cid, opened.key)]
+    assert b"".join(parts) == plan
+    for wanted in (cid, clear):
+        assert (await alice.refusal("file.read", {"cid": wanted}, bob)).code is Code.NOT_FOUND
+    # What was attached is not what may be read.
+    assert (await carol.refusal("file.read", {"cid": clear}, bob)).code is Code.NOT_FOUND
 
 
 async def test_only_attachments_may_go_without_words(chat: Chat) -> None:
@@ -273,9 +290,9 @@ async def test_the_envelope_stays_clear_and_the_signature_covers_the_seal(chat: 
     assert event["data"].keys() == {"client_id", "recipient", "sealed"}
     assert event["data"]["client_id"] == made["client_id"]
     assert event["data"]["recipient"] == chat.carol.id
-    verify(read(event))
+    verify_event(read_event(event))
     for key in (chat.bob.key, chat.carol.key):
-        letter = sealing.open_sealed(key, chat.bob.community, chat.bob.id, event["data"])
+        letter = encryption.open_sealed(key, chat.bob.community, chat.bob.id, event["data"])
         assert letter.body == made["body"]
 
 
@@ -289,8 +306,8 @@ async def test_the_recipient_can_prove_what_was_said(chat: Chat) -> None:
     # A moderator has the event in the own log, and is shown nonce and text.
     data = (await event_of(chat.alice, sent["event_id"]))["data"]
     nonce = base64url.decode(found["nonce"])
-    assert sealing.proves(data, nonce, "an insult")
-    assert not sealing.proves(data, nonce, "a compliment")
+    assert encryption.proves(data, nonce, "an insult")
+    assert not encryption.proves(data, nonce, "a compliment")
 
 
 async def test_clear_text_is_never_a_silent_way_out(chat: Chat) -> None:
@@ -321,7 +338,7 @@ async def test_who_ever_could_open_seals_always_can(chat: Chat) -> None:
 async def test_the_recipient_says_that_it_was_delivered(chat: Chat) -> None:
     sent = (await chat.bob.call("chat.send", message(chat.carol)))["output"]
     await chat.carol.until(lambda: chat.carol.receipt(sent["event_id"]) is not None)
-    entries = await reading.entries(
+    entries = await queries.log_entries(
         chat.carol.hosted, limit=1, author=chat.carol.id, event_type="chat.message.delivered"
     )
     event = await event_of(chat.carol, entries[0]["event_id"])

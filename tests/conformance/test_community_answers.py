@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from accord.community import envelope
-from accord.community.envelope import calls
+from accord.community.rules import event as envelope
+from accord.community.rules import requests
 from accord.kernel import signing
 from accord.kernel.signing import SigningKey
 
@@ -16,9 +16,9 @@ def test_event_signatures(vectors: Vectors) -> None:
     key = SigningKey.from_seed(bytes.fromhex(answers["seed_hex"]))
     assert answers["cases"]
     for case in answers["cases"]:
-        event, signed = envelope.read_signed(case)
-        envelope.verify(event, signed)
-        envelope.verify(event)
+        event, signed = envelope.read_signed_event(case)
+        envelope.verify_event(event, signed)
+        envelope.verify_event(event)
         assert event.payload() == case
         assert signing.sign(case, key) == case
 
@@ -27,7 +27,7 @@ def test_request_envelope(vectors: Vectors) -> None:
     answers = vectors("community/request_envelope.json")
     key = SigningKey.from_seed(bytes.fromhex(answers["seed_hex"]))
     wanted = answers["contract_envelope"]
-    request = calls.sign_request(
+    request = requests.sign_request(
         key,
         capability=wanted["capability"],
         version=wanted["version"],
@@ -39,6 +39,6 @@ def test_request_envelope(vectors: Vectors) -> None:
     assert request.signed.decode() == answers["contract_canonical"]
     assert request.headers["X-HearthNet-Signature"] == answers["contract_signature"]
     raw = [(name.encode(), value.encode()) for name, value in request.headers.items()]
-    read = calls.read_request(raw, wanted["body"])
+    read = requests.read_request(raw, wanted["body"])
     assert read == request
-    calls.verify_request(read, key.id)
+    requests.verify_request(read, key.id)

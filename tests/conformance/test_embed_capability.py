@@ -11,20 +11,23 @@ import numpy as np
 import pytest
 
 from accord.capabilities import embed, membership, models
-from accord.capabilities.embed.minilm import MiniLM
-from accord.community.bus import BusSettings, Limits
-from accord.community.client import Client, LocalTransport, Retry
-from accord.community.discovery import Endpoint
-from accord.community.envelope.invites import Invite
+from accord.capabilities.embed import MiniLM
+from accord.community.bus import BusSettings, RateLimits
+from accord.community.client import Client
+from accord.community.discovery import announced
 from accord.community.errors import Code, CommunityError
-from accord.community.node import Node, NodeSettings, open_node
+from accord.community.node import Node, open_node
+from accord.community.peers import Endpoint
+from accord.community.rules import Invite, RetryPolicy
+from accord.community.settings import NodeSettings
+from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station import listener
 
 ALICE, BOB, EVE = (SigningKey.from_seed(bytes([number]) * 32) for number in (1, 2, 3))
 CLOCK = SystemClock()
-UNHURRIED = NodeSettings(bus=BusSettings(limits=Limits(per_capability=1e4, per_caller=1e4)))
+UNHURRIED = NodeSettings(bus=BusSettings(limits=RateLimits(per_capability=1e4, per_caller=1e4)))
 MODEL = "all-MiniLM-L6-v2"
 TEXTS = ["How do I clean rain water?", "Filtering water from the roof", "A recipe for bread"]
 
@@ -50,7 +53,9 @@ class Street:
         self.model = model
 
     def client(self, key: SigningKey = BOB) -> Client:
-        return Client(self.url, key, self.community, ALICE.id, clock=CLOCK, retry=Retry(attempts=1))
+        return Client(
+            self.url, key, self.community, ALICE.id, clock=CLOCK, retry=RetryPolicy(attempts=1)
+        )
 
     async def embed(self, given: Any, params: Any = None, key: SigningKey = BOB) -> dict[str, Any]:
         chosen = {"model": MODEL} if params is None else params
@@ -70,6 +75,7 @@ async def street(tmp_path: Path) -> AsyncIterator[Street]:
             )
             membership.register(node, CLOCK)
             listening = opened.enter_context(listener.bind("127.0.0.1", 0))
+            opened.enter_context(announced(listening.getsockname()[1]))
             server = listener.Listener(node.application())
             serving = asyncio.create_task(server.serve([listening]))
             opened.push_async_callback(asyncio.wait, [serving])
@@ -82,7 +88,7 @@ async def street(tmp_path: Path) -> AsyncIterator[Street]:
         alice, url = await node_of("alice", ALICE)
         bob, _ = await node_of("bob", BOB)
         model = Counting()
-        batcher = await opened.enter_async_context(embed.batching(model, remembered=1000))
+        batcher = await opened.enter_async_context(embed.open_batcher(model, remembered=1000))
         embed.register(alice, CLOCK, batcher)
         community = str((await alice.found("Our street", {}))["community_id"])
         transport = LocalTransport(alice.application())

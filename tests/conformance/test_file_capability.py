@@ -11,10 +11,9 @@ from blake3 import blake3
 from tests.capabilities.file.conftest import Neighbours, move_in, some_bytes
 from tests.community.node.conftest import Street
 
-from accord.capabilities.file.manifests import CHUNK, Manifest, cid_of
-from accord.community.envelope import schemas
-from accord.community.envelope.names import Level
+from accord.capabilities.file import CHUNK, Manifest, cid_of
 from accord.community.errors import Code, CommunityError
+from accord.community.rules import Level, capabilities
 from accord.kernel import base64url, canonical
 from accord.testing import VirtualClock
 
@@ -59,7 +58,7 @@ async def refused(work: Any) -> CommunityError:
 
 
 async def test_the_capabilities_are_described_as_the_table_says() -> None:
-    described = schemas.load("accord.capabilities.file")
+    described = capabilities.load_descriptors("accord.capabilities.file")
     for name, trust, streams in (
         ("file.read@1.0", Level.MEMBER, True),
         ("file.list@1.0", Level.MEMBER, False),
@@ -76,7 +75,7 @@ async def test_the_capabilities_are_described_as_the_table_says() -> None:
 async def test_a_node_lists_its_capabilities_with_the_hash_of_their_schemas(
     files: Neighbours,
 ) -> None:
-    described = schemas.load("accord.capabilities.file")
+    described = capabilities.load_descriptors("accord.capabilities.file")
     manifest = files.alice.node.presence.manifest(files.alice.in_(files.community))
     listed = {f"{each['name']}@{each['version']}": each for each in manifest["capabilities"]}
     for name, descriptor in described.items():
@@ -324,8 +323,8 @@ async def test_a_full_disk_is_told_before_anything_is_sent(
     files: Neighbours, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = fresh()
-    shelf = files.blobs[files.alice.id].shelf
-    monkeypatch.setattr(shelf, "_min_free", 2**62)
+    folder = files.blobs[files.alice.id].folder
+    monkeypatch.setattr(folder, "_min_free", 2**62)
     error = await refused(
         files.call(files.bob, files.alice, "file.put", {"manifest": manifest_of(data)})
     )
@@ -387,7 +386,7 @@ async def test_a_manifest_that_lies_about_the_last_chunk_never_becomes_a_blob(
         sent = {"upload_id": ready.data["upload_id"], "chunks": [chunk_of(chunk, 0)]}
         error = await refused(client.call("file.put", {}, sent))
     assert error.code is Code.BAD_REQUEST
-    assert "lies about its size" in error.what
+    assert "size is wrong" in error.what
     assert not files.blobs[files.alice.id].has(lying.cid)
 
 

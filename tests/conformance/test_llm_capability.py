@@ -16,30 +16,33 @@ import httpx
 import pytest
 
 from accord.capabilities import llm, membership, models
-from accord.capabilities.llm.asking import Asked
-from accord.capabilities.llm.embedded import EmbeddedBackend
-from accord.capabilities.llm.pieces import (
-    Ended,
-    Model,
+from accord.capabilities.llm import (
+    BackendModel,
+    EmbeddedBackend,
+    GenerationEnd,
+    GenerationRequest,
     Piece,
-    Read,
+    PromptRead,
     StopReason,
-    Text,
+    TextPiece,
     ToolCallDelta,
 )
-from accord.community.bus import BusSettings, Frame, Limits
-from accord.community.client import Client, LocalTransport, Retry
-from accord.community.discovery import Endpoint
-from accord.community.envelope.invites import Invite
+from accord.community.bus import BusSettings, Frame, RateLimits
+from accord.community.client import Client
+from accord.community.discovery import announced
 from accord.community.errors import Code, CommunityError
-from accord.community.node import Node, NodeSettings, open_node
+from accord.community.node import Node, open_node
+from accord.community.peers import Endpoint
+from accord.community.rules import Invite, RetryPolicy
+from accord.community.settings import NodeSettings
+from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station import listener
 
 ALICE, BOB, EVE = (SigningKey.from_seed(bytes([number]) * 32) for number in (1, 2, 3))
 CLOCK = SystemClock()
-UNHURRIED = NodeSettings(bus=BusSettings(limits=Limits(per_capability=1e4, per_caller=1e4)))
+UNHURRIED = NodeSettings(bus=BusSettings(limits=RateLimits(per_capability=1e4, per_caller=1e4)))
 SMOL = "smollm2-135m-instruct"
 HELLO = [{"role": "user", "content": "Say hello."}]
 
@@ -52,15 +55,15 @@ class Scripted:
     script: Sequence[Piece] = ()
     ctx: int | None = 8192
     endless: bool = False
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[GenerationRequest] = field(default_factory=list)
     running: int = 0
     begun: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
-    def models(self) -> list[Model]:
-        return [Model(name, self.ctx) for name in self.names]
+    def models(self) -> list[BackendModel]:
+        return [BackendModel(name, self.ctx) for name in self.names]
 
-    async def generate(self, asked: Asked) -> AsyncGenerator[Piece]:
+    async def generate(self, asked: GenerationRequest) -> AsyncGenerator[Piece]:
         self.asked.append(asked)
         self.running += 1
         self.begun.set()
@@ -70,7 +73,7 @@ class Scripted:
             number = 0
             while self.endless:
                 number += 1
-                yield Text("la ", -0.5, number)
+                yield TextPiece("la ", -0.5, number)
                 await asyncio.sleep(0)
         finally:
             self.running -= 1
@@ -86,10 +89,12 @@ class Street:
     node: Node
     url: str
     community: str
-    generations: llm.Generations
+    generations: llm.GenerationQueue
 
     def client(self, key: SigningKey = BOB) -> Client:
-        return Client(self.url, key, self.community, ALICE.id, clock=CLOCK, retry=Retry(attempts=1))
+        return Client(
+            self.url, key, self.community, ALICE.id, clock=CLOCK, retry=RetryPolicy(attempts=1)
+        )
 
     async def chat(self, model: str = SMOL, messages: Any = HELLO, **given: Any) -> dict[str, Any]:
         ctx = {"ctx": given.pop("ctx")} if "ctx" in given else {}
@@ -121,7 +126,7 @@ class Builder:
     ) -> Street:
         alice, url = await self._node("alice", ALICE)
         bob, _ = await self._node("bob", BOB)
-        generations = llm.Generations(max_concurrent=max_concurrent, max_waiting=max_waiting)
+        generations = llm.GenerationQueue(max_concurrent=max_concurrent, max_waiting=max_waiting)
         llm.register(alice, CLOCK, backends, generations)
         made = await alice.found("Our street", {})
         community = str(made["community_id"])
@@ -139,6 +144,7 @@ class Builder:
         )
         membership.register(node, CLOCK)
         listening = self._opened.enter_context(listener.bind("127.0.0.1", 0))
+        self._opened.enter_context(announced(listening.getsockname()[1]))
         server = listener.Listener(node.application())
         serving = asyncio.create_task(server.serve([listening]))
         self._opened.push_async_callback(asyncio.wait, [serving])
@@ -185,14 +191,16 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 async def test_several_models_are_one_capability_with_a_catalogue(build: Builder) -> None:
-    first = Scripted(("qwen2.5-7b-instruct", "second"), [Text("1", None, 1), Ended(StopReason.END)])
-    other = Scripted(("sponsored",), [Text("2", None, 1), Ended(StopReason.END)])
+    first = Scripted(
+        ("qwen2.5-7b-instruct", "second"), [TextPiece("1", None, 1), GenerationEnd(StopReason.END)]
+    )
+    other = Scripted(("sponsored",), [TextPiece("2", None, 1), GenerationEnd(StopReason.END)])
     street = await build.street(first, other)
     async with httpx.AsyncClient(trust_env=False) as http:
         manifest = (await http.get(f"{street.url}/manifest")).json()
     listed = {each["name"]: each for each in manifest["capabilities"]}
     for name in ("llm.chat", "llm.complete"):
-        assert listed[name]["version"] == "1.0"
+        assert listed[name]["version"] == "1.1"
         assert listed[name]["stability"] == "stable"
         assert listed[name]["params"]["model"] == "qwen2.5-7b-instruct"
         assert listed[name]["params"]["models"] == ["qwen2.5-7b-instruct", "second", "sponsored"]
@@ -214,7 +222,7 @@ async def test_a_chat_streams_tokens_and_always_ends_with_done(
     assert all(isinstance(frame.data["text"], str) for frame in tokens)
     assert all(frame.data["logprob"] <= 0 for frame in tokens)
     assert done.event == "done"
-    assert done.data.keys() == {"tokens_out", "stop_reason", "ms"}
+    assert done.data.keys() == {"tokens_in", "tokens_out", "stop_reason", "ms"}
     said = done.data["tokens_out"]
     assert 0 < said <= 6
     assert done.data["stop_reason"] == ("max_tokens" if said == 6 else "end")
@@ -236,18 +244,18 @@ async def test_without_a_stream_a_chat_answers_at_once(
     assert again["output"] == answer["output"], "a seed makes it deterministic"
     with pytest.raises(CommunityError) as caught:
         await street.chat(tools=[{"type": "function", "function": {"name": "search"}}])
-    assert refused(caught) is Code.NOT_IMPLEMENTED, "this model was not made for tools"
+    assert refused(caught) is Code.NOT_IMPLEMENTED, "this model does not support tools"
 
 
 async def test_an_answer_is_cut_where_a_stop_sequence_begins(build: Builder) -> None:
     script: list[Piece] = [
-        Read(7),
-        Text("One ", -1.0, 1),
-        Text("tw", -1.0, 2),
-        Text("o</", -1.0, 3),
-        Text("s> three", -1.0, 4),
-        Text(" never", -1.0, 5),
-        Ended(StopReason.END, 7, 5),
+        PromptRead(7),
+        TextPiece("One ", -1.0, 1),
+        TextPiece("tw", -1.0, 2),
+        TextPiece("o</", -1.0, 3),
+        TextPiece("s> three", -1.0, 4),
+        TextPiece(" never", -1.0, 5),
+        GenerationEnd(StopReason.END, 7, 5),
     ]
     backend = Scripted(("m",), script)
     street = await build.street(backend)
@@ -261,7 +269,7 @@ async def test_an_answer_is_cut_where_a_stop_sequence_begins(build: Builder) -> 
 
 
 async def test_what_is_left_out_has_the_defaults_of_the_specification(build: Builder) -> None:
-    backend = Scripted(("m",), [Text("ok", None, 1), Ended(StopReason.END)])
+    backend = Scripted(("m",), [TextPiece("ok", None, 1), GenerationEnd(StopReason.END)])
     street = await build.street(backend)
     await street.frames("llm.chat", "m", {"messages": HELLO})
     await street.frames("llm.complete", "m", {"prompt": "Once", "seed": None})
@@ -276,7 +284,7 @@ async def test_tool_calls_come_as_deltas_or_as_a_list(build: Builder) -> None:
     script: list[Piece] = [
         ToolCallDelta("call_1", "search", '{"q":'),
         ToolCallDelta("call_1", "search", '"rain"}'),
-        Ended(StopReason.END, 20, 8),
+        GenerationEnd(StopReason.END, 20, 8),
     ]
     backend = Scripted(("m",), script)
     street = await build.street(backend)

@@ -16,13 +16,10 @@ from tests.capabilities.rag.conftest import HashEmbedder
 from tests.capabilities.rag.papers import BREAD, POWER, RAIN
 from tests.community.node.conftest import House, Street
 
-from accord.capabilities.rag.handlers import register
-from accord.capabilities.rag.opening import open_corpora
-from accord.community.envelope import schemas
-from accord.community.envelope.names import Level, must_verify_answer
+from accord.capabilities.rag.service import open_corpora, register
 from accord.community.errors import Code, CommunityError
-from accord.community.fold import views
-from accord.community.log.tables import events
+from accord.community.rules import Level, capabilities, must_verify_answer, views
+from accord.community.tables import events
 from accord.testing import VirtualClock
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -120,7 +117,7 @@ async def refused(work: Any) -> CommunityError:
 
 
 async def test_the_capabilities_are_described_as_the_table_says() -> None:
-    described = schemas.load("accord.capabilities.rag")
+    described = capabilities.load_descriptors("accord.capabilities.rag")
     assert {key: each.trust for key, each in described.items()} == {
         "rag.query@1.0": Level.MEMBER,
         "rag.ingest@1.0": Level.TRUSTED,
@@ -140,7 +137,7 @@ async def test_a_node_lists_its_capabilities_with_the_hash_of_their_schemas(
 ) -> None:
     manifest = readers.alice.node.presence.manifest(readers.alice.in_(readers.street.community))
     listed = {f"{each['name']}@{each['version']}": each for each in manifest["capabilities"]}
-    for key, descriptor in schemas.load("accord.capabilities.rag").items():
+    for key, descriptor in capabilities.load_descriptors("accord.capabilities.rag").items():
         assert listed[key]["schema_hash"] == descriptor.schema_hash
 
 
@@ -294,6 +291,40 @@ async def test_what_the_caller_may_not_read_cannot_be_ingested(readers: Readers)
     call = readers.call(readers.bob, readers.alice, "rag.ingest", given)
     assert (await refused(call)).code is Code.NOT_FOUND
     await readers.call(readers.alice, readers.alice, "rag.ingest", given, name())
+
+
+async def test_what_is_shared_with_one_member_cannot_be_ingested_for_all_by_that_one(
+    readers: Readers,
+) -> None:
+    street = readers.street
+    cid = await street.blobs[readers.alice.id].put(b"A letter to Bob.")
+    share = {"cid": cid, "with": [readers.bob.id]}
+    await readers.call(readers.alice, readers.alice, "experimental.file.share", share, None)
+    call = readers.call(readers.bob, readers.alice, "rag.ingest", {"doc_cid": cid})
+    assert (await refused(call)).code is Code.NOT_FOUND
+    call = readers.call(readers.carol, readers.alice, "file.read", {"cid": cid}, None)
+    assert (await refused(call)).code is Code.NOT_FOUND
+
+
+async def test_a_node_gives_and_keeps_what_it_ingested_also_where_another_told_of_it_first(
+    readers: Readers,
+) -> None:
+    street = readers.street
+    text = b"Both of us have this document."
+    corpus = name()
+    cids = [await street.blobs[house.id].put(text) for house in (readers.alice, readers.bob)]
+    cid = cids[0]
+    await readers.call(readers.alice, readers.alice, "rag.ingest", {"doc_cid": cid}, corpus)
+    street.clock.advance(10)
+    await readers.alice.node.sync(street.community)
+    call = readers.call(readers.carol, readers.bob, "file.read", {"cid": cid}, None)
+    assert (await refused(call)).code is Code.NOT_FOUND
+    await readers.call(readers.bob, readers.bob, "rag.ingest", {"doc_cid": cid}, corpus)
+    frames = await street.stream(readers.carol, readers.bob, "file.read", {"cid": cid})
+    assert frames[-1].event == "done"
+    street.clock.advance(2 * 86_400)
+    await readers.call(readers.bob, readers.bob, "experimental.file.gc", {}, None)
+    assert street.blobs[readers.bob.id].has(cid)
 
 
 async def test_ingesting_is_for_trusted_members(readers: Readers) -> None:

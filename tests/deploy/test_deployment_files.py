@@ -2,20 +2,26 @@
 and says nothing that the code does not know.
 """
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from accord.relay.connector.control import Keyring
-from accord.station.settings import load, secret_files, sections, variable
+from accord.authority.nats import ListenAddress, embedded_server, read_cluster
+from accord.authority.rules import AuthorityError
+from accord.kernel.clock import SystemClock
+from accord.relay.connector import Keyring
+from accord.station import load
+from accord.station.settings import secret_files, sections, variable
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -63,17 +69,19 @@ def test_the_container_file_has_no_finding() -> None:
     assert ran(BIN / "hadolint", DEPLOY / "container" / "Containerfile") == ""
 
 
-def test_what_the_container_installs_is_of_the_lock() -> None:
+def test_what_a_station_installs_is_part_of_what_tests_install() -> None:
     def pins(file: Path) -> set[str]:
         return set(re.findall(r"^[\w.-]+==\S+(?: ; .*?)?(?= \\$)", file.read_text(), re.MULTILINE))
 
     def bare(found: set[str]) -> set[str]:
         return {each.partition(" ;")[0] for each in found}
 
-    inside = bare(pins(DEPLOY / "container" / "requirements.lock"))
+    inside = bare(pins(ROOT / "requirements.lock"))
     assert len(inside) > 50
-    assert inside <= bare(pins(ROOT / "requirements.lock"))
-    assert not {"pytest", "mypy", "playwright"} & {each.partition("==")[0] for each in inside}
+    assert inside <= bare(pins(ROOT / "requirements-dev.lock"))
+    assert not {"pytest", "mypy", "playwright", "matrix-synapse", "mkdocs", "ruff"} & {
+        each.partition("==")[0] for each in inside
+    }
 
 
 def test_the_compose_file_keeps_its_schema() -> None:
@@ -148,6 +156,125 @@ def test_what_prepare_makes_is_taken_by_a_connector_and_kept(
     settings = load(home)
     assert settings.store.url.get_secret_value().endswith("@postgres/accord")
     assert settings.relay.redis.get_secret_value() == "redis://redis:6379/0"
+
+
+def pods() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every pod's specification, by the name of what makes it."""
+    for _, each in documents():
+        spec = each.get("spec", {})
+        spec = spec.get("jobTemplate", {}).get("spec", spec)
+        if "template" in spec:
+            yield each["metadata"]["name"], spec["template"]["spec"]
+
+
+def test_the_user_of_a_pod_can_read_its_secrets_and_nobody_else() -> None:
+    seen = 0
+    for name, pod in pods():
+        user = pod["securityContext"]
+        assert user["runAsNonRoot"], name
+        for volume in pod["volumes"]:
+            if "secret" in volume:
+                # Kubernetes gives the files to root and to this group.
+                assert volume["secret"]["defaultMode"] == 0o440, name
+                assert user["fsGroup"] == user["runAsGroup"] == 10001, name
+                seen += 1
+    assert seen == 5
+
+
+async def test_keys_of_a_secret_become_keys_that_are_taken(tmp_path: Path) -> None:
+    """As Kubernetes mounts them: links into a folder of a version, open to the group."""
+    async with embedded_server(tmp_path / "nats", ListenAddress(), SystemClock()) as server:
+        held = server.cluster
+    mounted = tmp_path / "run" / "nats"
+    data = mounted / "..2026_11_18"
+    data.mkdir(parents=True)
+    for name in ("account.nk", "callout.nk", "xkey.nk"):
+        shutil.copy(tmp_path / "nats" / "keys" / name, data / name)
+    for name in ("callout", "authority", "sentinel"):
+        (data / f"{name}.creds").write_text(getattr(held, name).text)
+    for file in data.iterdir():
+        file.chmod(0o440)
+        (mounted / file.name).symlink_to(Path(data.name) / file.name)
+    with pytest.raises(AuthorityError, match="read by others"):
+        read_cluster(held.urls, mounted)
+
+    home = tmp_path / "home"
+    settings = next(each for _, each in documents() if each["kind"] == "ConfigMap")["data"]
+    folders = {"ACCORD_HOME": str(home), "NATS_FOLDER": str(mounted), "SECRETS_FOLDER": "/nowhere"}
+    path = {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    for _ in range(2):  # a container that is started again
+        ran(DEPLOY / "container" / "start", "--version", env=folders | path)
+        found = read_cluster(held.urls, home / settings["ACCORD_AUTHORITY__NATS_KEYS"])
+        assert found.account == held.account
+        assert found.xkey is not None
+    mounts = {
+        mount["mountPath"]
+        for name, pod in pods()
+        for mount in pod["containers"][0]["volumeMounts"]
+        if name == "authority"
+    }
+    assert "/run/nats" in mounts
+
+
+def test_sessions_are_told_a_nats_address_that_they_can_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
+    authority = compose["services"]["authority"]
+    for name, value in authority["environment"].items():
+        if name.startswith("ACCORD_AUTHORITY__"):
+            monkeypatch.setenv(name, re.sub(r"\$\{AUTHORITY_NAME.*?\}", "authority.example", value))
+    chosen = load(tmp_path).authority
+    assert f"{chosen.nats_port}:{chosen.nats_port}" in authority["ports"]
+    certificate = Path(chosen.nats_certificate)
+    listening = ListenAddress(
+        chosen.nats_host, chosen.nats_port, certificate, chosen.nats_advertise or None
+    ).checked()
+    assert listening.url == "tls://authority.example:4222"
+    mounted = {each.split(":")[1] for each in authority["volumes"]}
+    assert str(certificate.parent) in mounted
+    settings = next(each for _, each in documents() if each["kind"] == "ConfigMap")["data"]
+    (url,) = json.loads(settings["ACCORD_AUTHORITY__NATS_URLS"])
+    assert url.startswith("tls://")
+    assert not url.partition("//")[2].startswith(("127.", "localhost"))
+
+
+def test_services_of_the_compose_file_do_not_wait_for_each_other() -> None:
+    services = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())["services"]
+    order = TopologicalSorter(
+        {name: set(each.get("depends_on", ())) for name, each in services.items()}
+    )
+    assert set(order.static_order()) == set(services)
+
+
+def test_the_proxys_certificate_becomes_a_file_that_only_the_authority_reads(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "acme.example-directory" / "authority.example"
+    folder.mkdir(parents=True)
+    to = tmp_path / "nats.pem"
+    env = {
+        "AUTHORITY_NAME": "authority.example",
+        "CERTIFICATES": str(tmp_path),
+        "CERTIFICATE": str(to),
+        "OWNER": f"{os.getuid()}:{os.getgid()}",
+    }
+    hand_over = DEPLOY / "compose" / "certificate"
+    (folder / "authority.example.crt").write_text("certificate\n")
+    ran(hand_over, "once", env=env)
+    assert not to.exists()  # without its key it is of no use
+    (folder / "authority.example.key").write_text("key\n")
+    ran(hand_over, "once", env=env)
+    assert to.read_text() == "certificate\nkey\n"
+    assert to.stat().st_mode & 0o777 == 0o400
+    (folder / "authority.example.crt").write_text("renewed\n")
+    ran(hand_over, "once", env=env)
+    assert to.read_text() == "renewed\nkey\n"
+    assert sorted(each.name for each in tmp_path.iterdir()) == [folder.parent.name, "nats.pem"]
+    script = (DEPLOY / "compose" / "certificate").read_text()
+    container = (DEPLOY / "container" / "Containerfile").read_text()
+    assert "--uid 10001" in container
+    assert "10001:10001" in script
 
 
 def test_prepare_without_names_says_what_it_wants_and_makes_nothing(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 from tests.deploy.test_prometheus_rules import NAME, known, promtool
 
-from accord.metering import METRICS
+from accord.telemetry.metrics import METRICS
 
 FILE = Path(__file__).parents[2] / "deploy" / "grafana" / "accord.json"
 # What Grafana puts in before it asks.

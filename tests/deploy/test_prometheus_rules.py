@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from accord.metering import METRICS, Kind
+from accord.telemetry.metrics import METRICS, MetricKind
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -33,7 +33,7 @@ def known() -> set[str]:
     """Every name that a query may use."""
     names = {each.name for each in METRICS}
     for each in METRICS:
-        if each.kind is Kind.HISTOGRAM:
+        if each.kind is MetricKind.HISTOGRAM:
             names |= {f"{each.name}_{part}" for part in ("bucket", "sum", "count")}
     return names
 

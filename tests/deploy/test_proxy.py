@@ -1,8 +1,8 @@
 """A real proxy with our file before a real connector."""
 
 import json
-import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,8 +13,8 @@ from tests.e2e.owners import until
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from accord.testing.faults import python_child
-from accord.testing.servers.process import reserved_port
+from accord.testing.processes import python_child
+from accord.testing.servers import reserved_port
 
 CADDYFILE = Path(__file__).parents[2] / "deploy" / "proxy" / "Caddyfile"
 
@@ -47,8 +47,7 @@ def proxied(
 def test_people_and_gateways_come_through_and_nobody_sees_the_figures(
     tmp_path: Path,
 ) -> None:
-    if not (caddy := shutil.which("caddy")):
-        pytest.skip("Caddy is not on this machine")
+    caddy = str(Path(sys.executable).parent / "caddy")
     environment = {
         "ACCORD_HOME": str(tmp_path / "home"),
         "ACCORD_STATION__PORT": "0",

@@ -23,7 +23,7 @@ from tests.docs.talking import Person
 from tests.docs.wording import filled, matched
 
 from accord.testing.processes import family, kill, survivors
-from accord.testing.servers.process import reserved_port
+from accord.testing.servers import reserved_port
 
 ROOT = Path(__file__).parents[2]
 _PORT = re.compile(r"\b70[789]\d\b")
@@ -155,8 +155,8 @@ class Reader:
 
     def _port(self, written: str) -> str:
         if written not in self._ports:
-            with reserved_port() as port:
-                self._ports[written] = str(port)
+            # Held until the page ends: a port that is given back may be handed out again.
+            self._ports[written] = str(self._opened.enter_context(reserved_port()))
         return self._ports[written]
 
     def _environment(self) -> Mapping[str, str]:
@@ -191,8 +191,10 @@ def lend(clone: Path) -> None:
     """Give a clone what would take long to make, and what its origin has not committed yet."""
     lent = clone / ".venv"
     lent.mkdir()
+    # A mark that is older than the clone's locks would make `make` install into what is lent.
+    marks = {".ready", ".station"}
     for each in Path(sys.prefix).iterdir():
-        if each.name != ".ready":
+        if each.name not in marks:
             (lent / each.name).symlink_to(each)
     listing = ["git", "-C", str(ROOT), "ls-files", "-z", "-mo", "--exclude-standard"]
     changed = subprocess.run(listing, check=True, capture_output=True, text=True).stdout
@@ -200,4 +202,5 @@ def lend(clone: Path) -> None:
         if (ROOT / name).is_file():
             (clone / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, clone / name)
-    (lent / ".ready").touch()
+    for mark in sorted(marks, reverse=True):
+        (lent / mark).touch()

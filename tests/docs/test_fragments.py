@@ -16,8 +16,7 @@ from tests.docs.test_guides import PAGES
 from typer.core import TyperGroup
 
 from accord.cli import app
-from accord.station import load
-from accord.station.errors import SettingsError
+from accord.station import SettingsError, load
 
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(accord [^`]+)`")

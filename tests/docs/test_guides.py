@@ -7,6 +7,8 @@ import pytest
 from tests.docs.pages import Left, steps
 from tests.docs.reading import ROOT, Reader
 
+pytestmark = pytest.mark.slow
+
 PAGES = sorted(
     str(page.relative_to(ROOT))
     for page in (

@@ -21,6 +21,8 @@ from playwright.async_api import Page, ViewportSize, expect
 
 from accord.testing.browser import Chromium
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PHONE = ViewportSize(width=360, height=740)
 READ = ("index.html", "guides/community.html", "reference/settings.html", "concepts/index.html")

@@ -14,16 +14,21 @@ from typing import Any
 
 import httpx
 
-from accord.capabilities.file.blobs import Blobs
-from accord.capabilities.file.transfer import pull, push
+from accord.capabilities.file import Blobs, pull, push
 from accord.community.client import Client
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
 from accord.fabric import Authority, Request, Service
 from accord.kernel.signing import SigningKey
-from accord.relay.gateway import GatewaySettings, RelayGateway, State, Turn
-from accord.relay.gateway.enrolment import Credentials, enrol
-from accord.testing.stations import Running
+from accord.relay.gateway import (
+    GatewayCredentials,
+    GatewaySettings,
+    GatewayState,
+    RelayGateway,
+    Turn,
+    enrol,
+)
+from accord.testing.stations import RunningStation
 
 PAGES = (
     *("", "ask", "chat", "market", "files", "members"),
@@ -58,7 +63,7 @@ class Crowd:
         files: The files that were put onto the station.
     """
 
-    def __init__(self, running: Running, folder: Path) -> None:
+    def __init__(self, running: RunningStation, folder: Path) -> None:
         self.done: Counter[str] = Counter()
         self.posted: list[str] = []
         self.said: list[str] = []
@@ -68,7 +73,7 @@ class Crowd:
         self._folder = folder
         self._one_command = asyncio.Lock()
         self._community = ""
-        self._gateway: Credentials | None = None
+        self._gateway: GatewayCredentials | None = None
         self._chat = ""
         self._key = SigningKey.load(running.home / "keys" / "device.ed25519")
         self._service = SigningKey.generate()
@@ -179,7 +184,7 @@ class Crowd:
             gateway_id=self._gateway.gateway_id,
             agent=echo,
             settings=settings,
-            on_health=lambda health: runs.set() if health.state is State.RUNNING else None,
+            on_health=lambda health: runs.set() if health.state is GatewayState.RUNNING else None,
         )
         runs = asyncio.Event()
         serving = asyncio.create_task(gateway.run())

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from accord.cli import app
 from accord.community.client import Client
 from accord.kernel.signing import SigningKey
-from accord.testing.faults import Child, python_child
+from accord.testing.processes import Child, python_child
 
 SECONDS = 40.0
 

@@ -11,7 +11,9 @@ from tests.e2e.owners import Owner, agree, meet, until, write
 from typer.testing import CliRunner
 
 from accord.cli import app
-from accord.testing.servers.process import reserved_port
+from accord.testing.servers import reserved_port
+
+pytestmark = pytest.mark.slow
 
 
 def run(*words: str, code: int = 0) -> str:

@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 from accord.cli import app
 from accord.console.pages import PAGES
-from accord.testing.faults import python_child
-from accord.testing.servers.process import reserved_port
+from accord.testing.processes import python_child
+from accord.testing.servers import reserved_port
+
+pytestmark = pytest.mark.slow
 
 WHOLE = {
     "ACCORD_AUTHORITY__ENABLED": "true",
@@ -27,7 +29,7 @@ SHOWN = {
     "ask": ("demo-handbook (3 documents)",),
     "chat": ("Is the long ladder back in the shed?", "The wheelbarrow is still with Ben."),
     "market": ("Ladder to lend", "emergency", "Cleo (demo)"),
-    "files": ("Rain water (demo)", "demo-handbook"),
+    "files": ("Rain water (demo)", "demo-handbook", "Who feeds the hens (demo)"),
     "members": ("Ann (demo)", "trusted", "Invites that stand"),
     "agents": ("concierge", "acknowledged", "a dead letter", "candidates.unlinked"),
     "contracts": ("demo.shed@v1 for demo-shed", "demo.reminders@v1 for demo-reminders"),
@@ -78,7 +80,7 @@ def told(home: Path) -> dict[str, Any]:
         "community": ask(home, "community", "show")["state_digest"],
         "plans": sorted(each["id"] for each in ask(home, "authority", "plans")["plans"]),
         "jobs": sorted(
-            (each["jobId"], each["state"]) for each in ask(home, "jobs", "list")["jobs"]
+            (each["job_id"], each["state"]) for each in ask(home, "jobs", "list")["jobs"]
         ),
         "letters": len(ask(home, "relay", "deadletters", "list")["letters"]),
         "agents": len(ask(home, "relay", "instances")["instances"]),

@@ -17,7 +17,9 @@ from typer.testing import CliRunner
 
 from accord.cli import app
 from accord.testing.browser import Chromium
-from accord.testing.faults import python_child
+from accord.testing.processes import python_child
+
+pytestmark = pytest.mark.slow
 
 WHOLE = {
     "ACCORD_COMMUNITY__FOUND": "Our street",

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from accord.cli import app
-from accord.testing.faults import Child, python_child
+from accord.testing.processes import Child, python_child
 
 SECONDS = 40.0
 # Says back what it was told, in capitals; it reads the event from its standard input.

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from tests.e2e.owners import Owner, agree, until
 from typer.testing import CliRunner
 
 from accord.cli import app
-from accord.testing.servers.process import reserved_port
+from accord.testing.servers import reserved_port
+
+pytestmark = pytest.mark.slow
 
 
 def run(owner: Owner, *words: str) -> Any:

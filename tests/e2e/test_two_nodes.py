@@ -18,9 +18,9 @@ from tests.e2e.owners import SECONDS, Owner, agree, meet, until, write
 from typer.testing import CliRunner
 
 from accord.cli import app
-from accord.community.envelope.invites import Invite
+from accord.community.rules import Invite
 from accord.kernel.signing import SigningKey
-from accord.testing.faults import python_child
+from accord.testing.processes import python_child
 
 SOMEBODY = SigningKey.from_seed(b"s" * 32)
 NOBODY = SigningKey.from_seed(b"n" * 32)
@@ -59,10 +59,10 @@ def test_two_nodes_meet_call_listen_part_and_converge(alice: Owner, bob: Owner) 
             }
 
             asked = json.dumps({"invitee_node_id": SOMEBODY.id})
-            answer = json.loads(
-                bob.run("call", "community.invite", "--node", "alice", "--input", asked)
-            )
+            answer = json.loads(alice.run("call", "community.invite", "--input", asked))
             invite = Invite.parse(answer["output"]["invite_blob"])
+            listed = bob.run("call", "market.list", "--node", "alice", "--input", "{}")
+            assert json.loads(listed)["output"]["posts"] == []
             assert invite.inviter_node_id == alice.run("id").strip()
             assert [each["invitee"] for each in alice.ask("show")["invites"]] == [SOMEBODY.id]
             assert asyncio.run(hear(bob, alice, community))["data"]["title"] == "Ladder 0"
@@ -132,12 +132,12 @@ COUNTING = """
 import asyncio, json, sys
 from pathlib import Path
 from accord.community.bus import Frame
-from accord.community.envelope.schemas import describe
+from accord.community.rules import read_descriptor
 from accord.station import load
 from accord.station.community import CommunityPlane
 from accord.station.run import serve
 
-COUNT = describe({
+COUNT = read_descriptor({
     "name": "experimental.count", "version": "1.0", "stability": "experimental",
     "trust": "member", "idempotent": False, "request_schema": {"type": "object"},
     "stream_schema": {"type": "object"},

@@ -47,3 +47,24 @@ async def test_a_person_joins_links_an_account_and_reads_a_streamed_answer(
         await enter(page, "# general")
         await expect(said).to_have_count(4)
         assert complaints == []
+
+
+async def test_texts_and_names_take_their_own_direction(chromium: Chromium, tmp_path: Path) -> None:
+    async with (
+        connector(str(tmp_path), tmp_path / "relay.key") as whole,
+        chromium.opened() as browser,
+    ):
+        invite = (await whole.chat.admin.invite(whole.space.id)).url.partition("#")[2]
+        page = await browser.new_page()
+        await join(page, f"{whole.url}/chat/#{invite}", "דוד לוי")
+        await expect(page.locator("#me")).to_have_text("דוד לוי")
+        await enter(page, "# general")
+        await page.locator("#room textarea").fill("שלום לכולם")
+        await expect(page.locator("#room textarea")).to_have_css("direction", "rtl")
+        await say(page, "שלום **לכולם**, Accord!")
+        said = page.locator("#room .messages .text p")
+        await expect(said.last).to_have_css("direction", "rtl")
+        await expect(page.locator("#room .author").last).to_have_css("direction", "rtl")
+        await say(page, "hello everybody")
+        await expect(said).to_have_count(2)
+        await expect(said.last).to_have_css("direction", "ltr")

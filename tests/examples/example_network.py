@@ -14,7 +14,7 @@ from examples import library, postoffice
 from typer.testing import CliRunner
 
 from accord.cli import app
-from accord.testing.faults import Child, python_child
+from accord.testing.processes import Child, python_child
 
 ROOT = Path(__file__).parents[2]
 T = TypeVar("T")

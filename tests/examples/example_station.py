@@ -12,7 +12,7 @@ from tests.examples.example_network import environment
 from typer.testing import CliRunner
 
 from accord.cli import app
-from accord.testing.faults import Child, python_child
+from accord.testing.processes import Child, python_child
 
 T = TypeVar("T")
 SECONDS = 40.0

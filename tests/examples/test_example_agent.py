@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 from accord.cli import app
 
+pytestmark = pytest.mark.slow
+
 SOURCE = ROOT / "examples" / "agent.py"
 
 

@@ -20,7 +20,9 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from tests.examples.example_station import agent, command, station, until
 
 from accord.kernel.signing import SigningKey
-from accord.relay.wire import MessageEvent, SessionSource
+from accord.relay.rules import MessageEvent, SessionSource
+
+pytestmark = pytest.mark.slow
 
 IN = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 OUT = "whsec_ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA="
@@ -97,8 +99,8 @@ def receiver(shop: Shop) -> ThreadingHTTPServer:
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     folder = tmp_path_factory.mktemp("shop")
-    own = folder / "bridge"
-    made = Shop(folder / "home", own / "keys" / "device.ed25519")
+    home = folder / "home"
+    made = Shop(home, home / "keys" / "device.ed25519")
     made.home.mkdir()
     with ExitStack() as opened:
         server = opened.enter_context(receiver(made))
@@ -107,8 +109,6 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         told = SETTINGS.format(secret=IN, out=OUT, port=server.server_port)
         (made.home / "accord.toml").write_text(told)
         made.address = opened.enter_context(station(made.home, ACCORD_COMMUNITY__FOUND="Home"))
-        node = command(own, "community", "id")["node_id"]
-        command(own, "community", "join", command(made.home, "community", "invite", node)["link"])
         opened.enter_context(
             agent(
                 *(made.home, "examples.hook_to_market:Bridge"),

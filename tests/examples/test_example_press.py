@@ -7,7 +7,9 @@ import pytest
 from examples import press
 from tests.examples.example_network import Network, complaints, let_in
 
-from accord.testing.faults import Child
+from accord.testing.processes import Child
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

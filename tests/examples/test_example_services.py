@@ -12,6 +12,8 @@ from tests.examples.example_network import Network, complaints, until
 
 from accord.kernel.signing import SigningKey
 
+pytestmark = pytest.mark.slow
+
 
 def letters(town: Network, reader: str) -> list[Any] | None:
     found: list[Any] = town.call("postoffice", "Post.Letters", {"reader": reader})["letters"]
@@ -37,11 +39,13 @@ def test_a_book_is_lent_and_found_again(town: Network) -> None:
     assert found == {"book": "Emma", "loan": loan}
     assert town.call("library", "Library.Find", {"book": "Persuasion"})["loan"] is None
 
-    code, said, problem = town.run(
-        "rpc", "call", *town.about("library", "Library.Lend"), json.dumps(asked), "--json"
-    )
+    lend = ("rpc", "call", *town.about("library", "Library.Lend"), json.dumps(asked))
+    code, said, _ = town.run(*lend, "--json")
     error = json.loads(said)["error"]
     assert (code, error["type"], error["due"]) == (1, "BookOut", loan["due"])
+    assert (error["code"], error["findings"]) == ("BookOut", [])
+    code, said, problem = town.run(*lend)
+    assert (code, said) == (1, "")
     assert "error: BookOut: somebody else has this book" in problem
 
 
@@ -67,7 +71,8 @@ def test_nobody_calls_without_being_let_in(town: Network, tmp_path: Path) -> Non
 
 def test_a_program_elsewhere_calls_with_a_key_of_its_own(town: Network, tmp_path: Path) -> None:
     key = str(tmp_path / "elsewhere.key")
-    town.ask("authority", "deploy", "elsewhere", "--compatibility", "mutable-dev")
+    town.ask("authority", "deploy", "elsewhere")
+    town.ask("authority", "set", "elsewhere", "--calls", "library@v1")
     town.ask("authority", "instance", "add", "elsewhere", "--key-file", key)
     away = Network(tmp_path / "away", town.address, town.opened)
     away.contracts = town.contracts
@@ -93,19 +98,19 @@ def test_what_happens_while_the_post_office_is_away_is_written_about_later(town:
 def test_a_letter_that_cannot_be_written_waits_for_an_operator(town: Network) -> None:
     town.call("library", "Library.Lend", {"book": "Villette", "reader": "cat", "days": 7})
     dead = job_of(town, "cat", "dead")
-    assert (dead["jobType"], dead["tries"]) == ("letters", 1)
+    assert (dead["job_type"], dead["tries"]) == ("letters", 1)
     assert dead["error"]["message"] == "nobody knows where cat lives"
-    assert town.ask("jobs", "dismiss", dead["jobId"])["job"]["state"] == "dismissed"
+    assert town.ask("jobs", "dismiss", dead["job_id"])["job"]["state"] == "dismissed"
 
     town.call("postoffice", "Post.Move", {"reader": "cat", "address": "The Quay"})
     tail = town.start("events", "tail", *town.about("postoffice", "Post.Sent"), "--count", "1")
     complaints(tail, "listening for Post.Sent")
-    town.ask("jobs", "retry", dead["jobId"])
+    town.ask("jobs", "retry", dead["job_id"])
     heard = json.loads(tail.read_line())["payload"]
     assert (heard["reader"], heard["address"]) == ("cat", "The Quay")
     assert tail.wait() == 0
     assert letters(town, "cat") == [heard]
-    code, _, problem = town.run("jobs", "retry", dead["jobId"])
+    code, _, problem = town.run("jobs", "retry", dead["job_id"])
     assert code == 1
     assert "ConflictError" in problem
 
@@ -136,7 +141,7 @@ def test_a_service_says_its_key_and_what_it_waits_for_and_ends_cleanly(town: Net
     assert file.stat().st_mode & 0o777 == 0o600
     town.ask("authority", "instance", "add", "library", key[1], "--name", "two")
     told = json.loads(second.read_line())
-    assert (told["sessionKey"], told["deployment"], told["instance"]) == (key[1], "library", "two")
+    assert (told["session_key"], told["deployment"], told["instance"]) == (key[1], "library", "two")
     second.terminate()
     assert second.wait() == 0
     second.assert_gone()

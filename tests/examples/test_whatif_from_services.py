@@ -15,9 +15,11 @@ from typer.testing import CliRunner
 from accord.cli import app
 from accord.contracts import digest
 from accord.pipeline import session
-from accord.pipeline.definitions import gold_contracts
-from accord.pipeline.layout import Layout
-from accord.testing.faults import python_child
+from accord.pipeline.folder import Layout
+from accord.pipeline.tables import gold_contracts
+from accord.testing.processes import python_child
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +84,7 @@ def test_a_proposal_is_tried_on_what_the_examples_exchanged(
 ) -> None:
     folder = landed.home / "pipeline"
     needed = ("contracts_history", "contracts_manifests")
-    tables = [table for table in gold_contracts.TABLES if table.name in needed]
+    tables = [table for table in gold_contracts.CONTRACT_TABLES if table.name in needed]
     outcome = bring_up(Layout(folder), spark, tables)
     accounts = {each.stream: (each.balances, each.quarantined) for each in outcome.accounts}
     assert accounts == {"contracts.calls": (True, 0), "contracts.history": (True, 0)}

@@ -16,18 +16,26 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import RELAY
-from accord.relay.connector.assembly import open_connector
-from accord.relay.connector.control import Keyring
-from accord.relay.connector.delivery import RedisBus
-from accord.relay.connector.platform import Inbound, PlatformContext
+from accord.relay.connector import (
+    RELAY,
+    InboundEvent,
+    Keyring,
+    PlatformContext,
+    RedisBus,
+    open_connector,
+)
 from accord.relay.platforms.webchat import WebChatSettings, open_webchat
-from accord.relay.wire.actions import Action, GetChatInfo, Result, Send
-from accord.relay.wire.descriptor import Descriptor
-from accord.relay.wire.event import MessageEvent
-from accord.relay.wire.source import SessionSource
+from accord.relay.rules import (
+    Action,
+    Descriptor,
+    GetChatInfo,
+    MessageEvent,
+    Result,
+    Send,
+    SessionSource,
+)
 from accord.station import listener, logs
-from accord.station.settings import LogSettings
+from accord.station.sections import LogSettings
 from accord.storage import open_store
 
 CLOCK = SystemClock()
@@ -82,7 +90,7 @@ class Polled:
             message = MessageEvent(
                 event["text"], source, message_id=event["id"], bot_id=self.bot_id
             )
-            await context.ingest(Inbound(self.name, self.bot_id, event["id"], message))
+            await context.ingest(InboundEvent(self.name, self.bot_id, event["id"], message))
         await self._http.post("/received", json=[event["id"] for event in events])
 
     async def perform(

@@ -9,8 +9,10 @@ import itertools
 import sys
 from pathlib import Path
 
-from accord.community.envelope import Event, compose
-from accord.community.log import SCHEMA, Log, Provers, open_log
+from accord.community.log import EventLog, open_log
+from accord.community.proofs import ProverPool
+from accord.community.rules import Event, compose_event
+from accord.community.tables import COMMUNITY_STORE
 from accord.kernel.clock import SystemClock, format_time
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource
@@ -37,19 +39,19 @@ def acknowledged(event: Event) -> None:
     print(f"done {event.digest.hex()}", flush=True)
 
 
-async def keep_appending(log: Log, name: str) -> None:
+async def keep_appending(log: EventLog, name: str) -> None:
     for turn in itertools.count():
         acknowledged(await log.append("market.post.created", post(f"{name}-{turn}")))
 
 
-async def keep_receiving(log: Log, name: str) -> None:
+async def keep_receiving(log: EventLog, name: str) -> None:
     key = SigningKey(name.encode().ljust(32, b"."))
     ids = UlidSource(CLOCK)
     last: Event | None = None
     while True:
         batch = []
         for turn in range(5):
-            last = compose(
+            last = compose_event(
                 key,
                 "market.post.created",
                 post(f"{name}-{turn}"),
@@ -68,9 +70,9 @@ async def keep_receiving(log: Log, name: str) -> None:
 
 
 async def main(where: str, folder: str, run: str, proving: str) -> None:
-    provers = Provers(1) if proving == "provers" else None
+    provers = ProverPool(1) if proving == "provers" else None
     async with (
-        open_store(where, SCHEMA) as store,
+        open_store(where, COMMUNITY_STORE) as store,
         open_log(
             store, ROOT.id, key=FOUNDER, clock=CLOCK, folder=Path(folder), provers=provers
         ) as log,

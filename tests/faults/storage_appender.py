@@ -9,8 +9,7 @@ import sys
 
 from sqlalchemy import MetaData
 
-from accord.storage import Record, Store, StoreError, open_store
-from accord.storage.schema import Schema
+from accord.storage import JournalRecord, Schema, Store, StoreError, open_store
 
 
 async def keep_appending(store: Store, caller: str) -> None:
@@ -19,7 +18,7 @@ async def keep_appending(store: Store, caller: str) -> None:
         name = f"{caller}-{turn}"
         body = f'{{"name":"{name}","padding":"{"x" * (turn * 37 % 900)}"}}'
         try:
-            await store.append(Record("faults", name, 1_700_000_000_000, caller, body))
+            await store.append(JournalRecord("faults", name, 1_700_000_000_000, caller, body))
         except StoreError as error:
             print(f"error {error}", flush=True)
             await asyncio.sleep(0.05)

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.authority.end_to_end.whole_system import THING, until
 from typer.testing import CliRunner
 
@@ -16,7 +17,9 @@ from accord.contracts.authoring import Contract
 from accord.fabric import Authority, FabricError, Received, Service
 from accord.fabric.state import StateMap
 from accord.kernel.signing import SigningKey
-from accord.testing.faults import Child, python_child
+from accord.testing.processes import Child, python_child
+
+pytestmark = pytest.mark.slow
 
 
 def mint() -> Contract:

@@ -23,14 +23,14 @@ from tests.faults.two_connectors import (
 )
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import RELAY
-from accord.relay.connector.assembly import assembled
-from accord.relay.connector.control import Keyring
-from accord.relay.gateway import State
+from accord.relay.connector import RELAY, Keyring, assembled
+from accord.relay.gateway import GatewayState
 from accord.relay.platforms.webchat import open_admin
 from accord.storage import open_store
 from accord.testing.browser import Chromium
 from accord.testing.servers import Server
+
+pytestmark = pytest.mark.slow
 
 CLOCK = SystemClock()
 CHATS = ("c1", "c2", "c3")
@@ -88,7 +88,7 @@ async def killed(where: str, redis: str, folder: Path, kills: int, chromium: Chr
                 agents = [Agent(each, secret, database, ports) for each, secret in secrets.items()]
                 running = [asyncio.create_task(agent.gateway.run()) for agent in agents]
                 for agent in agents:
-                    await agent.gateway.reached(State.RUNNING)
+                    await agent.gateway.reached(GatewayState.RUNNING)
                 load = [
                     asyncio.create_task(write_on(service, chance)),
                     asyncio.create_task(program.post_on()),

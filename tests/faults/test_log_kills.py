@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
-from accord.community.log import SCHEMA, Log, open_log, verify_log
-from accord.community.log.holding import items
+from accord.community.audit import verify_log
+from accord.community.log import EventLog, open_log
+from accord.community.store import sync_items
+from accord.community.tables import COMMUNITY_STORE
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.storage import StoreError, check, open_store
-from accord.testing.faults import python_child
+from accord.testing.processes import python_child
+
+pytestmark = pytest.mark.slow
 
 WRITER = str(Path(__file__).with_name("log_writer.py"))
 ROOT = SigningKey(b"root".ljust(32, b"."))
@@ -28,14 +32,14 @@ def post(name: str) -> dict[str, object]:
     return {"client_id": name, "category": "offer", "title": "A chair", "body": "x" * 3000}
 
 
-async def kept_in(log: Log) -> set[bytes]:
-    found = await log.store.read(lambda c: list(items(c, log.number)))
+async def kept_in(log: EventLog) -> set[bytes]:
+    found = await log.store.read(lambda c: list(sync_items(c, log.number)))
     return {digest for _, _, digest in found}
 
 
 async def assert_kept(where: str, folder: Path, promised: set[str]) -> None:
     async with (
-        open_store(where, SCHEMA) as store,
+        open_store(where, COMMUNITY_STORE) as store,
         open_log(store, ROOT.id, key=FOUNDER, clock=CLOCK, folder=folder) as log,
     ):
         kept = {digest.hex() for digest in await kept_in(log)}
@@ -45,7 +49,7 @@ async def assert_kept(where: str, folder: Path, promised: set[str]) -> None:
         assert chain.is_whole, "a gap or a fork"
         assert chain.head_seq > 0
         assert (await verify_log(log)).findings == ()
-    assert check(where, SCHEMA).findings == ()
+    assert check(where, COMMUNITY_STORE).findings == ()
 
 
 async def killed(where: str, folder: Path, kills: int) -> None:
@@ -88,7 +92,7 @@ def files_no_larger_than(size: int) -> Iterator[None]:
 
 async def test_a_full_disk_refuses_loses_nothing_and_breaks_no_chain(tmp_path: Path) -> None:
     async with (
-        open_store(tmp_path, SCHEMA) as store,
+        open_store(tmp_path, COMMUNITY_STORE) as store,
         open_log(store, ROOT.id, key=FOUNDER, clock=CLOCK, folder=tmp_path) as log,
     ):
         policy = {
@@ -115,7 +119,7 @@ async def test_a_full_disk_refuses_loses_nothing_and_breaks_no_chain(tmp_path: P
     await assert_kept(str(tmp_path), tmp_path, promised)
 
 
-async def append_each(log: Log, name: str, count: int) -> list[Any]:
+async def append_each(log: EventLog, name: str, count: int) -> list[Any]:
     outcomes = await asyncio.gather(
         *(log.append(POST, post(f"{name} {number}")) for number in range(count)),
         return_exceptions=True,

@@ -10,8 +10,10 @@ import pytest
 from sqlalchemy import Connection, text
 from tests.faults.migrating_store import revisions, schema
 
-from accord.storage import Record, StoreError, check, journal, open_store
-from accord.testing.faults import python_child
+from accord.storage import JournalRecord, StoreError, check, journal, open_store
+from accord.testing.processes import python_child
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = str(Path(__file__).with_name("migrating_store.py"))
 ENTRIES = 200
@@ -39,7 +41,9 @@ async def fill(where: str, folder: Path) -> None:
         rows = text("INSERT INTO days (id, said) VALUES (:id, :said)")
         days = [{"id": number, "said": f"day {number}"} for number in range(ENTRIES)]
         await store.write(lambda c: c.execute(rows, days).close())
-        await store.append(*(Record("diary", f"{n}", n, "test", "{}") for n in range(ENTRIES)))
+        await store.append(
+            *(JournalRecord("diary", f"{n}", n, "test", "{}") for n in range(ENTRIES))
+        )
 
 
 async def read(where: str, folder: Path) -> list[Any]:

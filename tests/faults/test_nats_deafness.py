@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from nats.aio import client
 
-from accord.authority.nats import Listening, embedded_server
-from accord.authority.nats.connecting import connect
-from accord.fabric.wire import Client
+from accord.authority.nats import ListenAddress, connect, embedded_server
+from accord.fabric.nats_client import NatsClient
 from accord.kernel.clock import SystemClock
 from accord.testing.servers import Server, nats_server
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ async def give_up(connection: client.Client) -> None:
 
 
 async def test_a_session_that_gave_up_on_a_flush_goes_on_hearing(server: Server) -> None:
-    connection = Client()
+    connection = NatsClient()
     await connection.connect(server.url)
     try:
         await give_up(connection)
@@ -54,7 +55,7 @@ async def test_a_session_that_gave_up_on_a_flush_goes_on_hearing(server: Server)
 
 
 async def test_the_authority_that_gave_up_on_a_flush_goes_on_hearing(tmp_path: Path) -> None:
-    async with embedded_server(tmp_path, Listening(), SystemClock()) as embedded:
+    async with embedded_server(tmp_path, ListenAddress(), SystemClock()) as embedded:
         connection = await connect("test", embedded.cluster, embedded.cluster.authority)
         try:
             await give_up(connection)

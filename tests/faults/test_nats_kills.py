@@ -17,9 +17,11 @@ from tests.fabric.fabric_station import Station, station
 from accord.contracts.authoring import Contract
 from accord.fabric import FabricError, Received, Service, Session
 from accord.fabric.jobs import JobContext
+from accord.fabric.nats_client import NatsClient
 from accord.fabric.operations import OperationContext, Run
 from accord.fabric.state import StateMap
-from accord.fabric.wire import Client
+
+pytestmark = pytest.mark.slow
 
 Act = Callable[[str], Awaitable[None]]
 
@@ -197,9 +199,9 @@ async def test_a_service_ends_although_a_handler_does_not(
     house: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it was at comes again, to whoever takes its place."""
-    monkeypatch.setattr("accord.fabric.serving.DRAIN_SECONDS", 0.1)
+    monkeypatch.setattr("accord.fabric.service.DRAIN_SECONDS", 0.1)
     key, begun = await house.deploy("mills", mill()), asyncio.Event()
-    service = Service(mill(), key=key, authority=house.url)
+    service = Service(mill(), partial=True, key=key, authority=house.url)
 
     @service.events("ground")
     async def hang(_event: Received) -> None:
@@ -228,7 +230,7 @@ async def test_a_connection_closes_although_its_server_does_not_listen() -> None
 
     server = await asyncio.start_server(hang, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    client = Client()
+    client = NatsClient()
     await client.connect(f"nats://{host}:{port}", pending_size=1 << 28)
     for _ in range(32):
         await client.publish("a", b"x" * (1 << 20))

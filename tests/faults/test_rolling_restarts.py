@@ -22,18 +22,18 @@ from tests.faults.rolling_service import STEPS
 from tests.faults.two_connectors import SECONDS, Agent, Connectors, Database, Program, until
 
 from accord.fabric import Authority, FabricError, Service, Session
-from accord.fabric.shell import shell_contract
+from accord.fabric.app import shell_contract
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
-from accord.relay.connector import RELAY
-from accord.relay.connector.assembly import assembled
-from accord.relay.connector.control import Keyring
-from accord.relay.gateway import State
+from accord.relay.connector import RELAY, Keyring, assembled
+from accord.relay.gateway import GatewayState
 from accord.relay.platforms.webchat import open_admin
-from accord.relay.wire import RESTARTING
+from accord.relay.rules import RESTARTING
 from accord.storage import open_store
-from accord.testing.faults import Child
+from accord.testing.processes import Child
 from accord.testing.servers import Server
+
+pytestmark = pytest.mark.slow
 
 CLOCK = SystemClock()
 OWNERS = {"alpha": ("ann", "abe", "amy"), "beta": ("bob", "bea", "ben")}
@@ -81,7 +81,7 @@ class Load:
         """Gateways that are dialled in, and people who write."""
         gateways = [asyncio.create_task(agent.gateway.run()) for agent in self.agents]
         for agent in self.agents:
-            await agent.gateway.reached(State.RUNNING)
+            await agent.gateway.reached(GatewayState.RUNNING)
         writing = [asyncio.create_task(each.post_on(PAUSE)) for each in self.people]
         try:
             yield
@@ -220,7 +220,8 @@ async def restarted_service(network: Network, folder: Path, restarts: int) -> No
     manifest = folder / "desk.json"
     manifest.write_bytes(rolling_service.contract().to_json())
     network.ask("authority", "deploy", "desk", str(manifest), "--accept")
-    network.ask("authority", "deploy", "callers", "--compatibility", "mutable-dev")
+    network.ask("authority", "deploy", "callers")
+    network.ask("authority", "set", "callers", "--calls", "desk@v1")
 
     def key(deployment: str, name: str) -> SigningKey:
         file = folder / f"{name}.key"

@@ -1,5 +1,6 @@
 """A home that cannot be used is refused in one sentence, and stays byte for byte what it was."""
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -9,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from accord.community.rules import display_id
 from accord.station import load
-from accord.station.vintage import refuse_newer
+from accord.station.versions import refuse_newer
 from accord.storage import StoreError
+from accord.testing.processes import python_child
 from accord.testing.stations import command, doctor, station
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +123,69 @@ def test_a_damaged_store_costs_its_own_plane_alone_and_is_kept(home: Path) -> No
         assert running.reports()["console"]["state"] == "ready"
         assert "this file is not a database" in running.front_page()
     assert store.read_bytes() == b"this is no database" * 1000
+
+
+def test_nothing_is_founded_in_a_home_that_was_in_a_community(home: Path) -> None:
+    before = json.loads(command(home, "community", "list", "--json"))["current"]
+    assert before
+    # What "move it away" came to.
+    for file in (home / "stores").glob("community.db*"):
+        file.unlink()
+    name = display_id(before)
+    assert doctor(home, code=1)[f"community {name}"]["seen"].startswith("lost: ")
+    with station(home, env={"ACCORD_COMMUNITY__FOUND": "Home"}) as running:
+        running.until_state("community", "ready")
+        part = running.until_state(f"community/community {name}", "lost")
+        assert "accord restore" in part["reason"]
+        assert f"accord community recover --community {name}" in part["reason"]
+        listed = json.loads(running.command("community", "list", "--json"))
+        assert listed["communities"] == []
+        assert listed["lost"] == [{"display_id": name, "community_id": before}]
+    assert {each.name for each in (home / "communities").glob("[!.]*")} == {name}
+
+
+def test_a_lost_key_is_not_replaced_either_where_the_log_is_lost_too(home: Path) -> None:
+    (home / "keys" / "device.ed25519").unlink()
+    for file in (home / "stores").glob("community.db*"):
+        file.unlink()
+    refused(home, "keys/device.ed25519: the device key of this station is missing", "a backup")
+
+
+def spoil(file: Path, how: str) -> None:
+    if how == "empty":
+        file.write_bytes(b"")
+    else:
+        with file.open("r+b") as opened:
+            # A page in the middle; the first one, which says that it is a database, is sound.
+            opened.seek(4096)
+            opened.write(b"\x99" * 4096)
+    for beside in ("-wal", "-shm"):
+        file.with_name(f"{file.name}{beside}").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("how", ["empty", "torn"])
+@pytest.mark.parametrize("store", ["station", "community", "bus", "rag", "relay", "webchat"])
+def test_the_doctor_finds_every_store_that_is_empty_or_torn(
+    home: Path, store: str, how: str
+) -> None:
+    file = home / "stores" / f"{store}.db"
+    spoil(file, how)
+    check = doctor(home, code=1)[f"store {store}"]
+    assert check["status"] == "fail"
+    assert str(file) in check["seen"]
+    assert "restore" in check["advice"]
+    assert "begin anew" not in check["advice"]
+
+
+@pytest.mark.parametrize("store", ["community", "relay", "webchat"])
+def test_the_first_words_of_a_station_name_a_store_that_is_empty(home: Path, store: str) -> None:
+    spoil(home / "stores" / f"{store}.db", "empty")
+    words = ("-m", "accord.cli", "up", "--port", "0", "--home", str(home))
+    with python_child(*words, env={"ACCORD_COMMUNITY__PORT": "0"}) as child:
+        first = child.read_line(within=120).strip()
+        assert first.endswith("is up, but not all of it."), first
+        lines = [child.read_line(within=30) for _ in range(6)]
+        assert any(f"{store}.db: the store's file is empty" in line for line in lines), lines
 
 
 def test_what_is_not_installed_is_told_with_its_remedy_and_the_rest_works(tmp_path: Path) -> None:

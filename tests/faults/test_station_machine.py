@@ -9,18 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from accord.testing.servers.process import reserved_port
-from accord.testing.stations import Running, Spoiled, doctor, station
+from accord.testing.servers import reserved_port
+from accord.testing.stations import FaultyMachine, RunningStation, doctor, station
+
+pytestmark = pytest.mark.slow
 
 FOUNDED = {"ACCORD_COMMUNITY__FOUND": "Home"}
 
 
 @pytest.fixture
-def spoiled(tmp_path: Path) -> Spoiled:
-    return Spoiled(tmp_path / "world")
+def spoiled(tmp_path: Path) -> FaultyMachine:
+    return FaultyMachine(tmp_path / "world")
 
 
-def told_everywhere(running: Running, *, code: int = 0, **sentences: str) -> None:
+def told_everywhere(running: RunningStation, *, code: int = 0, **sentences: str) -> None:
     """Console, doctor and status say the same."""
     page = running.front_page()
     checks = doctor(running.home, code=code)
@@ -36,7 +38,7 @@ def logged(home: Path, event: str) -> int:
     return sum(json.loads(line)["event"] == event for line in lines)
 
 
-def post(running: Running, title: str, *, code: int = 0) -> str:
+def post(running: RunningStation, title: str, *, code: int = 0) -> str:
     return running.command("market", "post", title, "--json", code=code)
 
 
@@ -95,7 +97,7 @@ def test_ports_that_others_have_cost_their_planes_alone_until_they_are_free(
 
 
 def test_a_disk_that_fills_is_told_before_it_is_full_and_nothing_kept_is_lost(
-    tmp_path: Path, spoiled: Spoiled
+    tmp_path: Path, spoiled: FaultyMachine
 ) -> None:
     home = tmp_path / "home"
     with station(home, spoiled, env=FOUNDED) as running:
@@ -129,7 +131,7 @@ def test_a_disk_that_fills_is_told_before_it_is_full_and_nothing_kept_is_lost(
 
 
 def test_a_clock_that_cannot_be_right_stops_signing_and_nothing_else_until_it_is(
-    tmp_path: Path, spoiled: Spoiled
+    tmp_path: Path, spoiled: FaultyMachine
 ) -> None:
     home = tmp_path / "home"
     with station(home, spoiled, env=FOUNDED) as running:
@@ -153,7 +155,9 @@ def test_a_clock_that_cannot_be_right_stops_signing_and_nothing_else_until_it_is
         assert running.child.wait() == 0
 
 
-def test_a_clock_far_from_those_of_others_is_told_of(tmp_path: Path, spoiled: Spoiled) -> None:
+def test_a_clock_far_from_those_of_others_is_told_of(
+    tmp_path: Path, spoiled: FaultyMachine
+) -> None:
     alice, bob = tmp_path / "alice", tmp_path / "bob"
     often = {"ACCORD_COMMUNITY__SYNC_SECONDS": "0.5"}
     with (

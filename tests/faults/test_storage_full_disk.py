@@ -9,13 +9,22 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, MetaData
 
-from accord.storage import Record, Schema, Store, StoreError, backup, check, journal, open_store
+from accord.storage import (
+    JournalRecord,
+    Schema,
+    Store,
+    StoreError,
+    backup,
+    check,
+    journal,
+    open_store,
+)
 
 SCHEMA = Schema("faults", MetaData())
 
 
-def record(name: str, size: int = 2000) -> Record:
-    return Record("faults", name, 1_700_000_000_000, "test", f'"{"x" * size}"')
+def record(name: str, size: int = 2000) -> JournalRecord:
+    return JournalRecord("faults", name, 1_700_000_000_000, "test", f'"{"x" * size}"')
 
 
 async def append_each(store: Store, names: list[str]) -> tuple[set[str], list[StoreError]]:

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, MetaData
 
-from accord.storage import Record, Schema, StoreError, check, journal, open_store
-from accord.testing.faults import Child, python_child
+from accord.storage import JournalRecord, Schema, StoreError, check, journal, open_store
+from accord.testing.processes import Child, python_child
 from accord.testing.servers import postgres_server
+
+pytestmark = pytest.mark.slow
 
 APPENDER = str(Path(__file__).with_name("storage_appender.py"))
 SCHEMA = Schema("faults", MetaData())
@@ -82,8 +84,8 @@ async def test_every_acknowledged_record_survives_the_death_of_the_server() -> N
 
 
 async def test_an_idle_store_does_not_notice_that_the_server_was_restarted() -> None:
-    def record(name: str) -> Record:
-        return Record("faults", name, 1_700_000_000_000, "test", "{}")
+    def record(name: str) -> JournalRecord:
+        return JournalRecord("faults", name, 1_700_000_000_000, "test", "{}")
 
     def count(connection: Connection) -> int:
         return len(journal.read(connection, "faults"))

@@ -22,13 +22,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.browsing import enter, join, say
 
-from accord.relay.gateway import GatewaySettings, Limits, RelayGateway, Socket, Turn
-from accord.relay.gateway.sockets import Closed, web_socket
+from accord.relay.gateway import (
+    GatewayLimits,
+    GatewaySettings,
+    RelayGateway,
+    Socket,
+    SocketClosed,
+    Turn,
+    websocket_dialer,
+)
 from accord.station import listener
-from accord.testing.faults import Child, python_child
+from accord.testing.processes import Child, python_child
 
 PROGRAM = str(Path(__file__).with_name("connector_process.py"))
-QUICK = Limits(first_delay=0.1, longest_delay=0.5)
+QUICK = GatewayLimits(first_delay=0.1, longest_delay=0.5)
 LEASE = "polled:bot"
 SECONDS = 120.0
 
@@ -152,7 +159,7 @@ class Watched:
     async def receive(self) -> str | bytes:
         try:
             message = await self._socket.receive()
-        except Closed as closed:
+        except SocketClosed as closed:
             self._ends.append(closed.code)
             raise
         assert isinstance(message, str)
@@ -217,7 +224,7 @@ class Agent:
         left = {row[0] for row in kept}
         gone = {name for name in self._told if int(name.rpartition("-")[2]) not in left}
         url = f"ws://127.0.0.1:{self._ports()}/relay"
-        async with web_socket(QUICK)(url, token) as socket:
+        async with websocket_dialer(QUICK)(url, token) as socket:
             yield Watched(socket, self._told, gone, self.again, self.ends)
 
 

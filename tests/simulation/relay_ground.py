@@ -12,19 +12,26 @@ from functools import cache
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from tests.fakes.directory import MemoryDirectory
+from tests.fakes.platform import MemoryChat
+from tests.fakes.sockets import MemorySocket
 
-from accord.relay.connector import METADATA
-from accord.relay.connector.delivery import Delivery
-from accord.relay.connector.delivery.bus import Hint, Listener
-from accord.relay.connector.platform import Inbound
-from accord.relay.gate import Facts, Route, Seat, Sight, User, View
-from accord.relay.gate.facts import Channel, Grant, Principal, PrincipalPolicy
-from accord.relay.wire.policy import RelevancePolicy
+from accord.relay.connector import METADATA, BusHint, Delivery, InboundEvent, Listener
+from accord.relay.rules import (
+    ChannelGrant,
+    Facts,
+    PolicyKey,
+    PrincipalPolicy,
+    PrincipalRule,
+    RelevancePolicy,
+    RouteKey,
+    TenantAccount,
+    TenantChannel,
+    Visibility,
+    VisibilityKey,
+)
 from accord.storage import StoreError
 from accord.testing import VirtualClock
-from accord.testing.directory import MemoryDirectory
-from accord.testing.platforms import MemoryChat
-from accord.testing.sockets import MemorySocket
 
 T = TypeVar("T")
 
@@ -86,7 +93,7 @@ class Disk:
             self.removed[instance, seq] = (self.commits, believed)
         self.rows, self.epochs = left, epochs
 
-    def holds(self, inbound: Inbound) -> bool:
+    def holds(self, inbound: InboundEvent) -> bool:
         with self.engine.connect() as connection:
             driver: Any = connection.connection.dbapi_connection
             query = "SELECT event FROM receipts WHERE event_id = ?"
@@ -135,13 +142,13 @@ class LossyBus:
         self._chance = chance
         self._listeners: list[Listener] = []
 
-    def publish(self, hint: Hint) -> None:
+    def publish(self, hint: BusHint) -> None:
         for listener in self._listeners:
             if self._chance.random() > 0.2:
                 delay = self._chance.uniform(0, 0.3)
                 asyncio.get_running_loop().call_later(delay, self._tell, listener, hint)
 
-    def _tell(self, listener: Listener, hint: Hint) -> None:
+    def _tell(self, listener: Listener, hint: BusHint) -> None:
         if listener in self._listeners:
             listener(hint)
 
@@ -159,19 +166,19 @@ class WatchedChat(MemoryChat):
 
     disk: Disk
 
-    def receive(self, inbound: Inbound) -> None:
+    def receive(self, inbound: InboundEvent) -> None:
         assert self.disk.holds(inbound), f"{inbound.event_id} was acknowledged but is not on disk"
         super().receive(inbound)
 
 
-class Sights(dict[View, Sight]):
+class Sights(dict[VisibilityKey, Visibility]):
     """Who can see what; about some users nothing can be found out without an error."""
 
-    def __init__(self, known: dict[View, Sight], failing: str) -> None:
+    def __init__(self, known: dict[VisibilityKey, Visibility], failing: str) -> None:
         super().__init__(known)
         self._failing = failing
 
-    def get(self, view: View, default: Any = None) -> Any:
+    def get(self, view: VisibilityKey, default: Any = None) -> Any:
         if view.user_id == self._failing:
             raise RuntimeError("the platform's answer could not be read")
         return super().get(view, default)
@@ -191,21 +198,25 @@ def populate(chat: MemoryChat, directory: MemoryDirectory) -> None:
         chat.channel(name, scope_id=scope)
     for tenant, instance in (*OWNERS.values(), ("t1", "sleeper"), ("t1", "delta")):
         directory.admit(instance, tenant)
-    users = {User(tenant, "memory", user): (inst,) for user, (tenant, inst) in OWNERS.items()}
+    users = {
+        TenantAccount(tenant, "memory", user): (inst,) for user, (tenant, inst) in OWNERS.items()
+    }
     directory.known = Facts(
-        routes={Route("memory", "g1"): "t1", Route("memory", "g2"): "t2"},
+        routes={RouteKey("memory", "g1"): "t1", RouteKey("memory", "g2"): "t2"},
         bindings={
             **users,
-            User("t1", "memory", "sam"): ("sleeper",),
-            User("t1", "memory", "dan"): ("delta",),
-            User("t1", "memory", "mal"): ("alpha",),
+            TenantAccount("t1", "memory", "sam"): ("sleeper",),
+            TenantAccount("t1", "memory", "dan"): ("delta",),
+            TenantAccount("t1", "memory", "mal"): ("alpha",),
         },
-        grants={Channel("t1", "memory", "g1", "c2"): Grant("sleeper", "sam")},
-        principals={Seat("t1", "sleeper", "memory"): Principal(PrincipalPolicy.ANY, frozenset())},
-        relevance={Seat("t1", "sleeper", "memory"): RelevancePolicy(require_address=True)},
+        grants={TenantChannel("t1", "memory", "g1", "c2"): ChannelGrant("sleeper", "sam")},
+        principals={
+            PolicyKey("t1", "sleeper", "memory"): PrincipalRule(PrincipalPolicy.ANY, frozenset())
+        },
+        relevance={PolicyKey("t1", "sleeper", "memory"): RelevancePolicy(require_address=True)},
         visibility=Sights(
             {
-                View("memory", each.scope_id, each.id, user): Sight.VISIBLE
+                VisibilityKey("memory", each.scope_id, each.id, user): Visibility.VISIBLE
                 for each in chat.channels.values()
                 for user in (*OWNERS, "sam", "dan", "mal")
             },

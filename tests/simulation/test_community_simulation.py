@@ -10,13 +10,24 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
+from tests.fakes.histories import Hostile
 
-from accord.community.envelope import Event
 from accord.community.errors import CommunityError
-from accord.community.fold import Memory, Replay, fold_events, state_bytes
-from accord.community.reconcile import Body, Index, Initiator, Item, respond
-from accord.testing import Conditions, Endpoint, Message, SimulatedNetwork, run_virtual
-from accord.testing.chronicles import Hostile
+from accord.community.rules import (
+    Event,
+    MemoryHistory,
+    Replay,
+    SyncBody,
+    SyncIndex,
+    SyncInitiator,
+    SyncItem,
+    fold_events,
+    respond_sync,
+    state_bytes,
+)
+from accord.testing import Conditions, Endpoint, NetworkMessage, SimulatedNetwork, run_virtual
+
+pytestmark = pytest.mark.slow
 
 NODES = 7
 STEPS = 40
@@ -41,8 +52,8 @@ class World:
         self.known[event.digest] = event
         return event
 
-    def shared(self) -> Memory:
-        return Memory(event for node in self.nodes for event in node.memory.in_order())
+    def shared(self) -> MemoryHistory:
+        return MemoryHistory(event for node in self.nodes for event in node.memory.in_order())
 
 
 class Node:
@@ -50,7 +61,7 @@ class Node:
 
     def __init__(self, name: str, world: World) -> None:
         self.name = name
-        self.memory = Memory()
+        self.memory = MemoryHistory()
         self._world = world
         self._endpoint: Endpoint | None = None
         self.start()
@@ -60,7 +71,7 @@ class Node:
         return self._endpoint is not None
 
     def start(self) -> None:
-        self.index = Index(event.position for event in self.memory.in_order())
+        self.index = SyncIndex(event.position for event in self.memory.in_order())
         self.replay = Replay(self._world.community_id)
         self.replay.advance(self.memory, list(self.memory.in_order()))
         self._endpoint = self._world.network.join(self.name, self._answer)
@@ -80,7 +91,7 @@ class Node:
         return self._endpoint.start(self._sync(other.name, self._endpoint))
 
     async def _sync(self, other: str, endpoint: Endpoint) -> None:
-        session = Initiator(self.index, self._world.chance.randbytes(8), self._fetch)
+        session = SyncInitiator(self.index, self._world.chance.randbytes(8), self._fetch)
         losses = 0
         while (request := session.request()) is not None and losses < 5:
             try:
@@ -89,15 +100,15 @@ class Node:
             except (TimeoutError, CommunityError):
                 losses += 1
 
-    async def _answer(self, message: Message) -> bytes:
-        answer = respond(self.index, message.payload, self._fetch)
+    async def _answer(self, message: NetworkMessage) -> bytes:
+        answer = respond_sync(self.index, message.payload, self._fetch)
         self.take(self._read(answer.received))
         return answer.reply
 
-    def _fetch(self, items: Sequence[Item]) -> Iterator[Body]:
-        return (Body(digest) for _, _, digest in items)
+    def _fetch(self, items: Sequence[SyncItem]) -> Iterator[SyncBody]:
+        return (SyncBody(digest) for _, _, digest in items)
 
-    def _read(self, bodies: Iterable[Body]) -> list[Event]:
+    def _read(self, bodies: Iterable[SyncBody]) -> list[Event]:
         return [self._world.known[body.raw] for body in bodies]
 
 

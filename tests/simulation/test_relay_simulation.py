@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from tests.fakes.directory import MemoryDirectory
+from tests.fakes.platform import MemoryPlatform
+from tests.fakes.sockets import MemorySocket
 from tests.simulation.relay_ground import (
     OWNERS,
     Disk,
@@ -27,20 +30,17 @@ from tests.simulation.relay_ground import (
     populate,
 )
 
-from accord.relay.connector.delivery import Delivery, Limits
-from accord.relay.connector.platform import Found, InboundKind
-from accord.relay.gate import User
-from accord.relay.wire.closing import UNAUTHORIZED
+from accord.relay.connector import Delivery, DeliveryLimits, FoundCapability, InboundKind
+from accord.relay.rules import UNAUTHORIZED, TenantAccount
 from accord.testing import VirtualClock, run_virtual
-from accord.testing.directory import MemoryDirectory
-from accord.testing.platforms import MemoryPlatform
-from accord.testing.sockets import MemorySocket
+
+pytestmark = pytest.mark.slow
 
 ONE = os.environ.get("ACCORD_SIMULATION_SEED")
 SEEDS = [int(ONE)] if ONE else range(int(os.environ.get("ACCORD_SIMULATION_SEEDS", "500")))
 SECRET = "SECRET-capability-value"
 TROUBLED_SECONDS = 40.0
-LIMITS = Limits(window=8, deliveries=10_000, forward_deliveries=10_000, send_seconds=5.0)
+LIMITS = DeliveryLimits(window=8, deliveries=10_000, forward_deliveries=10_000, send_seconds=5.0)
 
 
 class Simulation:
@@ -119,7 +119,7 @@ class Simulation:
         """Take delta away in the middle of it all, with everything that it owned."""
         await asyncio.sleep(self.chance.uniform(5, 30))
         known = self.directory.known
-        dan = User("t1", "memory", "dan")
+        dan = TenantAccount("t1", "memory", "dan")
         bound = {user: held for user, held in known.bindings.items() if user != dan}
         self.directory.known = replace(known, bindings=bound)
         self.revoked_after, self.revoked_at_commit = self.dials, self.disk.commits
@@ -130,7 +130,7 @@ class Simulation:
     async def watch_owner(self) -> None:
         while True:
             now = self.clock.monotonic()
-            owned = any(each.delivery.owned[0].fence for each in self.processes)
+            owned = any(each.delivery.leases[0].fence for each in self.processes)
             stalled = any(each.store.stalled_until > now for each in self.processes)
             if owned or stalled or not self.processes:
                 self.ownerless_since = None
@@ -155,7 +155,11 @@ class Simulation:
                 owed.add(OWNERS[user][1])
             if chat == "c2" and addressed and owed:
                 owed.add("sleeper")
-            found = [Found("memory.reply", SecretStr(SECRET), 2**53)] if number % 5 == 0 else []
+            found = (
+                [FoundCapability("memory.reply", SecretStr(SECRET), 2**53)]
+                if number % 5 == 0
+                else []
+            )
             inbound = self.chat.write(
                 user, chat, str(number), addressed=addressed, found=found, event_id=f"talk-{number}"
             )
@@ -165,7 +169,7 @@ class Simulation:
                 asyncio.get_running_loop().call_later(later, self.chat.repeat, inbound)
             if self.chance.random() < 0.1 and owed:
                 for instance in owed:
-                    self.asked_to_stop.add((instance, f"agent:main:memory:group:{chat}:{user}"))
+                    self.asked_to_stop.add((instance, f"agent:main:relay:group:{chat}:{user}"))
                 self.chat.write(
                     user, chat, "/stop", kind=InboundKind.INTERRUPT, addressed=addressed
                 )

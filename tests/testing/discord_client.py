@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+from tests.fakes.discord.intents import Intent
+from tests.fakes.discord.server import FakeDiscord
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
-
-from accord.testing.discord import FakeDiscord, Intent
 
 Json = dict[str, Any]
 

@@ -6,6 +6,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.fakes.discord.channels import Channel
+from tests.fakes.discord.guilds import Guild
+from tests.fakes.discord.intents import Intent
+from tests.fakes.discord.opcodes import Close, GatewayTerms, Op
+from tests.fakes.discord.people import User
+from tests.fakes.discord.server import FakeDiscord
+from tests.fakes.discord.world import Permission
 from tests.testing.discord_client import (
     TALKING,
     Line,
@@ -18,17 +25,6 @@ from tests.testing.discord_client import (
 from websockets.exceptions import InvalidStatus
 
 from accord.testing import HarnessError, VirtualClock
-from accord.testing.discord import (
-    Channel,
-    Close,
-    FakeDiscord,
-    GatewayTerms,
-    Guild,
-    Intent,
-    Op,
-    Permission,
-    User,
-)
 
 
 @pytest.fixture

@@ -7,14 +7,17 @@ from typing import Any
 import httpx
 import orjson
 import pytest
+from tests.fakes.discord.channels import Channel
+from tests.fakes.discord.guilds import Guild
+from tests.fakes.discord.interactions import CallbackType
+from tests.fakes.discord.people import User
+from tests.fakes.discord.rest.api import Answer, Request
+from tests.fakes.discord.server import FakeDiscord, listening
+from tests.fakes.discord.websocket import GatewaySocket
 from tests.testing.discord_client import USER_AGENT, calling, ready
 
 from accord.kernel.signing import verify_bytes
 from accord.testing import HarnessError, VirtualClock
-from accord.testing.discord import CallbackType, Channel, FakeDiscord, Guild, User
-from accord.testing.discord.rest.api import Answer, Request
-from accord.testing.discord.server import listening
-from accord.testing.discord.websocket import GatewaySocket
 
 
 class Endpoint:

@@ -4,16 +4,20 @@ import random
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from accord.testing import VirtualClock
-from accord.testing.discord import Channel, FakeDiscord, Guild, Overwrite, Permission, User
-from accord.testing.discord.permissions import (
+from tests.fakes.discord.channels import Channel, Overwrite
+from tests.fakes.discord.guilds import Guild
+from tests.fakes.discord.people import User
+from tests.fakes.discord.server import FakeDiscord
+from tests.fakes.discord.world import (
     ALL,
+    Permission,
     channel_permissions,
     guild_permissions,
     may_view,
     may_write,
 )
+
+from accord.testing import VirtualClock
 
 VIEW, SEND, ADMIN = Permission.VIEW_CHANNEL, Permission.SEND_MESSAGES, Permission.ADMINISTRATOR
 BITS = [VIEW, SEND, ADMIN, Permission.MANAGE_CHANNELS, Permission.SEND_MESSAGES_IN_THREADS]

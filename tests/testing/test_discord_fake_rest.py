@@ -7,22 +7,17 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.fakes.discord.channels import Channel, ChannelType, Overwrite
+from tests.fakes.discord.guilds import Guild
+from tests.fakes.discord.intents import Intent
+from tests.fakes.discord.messages import Attachment
+from tests.fakes.discord.people import User
+from tests.fakes.discord.rest.api import Rate, RateTerms
+from tests.fakes.discord.server import FakeDiscord
+from tests.fakes.discord.world import Permission
 from tests.testing.discord_client import USER_AGENT, calling, ready
 
 from accord.testing import HarnessError, VirtualClock
-from accord.testing.discord import (
-    Attachment,
-    Channel,
-    ChannelType,
-    FakeDiscord,
-    Guild,
-    Intent,
-    Overwrite,
-    Permission,
-    Rate,
-    RateTerms,
-    User,
-)
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import psutil
 import pytest
 
 from accord.testing import HarnessError
-from accord.testing.faults import python_child
-from accord.testing.processes import family, survivors
+from accord.testing.processes import family, python_child, survivors
 
 COUNTING = """
 import itertools

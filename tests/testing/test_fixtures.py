@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from accord.testing.faults import python_child
+from accord.testing.processes import python_child
 
 SUITE = """
 import pytest

@@ -4,8 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-
-from accord.testing.levels import COUNTED, Sample, growth, leaks
+from tests.fakes.leaks import COUNTED, Sample, growth, leaks
 
 MB = 1_000_000
 REST = Sample(0, 300 * MB, 60, 20, 1, 90)

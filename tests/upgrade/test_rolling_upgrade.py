@@ -8,6 +8,8 @@ from tests.upgrade.previous import previous
 
 from accord.testing.servers import Server
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.long
 async def test_connectors_are_upgraded_one_after_another_and_lose_and_double_nothing(

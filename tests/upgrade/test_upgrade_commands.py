@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from accord.cli import app
 from accord.station import versions
-from accord.station.home import Home, taken
+from accord.station.home import Home, hold_home
 from accord.station.store import SERVICE, STATION
 from accord.storage import Schema, StoreError, open_store
 
@@ -93,7 +93,7 @@ def test_nothing_is_changed_in_a_home_in_which_a_station_runs(
         "rollback": lambda: house.open(house.later),
     }
     schemas[verb[0]]()
-    with ExitStack() as undo, taken(Home(house.home), "http://station", undo):
+    with ExitStack() as undo, hold_home(Home(house.home), "http://station", undo):
         undo.pop_all()
         result = house.run(*verb)
         assert result.exit_code == 1

@@ -1,10 +1,8 @@
-"""Virtual time: a clock that moves only when told, and an asyncio loop that tells it.
+"""Virtual time: a clock that moves only when advanced, and an asyncio loop that advances it.
 
-On the virtual loop, time jumps to the next timer whenever nothing is ready, so an hour of sleeping
-costs nothing and two runs of the same program take the same steps. This needs the whole program to
-live on the loop: sockets, pipes, subprocesses, signals and threads are refused, because their
-results arrive in real time. Code that iterates over sets of strings still depends on
-PYTHONHASHSEED.
+Whenever nothing is ready, time jumps to the next timer, so an hour of sleeping costs nothing and
+two runs take the same steps. Sockets, pipes, subprocesses, signals and threads are refused, because
+their results arrive in real time. Iteration over sets of strings still depends on PYTHONHASHSEED.
 """
 
 import asyncio
@@ -30,7 +28,7 @@ class VirtualClock:
     """A clock that stands still until it is advanced, by a test or by `run_virtual`.
 
     Args:
-        start: What `now()` says first, in seconds since the Unix epoch.
+        start: The first value of `now()`, in seconds since the Unix epoch.
     """
 
     def __init__(self, start: float = _START) -> None:
@@ -42,11 +40,11 @@ class VirtualClock:
         return self._start + self._elapsed
 
     def monotonic(self) -> float:
-        """Seconds since the clock was made."""
+        """Seconds since the clock was created."""
         return self._elapsed
 
     def advance(self, seconds: float) -> None:
-        """Move on; timers of a virtual loop that fall due run at its next step."""
+        """Advance; timers of a virtual loop that are due run at its next step."""
         if not seconds >= 0:
             raise HarnessError(
                 f"a clock cannot advance by {seconds} seconds", mend="give zero or more seconds"
@@ -64,10 +62,9 @@ def run_virtual(
     """Run a coroutine to its end on virtual time and return its result.
 
     Args:
-        main: The program.
         clock: The clock to drive, for programs that are given one.
-        max_steps: How many turns the loop may take; ends a program that spins.
-        max_seconds: How far virtual time may go; ends a program that only keeps waiting.
+        max_steps: The most iterations of the loop; ends a program that spins.
+        max_seconds: The most virtual seconds; ends a program that only waits.
 
     Raises:
         HarnessError: Everything waits and nothing is scheduled, a limit was reached, a background
@@ -116,8 +113,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._task_numbers = itertools.count(1)
         selector = _TimeSelector(self._pass_time)
         super().__init__(selector)
-        # asyncio calls a timer due within a nanosecond, which a double of three months cannot tell
-        # from nothing: no timer would ever be due.
+        # asyncio's resolution of a nanosecond is below the precision of a double of three months,
+        # so that no timer would ever be due.
         self._clock_resolution = 1e-6
         selector.sealed = True
         self.set_task_factory(self._make_task)
@@ -138,7 +135,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             _refusing("calls from other threads")()
         return self.call_soon(callback, *args, context=context)
 
-    # What registers a file is refused by the selector; these would leave something behind first.
+    # The selector refuses files; these would leave something behind before they reach it.
     run_in_executor: Any = _refusing("threads")
     add_signal_handler: Any = _refusing("signals")
     create_server: Any = _refusing("sockets")
@@ -147,13 +144,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     subprocess_shell: Any = _refusing("subprocesses")
 
     def begin_cleanup(self) -> None:
-        """Give what is cancelled now steps of its own, and as much time as it needs."""
+        """Allow cancelled tasks a number of steps, and as much time as they need."""
         self._cleaning_up = True
         self._steps_left = _CLEANUP_STEPS
         self._limit = None
 
     def raise_background_failure(self) -> None:
-        """Raise what nothing awaited: on a real loop it would only be logged."""
+        """Raise an error that nothing awaited; a real loop would only log it."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise HarnessError(
@@ -170,7 +167,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._failure = context.get("exception") or RuntimeError(context["message"])
 
     def _pass_time(self, timeout: float | None) -> None:
-        """Stand where a real loop would block: for `timeout` seconds, or for ever when None."""
+        """Called where a real loop would block: for `timeout` seconds, or for ever when None."""
         if not self._cleaning_up:
             self.raise_background_failure()
         self._steps_left -= 1
@@ -199,7 +196,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _NumberedTask(asyncio.Task[T]):
-    """Hashes by its number, so that sets of tasks are walked in the same order in every run."""
+    """Hashes by its number, so that sets of tasks are iterated in the same order in every run."""
 
     def __init__(self, coro: Any, *, number: int, **options: Any) -> None:
         self._number = number
@@ -229,7 +226,7 @@ class _TimeSelector(selectors.SelectSelector):
 
 
 def _position(task: asyncio.Task[Any]) -> str:
-    """What a task runs, and the innermost line outside asyncio where it stands."""
+    """What a task runs, and its innermost line outside asyncio."""
     awaited = cast("Any", task.get_coro())
     name, place = getattr(awaited, "__qualname__", task.get_name()), ""
     while frame := getattr(awaited, "cr_frame", None):

