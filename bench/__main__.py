@@ -34,6 +34,7 @@ PARTS = (
     "pipeline",
     "corpus",
     "station_start",
+    "first_start",
 )
 
 

@@ -11,20 +11,20 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from accord.authority.core import Authority
-from accord.authority.opening import open_authority
-from accord.authority.records import (
+from accord.authority import store as deployments
+from accord.authority import store as manifests
+from accord.authority import store as offers
+from accord.authority.rules import (
     Deployment,
+    DeploymentKind,
     Desired,
     Instance,
-    Kind,
     Materialized,
     MaterialState,
     Offer,
 )
-from accord.authority.schema import AUTHORITY
-from accord.authority.stored import deployments, manifests, offers
-from accord.authority.tables import revision
+from accord.authority.service import Authority, open_authority
+from accord.authority.tables import AUTHORITY, revision
 from accord.contracts import digest
 from accord.contracts.session_proof import session_key
 from accord.kernel import canonical
@@ -87,16 +87,16 @@ async def _measure(folder: str) -> list[Figure]:
     for _ in range(_ROUNDS):
         async with _opened(folder) as authority:
             # What was remembered is forgotten with the authority that was open before.
-            authority._manifests._recent._kept.clear()  # noqa: SLF001
-            authority._manifests._unions._kept.clear()  # noqa: SLF001
-            authority._catalogs._made_of = None  # noqa: SLF001
-            cold.append(await _awaited(authority.refresh))
-            warm.append(await _awaited(authority.refresh))
-            assert len(authority.catalog()["contracts"]) == CONTRACTS
-            await authority.set_disabled("service0", True)
-            changed.append(await _awaited(authority.refresh))
-            assert len(authority.catalog()["contracts"]) == CONTRACTS - 1
-            await authority.set_disabled("service0", False)
+            authority.manifests._recent._entries.clear()  # noqa: SLF001
+            authority.manifests._unions._entries.clear()  # noqa: SLF001
+            authority.catalog._made_of = None  # noqa: SLF001
+            cold.append(await _awaited(authority.catalog.refresh))
+            warm.append(await _awaited(authority.catalog.refresh))
+            assert len(authority.catalog.projection.catalog["contracts"]) == CONTRACTS
+            await authority.deployments.set_disabled("service0", True)
+            changed.append(await _awaited(authority.catalog.refresh))
+            assert len(authority.catalog.projection.catalog["contracts"]) == CONTRACTS - 1
+            await authority.deployments.set_disabled("service0", False)
     told = f"decoding and digesting {CONTRACTS} texts"
     for label, times in (
         ("nothing remembered", cold),
@@ -131,9 +131,9 @@ async def _calls(
             await call(number)
         return _CALLS / (time.perf_counter() - started)
 
-    granting = await each(lambda n: authority.grants(keys[n], names[n]))
+    granting = await each(lambda n: authority.sessions.grants(keys[n], names[n]))
     reading = await each(lambda _: read())
-    starting = await each(lambda n: authority.bootstrap(keys[n], names[n], None, "bench"))
+    starting = await each(lambda n: authority.bootstrap.run(keys[n], names[n], None, "bench"))
     writing = await each(lambda _: write())
     return [
         Figure("grants, one after the other", "calls/s", granting, reading, "an empty read"),
@@ -149,14 +149,18 @@ async def _fill(
             name, identity = digest(manifest), manifest["id"]
             here = f"service{number}"
             desired = Desired(contracts={identity: name})
-            manifests.put(connection, name, identity, text)
-            deployments.create(connection, Deployment(here, Kind.SERVICE, desired=desired))
-            deployments.write(connection, Deployment(here, Kind.SERVICE, desired=desired))
+            manifests.insert_manifest(connection, name, identity, text)
+            deployments.insert_deployment(
+                connection, Deployment(here, DeploymentKind.SERVICE, desired=desired)
+            )
+            deployments.write_deployment(
+                connection, Deployment(here, DeploymentKind.SERVICE, desired=desired)
+            )
             deployments.write_instance(connection, Instance(key, here, "one"))
             made = Materialized(here, 1, MaterialState.CURRENT)
             deployments.write_materialized(connection, made)
             offer = Offer(here, key, identity, name, True, now, None, now + 3600)
-            offers.write(connection, offer)
+            offers.write_offer(connection, offer)
 
     await store.write(fill)
 

@@ -17,10 +17,9 @@ from typing import Any
 import uvloop
 from nats.aio.client import Client, RawCredentials
 
-from accord.authority.core import Authority
-from accord.authority.nats import Cluster, Credentials, Listening, embedded_server, governed
-from accord.authority.opening import open_authority
-from accord.authority.records import Holder, Session
+from accord.authority.nats import Cluster, Credentials, ListenAddress, control_nats, embedded_server
+from accord.authority.rules import SessionHolder, SessionRecord
+from accord.authority.service import Authority, open_authority
 from accord.contracts import digest
 from accord.contracts.permissions import inbox_prefix
 from accord.contracts.session_proof import connect_token, session_key
@@ -107,19 +106,19 @@ async def _governed(keys: list[SigningKey]) -> AsyncIterator[Cluster]:
             open_authority(
                 folder / "store", CLOCK, UlidSource(CLOCK), {_SHOP["id"]: _SHOP}
             ) as authority,
-            embedded_server(folder / "nats", Listening(), CLOCK) as server,
-            governed(authority, server.cluster, CLOCK, heartbeats="heartbeats"),
+            embedded_server(folder / "nats", ListenAddress(), CLOCK) as server,
+            control_nats(authority, server.cluster, CLOCK, heartbeats="heartbeats"),
         ):
             await _enrol(authority, keys)
             yield server.cluster
 
 
 async def _enrol(authority: Authority, keys: list[SigningKey]) -> None:
-    await authority.present(canonical.encode(_CLERK), _DIGEST)
+    await authority.manifests.present(canonical.encode(_CLERK), _DIGEST)
     for key in keys:
         name = session_key(key)
-        await authority.put_session(
-            Session(name, Holder.PERSON, f"person {name}", _CLERK["id"], _DIGEST)
+        await authority.sessions.put(
+            SessionRecord(name, SessionHolder.PERSON, f"person {name}", _CLERK["id"], _DIGEST)
         )
 
 

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from accord.capabilities import chat, membership
-from accord.capabilities.chat import sealing
-from accord.capabilities.chat.sealing import NONCE_BYTES, Envelope, Letter
+from accord.capabilities.chat import NONCE_BYTES, MessageContent, MessageEnvelope, encryption
 from accord.capabilities.file import Blobs
-from accord.community.client import Client, LocalTransport
-from accord.community.discovery import Endpoint
-from accord.community.envelope.invites import Invite
-from accord.community.node import Node, NodeSettings, open_node
+from accord.community.client import Client
+from accord.community.discovery import announced
+from accord.community.node import Node, open_node
+from accord.community.peers import Endpoint
+from accord.community.rules import Invite
+from accord.community.settings import NodeSettings
+from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station.listener import Listener, bind
@@ -40,11 +42,11 @@ NUMBERS = itertools.count()
 
 def run() -> Iterator[Figure]:
     """Measure sealing, then messages."""
-    envelope = Envelope(SENDER.id, SENDER.id, RECIPIENT.id, "bench")
-    data = sealing.seal(envelope, Letter(BODY, (), bytes(NONCE_BYTES)))
+    envelope = MessageEnvelope(SENDER.id, SENDER.id, RECIPIENT.id, "bench")
+    data = encryption.seal(envelope, MessageContent(BODY, (), bytes(NONCE_BYTES)))
     seals, opens = rates(
-        lambda: sealing.seal(envelope, Letter(BODY, (), bytes(NONCE_BYTES))),
-        lambda: sealing.open_sealed(RECIPIENT, SENDER.id, SENDER.id, data),
+        lambda: encryption.seal(envelope, MessageContent(BODY, (), bytes(NONCE_BYTES))),
+        lambda: encryption.open_sealed(RECIPIENT, SENDER.id, SENDER.id, data),
     )
     yield Figure("seal to both ends", "messages/s", seals, opens, "open one of them")
     with tempfile.TemporaryDirectory(prefix="accord-bench-") as folder:
@@ -72,9 +74,9 @@ async def measure(folder: Path) -> tuple[float, float, float]:
         log = sender.community(community).log
 
         async def bare() -> None:
-            envelope = Envelope(community, SENDER.id, RECIPIENT.id, f"bare {next(NUMBERS)}")
-            letter = Letter(BODY, (), os.urandom(NONCE_BYTES))
-            await log.append("chat.message.sent", sealing.seal(envelope, letter))
+            envelope = MessageEnvelope(community, SENDER.id, RECIPIENT.id, f"bare {next(NUMBERS)}")
+            letter = MessageContent(BODY, (), os.urandom(NONCE_BYTES))
+            await log.append("chat.message.sent", encryption.seal(envelope, letter))
 
         async def send(to: str, way: str) -> None:
             given = {"client_id": f"sent {next(NUMBERS)}", "recipient": to, "body": BODY}
@@ -118,6 +120,7 @@ async def node_at(home: Path, key: SigningKey) -> AsyncIterator[Node]:
         membership.register(node, CLOCK)
         chat.register(node, CLOCK, Blobs(home / "blobs", min_free_bytes=0))
         listening = opened.enter_context(bind("127.0.0.1", 0))
+        opened.enter_context(announced(listening.getsockname()[1]))
         server = Listener(node.application())
         serving = asyncio.create_task(server.serve([listening]))
         opened.push_async_callback(asyncio.wait, [serving])

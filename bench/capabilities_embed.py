@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 from accord.capabilities import embed, models
-from accord.capabilities.embed.minilm import MiniLM
+from accord.capabilities.embed import MiniLM
 from bench.figure import Figure
 
 ROUNDS = 4
@@ -38,7 +38,7 @@ async def measure(model: MiniLM, length: int) -> tuple[float, float]:
     given = texts(length)
     batches = list(model.batches(given))
     best = [float("inf"), float("inf")]
-    async with embed.batching(model, remembered=0) as embedder:
+    async with embed.open_batcher(model, remembered=0) as embedder:
         for _ in range(ROUNDS):
             start = time.perf_counter()
             await embedder.embed(given)
@@ -54,7 +54,7 @@ async def share(model: MiniLM) -> tuple[float, float]:
     """Calls per second when all come at once, and when each waits for the one before."""
     given = texts(20)[:CALLERS]
     best = [float("inf"), float("inf")]
-    async with embed.batching(model, remembered=0) as embedder:
+    async with embed.open_batcher(model, remembered=0) as embedder:
         for _ in range(ROUNDS):
             start = time.perf_counter()
             await asyncio.gather(*(embedder.embed([text]) for text in given))

@@ -19,13 +19,14 @@ from typing import Final
 from blake3 import blake3
 
 from accord.capabilities import file, membership
-from accord.capabilities.file import Blobs
-from accord.capabilities.file.manifests import CHUNK
-from accord.capabilities.file.transfer import pull, push
-from accord.community.client import Client, LocalTransport
-from accord.community.discovery import Endpoint
-from accord.community.envelope.invites import Invite
-from accord.community.node import Node, NodeSettings, open_node
+from accord.capabilities.file import CHUNK, Blobs, pull, push
+from accord.community.client import Client
+from accord.community.discovery import announced
+from accord.community.node import Node, open_node
+from accord.community.peers import Endpoint
+from accord.community.rules import Invite
+from accord.community.settings import NodeSettings
+from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station.listener import Listener, bind
@@ -159,6 +160,7 @@ async def serve(home: Path) -> None:
         node, blobs = await opened.enter_async_context(node_at(home, SERVER))
         made = await node.found("Bench", {})
         listening = opened.enter_context(bind("127.0.0.1", 0))
+        opened.enter_context(announced(listening.getsockname()[1]))
         server = Listener(node.application())
         serving = asyncio.create_task(server.serve([listening]))
         await server.serving.wait()

@@ -18,9 +18,7 @@ from typing import Any
 import numpy as np
 
 from accord.capabilities import llm, models
-from accord.capabilities.llm.asking import Asked, read
-from accord.capabilities.llm.embedded import EmbeddedBackend
-from accord.capabilities.llm.pieces import Text
+from accord.capabilities.llm import EmbeddedBackend, GenerationRequest, TextPiece, read_request
 from accord.community.client import Client
 from accord.community.node import Node, open_node
 from accord.kernel.clock import SystemClock
@@ -58,9 +56,9 @@ class Speaker:
         """Somebody who calls it."""
         return Client(self.url, KEY, self.community, KEY.id, clock=CLOCK)
 
-    def asked(self, tokens: int) -> Asked:
+    def asked(self, tokens: int) -> GenerationRequest:
         """The request of `given`, as the backend gets it."""
-        return read({"params": {"model": self.model}, "input": given(PROMPT, tokens)})
+        return read_request({"params": {"model": self.model}, "input": given(PROMPT, tokens)})
 
 
 def given(prompt: str, tokens: int) -> dict[str, Any]:
@@ -92,7 +90,7 @@ async def speaking(speaker: Speaker) -> tuple[float, float]:
     for _ in range(ROUNDS):
         start = time.perf_counter()
         found = [each async for each in speaker.backend.generate(speaker.asked(TOKENS))]
-        alone.append(_ms(start) / sum(isinstance(each, Text) for each in found))
+        alone.append(_ms(start) / sum(isinstance(each, TextPiece) for each in found))
         async with speaker.client() as client:
             start = time.perf_counter()
             asked = {"model": speaker.model}
@@ -155,7 +153,7 @@ async def opened(home: Path) -> AsyncIterator[Speaker]:
         node = await stack.enter_async_context(
             open_node(KEY, home=home, stores=home / "stores", clock=CLOCK)
         )
-        llm.register(node, CLOCK, [backend], llm.Generations(max_concurrent=1, max_waiting=4))
+        llm.register(node, CLOCK, [backend], llm.GenerationQueue(max_concurrent=1, max_waiting=4))
         made = await node.found("Bench", {})
         listening = stack.enter_context(bind("127.0.0.1", 0))
         server = Listener(node.application())

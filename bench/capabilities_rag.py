@@ -26,22 +26,22 @@ from numpy.typing import NDArray
 from sqlalchemy import select
 
 from accord.capabilities import embed, file, models
-from accord.capabilities.embed.minilm import MiniLM
-from accord.capabilities.embedding import Embedder
+from accord.capabilities.embed import MiniLM
 from accord.capabilities.file import Blobs
-from accord.capabilities.rag import chunks, postings, records, tokens, words
-from accord.capabilities.rag.building import Built, Wanted
-from accord.capabilities.rag.chunks import Chunk
-from accord.capabilities.rag.corpora import Corpora
-from accord.capabilities.rag.documents import text
-from accord.capabilities.rag.handlers import register
-from accord.capabilities.rag.index import FEEDBACK, WORDS, Index
-from accord.capabilities.rag.opening import open_corpora
-from accord.capabilities.rag.records import Kept, Place
+from accord.capabilities.models import Embedder
+from accord.capabilities.rag import store as records
+from accord.capabilities.rag import words
+from accord.capabilities.rag.corpora import Announcement, Corpora
+from accord.capabilities.rag.prepared import IngestRequest, PreparedDocument
+from accord.capabilities.rag.rules import chunks, document_text, search_index
+from accord.capabilities.rag.rules.chunks import Chunk
+from accord.capabilities.rag.rules.search_index import FEEDBACK, WORDS, Index
+from accord.capabilities.rag.service import open_corpora, register
+from accord.capabilities.rag.store import CorpusId, StoredDocument
 from accord.capabilities.rag.tables import SCHEMA, documents
-from accord.capabilities.rag.telling import Told
-from accord.community.client import Client, LocalTransport
+from accord.community.client import Client
 from accord.community.node import open_node
+from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.storage import Store, open_store
@@ -62,7 +62,7 @@ EXPLAINED: Final = {
 }
 QUERIES = 60
 INGESTED = 24
-PLACE = Place("", "bench")
+PLACE = CorpusId("", "bench")
 Ranking = list[str]
 
 
@@ -151,7 +151,7 @@ async def answers(
     async with AsyncExitStack() as opened:
         home = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="accord-bench-")))
         model = MiniLM(models.embedding_model(), threads=models.threads(0))
-        embedder = await opened.enter_async_context(embed.batching(model, remembered=0))
+        embedder = await opened.enter_async_context(embed.open_batcher(model, remembered=0))
         key = SigningKey.generate()
         node = await opened.enter_async_context(
             open_node(key, home=home, stores=home / "stores", clock=clock)
@@ -188,7 +188,7 @@ async def answers(
             )
         )
         store = await opened.enter_async_context(open_store(home / "stores", SCHEMA))
-        place = Place(community, "cranfield")
+        place = CorpusId(community, "cranfield")
         segment = await store.read(
             lambda c: records.load(c, place, model=model.model, dimensions=model.dimensions)
         )
@@ -208,24 +208,27 @@ async def answers(
 
 
 class Nobody:
-    """Whom the corpora of this benchmark tell."""
+    """Announces nothing."""
 
-    async def told(self, doc_cid: str) -> Told | None:
-        """Nothing."""
+    async def find(self, doc_cid: str) -> Announcement | None:
+        """Return None."""
         return None
 
-    async def tell(self, kept: Kept) -> Told:
-        """Nobody."""
-        return Told(None)
+    async def announce(self, document: StoredDocument) -> Announcement:
+        """Do nothing."""
+        return Announcement(None)
 
 
 async def ingesting() -> list[Figure]:
     """Documents of 500 words a second, beside the model alone on the same texts."""
     model = MiniLM(models.embedding_model(), threads=models.threads(0))
-    counted = tokens.of_model(models.embedding_model())
+    counted = words.model_tokens(models.embedding_model())
     given = [f"# Paper {n}\n\n" + " ".join(_words(n, 500)) for n in range(INGESTED)]
     with tempfile.TemporaryDirectory(prefix="accord-bench-") as folder:
-        async with open_store(folder, SCHEMA) as store, embed.batching(model, remembered=0) as ours:
+        async with (
+            open_store(folder, SCHEMA) as store,
+            embed.open_batcher(model, remembered=0) as ours,
+        ):
             corpora = Corpora(store, counted, ours)
             start = time.perf_counter()
             for number, said in enumerate(given):
@@ -234,7 +237,9 @@ async def ingesting() -> list[Figure]:
             windows = [
                 window
                 for said in given
-                for chunk in chunks.split("", text.read(said), counted.spans, counted.cut).chunks
+                for chunk in chunks.split(
+                    "", document_text.read_text(said), counted.spans, counted.cut
+                ).chunks
                 for window in chunks.to_embed(chunk, None)
             ]
             start = time.perf_counter()
@@ -247,7 +252,7 @@ async def _ingest(corpora: Corpora, number: int, said: str) -> None:
     async def read() -> bytes:
         return said.encode()
 
-    wanted = Wanted(f"blake3:{number:064x}", f"Paper {number}", "en", {})
+    wanted = IngestRequest(f"blake3:{number:064x}", f"Paper {number}", "en", {})
     await corpora.ingest(PLACE, Nobody(), wanted, read)
 
 
@@ -255,8 +260,11 @@ async def querying(size: int) -> list[Figure]:
     """How long a question takes, its own vector included, in a corpus of so many chunks."""
     model = MiniLM(models.embedding_model(), threads=models.threads(0))
     with tempfile.TemporaryDirectory(prefix="accord-bench-") as folder:
-        async with open_store(folder, SCHEMA) as store, embed.batching(model, remembered=0) as ours:
-            corpora = Corpora(store, tokens.words(), ours)
+        async with (
+            open_store(folder, SCHEMA) as store,
+            embed.open_batcher(model, remembered=0) as ours,
+        ):
+            corpora = Corpora(store, words.word_tokens(), ours)
             await fill(store, size, model.model, model.dimensions)
             took, embedded = await _ask(corpora, ours)
             bare = await _bare(store, model)
@@ -334,18 +342,18 @@ async def fill(store: Store, size: int, model: str, dimensions: int) -> None:
         await store.write(lambda c, numbers=numbers: put(c, numbers))  # type: ignore[misc]
 
 
-def _built(number: int, model: str, dimensions: int) -> Built:
+def _built(number: int, model: str, dimensions: int) -> PreparedDocument:
     terms = _TERMS[_ranks(number, _EACH * _LENGTH)]
     pairs = np.stack([terms, np.repeat(np.arange(_EACH, dtype=np.uint64), _LENGTH)], axis=1)
     different, counts = np.unique(pairs, axis=0, return_counts=True)
     lengths = np.full(_EACH, _LENGTH, np.uint32)
     rows = different[:, 1].astype(np.uint32)
-    packed = postings.Postings(lengths, different[:, 0], rows, counts.astype(np.uint16)).pack()
+    packed = search_index.Postings(lengths, different[:, 0], rows, counts.astype(np.uint16)).pack()
     vectors = np.random.default_rng(number).standard_normal((_EACH, dimensions), np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    cut = tokens.words().cut
+    cut = words.word_tokens().cut
     cid = f"blake3:{number:064x}"
-    return Built(
+    return PreparedDocument(
         cid,
         "bench",
         f"Paper {number}",

@@ -23,17 +23,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from accord.community.bus import (
-    BUS_STORE,
-    Bus,
-    BusSettings,
-    Call,
-    Frame,
-    Limits,
-    open_ledger,
-)
-from accord.community.envelope import answers, calls, schemas
-from accord.community.envelope.names import Level
+from accord.community.bus import BUS_STORE, Bus, BusSettings, Call, Frame, RateLimits, open_ledger
+from accord.community.rules import Level, capabilities, requests
 from accord.kernel import canonical
 from accord.kernel.clock import SystemClock, format_time
 from accord.kernel.signing import SigningKey
@@ -69,7 +60,7 @@ class Commons:
         return True
 
 
-def describe(name: str, **members: Any) -> schemas.Descriptor:
+def describe(name: str, **members: Any) -> capabilities.CapabilityDescriptor:
     """A capability that takes and gives any object."""
     form: dict[str, Any] = {"name": f"experimental.{name}", "version": "1.0"}
     form |= {
@@ -78,7 +69,7 @@ def describe(name: str, **members: Any) -> schemas.Descriptor:
         "idempotent": False,
         "request_schema": ANY,
     }
-    return schemas.describe(form | members)
+    return capabilities.read_descriptor(form | members)
 
 
 async def serve(folder: str) -> None:
@@ -93,9 +84,9 @@ async def serve(folder: str) -> None:
 
     async def bare(http: Request) -> Response:
         body = canonical.decode(await http.body())
-        request = calls.read_request(http.scope["headers"], body)
-        calls.verify_request(request, NODE.id)
-        signed = answers.sign_response(
+        request = requests.read_request(http.scope["headers"], body)
+        requests.verify_request(request, NODE.id)
+        signed = requests.sign_response(
             NODE,
             request_id=request.request_id,
             request_digest=request.digest,
@@ -106,7 +97,7 @@ async def serve(folder: str) -> None:
         )
         return Response(canonical.encode(ANSWER), headers=signed, media_type="application/json")
 
-    limits = Limits(per_capability=1e9, per_caller=1e9)
+    limits = RateLimits(per_capability=1e9, per_caller=1e9)
     async with (
         open_store(folder, BUS_STORE) as store,
         open_ledger(store, CLOCK, source=NODE.id) as ledger,
@@ -136,9 +127,9 @@ class Wire:
         self._writer = writer
         self._ids = UlidSource(CLOCK)
 
-    def send(self, path: str, capability: str) -> calls.Request:
+    def send(self, path: str, capability: str) -> requests.SignedRequest:
         """Sign a call and send it."""
-        request = calls.sign_request(
+        request = requests.sign_request(
             CALLER,
             capability=capability,
             version="1.0",
@@ -168,7 +159,7 @@ class Wire:
         head = await self.head()
         raw = await self._reader.readexactly(int(dict(head)[b"content-length"]))
         body = canonical.decode(raw)
-        answers.verify_response(
+        requests.verify_response(
             head, request=request, server=NODE.id, status=200, body=body, now=CLOCK.now()
         )
 

@@ -13,11 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, TypeVar
 
-from accord.community.envelope import Event
-from accord.community.fold import Memory, Replay, fold, fold_events, state_bytes
-from accord.community.log.replaying import uncollected
-from accord.testing.chronicles import realistic
-from accord.testing.histories import Pen, Scribe
+from tests.fakes.histories import HistoryAuthor, HistoryWriter, realistic
+
+from accord.community.log_state import without_gc
+from accord.community.rules import (
+    Event,
+    MemoryHistory,
+    Replay,
+    fold_events,
+    fold_history,
+    state_bytes,
+)
 from bench.figure import Figure
 
 COUNT = 1_000_000
@@ -40,8 +46,8 @@ def run() -> Iterator[Figure]:
     events = list(stream)
     gc.collect()
     gc.freeze()
-    with uncollected():
-        _, ours = timed(lambda: fold(Memory(events), community_id))
+    with without_gc():
+        _, ours = timed(lambda: fold_history(MemoryHistory(events), community_id))
     _, bare = timed(lambda: counted(events))
     yield Figure("fold of 1,000,000", "events/s", COUNT / ours, COUNT / bare, SORTING)
     yield Figure("fold, against the goal", "events/s", COUNT / ours, 100_000, "the goal", 1)
@@ -61,7 +67,7 @@ def counted(events: Sequence[Event]) -> Counter[str]:
 def measure_batches(community_id: str, events: list[Event]) -> Iterator[Figure]:
     """New events at the end of a long log, and late ones a little before it."""
     tail = BATCH * BATCHES * 2
-    memory = Memory(events[:-tail])
+    memory = MemoryHistory(events[:-tail])
     replay = Replay(community_id)
     replay.advance(memory, events[:-tail])
     rest = events[-tail:]
@@ -85,10 +91,10 @@ def measure_batches(community_id: str, events: list[Event]) -> Iterator[Figure]:
 
 def memory(community_id: str, events: list[Event]) -> Figure:
     """Bytes that the fold holds for an event, beside those that the written state has."""
-    history = Memory(events)
+    history = MemoryHistory(events)
     list(history.in_order())
     tracemalloc.start()
-    state = fold(history, community_id)
+    state = fold_history(history, community_id)
     held = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     written = len(state_bytes(state))
@@ -100,13 +106,13 @@ def memory(community_id: str, events: list[Event]) -> Figure:
 
 def quarrel() -> Figure:
     """10,000 membership events with 100 revocations that reach back, each against the next."""
-    scribe = Scribe("quarrel")
+    scribe = HistoryWriter("quarrel")
     founder = scribe.pen("founder")
     scribe.found(founder)
     colluders = [scribe.pen(f"colluder {number}") for number in range(3)]
     for colluder in colluders:
         scribe.admit(founder, colluder, "trusted")
-    puppets: list[Pen] = [scribe.pen(f"puppet {number}") for number in range(REVOCATIONS)]
+    puppets: list[HistoryAuthor] = [scribe.pen(f"puppet {number}") for number in range(REVOCATIONS)]
     for puppet in puppets:
         scribe.admit(colluders[0], puppet, "trusted")
     while len(scribe.events) < MEMBERSHIP - REVOCATIONS:

@@ -22,17 +22,18 @@ from typing import Final
 import orjson
 from nacl.bindings import crypto_sign_open
 from sqlalchemy import Connection
+from tests.fakes.histories import realistic
 
-from accord.community.envelope import Event, verification_inputs
-from accord.community.fold import Memory, fold
-from accord.community.log import SCHEMA, Provers, open_log, rows
-from accord.community.log.history import StoreHistory
-from accord.community.log.replaying import replayed, uncollected
-from accord.community.log.rows import Proven
+from accord.community import store as rows
+from accord.community.log import open_log
+from accord.community.log_state import replay_log, without_gc
+from accord.community.proofs import ProverPool
+from accord.community.rules import Event, MemoryHistory, fold_history, signature_claims
+from accord.community.store import ProvenEvent, StoreHistory
+from accord.community.tables import COMMUNITY_STORE
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.storage import Store, open_store
-from accord.testing.chronicles import realistic
 from bench.figure import Figure
 
 CALLERS = 64
@@ -84,7 +85,7 @@ def ingest_figures() -> Iterator[Figure]:
 
 def verify_bare(events: Sequence[Event]) -> float:
     """Signatures a second by libsodium alone."""
-    claims = [claim for event in events for claim in verification_inputs(event)]
+    claims = [claim for event in events for claim in signature_claims(event)]
     signed = [(claim.signature + claim.message, claim.public) for claim in claims]
     count = os.cpu_count() or 1
 
@@ -105,13 +106,13 @@ async def ingest(community_id: str, events: Sequence[Event], size: int) -> float
     """Let many callers bring events in turns, and return how many a second were acknowledged."""
     raws = [event.encode() for event in events]
     calls = iter([raws[start : start + size] for start in range(0, len(raws), size)])
-    provers = Provers()
+    provers = ProverPool()
     # Starting a process is no part of taking in an event.
     await provers.prove(raws[:256], community_id)
     try:
         with tempfile.TemporaryDirectory(prefix="accord-bench-") as folder:
             async with (
-                open_store(folder, SCHEMA) as store,
+                open_store(folder, COMMUNITY_STORE) as store,
                 open_log(
                     store,
                     community_id,
@@ -182,22 +183,22 @@ def measure(part: str, folder: str) -> None:
 
 async def _measure(part: str, folder: str) -> float:
     community_id, _ = realistic(0)
-    async with open_store(folder, SCHEMA) as store:
-        number = await store.write(lambda c: rows.register(c, community_id))
+    async with open_store(folder, COMMUNITY_STORE) as store:
+        number = await store.write(lambda c: rows.register_community(c, community_id))
 
         def work(connection: Connection) -> float:
             history = StoreHistory(connection, number)
-            parsed = Memory(history.in_order()) if part == "parsed" else history
+            parsed = MemoryHistory(history.in_order()) if part == "parsed" else history
             gc.freeze()  # what the benchmark holds is not the fold's to look through
             start = time.perf_counter()
             if part == "read":
-                for row in rows.rows(connection, rows.whole(number)):
+                for row in rows.read_rows(connection, rows.select_bodies(number)):
                     orjson.loads(row[3])
             elif part == "start":
-                replayed(connection, number, community_id)
+                replay_log(connection, number, community_id)
             else:
-                with uncollected():
-                    fold(parsed, community_id)
+                with without_gc():
+                    fold_history(parsed, community_id)
             return FOLDED / (time.perf_counter() - start)
 
         return await store.read(work)
@@ -206,16 +207,16 @@ async def _measure(part: str, folder: str) -> float:
 async def _fill(folder: str) -> None:
     """Store events that nobody signed: folding does not look at signatures."""
     community_id, made = realistic(FOLDED)
-    async with open_store(folder, SCHEMA) as store:
-        number = await store.write(lambda c: rows.register(c, community_id))
-        batch: list[Proven] = []
+    async with open_store(folder, COMMUNITY_STORE) as store:
+        number = await store.write(lambda c: rows.register_community(c, community_id))
+        batch: list[ProvenEvent] = []
         for event in made:
-            batch.append(Proven(event, event.encode().decode()))
+            batch.append(ProvenEvent(event, event.encode().decode()))
             if len(batch) == _AT_ONCE:
                 await _add(store, number, batch)
                 batch = []
         await _add(store, number, batch)
 
 
-async def _add(store: Store, number: int, batch: Sequence[Proven]) -> None:
-    await store.write(lambda c: rows.add(c, number, batch, now_ms=0, source="bench"))
+async def _add(store: Store, number: int, batch: Sequence[ProvenEvent]) -> None:
+    await store.write(lambda c: rows.insert_events(c, number, batch, now_ms=0, source="bench"))

@@ -13,8 +13,14 @@ from typing import TypeVar
 
 from blake3 import blake3
 
-from accord.community.reconcile import Body, Index, Initiator, Item, respond
-from accord.community.reconcile.salted import Salted
+from accord.community.rules import (
+    SaltedIndex,
+    SyncBody,
+    SyncIndex,
+    SyncInitiator,
+    SyncItem,
+    respond_sync,
+)
 from bench.figure import Figure
 
 COUNT = 1_000_000
@@ -34,21 +40,21 @@ def run() -> Iterator[Figure]:
     items = [item(number) for number in range(COUNT) if number not in lacking]
     yield from measure_index(items, scattered)
     yield memory(items[:MEMORY_COUNT])
-    common = Index(items)
+    common = SyncIndex(items)
     del items
     yield from measure_syncs(common, scattered)
 
 
-def item(number: int) -> Item:
+def item(number: int) -> SyncItem:
     """One of a log in which about three authors write at once."""
     name = number.to_bytes(8)
     digest = blake3(name).digest(24) + name
     return number // 3, f"01HX{number:06X}{digest[:8].hex().upper()}", digest
 
 
-def measure_index(items: list[Item], scattered: list[int]) -> Iterator[Figure]:
+def measure_index(items: list[SyncItem], scattered: list[int]) -> Iterator[Figure]:
     """Loading in order, inserting one by one, hashing, looking up."""
-    index, ours = timed(lambda: Index(items))
+    index, ours = timed(lambda: SyncIndex(items))
     plain, bare = timed(lambda: sorted(items))
     yield Figure("load in order", "items/s", len(items) / ours, len(items) / bare, LIST)
 
@@ -58,7 +64,7 @@ def measure_index(items: list[Item], scattered: list[int]) -> Iterator[Figure]:
     yield Figure("insert one by one", "items/s", INSERTS / ours, INSERTS / bare, LIST)
 
     whole = b"".join(index.slices(0, len(index)))
-    salted = Salted(index, b"8 bytes!")
+    salted = SaltedIndex(index, b"8 bytes!")
     ours = min(timed(lambda: salted.fingerprint(0, len(index)))[1] for _ in range(5))
     bare = min(timed(lambda: blake3(whole).digest())[1] for _ in range(5))
     yield Figure("fingerprint", "items/s", len(index) / ours, len(index) / bare, "bare BLAKE3")
@@ -68,7 +74,7 @@ def measure_index(items: list[Item], scattered: list[int]) -> Iterator[Figure]:
     yield Figure("look up", "items/s", INSERTS / ours, INSERTS / bare, LIST)
 
 
-def memory(items: list[Item]) -> Figure:
+def memory(items: list[SyncItem]) -> Figure:
     """Bytes that an item takes."""
 
     def size(make: Callable[[], object]) -> float:
@@ -79,12 +85,12 @@ def memory(items: list[Item]) -> Figure:
         del kept
         return used / len(items)
 
-    ours = size(lambda: Index(items))
+    ours = size(lambda: SyncIndex(items))
     bare = size(lambda: [(lamport + 0, id_ + " ", bytes([*dig])) for lamport, id_, dig in items])
     return Figure("memory of an item", "bytes", ours, bare, LIST)
 
 
-def measure_syncs(common: Index, scattered: list[int]) -> Iterator[Figure]:
+def measure_syncs(common: SyncIndex, scattered: list[int]) -> Iterator[Figure]:
     """Bytes and time of whole syncs, both sides in this process."""
     full = common.snapshot()
     full.insert(map(item, scattered))
@@ -115,25 +121,25 @@ def measure_syncs(common: Index, scattered: list[int]) -> Iterator[Figure]:
     yield Figure(f"{name}: found", "events/s", DIFFERENCES / seconds, DIFFERENCES / bare, DIGESTS)
 
 
-def sync(left: Index, right: Index) -> tuple[float, int, int]:
+def sync(left: SyncIndex, right: SyncIndex) -> tuple[float, int, int]:
     """Make two logs equal; return seconds, bytes of all messages, and round trips."""
     start = time.perf_counter()
-    session = Initiator(left, b"8 bytes!", fetch)
+    session = SyncInitiator(left, b"8 bytes!", fetch)
     size = 0
     while (request := session.request()) is not None:
-        answer = respond(right, request, fetch)
+        answer = respond_sync(right, request, fetch)
         for index, bodies in ((right, answer.received), (left, session.receive(answer.reply))):
             index.insert(item(int(body.raw[48:64], 16)) for body in bodies)
         size += len(request) + len(answer.reply)
     return time.perf_counter() - start, size, session.rounds
 
 
-def fetch(items: Sequence[Item]) -> Iterator[Body]:
+def fetch(items: Sequence[SyncItem]) -> Iterator[SyncBody]:
     """Stand-ins for events, from which their numbers can be read."""
-    return (Body(digest.hex().encode().ljust(EVENT_BYTES, b".")) for _, _, digest in items)
+    return (SyncBody(digest.hex().encode().ljust(EVENT_BYTES, b".")) for _, _, digest in items)
 
 
-def exchange(left: Index, right: Index) -> float:
+def exchange(left: SyncIndex, right: SyncIndex) -> float:
     """Seconds to send all digests one way and to find the differences there."""
     start = time.perf_counter()
     sent = b"".join(record[24:] for record in left.records(0, len(left)))

@@ -20,10 +20,13 @@ import uvloop
 from nacl.bindings import crypto_sign_open
 
 from accord.capabilities import membership
-from accord.community.discovery import Endpoint
-from accord.community.envelope import compose
-from accord.community.node import Node, NodeSettings, open_node
-from accord.community.sync import meet
+from accord.community.discovery import announced
+from accord.community.node import Node, open_node
+from accord.community.peers import Endpoint
+from accord.community.quota import LogLimits
+from accord.community.rules import compose_event
+from accord.community.settings import NodeSettings
+from accord.community.sync import sync_with
 from accord.kernel.clock import SystemClock, format_time
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource
@@ -73,13 +76,15 @@ async def _sync() -> tuple[float, int]:
         hosted = node.community(told["community_id"])
         client, _ = await node.dialler.dial(told["address"], hosted.community_id, opened)
         start = time.perf_counter()
-        met = await meet(client, hosted.holdings)
+        met = await sync_with(client, hosted.holdings)
         return met.received / (time.perf_counter() - start), met.received
 
 
 async def _open(opened: AsyncExitStack, key: SigningKey, home: Path) -> Node:
     return await opened.enter_async_context(
-        open_node(key, home=home, stores=home, clock=CLOCK, settings=NodeSettings())
+        open_node(
+            key, home=home, stores=home, clock=CLOCK, settings=NodeSettings(log=LogLimits(0, 0))
+        )
     )
 
 
@@ -89,6 +94,7 @@ async def _serve() -> None:
         node = await _open(opened, SERVER, home)
         membership.register(node, CLOCK)
         listening = opened.enter_context(bind("127.0.0.1", 0))
+        opened.enter_context(announced(listening.getsockname()[1]))
         server = Listener(node.application())
         serving = asyncio.create_task(server.serve([listening]))
         await server.serving.wait()
@@ -105,7 +111,8 @@ async def _serve() -> None:
 
 
 async def _invite(node: Node, community: str) -> str:
-    from accord.community.client import Client, LocalTransport
+    from accord.community.client import Client
+    from accord.community.transport import LocalTransport
 
     wanted = {
         "invitee_node_id": CALLER.id,
@@ -129,7 +136,7 @@ def _posts(node: Node, community: str, count: int) -> list[bytes]:
     raws = []
     for number in range(1, count + 1):
         post = {"client_id": str(number), "category": "offer", "title": "Salt", "body": "x" * 80}
-        event = compose(
+        event = compose_event(
             node.key,
             "market.post.created",
             post,

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from accord.contracts.compatibility import compare, proofs
+from accord.contracts import compare
+from accord.contracts.compatibility import proofs
 from bench.contracts import manifest
 from bench.figure import Figure
 
@@ -67,7 +68,7 @@ def _changes(old: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _compare(old: dict[str, Any], new: dict[str, Any]) -> None:
-    proofs.forget()
+    proofs.clear_proof_cache()
     compare(old, new)
 
 

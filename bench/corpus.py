@@ -15,14 +15,14 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from accord.capabilities import embed, models
-from accord.capabilities.embed.minilm import MiniLM
+from accord.capabilities.embed import MiniLM
 from accord.capabilities.file import Blobs
-from accord.capabilities.rag import tokens
-from accord.capabilities.rag.building import Wanted
+from accord.capabilities.rag import words
 from accord.capabilities.rag.corpora import Corpora
+from accord.capabilities.rag.prepared import IngestRequest
 from accord.capabilities.rag.tables import SCHEMA
-from accord.pipeline.corpus import building, loading
-from accord.pipeline.corpus.building import Request
+from accord.pipeline.corpus import builder, loader
+from accord.pipeline.corpus.builder import BuildRequest
 from accord.pipeline.corpus.sources import source_of
 from accord.pipeline.session import open_session
 from accord.storage import open_store
@@ -80,7 +80,7 @@ def written(folder: Path, count: int) -> Path:
 def build(spark: "SparkSession", documents: Path, out: Path) -> float:
     """Documents a second of one build."""
     start = time.perf_counter()
-    outcome = building.run(Request(source_of(documents), "bench", out), spark)
+    outcome = builder.build_in_session(BuildRequest(source_of(documents), "bench", out), spark)
     assert outcome.published is not None
     return outcome.published.documents / (time.perf_counter() - start)
 
@@ -88,8 +88,11 @@ def build(spark: "SparkSession", documents: Path, out: Path) -> float:
 async def ingested(home: Path, files: Sequence[Path]) -> float:
     """Documents a second that a node ingests."""
     weights = models.embedding_model()
-    model, counted = MiniLM(weights, threads=1), tokens.of_model(weights)
-    async with open_store(home, SCHEMA) as store, embed.batching(model, remembered=0) as embedder:
+    model, counted = MiniLM(weights, threads=1), words.model_tokens(weights)
+    async with (
+        open_store(home, SCHEMA) as store,
+        embed.open_batcher(model, remembered=0) as embedder,
+    ):
         corpora = Corpora(store, counted, embedder)
         blobs = Blobs(home / "blobs")
         start = time.perf_counter()
@@ -104,14 +107,14 @@ async def _ingest(corpora: Corpora, blobs: Blobs, file: Path) -> None:
     async def read() -> bytes:
         return b"".join([part async for part in blobs.read(cid)])
 
-    await corpora.ingest(PLACE, Nobody(), Wanted(cid, file.stem, None, {}), read)
+    await corpora.ingest(PLACE, Nobody(), IngestRequest(cid, file.stem, None, {}), read)
 
 
 async def load(out: Path, home: Path) -> float:
     """Documents a second that a node loads."""
     async with open_store(home, SCHEMA) as store:
-        corpora = Corpora(store, tokens.words())
+        corpora = Corpora(store, words.word_tokens())
         blobs = Blobs(home / "blobs")
         start = time.perf_counter()
-        loaded = await loading.load(out, corpora, blobs, PLACE, Nobody())
+        loaded = await loader.load(out, corpora, blobs, PLACE, Nobody())
         return loaded.documents / (time.perf_counter() - start)

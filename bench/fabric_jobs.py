@@ -20,10 +20,10 @@ from nats.js.api import ConsumerConfig, RetentionPolicy, StreamConfig
 from accord.contracts.authoring import Contract
 from accord.contracts.permissions import inbox_prefix
 from accord.contracts.session_proof import session_key
+from accord.fabric import Link, Terms
 from accord.fabric.jobs import JobContext, JobQueue, Worker, open_queue
-from accord.fabric.link import Bound, Link
-from accord.fabric.terms import Terms
-from accord.fabric.wire import Client as Wire
+from accord.fabric.link import SessionBindings
+from accord.fabric.nats_client import NatsClient as Wire
 from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 from accord.testing.servers import nats_server
@@ -99,7 +99,7 @@ async def ours(link: Link, name: str, at_once: int) -> float:
         counter[1] += 1
         await queue.submit({**PAYLOAD, "id": str(counter[1])})
 
-    async with Worker(link, queue.queue, work).working():
+    async with Worker(link, queue.queue, work).running():
         return await rate(at_once, submit, counter)
 
 
@@ -139,7 +139,7 @@ async def measure(url: str) -> list[Figure]:
     """Measure all ways in turns; the best round of each counts."""
     raw, wire = await nats.connect(url), Wire()
     await wire.connect(url, inbox_prefix=inbox_prefix(session_key(KEY)))
-    link = Link(wire, KEY, bound=Bound({"jobs": await prepare(raw)}))
+    link = Link(wire, KEY, bound=SessionBindings({"jobs": await prepare(raw)}))
     figures = []
     for at_once in AT_ONCE:
         best = dict.fromkeys(("plain", "keyed", "raw", "four"), 0.0)

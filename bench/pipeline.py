@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 
-from accord.pipeline import runner
-from accord.pipeline.checks import check
-from accord.pipeline.definitions import GOLD, Table
-from accord.pipeline.generate import Generated, Portion, land
+from accord.pipeline.folder import LAYERS, Layout
+from accord.pipeline.generate import GeneratedHistory, SegmentRecords, land
 from accord.pipeline.landing import Landing
-from accord.pipeline.layout import LAYERS, Layout
+from accord.pipeline.rules import BUS_CALLS, COMMUNITY_EVENTS, STREAMS, check
+from accord.pipeline.runs import runner
 from accord.pipeline.session import cores, open_session
-from accord.pipeline.streams import BUS_CALLS, COMMUNITY_EVENTS, STREAMS
+from accord.pipeline.tables import GOLD, GoldTable
 from bench.figure import Figure
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def run() -> Iterator[Figure]:
             seconds = time.perf_counter() - started
             yield Figure("start-up of Spark", "s", seconds, seconds, "itself")
             warm = Layout(folder / "warm")
-            land(Landing(warm.landing), Generated(500, 1).portions())
+            land(Landing(warm.landing), GeneratedHistory(500, 1).portions())
             bring_up(warm, spark, GOLD)
             yield from layers(spark, folder)
             yield from growth(spark, folder)
@@ -125,12 +124,12 @@ def gold(spark: "SparkSession", folder: Path) -> Iterator[Figure]:
     yield Figure("gold", "rows/s", whole, half, "half the history", 0.9)
 
 
-def history(events: int, streams: Collection[str], rows: int = _ROWS) -> Iterator[Portion]:
+def history(events: int, streams: Collection[str], rows: int = _ROWS) -> Iterator[SegmentRecords]:
     """An honest history in segments of a few thousand records."""
-    return Generated(events, 1, faults={}, streams=streams, rows=rows).portions()
+    return GeneratedHistory(events, 1, faults={}, streams=streams, rows=rows).portions()
 
 
-def first(portions: Iterator[Portion], count: int) -> Iterator[Portion]:
+def first(portions: Iterator[SegmentRecords], count: int) -> Iterator[SegmentRecords]:
     """About the next so many records, in whole segments."""
     taken = 0
     for portion in portions:
@@ -143,9 +142,9 @@ def first(portions: Iterator[Portion], count: int) -> Iterator[Portion]:
 def bring_up(
     layout: Layout,
     spark: "SparkSession",
-    definitions: tuple[Table, ...] = (),
+    definitions: tuple[GoldTable, ...] = (),
     landing: Path | None = None,
-) -> runner.Outcome:
+) -> runner.RunOutcome:
     """One run."""
     news = runner.prepare(layout, str(landing) if landing else None)
     return runner.run(layout, spark, now_ms=1, definitions=definitions, news=news)

@@ -29,7 +29,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.asyncio.client import connect
 
-from accord.relay.connector.assembly import Connector
+from accord.relay.connector import Connector
 from accord.testing.servers import postgres_server
 from bench import relay_sockets
 from bench.figure import Figure

@@ -21,20 +21,23 @@ import uvloop
 from sqlalchemy import select
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
+from tests.fakes.platform import MemoryChat, MemoryPlatform
 from websockets.asyncio.client import ClientConnection, connect
 
 from accord.kernel import tokens
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import RELAY
-from accord.relay.connector.assembly import Connector, assembled, open_connector
-from accord.relay.connector.control import Keyring
-from accord.relay.connector.delivery.tables import buffer
-from accord.relay.connector.platform import Inbound
-from accord.relay.wire.event import MessageEvent
-from accord.relay.wire.source import SessionSource
+from accord.relay.connector import (
+    RELAY,
+    Connector,
+    InboundEvent,
+    Keyring,
+    assembled,
+    open_connector,
+)
+from accord.relay.connector.tables import buffer
+from accord.relay.rules import MessageEvent, SessionSource
 from accord.station import listener
 from accord.storage import open_store
-from accord.testing.platforms import MemoryChat, MemoryPlatform
 
 CLOCK = SystemClock()
 TEXT = "x" * 200
@@ -113,7 +116,7 @@ async def serving(app: ASGIApp) -> AsyncIterator[int]:
             await task
 
 
-def event(name: str, number: int, places: int) -> Inbound:
+def event(name: str, number: int, places: int) -> InboundEvent:
     """A message of an owner in the owner's channel, with the time in it."""
     place = number % places
     source = SessionSource(
@@ -121,7 +124,7 @@ def event(name: str, number: int, places: int) -> Inbound:
     )
     text = f"{time.perf_counter():.6f} {TEXT}"
     message = MessageEvent(text, source, message_id=f"{name}{number}", bot_id="bot")
-    return Inbound("memory", "bot", f"{name}-{number}", message)
+    return InboundEvent("memory", "bot", f"{name}-{number}", message)
 
 
 async def emptied(made: Connector) -> None:

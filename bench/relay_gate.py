@@ -5,22 +5,26 @@ from functools import partial
 
 import orjson
 
-from accord.relay import wire
-from accord.relay.gate import (
-    Account,
-    Channel,
-    Event,
+from accord.relay.rules import (
+    ChannelGrant,
+    DmDefault,
     Facts,
-    Grant,
-    Home,
-    Principal,
+    GateEvent,
+    PlatformAccount,
+    PolicyKey,
     PrincipalPolicy,
-    Route,
-    Seat,
-    Sight,
-    User,
-    View,
+    PrincipalRule,
+    RouteKey,
+    TenantAccount,
+    TenantChannel,
+    Visibility,
+    VisibilityKey,
     decide,
+    frames,
+    messages,
+    policy,
+    session_keys,
+    splitting,
     to_record,
 )
 from bench.figure import Figure
@@ -40,7 +44,7 @@ def run() -> Iterator[Figure]:
         "owner in a shared channel": event("u1", "c1"),
         "addressed, channel held": event("u2", "c1", addressed=True),
         "chatter, dropped": event("u2", "c1"),
-        "direct message": Event("e", "discord", "bot", "d1", True, "u1"),
+        "direct message": GateEvent("e", "discord", "bot", "d1", True, "u1"),
         "unlinked author": event("stranger", "c1"),
     }
     mixed = list(cases.values())
@@ -60,18 +64,20 @@ def run() -> Iterator[Figure]:
 
 def wires() -> Iterator[Figure]:
     """Reading and writing the frame of a message, and cutting a long text."""
-    source = wire.SessionSource("discord", "c1", "group", user_id="u1", scope_id="g1")
-    frame = wire.Inbound(wire.MessageEvent("hello there " * 10, source, message_id="m1"), "b1")
-    line = wire.write_frame(frame)
-    ours, theirs = rates(partial(wire.read_frame, line), partial(orjson.loads, line))
+    source = session_keys.SessionSource("discord", "c1", "group", user_id="u1", scope_id="g1")
+    frame = frames.Inbound(
+        messages.MessageEvent("hello there " * 10, source, message_id="m1"), "b1"
+    )
+    line = frames.write_frame(frame)
+    ours, theirs = rates(partial(frames.read_frame, line), partial(orjson.loads, line))
     yield Figure("read_frame of a message", "calls/s", ours, theirs, "orjson.loads")
     written = orjson.loads(line)
-    ours, theirs = rates(partial(wire.write_frame, frame), partial(orjson.dumps, written))
+    ours, theirs = rates(partial(frames.write_frame, frame), partial(orjson.dumps, written))
     yield Figure("write_frame of a message", "calls/s", ours, theirs, "orjson.dumps")
     text = (
         "A line of words, some of them long.\n" * 20 + "```py\n" + "x = 1\n" * 40 + "```\n"
     ) * 20
-    ours, theirs = rates(partial(wire.split, text, 2000, "utf16"), partial(slices, text))
+    ours, theirs = rates(partial(splitting.split_text, text, 2000, "utf16"), partial(slices, text))
     size = len(text) / 1e6
     yield Figure("split", "MB/s", ours * size, theirs * size, "cutting at every 2000")
 
@@ -82,36 +88,36 @@ def community() -> Facts:
     channels = [f"c{number}" for number in range(CHANNELS)]
     holders = {channel: f"i{number * 7 % PEOPLE}" for number, channel in enumerate(channels)}
     return Facts(
-        {Route("discord", "g1"): "t1"},
-        {User("t1", "discord", user): ("i" + user[1:],) for user in people},
-        {Account("discord", user): Home("t1", "i" + user[1:]) for user in people},
+        {RouteKey("discord", "g1"): "t1"},
+        {TenantAccount("t1", "discord", user): ("i" + user[1:],) for user in people},
+        {PlatformAccount("discord", user): DmDefault("t1", "i" + user[1:]) for user in people},
         {
-            Channel("t1", "discord", "g1", channel): Grant(holder, "u" + holder[1:])
+            TenantChannel("t1", "discord", "g1", channel): ChannelGrant(holder, "u" + holder[1:])
             for channel, holder in holders.items()
         },
         {
-            Seat("t1", holder, "discord"): Principal(PrincipalPolicy.ANY)
+            PolicyKey("t1", holder, "discord"): PrincipalRule(PrincipalPolicy.ANY)
             for holder in holders.values()
         },
         {
-            View("discord", "g1", channel, user): Sight.VISIBLE
+            VisibilityKey("discord", "g1", channel, user): Visibility.VISIBLE
             for channel in channels
             for user in people[:100]
         },
         {
-            Seat("t1", holder, "discord"): wire.RelevancePolicy(require_address=True)
+            PolicyKey("t1", holder, "discord"): policy.RelevancePolicy(require_address=True)
             for holder in holders.values()
         },
-        {Account("discord", "bot"): frozenset(holders.values())},
+        {PlatformAccount("discord", "bot"): frozenset(holders.values())},
     )
 
 
-def event(author: str, channel: str, *, addressed: bool = False) -> Event:
+def event(author: str, channel: str, *, addressed: bool = False) -> GateEvent:
     """A message in a channel."""
-    return Event("e", "discord", "bot", channel, False, author, "g1", addressed=addressed)
+    return GateEvent("e", "discord", "bot", channel, False, author, "g1", addressed=addressed)
 
 
-def bare_conditions(event: Event, facts: Facts) -> list[str]:
+def bare_conditions(event: GateEvent, facts: Facts) -> list[str]:
     """The least that decides the same here: plain tuples, no verdicts, nothing caught."""
     author, platform = event.author, event.platform
     if event.link is not None or author is None or author == event.bot_id:
@@ -125,7 +131,7 @@ def bare_conditions(event: Event, facts: Facts) -> list[str]:
     if not bound:
         return []
     seen = facts.visibility.get((platform, scope, chat, author))  # type: ignore[call-overload]
-    received = list(bound) if seen is Sight.VISIBLE else []
+    received = list(bound) if seen is Visibility.VISIBLE else []
     grant = facts.grants.get((tenant, platform, scope, chat))  # type: ignore[call-overload]
     if grant is None or grant[0] in bound:
         return received
@@ -135,7 +141,7 @@ def bare_conditions(event: Event, facts: Facts) -> list[str]:
         return received
     if facts.principals[seat][0] is not PrincipalPolicy.ANY:  # type: ignore[index]
         return received
-    if facts.visibility.get((platform, scope, chat, grant[1])) is Sight.VISIBLE:  # type: ignore[call-overload]
+    if facts.visibility.get((platform, scope, chat, grant[1])) is Visibility.VISIBLE:  # type: ignore[call-overload]
         received.append(grant[0])
     return received
 
@@ -145,6 +151,6 @@ def slices(text: str) -> list[str]:
     return [text[start : start + 2000] for start in range(0, len(text), 2000)]
 
 
-def _all(call: Callable[[Event], object], events: list[Event]) -> None:
+def _all(call: Callable[[GateEvent], object], events: list[GateEvent]) -> None:
     for each in events:
         call(each)

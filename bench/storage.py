@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 from sqlalchemy import MetaData
 
-from accord.storage import Record, Schema, Store, open_store
+from accord.storage import JournalRecord, Schema, Store, open_store
 from accord.testing.servers import postgres_server
 from bench.figure import Figure
 
@@ -62,7 +62,9 @@ async def count(store: Store, name: str, callers: int, seconds: float) -> float:
         nonlocal done
         turn = 0
         while time.perf_counter() < end:
-            await store.append(Record("bench", f"{name}-{caller}-{turn}", turn, "bench", BODY))
+            await store.append(
+                JournalRecord("bench", f"{name}-{caller}-{turn}", turn, "bench", BODY)
+            )
             turn += 1
             done += 1
 

@@ -18,10 +18,10 @@ from unittest.mock import patch
 import uvloop
 from opentelemetry.trace import INVALID_SPAN
 
-from accord import tracing
 from accord.kernel.traceparent import Trace, parse
-from accord.station import telemetry
-from accord.station.settings import TelemetrySettings
+from accord.station import trace_export
+from accord.station.sections import TelemetrySettings
+from accord.telemetry import tracing
 from accord.testing.collector import collector
 from bench.figure import Figure
 from bench.measure import rates
@@ -54,7 +54,7 @@ def run() -> Iterator[Figure]:
 
 
 def _step() -> None:
-    with tracing.step("bench", verdict="deliver"):
+    with tracing.span("bench", verdict="deliver"):
         pass
 
 
@@ -69,7 +69,7 @@ def _block() -> None:
 
 
 async def _spans(settings: TelemetrySettings) -> float:
-    async with telemetry.recording(settings, service="bench"):
+    async with trace_export.export_traces(settings, service="bench"):
         return rates(_step, _block)[0]
 
 
@@ -79,8 +79,8 @@ async def _messages(folder: str, settings: TelemetrySettings) -> dict[str, float
     ways: dict[str, Callable[[], AbstractAsyncContextManager[Any]]] = {
         WITHOUT: _Without,
         UNRECORDED: nullcontext,
-        SAMPLED: lambda: telemetry.recording(few, service="bench"),
-        RECORDED: lambda: telemetry.recording(settings, service="bench"),
+        SAMPLED: lambda: trace_export.export_traces(few, service="bench"),
+        RECORDED: lambda: trace_export.export_traces(settings, service="bench"),
     }
     best = dict.fromkeys(ways, 0.0)
     fleet = await enrolled(folder, Path(folder), SESSIONS)

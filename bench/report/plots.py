@@ -9,7 +9,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from accord.pipeline.report.plots import style
+from accord.pipeline.report import style
 from bench.figure import Figure
 
 if TYPE_CHECKING:
