@@ -2,10 +2,11 @@
 
     accord relay gateway run --agent examples.hook_to_market:Bridge --here shop --front webhook:shop
 
-The relay proves the signature and keeps the message before it answers the shop. This agent has it
-posted on the market: it calls a node over the bus, as a member of the community with a key of its
-own, and answers with the id of the post or with what was wrong. `MARKET_NODE` says where a node is,
-and `MARKET_KEY` in which file the key is; examples/README.md shows the whole.
+The relay proves the signature and keeps the message before it answers the shop. This agent posts it
+on the market: it calls the station's own node over the bus, on the same machine and with the
+station's own key, because a node posts only for itself, and answers with the id of the post or with
+what was wrong. `MARKET_NODE` is the node's address and `MARKET_KEY` the file of its key;
+examples/README.md shows the whole.
 
 However often a message comes, it is one post: the relay takes a `webhook-id` once and the gateway a
 `message_id`, and the market posts once under a `client_id`, which is made of the shop's ids here;
