@@ -27,9 +27,9 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+from accord.pipeline.folder import Layout
 from accord.pipeline.generate import generate
-from accord.pipeline.layout import Layout
-from accord.pipeline.runner.command import run_once
+from accord.pipeline.runs import run_once
 
 open_things = ExitStack()
 folder = Path(open_things.enter_context(tempfile.TemporaryDirectory()))
@@ -64,14 +64,13 @@ answer, the gate says no. If this were your station, look at the bot's permissio
 at any policy.
 
 # %%
-from accord.pipeline.runner import reading
-from accord.pipeline.runner.settings import table_format
-from accord.pipeline.runner.stored import Stored
+from accord.pipeline.folder import table_format
+from accord.pipeline.runs import StoredTables, open_published
 from accord.pipeline.session import open_session
 
-version = open_things.enter_context(reading(layout))
+version = open_things.enter_context(open_published(layout))
 spark = open_things.enter_context(open_session(folder))
-tables = Stored(spark, layout, table_format(layout), version.path)
+tables = StoredTables(spark, layout, table_format(layout), version.path)
 for name in version.tables:
     tables.gold(name).createOrReplaceTempView(name)
 
@@ -89,8 +88,7 @@ spark.sql("""
 # %%
 from IPython.display import SVG
 
-from accord.pipeline.report.plots import draw
-from accord.pipeline.report.sections import drops
+from accord.pipeline.report import draw, drops
 
 SVG(draw(drops(tables).chart))
 
@@ -104,8 +102,7 @@ It would cost nine messages, in four chats, and the list names them. Whoever pro
 ask there first, or leave these chats free.
 
 # %%
-from accord.pipeline.whatif.policy import whatif_policy
-from accord.pipeline.whatif.proposals import read_policy
+from accord.pipeline.whatif import read_policy, whatif_policy
 
 policy = read_policy("""{
   "/relay/policy": [
@@ -127,7 +124,7 @@ first, with `why` as an optional member; when none is left in it, `why` may be r
 # %%
 import json
 
-from accord.pipeline.whatif.contract import whatif_contract
+from accord.pipeline.whatif import whatif_contract
 
 presented = tables.gold("contracts_manifests").where("contract_id = 'graph@v1'")
 proposed = json.loads(presented.orderBy("at").first().manifest)
@@ -143,7 +140,7 @@ on it. Read the rows of others before you sign: what they lose here are receipts
 then were never sent.
 
 # %%
-from accord.pipeline.whatif.revoke import whatif_revoke
+from accord.pipeline.whatif import whatif_revoke
 
 member = spark.sql("""
     SELECT author FROM event_verdicts JOIN members ON author = node_id

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from accord.pipeline.definitions import GOLD, Given
 from accord.pipeline.session import open_session
+from accord.pipeline.tables import GOLD, GivenTables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +32,7 @@ def found(spark: "SparkSession") -> Columns:
     """The columns as they are now: every table made from nothing."""
     made: dict[str, DataFrame] = {}
     for each in GOLD:
-        schema = each.build(Given(spark, golds=made)).schema
+        schema = each.build(GivenTables(spark, golds=made)).schema
         made[each.name] = spark.createDataFrame([], schema)
     return {
         name: {field.name: field.dataType.simpleString() for field in frame.schema.fields}

@@ -8,18 +8,15 @@ from typing import Any
 from docs.making.markdown import code, join, meaning, sentence, table
 from docs.making.schemas import members_table
 
-from accord.community.bus.checks import CHECKS
-from accord.community.envelope import KINDS
-from accord.community.envelope.definitions import event_schema
-from accord.community.envelope.schemas import describe
-from accord.community.fold import VERDICTS, Status
+from accord.community.bus import CHECKS
+from accord.community.rules import EVENT_TYPES, VERDICTS, Status, event_schema, read_descriptor
 
 
 def events() -> str:
     """The page of the events of a community's log."""
     shared = json.loads(files("accord.community").joinpath("data/definitions.json").read_bytes())
     parts = []
-    for name, kind in KINDS.items():
+    for name, kind in EVENT_TYPES.items():
         schema = event_schema(name)
         decided = f"Version {kind.version}; the fold decides it with the {kind.stage.value} events."
         about = meaning(schema.get("description"), f"the event {name}")
@@ -69,7 +66,7 @@ def _descriptions() -> Iterator[Any]:
 
 
 def _capability(form: Any) -> str:
-    described = describe(form)
+    described = read_descriptor(form)
     about = meaning(described.description, f"the capability {described.key}")
     facts = [
         ("stability", described.stability),

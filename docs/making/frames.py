@@ -15,14 +15,26 @@ from docs.making.errors import MakingError
 from docs.making.markdown import attributes, code, fenced, join, meaning, table
 from docs.making.rules import member_docs
 
-from accord.relay.wire import actions, closing, frames
-from accord.relay.wire.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.wire.descriptor import Descriptor
-from accord.relay.wire.event import MessageEvent, MessageType
-from accord.relay.wire.frames import FromConnector, FromGateway
-from accord.relay.wire.passthrough import PassthroughForward
-from accord.relay.wire.session import session_key
-from accord.relay.wire.source import SessionSource
+from accord.relay.rules import (
+    Action,
+    Descriptor,
+    Edit,
+    FollowUp,
+    FromConnector,
+    FromGateway,
+    GetChatInfo,
+    MessageEvent,
+    MessageType,
+    PassthroughForward,
+    Result,
+    Send,
+    SessionSource,
+    Typing,
+    actions,
+    connection,
+    frames,
+    session_key,
+)
 
 _SOURCE: Final = SessionSource(
     platform="discord",
@@ -57,6 +69,7 @@ _FRAMES: Final[tuple[frames.Frame, ...]] = (
     frames.GoingIdle(),
     frames.InboundAck(_ENTRY),
     frames.Described(_DESCRIPTOR),
+    frames.HelloRefused("telegram", "B2", "this platform is not connected here"),
     frames.Inbound(_EVENT, _ENTRY),
     frames.OutboundResult("r1", Result(success=True, message_id="M2")),
     frames.InterruptInbound(_KEY, "C1"),
@@ -71,8 +84,8 @@ _ACTIONS: Final[tuple[Action, ...]] = (
     GetChatInfo("C1"),
 )
 _CLOSES: Final = (
-    (closing.UNAUTHORIZED, "The token is not, or no longer, good; the reason says which."),
-    (closing.REPLACED, "The gateway has dialled again, and the newer socket stays."),
+    (connection.UNAUTHORIZED, "The token is not, or no longer, good; the reason says which."),
+    (connection.REPLACED, "The gateway has dialled again, and the newer socket stays."),
 )
 
 
@@ -96,7 +109,10 @@ def render() -> str:
             *_values(Result),
             "## How a socket ends",
             table(("code", "means"), [(code(each), text) for each, text in _CLOSES]),
-            f"The reasons of {code(closing.UNAUTHORIZED)} are {_listed(closing.Reason)}.",
+            (
+                f"The reasons of {code(connection.UNAUTHORIZED)}"
+                f" are {_listed(connection.CloseReason)}."
+            ),
             "What a gateway does next:",
             _next_steps(),
         ]
@@ -168,9 +184,9 @@ def _listed(kind: type[Enum]) -> str:
 
 
 def _next_steps() -> str:
-    about = member_docs(closing.AfterClose)
+    about = member_docs(connection.AfterClose)
     rows = [
         (each.value, meaning(about.get(each.name), f"the step {each.value}"))
-        for each in closing.AfterClose
+        for each in connection.AfterClose
     ]
     return table(("step", "means"), rows)

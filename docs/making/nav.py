@@ -26,7 +26,7 @@ _THEMES: Final = {
     "History on Spark": ("pipeline", "pipeline-*", "whatif"),
     "Keeping it running": (
         "demo", "deploy/index", "deploy/*", "monitoring", "traces", "*backup*", "*restore*",
-        "upgrade", "troubleshooting",
+        "upgrade", "scripts", "troubleshooting",
     ),
 }  # fmt: skip
 _REFERENCE: Final = (
@@ -36,6 +36,7 @@ _REFERENCE: Final = (
 _PROJECT: Final = (
     f"{OUTSIDE}/README.md",
     f"{OUTSIDE}/ARCHITECTURE.md",
+    "glossary.md",
     "security.md",
     "benchmarks.md",
     f"{OUTSIDE}/CHANGELOG.md",

@@ -67,7 +67,7 @@ REFERENCE: Final = (
     Page(
         "reference/metrics",
         "Metrics",
-        metrics.reference,
+        metrics.reference_page,
         "every figure that a station shows to Prometheus",
         is_whole=True,
     ),

@@ -14,15 +14,14 @@ from docs.making.errors import MakingError
 from docs.making.markdown import code, join, table
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from accord.authority.http.app import routes as authority_routes
-from accord.capabilities.doors.openai_door import openai_routes
-from accord.community.bus.public import public_routes
-from accord.community.bus.server import Bus
-from accord.community.node.control import control_routes
-from accord.community.sync.routes import sync_routes
-from accord.relay.connector.control.http import ControlRoutes
+from accord.authority.http import routes as authority_routes
+from accord.capabilities.doors import openai_routes
+from accord.community.bus import Bus, member_routes, public_routes
+from accord.community.control import control_routes
+from accord.community.sync import sync_routes
+from accord.relay.connector import ControlRoutes
+from accord.relay.platforms.settings import WebChatSettings
 from accord.relay.platforms.webchat.http import ChatRoutes
-from accord.relay.platforms.webchat.settings import WebChatSettings
 from accord.station.health import application
 
 _MEANINGS: Final = Path(__file__).with_name("routes.toml")
@@ -82,8 +81,8 @@ def _named(routes: Iterable[BaseRoute]) -> Iterable[str]:
 
 def _bus() -> Sequence[BaseRoute]:
     own: Sequence[BaseRoute] = Bus.routes.__get__(_ANY, Bus)
-    public = public_routes(manifest=_ANY, community_manifest=_ANY, is_ready=_ANY, figures=_ANY)
-    return [*own, *sync_routes(_ANY, {}), *public]
+    public = public_routes(manifest=_ANY, is_ready=_ANY)
+    return [*own, *sync_routes(_ANY, {}), *public, *member_routes(_ANY, _ANY)]
 
 
 _SERVED: Final[Mapping[str, Callable[[], Iterable[BaseRoute]]]] = {

@@ -8,17 +8,17 @@ from enum import Enum
 
 from docs.making.markdown import code, join, meaning, sentence, table
 
-import accord.authority.errors
+import accord.authority.rules.errors
 import accord.community.errors
-import accord.fabric.errors
+import accord.fabric.rules.errors
 import accord.relay.errors
+from accord.contracts import permissions
 from accord.contracts.compatibility import RULES as COMPARING
 from accord.contracts.effective import RULES as UNITING
 from accord.contracts.manifest import RULES as VALIDATING
-from accord.contracts.permissions import rules as permissions
-from accord.fabric.errors import FabricError
-from accord.pipeline.checks.verdict import RULES as CHECKING
-from accord.relay.gate.verdicts import ERROR_RULE, RULES, Layer
+from accord.fabric import FabricError
+from accord.pipeline.rules import RULES as CHECKING
+from accord.relay.rules import ERROR_RULE, GATE_RULES, Layer
 
 
 def gate() -> str:
@@ -28,7 +28,7 @@ def gate() -> str:
     for layer in Layer:
         rows = [
             (code(each.rule), "yes" if each.passed else "no", sentence(each.sentence))
-            for each in RULES.values()
+            for each in GATE_RULES.values()
             if each.layer is layer
         ]
         told = meaning(about.get(layer.name), f"the layer {layer.value}")
@@ -70,7 +70,7 @@ def codes() -> str:
             "## Relay",
             _codes(accord.relay.errors.Code),
             "## Authority",
-            _codes(accord.authority.errors.Code),
+            _codes(accord.authority.rules.errors.Code),
             "## Fabric",
             _fabric(),
         ]
@@ -138,7 +138,7 @@ def _fabric() -> str:
 
 def _below(kind: type[FabricError]) -> Iterable[type[FabricError]]:
     for each in kind.__subclasses__():
-        if each.__module__ == accord.fabric.errors.__name__:
+        if each.__module__ == accord.fabric.rules.errors.__name__:
             yield each
         yield from _below(each)
 

@@ -16,8 +16,8 @@ from docs.making.errors import MakingError
 from docs.making.markdown import code, join, meaning, table
 from docs.making.schemas import members_table
 
-from accord.pipeline.definitions import GOLD, Table, columns
-from accord.pipeline.streams import COMMUNITY_EVENTS, STREAMS
+from accord.pipeline.rules import COMMUNITY_EVENTS, STREAMS
+from accord.pipeline.tables import GOLD, GoldTable, columns
 
 _COMMA: Final = re.compile(r", (?![^<]*>)")
 _LAYERS: Final = (
@@ -54,7 +54,7 @@ def _layered() -> Iterator[tuple[str, str, str]]:
         yield code(name), code(kind), where
 
 
-def _gold(made: Table) -> str:
+def _gold(made: GoldTable) -> str:
     paragraphs = inspect.cleandoc(made.build.__doc__ or "").split("\n\n")
     about = [meaning(each, f"the table {made.name}") for each in paragraphs]
     needs = STREAMS if set(STREAMS) <= set(made.needs) else ()
