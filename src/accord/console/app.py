@@ -30,9 +30,10 @@ from accord.console.sessions import (
     RequestGuard,
     Tickets,
 )
-from accord.console.stream import EventStream, Piece, event_parts
+from accord.console.stream import Piece, event_parts
 from accord.console.templates import Templates, assets
 from accord.kernel.errors import AccordError
+from accord.web import sse
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -51,7 +52,6 @@ _HEADERS: Final = {
 _STREAMS: Final = 8
 _CHOICES: Final = 1000
 _HTMX: Final = "hx-request"
-_EVENTS: Final = "text/event-stream"
 _LOGIN: Final = f"{PATH}/login"
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -155,14 +155,8 @@ class Console:
             raise ConsoleError(
                 "this session has too many live pages open", mend="close a tab", status=429
             )
-
-        def count(change: int) -> None:
-            self._streams[session.id] += change
-            if not self._streams[session.id]:
-                del self._streams[session.id]
-
         parts = event_parts(pieces, lambda: self._tickets.is_valid(session), self._closing)
-        return EventStream(parts, lambda: count(1), lambda: count(-1))
+        return sse.EventStream(parts, held=sse.counted(self._streams, session.id))
 
     def _route(self, work: Callable[[Request], Awaitable[Response]]) -> Endpoint:
         """Add checks, headers and error handling to a route."""
@@ -266,7 +260,7 @@ class Console:
 
     def _session(self, request: Request) -> ConsoleSession | None:
         # A page that refreshes itself does not keep its session alive.
-        by_itself = _HTMX in request.headers or request.headers.get("accept") == _EVENTS
+        by_itself = _HTMX in request.headers or request.headers.get("accept") == sse.MEDIA_TYPE
         in_use = request.method == "POST" or not by_itself
         return self._tickets.session(request.cookies.get(COOKIE, ""), in_use=in_use)
 

@@ -1,7 +1,8 @@
 """OpenAI-compatible routes below `/v1`: completions of chats and texts, embeddings, models."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
+from http import HTTPStatus
 from typing import Any, Final
 
 import orjson
@@ -16,15 +17,16 @@ from accord.capabilities.doors.caller import BusCaller
 from accord.capabilities.doors.errors import OpenAiError, error_body, error_response, unknown_model
 from accord.capabilities.doors.guard import LocalGuard
 from accord.community.bus import Frame
-from accord.community.bus.answers import ClientGoneError, while_connected
 from accord.community.errors import Code, CommunityError
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
+from accord.web import bodies, sse
 
 _log = structlog.stdlib.get_logger(__name__)
 
 _MAX_BODY: Final = 8 * 1024 * 1024
+_MIN_RATE: Final = 64 * 1024
 _SMALL: Final = "the small built-in model"
 
 
@@ -54,7 +56,7 @@ class _OpenAiEndpoint:
         request = Request(scope, receive)
         try:
             response = await self._serve(request)
-        except ClientGoneError:
+        except sse.ClientGoneError:
             return  # nobody hears it
         except CommunityError as error:
             response = error_response(error)
@@ -123,49 +125,32 @@ class _OpenAiApi:
         writer = openai_format.CompletionAnswer(wanted, name, int(self._clock.now()))
         if not wanted.stream:
             calling = self._caller.call(wanted.capability, wanted.params, wanted.input)
-            return JSONResponse(writer.whole(await while_connected(request.receive, calling)))
+            return JSONResponse(writer.whole(await sse.while_connected(request.receive, calling)))
         frames = self._caller.stream(wanted.capability, wanted.params, wanted.input)
         try:
             # An error before the first frame is answered with its status.
-            first = await while_connected(request.receive, _next(frames))
+            first = await sse.while_connected(request.receive, _next(frames))
         except BaseException:
             await frames.aclose()
             raise
-        return _Stream(writer, first, frames)
+        return sse.EventStream(_stream_parts(writer, first, frames), held=aclosing(frames))
 
 
-class _Stream(Response):
-    """A streamed answer that ends when the client disconnects."""
+async def _stream_parts(
+    writer: openai_format.CompletionAnswer, first: Frame, frames: AsyncGenerator[Frame]
+) -> AsyncGenerator[bytes, None]:
+    """Yield a completion as OpenAI's stream of chunks; an error is its last chunk."""
+    yield _write(*writer.first(), *writer.chunks(first))
+    try:
+        async for frame in frames:
+            yield _write(*writer.chunks(frame))
+    except CommunityError as error:
+        yield _write(error_body(error))
+    yield sse.write_event(b"[DONE]")
 
-    def __init__(
-        self, writer: openai_format.CompletionAnswer, first: Frame, frames: AsyncGenerator[Frame]
-    ) -> None:
-        self.background = None
-        self.status_code = 200
-        self._writer = writer
-        self._first = first
-        self._frames = frames
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream."""
-        async with aclosing(self._frames):
-            with suppress(ClientGoneError):  # the rest was to be said to nobody
-                await while_connected(receive, self._pump(send))
-
-    async def _pump(self, send: Send) -> None:
-        head = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
-        await send({"type": "http.response.start", "status": 200, "headers": head})
-        await self._say(send, *self._writer.first(), *self._writer.chunks(self._first))
-        try:
-            async for frame in self._frames:
-                await self._say(send, *self._writer.chunks(frame))
-        except CommunityError as error:
-            await self._say(send, error_body(error))
-        await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
-
-    async def _say(self, send: Send, *chunks: Any) -> None:
-        text = b"".join(b"data: " + orjson.dumps(chunk) + b"\n\n" for chunk in chunks)
-        await send({"type": "http.response.body", "body": text, "more_body": True})
+def _write(*chunks: Any) -> bytes:
+    return b"".join(sse.write_event(orjson.dumps(chunk)) for chunk in chunks)
 
 
 async def _next(frames: AsyncGenerator[Frame]) -> Frame:
@@ -173,17 +158,17 @@ async def _next(frames: AsyncGenerator[Frame]) -> Frame:
 
 
 async def _json(request: Request) -> Any:
-    raw = b""
-    async for part in request.stream():
-        raw += part
-        if len(raw) > _MAX_BODY:
-            raise OpenAiError(
-                Code.BAD_REQUEST,
-                f"The request is larger than {_MAX_BODY} bytes.",
-                param=None,
-                openai_code="request_too_large",
-            )
     try:
+        raw = await bodies.read(request, bodies.BodyLimits(_MAX_BODY, rate=_MIN_RATE))
         return canonical.decode(raw, max_bytes=_MAX_BODY)
+    except bodies.BodyError as error:
+        if error.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            raise CommunityError(Code.BAD_REQUEST, error.what, mend=error.mend) from None
+        raise OpenAiError(
+            Code.BAD_REQUEST,
+            f"The request is larger than {_MAX_BODY} bytes.",
+            param=None,
+            openai_code="request_too_large",
+        ) from None
     except canonical.CanonicalError as error:
         raise CommunityError(Code.BAD_REQUEST, f"the body is not JSON: {error.what}") from None
