@@ -90,6 +90,18 @@ async def test_one_address_fills_only_its_own_allowance_of_new_manifests(web: We
         assert (await somebody.post(LOGINS, json=login(app(21), key))).status_code == 201
 
 
+async def test_a_session_of_a_person_presents_no_more_manifests_than_a_stranger(web: Web) -> None:
+    ann = await web.house.person("Ann", READ)
+    key = SigningKey.generate()
+    await web.house.log_in(ann, key, app(100))
+    statuses = []
+    for number in range(12):
+        body = web.signed(key, app(number), manifest=app(number))
+        statuses.append((await web.http.post("/bootstrap/v1", json=body)).status_code)
+    assert statuses == [409] * 10 + [429] * 2
+    assert len(await kept(web)) == 11
+
+
 async def test_manifests_of_logins_that_came_to_nothing_go_again(web: Web) -> None:
     authority, clock = web.house.authority, web.house.clock
     ann = await web.house.person("Ann", READ)

@@ -1,4 +1,4 @@
-"""Border: segments in the landing that were damaged and carry a name that fits their bytes."""
+"""Border: files of the pipeline that were damaged and carry a name that fits their bytes."""
 
 import random
 from collections.abc import AsyncIterator
@@ -9,6 +9,9 @@ import pytest
 from blake3 import blake3
 from sqlalchemy import MetaData
 
+from accord.capabilities.rag.prepared import PreparedDocument
+from accord.capabilities.rag.rules.chunks import Chunk
+from accord.pipeline.corpus import parts
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.exporter import ExportSource, export
 from accord.pipeline.landing import Landing, Segment, pack, read_footer, read_records, verify
@@ -143,6 +146,33 @@ async def test_the_journal_keeps_what_a_damaged_segment_should_hold(
             now_ms=2**45,
         )
     assert len(await store.read(lambda connection: journal.read(connection, STREAM))) == ROWS
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_damaged_part_of_a_corpus_is_refused_or_gives_every_document(
+    seed: int, tmp_path: Path
+) -> None:
+    chunks = (Chunk("a", 0, "x" * 50, 1, "Words", ()),)
+    built = PreparedDocument(
+        "cid", "recipe", "Title", "en", "porter", 1, 2, "{}", None, chunks, b"t", None
+    )
+    made = [parts.BuiltDocument(f"k{n}", "name", built, b"content") for n in range(ROWS)]
+    data = (tmp_path / parts.write(tmp_path, made)).read_bytes()
+    chance = random.Random(seed)
+    refused = 0
+    for _ in range(200):
+        bad = damaged(data, chance)
+        name = f"{ROWS:06}-{blake3(bad).hexdigest(length=16)}.parquet"
+        (tmp_path / name).write_bytes(bad)
+        try:
+            found = [each.built.doc_cid for each in parts.read(tmp_path, name)]
+            keys = parts.keys(tmp_path, name)
+        except PipelineError:
+            refused += 1
+        else:
+            assert len(found) == ROWS
+            assert keys
+    assert 40 < refused < 200
 
 
 def tmp_file(folder: Path, data: bytes) -> Path:

@@ -165,6 +165,27 @@ async def test_a_meeting_whose_replies_drip_ends_by_one_deadline(
     assert bytes_sent > 1
 
 
+@pytest.mark.parametrize("year", ["2020", "9" * 20])
+async def test_a_date_that_is_none_does_not_end_the_rounds_of_a_node(
+    street: Any,  # noqa: F811
+    year: str,
+) -> None:
+    alice, mallory = await street.house("alice"), await street.house("mallory")
+    community = await street.found(alice)
+    await street.admit(alice, mallory, community)
+
+    async def dated(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        date = f"Date: Mon, 01 Jan {year} 00:00:00 GMT\r\n"
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n" + date.encode() + b"\r\n")
+        await writer.drain()
+
+    async with listening(dated) as port:
+        await move(mallory, community, port)
+        (met,) = (await alice.node.sync(community))["met"]
+        assert met["error"] == "not_found"
+
+
 async def test_a_compressed_manifest_is_not_unpacked(street: Any) -> None:  # noqa: F811
     alice = await street.house("alice")
     community = await street.found(alice)

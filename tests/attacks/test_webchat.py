@@ -65,7 +65,14 @@ async def test_nobody_is_called_like_somebody_else_to_the_eye(join: Join, name: 
 
 
 OFFICIAL = ["concierge", "Concierge", "CONCIERGE", "\u0441oncierge", "c\u043encierge", "conc1erge"]
+OFFICIAL += ["concierge.", "concierge'", "con-cierge", "con.cierge", "concierge\u0332"]
 OFFICIAL += ["operator", "\u041eperator", "system", "admin", "Support", "accord"]
+
+
+@pytest.mark.parametrize("name", ["O\u2019Brien", "O\u02bcBrien", "0'Brien", "O'Brien."])
+async def test_apostrophes_and_points_tell_nobody_apart(join: Join, name: str) -> None:
+    assert (await join("O'Brien")).status_code == 200
+    assert (await join(name)).status_code == 409
 
 
 @pytest.mark.parametrize("name", OFFICIAL)

@@ -161,6 +161,16 @@ async def test_a_frame_that_is_forged_out_of_turn_or_replayed_is_refused(
     assert await shelf.files.get("a") == b"onetwo"
 
 
+async def test_a_frame_that_jetstream_sends_is_no_frame(shelf: Shelf, uploads: Uploads) -> None:
+    grant, _ = uploads.open(shelf.caller.session, shelf.files, "a")
+    headers = signed(shelf.caller, grant.subject, b"one", frame_id(grant.id, 0, eof=False))
+    stored = headers | {SEQUENCE: "0", "Nats-Stream": "KV_acc_kv_carts"}
+    with pytest.raises(DeadlineError):
+        await shelf.caller.inbox.ask(grant.subject, b"one", stored, 0.5)
+    await upload(shelf.caller, grant.wire(), b"mine")
+    assert await shelf.files.get("a") == b"mine"
+
+
 async def test_an_upload_that_does_not_come_runs_out(shelf: Shelf, uploads: Uploads) -> None:
     grant, completed = uploads.open(shelf.caller.session, shelf.files, "a", expires=0.05)
     with pytest.raises(DeadlineError):

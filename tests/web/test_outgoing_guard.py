@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from ipaddress import ip_address, ip_network
@@ -21,6 +22,7 @@ from accord.web.outgoing import (
     OutgoingError,
     OutgoingPolicy,
     guarded_client,
+    resolve,
 )
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -220,3 +222,23 @@ def certificate_for(name: str, folder: Path) -> tuple[ssl.SSLContext, ssl.SSLCon
     server_side.load_cert_chain(folder / "cert.pem", folder / "key.pem")
     client_side = ssl.create_default_context(cadata=pem.decode())
     return server_side, client_side
+
+
+async def test_an_address_waits_for_no_name_that_cannot_be_resolved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    end = threading.Event()
+
+    def hang(*_: object, **__: object) -> None:
+        end.wait(30)
+        raise OSError(0, "no answer")
+
+    monkeypatch.setattr("socket.getaddrinfo", hang)
+    slow = [asyncio.ensure_future(resolve(f"{n}.slow.example", 443)) for n in range(100)]
+    try:
+        async with asyncio.timeout(10):
+            assert await resolve("192.0.2.1", 443) == [ip_address("192.0.2.1")]
+            assert await resolve("2001:db8::1", 443) == [ip_address("2001:db8::1")]
+    finally:
+        end.set()
+        await asyncio.gather(*slow, return_exceptions=True)

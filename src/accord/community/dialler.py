@@ -175,7 +175,7 @@ class Dialler:
 
     def _compare(self, address: str, date: str) -> None:
         """Compare clocks. The date is not signed, so it is only used for advice."""
-        with suppress(ValueError):
+        with suppress(ValueError, OverflowError):
             theirs = parsedate_to_datetime(date).timestamp()
             self.ahead.pop(address, None)
             self.ahead[address] = self._clock.now() - theirs

@@ -47,7 +47,8 @@ async def begin_with_snapshot(
 ) -> Snapshot | None:
     """Start a log from a snapshot if the other node has pruned its own; None if not needed.
 
-    Raises `unauthorized` if too few anchors signed one.
+    Raises `unauthorized` if too few anchors signed one: by this log where this node is a member,
+    else by the snapshot itself, which `finish_beginning` checks.
     """
     first = await fetch_snapshot(client, None)
     if first is None:
@@ -55,11 +56,9 @@ async def begin_with_snapshot(
     state = await asyncio.to_thread(read_state, first.state)
     if not state.roster.floors:
         return None
-    anchors = {
-        node_id
-        for node_id, member in state.roster.members.items()
-        if member.level is Level.ANCHOR and node_id != hosted.own_id
-    }
+    # A member's own log says who the anchors are; in a snapshot anybody could name itself one.
+    told = await hosted.log.view(_anchors) if hosted.is_member else _anchors(state)
+    anchors = told - {hosted.own_id}
     snapshots = [first]
     for node_id in sorted(anchors - {first.author}):
         if len(snapshots) > 1:
@@ -68,6 +67,11 @@ async def begin_with_snapshot(
     agreed = await asyncio.to_thread(choose_snapshot, snapshots, anchors)
     await adopt_snapshot(hosted.log, agreed, frozenset(anchors))
     return agreed
+
+
+def _anchors(state: CommunityState) -> set[str]:
+    members = state.roster.members.items()
+    return {node_id for node_id, member in members if member.level is Level.ANCHOR}
 
 
 async def finish_beginning(hosted: HostedCommunity, snapshot: Snapshot) -> None:

@@ -36,8 +36,9 @@ SECONDS: Final = 5.0
 _PORTS: Final = {"https": 443, "http": 80}
 # How many addresses of one name are tried.
 _TRIES: Final = 3
-# A name that takes for ever to resolve must not block anything else.
-_RESOLVING: Final = ThreadPoolExecutor(8, thread_name_prefix="resolve")
+# A name that takes for ever to resolve must not block anything else. Each such name holds a thread
+# until the system gives up, and others choose the names.
+_RESOLVING: Final = ThreadPoolExecutor(64, thread_name_prefix="resolve")
 
 
 class OutgoingError(AccordError):
@@ -173,6 +174,10 @@ def _within(address: Address, network: Network) -> bool:
 
 async def resolve(host: str, port: int) -> Sequence[Address]:
     """Resolve a name, in the order of the system; raises `OSError`."""
+    try:
+        return [ip_address(host)]  # it waits for no name
+    except ValueError:
+        pass
     try:
         found = await asyncio.get_running_loop().run_in_executor(
             _RESOLVING, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)

@@ -440,6 +440,22 @@ def test_members_that_may_not_invite_witness_nothing() -> None:
     assert town.verdict(scribe.guard(town.founder)) == "membership.already"
 
 
+def test_where_nobody_invites_alone_nobody_but_the_inviter_is_a_witness() -> None:
+    town = Town()
+    scribe = town.scribe
+    policy = {"policy": {**POLICY, "min_signatures_to_invite": 2}}
+    scribe.write(scribe.root, "community.policy.updated", policy)
+    scribe.guard(town.founder)
+    invite = scribe.invite(town.founder, town.stranger, signers=(town.trusted[0],))
+    assert town.verdict(invite) == "accepted"
+    for pen in (town.plain[0], *town.trusted):
+        assert town.verdict(scribe.witness(pen, invite)) == "membership.signatures"
+    early = scribe.join(town.stranger, invite)
+    assert town.verdict(early) == "invite.unwitnessed"
+    assert town.verdict(scribe.witness(town.founder, invite)) == "accepted"
+    assert town.verdict(scribe.join(town.stranger, invite)) == "accepted"
+
+
 class Hamlet:
     """A founder (anchor), one trusted member and one plain one, where three must sign."""
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from tests.community.node.conftest import post
 
-from accord.community import retention, sync
+from accord.community import join, retention, sync
 from accord.community.errors import Code, CommunityError
 from accord.community.quota import LogLimits
-from accord.community.rules import Snapshot
+from accord.community.rules import Snapshot, sign_snapshot
 from accord.kernel import canonical
+from accord.kernel.clock import format_time
 
 DAY = 24 * 3600.0
 POSTS = 1100
@@ -199,3 +200,39 @@ async def test_a_snapshot_of_sixty_mebibytes_is_fetched_by_a_joiner(street: Any)
     assert len(offered.encode()) >= 60 * 1024 * 1024
     await bob.node.join(link)
     assert await bob.state(community) == await alice.state(community)
+
+
+async def test_a_member_makes_no_other_begin_again_by_a_state_in_which_it_is_an_anchor(
+    street: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob, mallory = [await street.house(name) for name in ("alice", "bob", "mallory")]
+    community = await street.found(alice)
+    for house in (bob, mallory):
+        await street.admit(alice, house, community)
+    await alice.post(community)
+    for house in (bob, mallory):
+        await house.node.sync(community)
+    before = await bob.state(community)
+    state = canonical.decode(await mallory.state(community))
+    for member in state["members"]:
+        member["level"] = "anchor" if member["node_id"] == mallory.id else "member"
+    floor = {"lamport": 1, "heads": [], "state_digest": "blake3:" + "0" * 64, "by": state["head"]}
+    state |= {"floors": [floor], "market": []}
+    forged = sign_snapshot(
+        mallory.key,
+        community_id=community,
+        lamport=state["head"]["lamport"],
+        wall_clock=format_time(street.clock.now()),
+        state=canonical.encode(state),
+    )
+
+    async def offer(_log: Any, _lamport: int | None) -> Snapshot:
+        return forged
+
+    monkeypatch.setattr(sync, "offered_snapshot", offer)
+    async with bob.client(community, mallory) as client:
+        with pytest.raises(CommunityError) as refused:
+            await join.begin_with_snapshot(bob.in_(community), client, bob.node.dialler)
+    assert refused.value.code is Code.UNAUTHORIZED
+    await bob.in_(community).log.refold()
+    assert await bob.state(community) == before

@@ -150,7 +150,6 @@ class SessionRoutes:
     async def _bootstrap(self, request: Request) -> Response:
         body = await exchange.read_json(request)
         key, digest = self._proved(request, body)
-        manifest = fields.read_manifest(body)
         session = await self._authority.sessions.get(key)
         if session is not None and session.holder is SessionHolder.PERSON:
             if session.revoked_at is not None:
@@ -159,8 +158,11 @@ class SessionRoutes:
                 raise AuthorityError(
                     Code.UNKNOWN_SESSION, "this session has expired", mend="log in again"
                 )
-            taken = await self._identities.sessions.switch_contract(session, digest, manifest)
+            taken = await self._identities.sessions.switch_contract(
+                session, digest, await self._presented(request, body)
+            )
             return json_response(self._ready(taken))
+        manifest = fields.read_manifest(body)
         try:
             texts = fields.read_optional_text(body, "textDigest")
             ready = await self._authority.bootstrap.run(key, digest, manifest, key, texts)
@@ -265,7 +267,7 @@ class SessionRoutes:
         )
 
     async def _presented(self, request: Request, body: Body) -> bytes | None:
-        """The manifest of a client that is not admitted yet, if its digest is unknown.
+        """The manifest of a client that no operator admitted, if its digest is unknown.
 
         Callers check the proof first, so that nobody else uses up the rate limit of an address.
         """

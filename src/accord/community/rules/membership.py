@@ -363,6 +363,11 @@ class Roster:
         given = [each for each in below if each.level <= self.level(event.author)]
         if not given:
             return _refused("membership.above")
+        if self._policy("min_signatures_to_invite", 1) > 1:
+            # Nobody could give it again alone, so only its inviter's word counts.
+            given = [each for each in given if each.inviter == event.author]
+            if not given:
+                return _refused("membership.signatures")
         moment = parse_time(event.wall_clock)
         standing = [each for each in given if moment <= parse_time(each.expires_at)]
         if not standing:

@@ -20,6 +20,7 @@ from nats.errors import Error as NatsError
 
 from accord.contracts.permissions import session_prefix
 from accord.fabric.link import ERROR, STATUS, Link
+from accord.fabric.nats_client import subscribe_published
 from accord.fabric.objects import CHUNK_BYTES, ObjectStore, open_store
 from accord.fabric.requests import Request
 from accord.fabric.rules import proofs
@@ -198,7 +199,7 @@ class Uploads:
         self._hearing: Subscription | None = None
 
     async def __aenter__(self) -> Self:
-        self._hearing = await self._link.nats.subscribe(f"{self._stem}.*", cb=self._heard)
+        self._hearing = await subscribe_published(self._link.nats, f"{self._stem}.*", self._heard)
         return self
 
     async def __aexit__(self, *_: object) -> None:

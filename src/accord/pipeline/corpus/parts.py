@@ -153,14 +153,21 @@ def _table(folder: Path, name: str, columns: Sequence[str] | None = None) -> Any
         raise _damaged(folder, name)  # a catalogue may name anything, also paths elsewhere
     try:
         data = (folder / name).read_bytes()
-        if blake3(data).hexdigest(length=16) != match["digest"]:
-            raise _damaged(folder, name)
-        with pq.ParquetFile(pa.BufferReader(data)) as file:
-            if not file.schema_arrow.equals(SCHEMA) or file.metadata.num_rows != documents(name):
-                raise _damaged(folder, name)
-            return file.read(columns)
-    except (OSError, pa.ArrowException) as error:
+    except OSError as error:
         raise _damaged(folder, name) from error
+    if blake3(data).hexdigest(length=16) != match["digest"]:
+        raise _damaged(folder, name)
+    try:
+        with pq.ParquetFile(pa.BufferReader(data)) as file:
+            is_whole = file.schema_arrow.equals(SCHEMA)
+            table = file.read(columns)
+        table.validate(full=True)
+    except Exception as error:  # the library raises all sorts of errors for damaged bytes
+        raise _damaged(folder, name) from error
+    wanted = {each.partition(".")[0] for each in columns or SCHEMA.names}
+    if not is_whole or not wanted <= {*table.column_names} or table.num_rows != documents(name):
+        raise _damaged(folder, name)
+    return table
 
 
 def _damaged(folder: Path, name: str) -> PipelineError:
