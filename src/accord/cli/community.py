@@ -116,7 +116,8 @@ def join(
     name: Annotated[
         str | None,
         typer.Option(
-            help="What to be called there (default: a [station] name, else the inviter's proposal)."
+            help="What to be called there (default: the name in the settings, if one was chosen, "
+            "else the inviter's proposal)."
         ),
     ] = None,
 ) -> None:
