@@ -4,9 +4,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
+from rich.markup import render
 from typer.testing import CliRunner
 
 from accord import __version__
@@ -35,6 +37,22 @@ def test_the_help_of_every_command_has_an_example(words: tuple[str, ...]) -> Non
     shown = " ".join(result.output.split())
     assert " ".join(["accord", *words]) in shown
     assert " . " not in shown, "something in brackets was taken for markup"
+
+
+def helps(command: Any) -> Iterator[str]:
+    """Every text of the help of a command and of all below it."""
+    yield from (text for text in (command.help, command.epilog) if text)
+    for parameter in command.params:
+        if text := getattr(parameter, "help", None):
+            yield text
+    for inner in getattr(command, "commands", {}).values():
+        yield from helps(inner)
+
+
+def test_no_word_of_the_help_is_taken_for_markup() -> None:
+    texts = list(helps(typer.main.get_command(app)))
+    assert len(texts) > 300
+    assert [text for text in texts if render(text).plain != text] == []
 
 
 def test_the_nouns_and_verbs_are_all_there() -> None:

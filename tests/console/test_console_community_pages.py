@@ -110,6 +110,7 @@ async def test_communities_with_the_same_name_are_told_apart(tmp_path: Path) -> 
             assert f"Our street ({display_id(each)})</option>" in founded.text
         # Whoever founds one acts in it from then on.
         assert f"<code>{display_id(there[0])}</code>" in founded.text
+        assert f"accord community leave {display_id(there[0])}" in founded.text
 
 
 async def test_a_community_is_left_by_whoever_is_sure(tmp_path: Path) -> None:

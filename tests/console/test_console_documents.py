@@ -6,8 +6,9 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from tests.console.consoles import EVIL, Browser, Opened, opened
+from tests.console.consoles import EVIL, Browser, Opened, Scripted, opened
 
+from accord.capabilities.llm import BackendModel
 from accord.community.errors import Code, CommunityError
 from accord.console.pages import Origin, origins
 from accord.console.templates import MemberNames
@@ -308,6 +309,18 @@ async def test_without_scripts_the_answer_comes_at_once(tmp_path: Path) -> None:
         assert "Boil it first" in shown
         assert "<h3>Sources</h3>" in shown
         assert EVIL not in shown
+
+
+async def test_an_answer_of_the_small_built_in_model_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = (BackendModel("scripted", ctx=4096, built_in=True),)
+    for models, is_marked in ((Scripted.models, False), (small, True)):
+        monkeypatch.setattr(Scripted, "models", models)
+        async with opened(tmp_path / f"home {is_marked}") as found, found.inside() as browser:
+            await add(browser)
+            shown = (await browser.get("ask/whole?q=boil+rain+water&corpus=library")).text
+            assert ("the small built-in model" in shown) is is_marked
 
 
 async def test_what_no_document_is_about_is_not_made_up(tmp_path: Path) -> None:

@@ -1,13 +1,21 @@
-"""An invite for a home that is in a community already."""
+"""What a start does in a home that is, or was, in a community."""
 
+import asyncio
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from accord.cli import app
 from accord.community.identity import community_folder
 from accord.community.rules import Invite
+from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
-from accord.station import StationError
+from accord.station import PlaneContext, StationError, load
+from accord.station.community import CommunityPlane
+from accord.station.home import Home
 from accord.station.membership import joined_communities, refuse_late_invite, report_unused_invite
 
 
@@ -66,3 +74,35 @@ def test_an_invite_in_the_settings_that_comes_late_is_a_part_in_trouble() -> Non
     assert part is not None
     assert (part.name, part.state, part.is_well) == ("invite", "not used", False)
     assert "`accord community join LINK`" in part.reason
+
+
+async def start_and_stop(home: Path) -> None:
+    """Run a community plane that founds "Home" where it may, until it is ready."""
+    chosen = load(home)
+    founding = chosen.community.model_copy(update={"port": 0, "found": "Home"})
+    settings = chosen.model_copy(update={"community": founding})
+    plane = CommunityPlane(settings, SigningKey.load(Home(home).device_key), SystemClock())
+    ready, draining = asyncio.Event(), asyncio.Event()
+    work = asyncio.create_task(plane.run(PlaneContext(ready.set, draining)))
+    try:
+        async with asyncio.timeout(60):
+            await ready.wait()
+    finally:
+        draining.set()
+        await work
+
+
+async def test_a_station_that_has_left_its_community_founds_no_other(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+
+    def run(*words: str) -> Any:
+        result = CliRunner().invoke(app, ["community", *words, "--home", str(home), "--json"])
+        assert result.exit_code == 0, result.exception
+        return json.loads(result.stdout)
+
+    await asyncio.to_thread(run, "id")
+    await start_and_stop(home)
+    (founded,) = (await asyncio.to_thread(run, "list"))["communities"]
+    await asyncio.to_thread(run, "leave", founded["community_id"])
+    await start_and_stop(home)
+    assert (await asyncio.to_thread(run, "list"))["communities"] == []

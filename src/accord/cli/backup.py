@@ -151,7 +151,7 @@ def restore_stores(
 ) -> None:
     """Fill the empty stores of a station, in SQLite or PostgreSQL, from a backup.
 
-    This is also how a station moves from SQLite to PostgreSQL: back up, set [store] url, restore.
+    This is also how a station moves from SQLite to PostgreSQL: back up, set the store url, restore.
     """
     from accord import storage
     from accord.station.store import STATION, store_location

@@ -19,6 +19,7 @@ from accord.cli.node import CommunityCli, choose_community, with_node
 if TYPE_CHECKING:
     from accord.cli.node import LocalNode
     from accord.community.client import Client
+    from accord.community.errors import CommunityError
 
 
 app = App()
@@ -116,7 +117,8 @@ def join(
     name: Annotated[
         str | None,
         typer.Option(
-            help="What to be called there (default: a [station] name, else the inviter's proposal)."
+            help="What to be called there (default: the name in the settings, if one was chosen, "
+            "else the inviter's proposal)."
         ),
     ] = None,
 ) -> None:
@@ -290,10 +292,24 @@ def choose_lost_community(status: dict[str, Any], wanted: str | None) -> dict[st
         waiting = [*status["lost"], *(each for each in status["communities"] if each["recovering"])]
         if len(waiting) == 1:
             return dict(waiting[0])
+        if waiting and status["current"] not in {each["community_id"] for each in waiting}:
+            raise _several_wait(waiting)
     for each in status["lost"]:
         if wanted in (each["display_id"], each["community_id"]):
             return dict(each)
     return choose_community(status["communities"], wanted, current=status["current"])
+
+
+def _several_wait(waiting: list[dict[str, Any]]) -> "CommunityError":
+    from accord.community.errors import Code, CommunityError
+    from accord.community.rules.formats import display_id
+
+    names = [each.get("display_id") or display_id(each["community_id"]) for each in waiting]
+    return CommunityError(
+        Code.BAD_REQUEST,
+        f"several communities wait for it: {', '.join(names)}",
+        mend=f"recover one after another, such as --community {names[0]}",
+    )
 
 
 def _label(community: dict[str, Any]) -> str:

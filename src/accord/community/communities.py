@@ -46,6 +46,11 @@ class CommunityFolders:
             if not (file.parent / _LEFT).exists()
         )
 
+    @property
+    def are_new(self) -> bool:
+        """Whether this home has never signed in any community, one that it has left included."""
+        return not any(self.home.glob(f"communities/*/{_SIGNED}"))
+
     def lost(self, known: Collection[str]) -> list[str]:
         """Display ids of joined communities without a log; `known` are full ids with one."""
         return sorted(self.joined() - {display_id(each) for each in known})

@@ -223,7 +223,7 @@ class CommunityPlane:
             self._refuse_wrong_clock()
 
     async def _belong(self, node: Node) -> None:
-        """Join or found a community, if the node is in none and never was."""
+        """Join a community if the node is in none; found one if it also never was in one."""
         chosen = self._settings.community
         status = await node.status()
         known = [each["community_id"] for each in status["communities"]]
@@ -241,7 +241,7 @@ class CommunityPlane:
                 _log.error("a community was lost", community=part.name, why=part.reason)
         elif invite is not None:
             await node.join(chosen.join)
-        elif chosen.found:
+        elif chosen.found and node.folders.are_new:
             await node.found(chosen.found, {})
 
     def _token(self) -> str:

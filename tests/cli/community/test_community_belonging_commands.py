@@ -106,6 +106,17 @@ def test_a_restored_station_with_other_members_does_not_go_on_alone_by_accident(
     assert choose_lost_community(status, None)["community_id"] == ONE
 
 
+def test_where_several_logs_are_lost_they_are_named() -> None:
+    from accord.cli.community import choose_lost_community
+
+    lost = [{"community_id": each, "display_id": display_id(each)} for each in (ONE, TWO)]
+    with pytest.raises(CommunityError) as refused:
+        choose_lost_community({"communities": [], "lost": lost, "current": None}, None)
+    assert display_id(ONE) in str(refused.value)
+    assert display_id(TWO) in str(refused.value)
+    assert "--community" in str(refused.value)
+
+
 def members(*names: str) -> list[dict[str, Any]]:
     return [
         {"node_id": node_id, "display_name": name}

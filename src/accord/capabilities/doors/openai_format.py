@@ -123,13 +123,13 @@ def _prompt(given: Any) -> str:
     return _read_text(given[0] if isinstance(given, list) and len(given) == 1 else given, "prompt")
 
 
-def _read_text(given: Any, param: str) -> str:
+def _read_text(given: Any, param: str, longest: int = _LONGEST_TEXT) -> str:
     if not isinstance(given, str):
         raise _bad("expected a text", param)
-    if len(given) > _LONGEST_TEXT:
+    if len(given) > longest:
         raise OpenAiError(
             Code.BAD_REQUEST,
-            f"The text has {len(given)} characters, and at most {_LONGEST_TEXT} are taken.",
+            f"The text has {len(given)} characters, and at most {longest} are taken.",
             param=param,
             openai_code="string_above_max_length",
         )
@@ -239,8 +239,8 @@ def read_embedding(body: Any) -> tuple[str, list[str], bool]:
     if not 1 <= len(texts) <= _MOST_INPUTS:
         raise _bad(f"expected 1 to {_MOST_INPUTS} texts", "input")
     for place, text in enumerate(texts):
-        if not 1 <= len(text) <= _LONGEST_INPUT:
-            raise _bad(f"expected a text of 1 to {_LONGEST_INPUT} characters", f"input[{place}]")
+        if not _read_text(text, f"input[{place}]", _LONGEST_INPUT):
+            raise _bad("expected a text that is not empty", f"input[{place}]")
     form = body.get("encoding_format", "float")
     if form not in ("float", "base64"):
         raise _bad("expected float or base64", "encoding_format")
