@@ -20,8 +20,8 @@ from accord.authority.http.sessions import NatsTransport, PlanRequesters
 from accord.authority.identities import Identities
 from accord.authority.nats import Cluster, SessionPresence, control_nats
 from accord.authority.nats.callout import ConnectRefusal, RefusalSink, log_refusal
-from accord.authority.reconcile import JetStream, Reconciler, StreamRetention
-from accord.authority.reconcile.reconciler import RepairLoop
+from accord.authority.reconcile import JetStream, Reconciler, RepairLoop
+from accord.authority.rules import StreamRetention
 from accord.authority.rules.errors import AuthorityError
 from accord.authority.service import Authority, open_authority
 from accord.authority.services import connection_announcer, serve_builtins

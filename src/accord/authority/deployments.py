@@ -12,11 +12,9 @@ from sqlalchemy import Connection
 
 from accord.authority import revisions, store
 from accord.authority.audit import AuditAction, AuditEvent
-from accord.authority.catalog import CatalogCache
-from accord.authority.facts import unknown_deployment
-from accord.authority.manifests import Manifests
+from accord.authority.manifests import CatalogCache, Manifests
 from accord.authority.offers import end_offers
-from accord.authority.plans import desire_in
+from accord.authority.plans import desire_in, unknown_deployment
 from accord.authority.revisions import ChangeSet, RevisionStore
 from accord.authority.rules.classify import EVERY_CONTRACT
 from accord.authority.rules.errors import AuthorityError, Code

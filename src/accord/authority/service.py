@@ -12,13 +12,10 @@ from typing import Final
 
 import structlog
 
-from accord.authority.bootstrap import Bootstrap
-from accord.authority.catalog import CatalogCache
 from accord.authority.deployments import Deployments
-from accord.authority.facts import FactReader
-from accord.authority.manifests import Manifest, Manifests
-from accord.authority.offers import Offers
-from accord.authority.plans import Plans
+from accord.authority.manifests import CatalogCache, Manifest, Manifests
+from accord.authority.offers import Bootstrap, Offers
+from accord.authority.plans import FactReader, Plans
 from accord.authority.revisions import ChangeSignal, RevisionStore, SerialStore
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.sessions import Sessions

@@ -15,9 +15,9 @@ import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from accord.authority.nats.cluster import Cluster, connect
+from accord.authority.nats.accounts import Cluster, connect
 from accord.authority.rules import jwt
-from accord.authority.rules.admission import (
+from accord.authority.rules.connections import (
     WINDOW_SECONDS,
     AdmittedUser,
     ConnectRequest,

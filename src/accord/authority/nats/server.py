@@ -26,8 +26,7 @@ from typing import Final, Self
 import orjson
 import structlog
 
-from accord.authority.nats.accounts import SystemKeys
-from accord.authority.nats.cluster import Cluster
+from accord.authority.nats.accounts import Cluster, SystemKeys
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.kernel.clock import Clock
 

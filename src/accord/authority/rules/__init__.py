@@ -1,28 +1,32 @@
 """The pure decisions of the authority: facts in, a verdict with its reasons out."""
 
-from accord.authority.rules.admission import (
+from accord.authority.rules.catalog import ActiveDigest, Projection, SubjectIndex, project_catalog
+from accord.authority.rules.classify import (
+    Blocker,
+    Needs,
+    Proposal,
+    ProposalFacts,
+    classify_proposal,
+    derive_needs,
+    surface_key,
+)
+from accord.authority.rules.connections import (
     AdmittedUser,
+    ConnectionChange,
+    ConnectionTable,
     ConnectRequest,
     ConnectToken,
     IssuedPermissions,
     NatsPermissions,
+    SessionConnection,
     connect_refusal,
+    read_advisory,
     read_connect_request,
     read_connect_token,
-)
-from accord.authority.rules.catalog import ActiveDigest, Projection, SubjectIndex, project_catalog
-from accord.authority.rules.classify import Blocker, Proposal, ProposalFacts, classify_proposal
-from accord.authority.rules.connections import (
-    ConnectionChange,
-    ConnectionTable,
-    SessionConnection,
-    read_advisory,
     read_page,
 )
-from accord.authority.rules.desired import DesiredResources, desired_resources
 from accord.authority.rules.errors import AuthorityError, Code
-from accord.authority.rules.needs import Needs, derive_needs, surface_key
-from accord.authority.rules.nkeys import (
+from accord.authority.rules.jwt import (
     KeyType,
     NKey,
     XKey,
@@ -60,13 +64,19 @@ from accord.authority.rules.resources import (
     ATTEMPT,
     OWNER,
     TRANSIENT_SUBJECTS,
+    DesiredResources,
     NamePrefix,
+    ReconcilePlan,
+    ReconcileStep,
     Resource,
     ResourceRef,
+    StepAction,
     StreamRetention,
     define_bucket,
     define_stream,
+    desired_resources,
     physical_name,
+    plan_steps,
     platform_resources,
 )
 from accord.authority.rules.status import (
@@ -80,7 +90,6 @@ from accord.authority.rules.status import (
     mark_lost,
     offer_liveness,
 )
-from accord.authority.rules.steps import ReconcilePlan, ReconcileStep, StepAction, plan_steps
 
 __all__ = [
     "ATTEMPT",

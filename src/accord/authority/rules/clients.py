@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from accord.authority.rules.classify import derive_needs
 from accord.authority.rules.errors import AuthorityError, Code
-from accord.authority.rules.needs import derive_needs
 from accord.authority.rules.records import Access
 from accord.contracts import EffectiveContract, resolve_uses
 

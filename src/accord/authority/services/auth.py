@@ -28,7 +28,7 @@ from accord.authority.contracts.builtin import (
     SessionsList,
     SessionsPage,
 )
-from accord.authority.nats.control import SessionPresence
+from accord.authority.nats.connections import SessionPresence
 from accord.authority.rules.connections import SessionConnection
 from accord.authority.rules.records import SessionHolder, SessionRecord
 from accord.authority.service import Authority

@@ -18,8 +18,7 @@ from accord.authority.contracts.builtin import (
     ContractReply,
     SurfaceStatus,
 )
-from accord.authority.nats.connections import ConnectionCallback
-from accord.authority.nats.control import SessionPresence
+from accord.authority.nats.connections import ConnectionCallback, SessionPresence
 from accord.authority.rules.connections import ConnectionChange, SessionConnection
 from accord.authority.rules.resources import STATE_BUCKET
 from accord.authority.service import Authority
