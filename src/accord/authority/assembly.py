@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from accord.authority.admin import AdminCommands
 from accord.authority.audit import AuditedRefusal, RefusalLog
-from accord.authority.contracts import builtin, builtins
+from accord.authority.contracts import AUTH_ID, CORE_ID, HEALTH_ID, JOBS_ID, STATE_ID, builtins
 from accord.authority.http.app import routes
 from accord.authority.http.exchange import Refusals
 from accord.authority.http.sessions import NatsTransport, PlanRequesters
@@ -23,8 +23,20 @@ from accord.authority.nats.callout import ConnectRefusal, RefusalSink, log_refus
 from accord.authority.reconcile import JetStream, Reconciler, RepairLoop
 from accord.authority.rules import StreamRetention
 from accord.authority.rules.errors import AuthorityError
+from accord.authority.rules.resources import STATE_BUCKET
 from accord.authority.service import Authority, open_authority
-from accord.authority.services import connection_announcer, serve_builtins
+from accord.authority.services.auth import (
+    AuthEvents,
+    AuthService,
+    Revocations,
+    connection_announcer,
+)
+from accord.authority.services.core import CoreService, authority_inbox, caller_resolver
+from accord.authority.services.jobs import JobsService, JobsView, follow_jobs
+from accord.authority.services.state import StateService
+from accord.fabric.callers import Callers
+from accord.fabric.kv import Bucket
+from accord.fabric.server import Server
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
 from accord.web.addresses import address_key
@@ -88,7 +100,7 @@ async def run_authority(
         AccordError: The store or NATS cannot be used.
     """
     ids = UlidSource(clock)
-    subject = builtins()[builtin.HEALTH_ID]["events"][_HEARTBEAT]["subject"]
+    subject = builtins()[HEALTH_ID]["events"][_HEARTBEAT]["subject"]
     async with AsyncExitStack() as opened:
         authority = await opened.enter_async_context(open_authority(place, clock, ids, builtins()))
         refusal_log = RefusalLog(authority.revisions)
@@ -170,3 +182,40 @@ class _Reconcile:
             _log.warning("not reconciled", deployment=deployment, why=str(error))
             return {"deployment": deployment, "status": "failed", "why": str(error)}
         return {"deployment": deployment, "status": made.status.value, "why": made.why}
+
+
+@asynccontextmanager
+async def serve_builtins(
+    nats: Client,
+    authority: Authority,
+    presence: SessionPresence,
+    *,
+    clock: Clock,
+    ids: UlidSource,
+) -> AsyncIterator[None]:
+    """Serve the built-in contracts and announce revocations until the block ends."""
+    inbox = authority_inbox(nats)
+    # No cache: the authority has the records itself.
+    callers = Callers(caller_resolver(authority, clock), clock, seconds=0.0)
+    revocations = Revocations(authority, AuthEvents(inbox, clock), clock)
+    view = JobsView()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(follow_jobs(view, nats))
+        for identity, service in (
+            (CORE_ID, CoreService(authority)),
+            (AUTH_ID, AuthService(authority, presence, clock)),
+            (
+                STATE_ID,
+                StateService(authority.manifests, Bucket(inbox, STATE_BUCKET), clock),
+            ),
+            (JOBS_ID, JobsService(view, inbox, clock)),
+        ):
+            server = Server(nats, builtins()[identity], callers, clock=clock, ids=ids)
+            service.serve(server)
+            await stack.enter_async_context(server)
+        announcing = asyncio.create_task(revocations.run(), name="announce revocations")
+        try:
+            yield
+        finally:
+            announcing.cancel()
+            await asyncio.wait({announcing})

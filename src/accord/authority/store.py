@@ -100,6 +100,16 @@ def decode(text: str) -> Any:
     return canonical.decode(text.encode())
 
 
+def encode_names(values: frozenset[str]) -> str:
+    """Encode a set of names."""
+    return encode(sorted(values))
+
+
+def decode_names(text: str) -> frozenset[str]:
+    """Decode a set of names."""
+    return frozenset(decode(text))
+
+
 def encode_desired(desired: Desired) -> str:
     """Encode desired state without its contracts, which have a table of their own."""
     return encode(
@@ -305,7 +315,7 @@ def _deployment_values(deployment: Deployment) -> dict[str, Any]:
         "disabled": int(deployment.disabled),
         "desired": encode_desired(deployment.desired),
         "version": deployment.version,
-        "calls": encode(sorted(deployment.calls)) if deployment.calls else None,
+        "calls": encode_names(deployment.calls) if deployment.calls else None,
     }
 
 
@@ -317,7 +327,7 @@ def _deployment(row: RowMapping, contracts: dict[str, str]) -> Deployment:
         bool(row["disabled"]),
         decode_desired(row["desired"], contracts),
         row["version"],
-        frozenset(decode(row["calls"] or "[]")),
+        decode_names(row["calls"] or "[]"),
     )
 
 
@@ -655,11 +665,11 @@ def write_session(connection: Connection, session: SessionRecord) -> None:
         "contract_id": session.contract_id,
         "digest": session.digest,
         "origin": session.origin,
-        "capabilities": encode(sorted(session.capabilities)),
+        "capabilities": encode_names(session.capabilities),
         "created_at": session.created_at,
         "expires_at": session.expires_at,
         "revoked_at": session.revoked_at,
-        "surfaces": None if session.surfaces is None else encode(sorted(session.surfaces)),
+        "surfaces": None if session.surfaces is None else encode_names(session.surfaces),
     }
     changed = update(sessions).where(sessions.c.key == session.key).values(values)
     if not connection.execute(changed).rowcount:
@@ -674,9 +684,9 @@ def _session(row: RowMapping) -> SessionRecord:
         row["contract_id"],
         row["digest"],
         row["origin"],
-        frozenset(decode(row["capabilities"])),
+        decode_names(row["capabilities"]),
         row["created_at"],
         row["expires_at"],
         row["revoked_at"],
-        None if row["surfaces"] is None else frozenset(decode(row["surfaces"])),
+        None if row["surfaces"] is None else decode_names(row["surfaces"]),
     )

@@ -1,6 +1,7 @@
 """People who log in, what they allow clients to do, and devices that they activate."""
 
 from accord.authority.identities.devices import ACTIVATE
+from accord.authority.identities.login import hash_password, verify_password
 from accord.authority.identities.service import Identities
 from accord.authority.rules.records import (
     Access,
@@ -30,4 +31,6 @@ __all__ = [
     "Portal",
     "PortalKind",
     "Review",
+    "hash_password",
+    "verify_password",
 ]

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
+from nats.aio.client import Client
 
 from accord.authority import revisions
 from accord.authority.audit import AuditEntry
-from accord.authority.contracts import builtins
-from accord.authority.contracts.builtin import (
+from accord.authority.contracts import (
     AUTH_ID,
     Connection,
     ConnectionChanged,
@@ -27,12 +27,13 @@ from accord.authority.contracts.builtin import (
     SessionRevoked,
     SessionsList,
     SessionsPage,
+    builtins,
 )
-from accord.authority.nats.connections import SessionPresence
-from accord.authority.rules.connections import SessionConnection
+from accord.authority.nats.connections import ConnectionCallback, SessionPresence
+from accord.authority.rules.connections import ConnectionChange, SessionConnection
 from accord.authority.rules.records import SessionHolder, SessionRecord
 from accord.authority.service import Authority
-from accord.authority.services.base import bind_handlers, is_in_force
+from accord.authority.services.core import authority_inbox, bind_handlers, is_in_force
 from accord.fabric.events import EVENT_TIME_HEADER
 from accord.fabric.inbox import Inbox
 from accord.fabric.requests import Request
@@ -261,3 +262,16 @@ class Revocations:
         act = step.act
         if act.act == "revoked" and act.why is not None and step.at >= oldest:
             await self._announcing.revoked(act.why, act.by, step.at)
+
+
+def connection_announcer(nats: Client, authority: Authority, clock: Clock) -> ConnectionCallback:
+    """A callback that publishes connection changes as events."""
+    announcing = AuthEvents(authority_inbox(nats), clock)
+
+    async def tell(change: ConnectionChange, connection: SessionConnection, by: str | None) -> None:
+        session = await authority.sessions.get(connection.admitted.key)
+        if session is not None:
+            place = f"{connection.server} {connection.client}"
+            await announcing.connection(change.value, session, place, by)
+
+    return tell

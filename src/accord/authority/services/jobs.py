@@ -18,7 +18,7 @@ import structlog
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from accord.authority.contracts.builtin import (
+from accord.authority.contracts import (
     JobChanged,
     JobDetail,
     JobEntry,
@@ -30,7 +30,7 @@ from accord.authority.contracts.builtin import (
 from accord.authority.reconcile import JetStream
 from accord.authority.rules.errors import AuthorityError
 from accord.authority.rules.resources import JOBS, JOBS_WORK
-from accord.authority.services.base import bind_handlers
+from accord.authority.services.core import bind_handlers
 from accord.fabric import streams
 from accord.fabric.inbox import Inbox
 from accord.fabric.requests import Request

@@ -5,6 +5,9 @@ Payloads are camel case on the wire and open objects; times are seconds since th
 that the session presented, and its holder.
 """
 
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -464,3 +467,16 @@ def state_contract() -> Contract:
     state.rpc("State.Delete", StateDelete, StateDeleteReply, errors=refusals)
     state.rpc("State.List", StateList, StateListReply, errors=refusals)
     return state
+
+
+@cache
+def builtins() -> Mapping[str, Mapping[str, Any]]:
+    """The manifest of each built-in contract, by its id: always active, one digest for each."""
+    contracts = {
+        CORE_ID: core_contract(),
+        AUTH_ID: auth_contract(),
+        STATE_ID: state_contract(),
+        HEALTH_ID: health_contract(),
+        JOBS_ID: jobs_contract(),
+    }
+    return MappingProxyType({each: contract.manifest() for each, contract in contracts.items()})
