@@ -18,7 +18,7 @@ from accord.contracts import digest
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
 from accord.fabric import Link, Terms
-from accord.fabric.rpc import call
+from accord.fabric.server import call
 from accord.kernel import canonical
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey

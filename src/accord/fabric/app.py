@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import flow_message, login_message, prove, session_key
-from accord.fabric.bootstrap import Authority, ask_once
-from accord.fabric.connection import Connection
+from accord.fabric.connection import Authority, Connection, ask_once
 from accord.fabric.rules.terms import Manifest, Terms
 from accord.fabric.session import Session
 from accord.kernel.clock import Clock, SystemClock

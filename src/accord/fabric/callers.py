@@ -17,7 +17,6 @@ from nats.errors import Error as NatsError
 
 from accord.fabric.link import Link
 from accord.fabric.nats_client import subscribe_published
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import (
     FabricError,
     NotFoundError,
@@ -25,6 +24,7 @@ from accord.fabric.rules.errors import (
     UnavailableError,
     ValidationError,
 )
+from accord.fabric.rules.terms import read_payload
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.schema import compile_schema
@@ -199,7 +199,7 @@ def caller_resolver(link: Link) -> Resolve:
         data = canonical.encode({"sessionKey": session})
         try:
             msg = await link.request(RESOLVE_SUBJECT, data, _RESOLVE_SECONDS)
-            answer = payloads.read(_FACTS, msg.data, "the authority's answer")
+            answer = read_payload(_FACTS, msg.data, "the authority's answer")
         except NotFoundError:
             raise UnauthorizedError("the session does not exist or was revoked") from None
         except FabricError as error:
@@ -216,7 +216,7 @@ async def watch_revocations(link: Link, callers: Callers) -> AsyncIterator[None]
 
     async def heard(msg: Msg) -> None:
         try:
-            revoked = payloads.read(_REVOKED, msg.data, "the revocation")
+            revoked = read_payload(_REVOKED, msg.data, "the revocation")
         except ValidationError:
             callers.clear()
         else:

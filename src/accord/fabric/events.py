@@ -15,12 +15,17 @@ import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from accord.fabric.inbox import Backlog
-from accord.fabric.link import TIMEOUT, Link
+from accord.fabric.link import TIMEOUT, Backlog, Link
 from accord.fabric.nats_client import is_jetstream_answer, subscribe
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import DeadlineError, FabricError, UnavailableError, ValidationError
-from accord.fabric.rules.terms import Event, event_on, event_pattern, event_subject
+from accord.fabric.rules.terms import (
+    Event,
+    event_on,
+    event_pattern,
+    event_subject,
+    read_payload,
+    write_payload,
+)
 from accord.fabric.streams import PullReader, append
 from accord.kernel import traceparent
 from accord.kernel.clock import format_time
@@ -38,7 +43,7 @@ async def publish(link: Link, event: Event, payload: Any, *, within: float = TIM
 
     Sending is repeated under the same id while the server is unreachable; it is stored once.
     """
-    data = payloads.write(event.event, payload, "the event")
+    data = write_payload(event.event, payload, "the event")
     subject = event_subject(event, payload)
     name = link.ids.new()
     # Not the subject: it may contain values of the payload.
@@ -86,7 +91,7 @@ def read_event(event: Event, msg: Msg) -> Received:
     headers = msg.headers or {}
     return Received(
         event.name,
-        payloads.read(event.event, msg.data, f"the event {event.name}"),
+        read_payload(event.event, msg.data, f"the event {event.name}"),
         msg.subject,
         headers.get(EVENT_ID_HEADER, ""),
         headers.get(EVENT_TIME_HEADER, ""),

@@ -15,11 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from accord.fabric import streams
-from accord.fabric.inbox import Inbox
-from accord.fabric.link import Link
-from accord.fabric.rules import payloads
+from accord.fabric.link import Inbox, Link
 from accord.fabric.rules.errors import ConflictError, FabricError, NotFoundError, ValidationError
-from accord.fabric.rules.terms import Terms
+from accord.fabric.rules.terms import Terms, read_payload, write_payload
 from accord.kernel.schema import Schema
 
 _OPERATION: Final = "KV-Operation"
@@ -213,11 +211,11 @@ class KeyValue:
             yield None if found is None else self._read(found)
 
     def _read(self, found: BucketEntry) -> KvValue:
-        value = payloads.read(self.schema, found.value, f"the value of {found.key}")
+        value = read_payload(self.schema, found.value, f"the value of {found.key}")
         return KvValue(found.key, value, found.revision, found.at)
 
     def _written(self, key: str, value: Any) -> bytes:
-        data = payloads.write(self.schema, value, f"the value for {key}")
+        data = write_payload(self.schema, value, f"the value for {key}")
         most = self.max_value_bytes
         if most is not None and len(data) > most:
             raise ValidationError(

@@ -13,8 +13,8 @@ from typing import Any, Final
 from accord.fabric import streams
 from accord.fabric.link import Link
 from accord.fabric.rules.errors import ConflictError, FabricError, NotFoundError, ValidationError
-from accord.fabric.rules.objects import ObjectInfo, read_info, write_deleted_info, write_info
 from accord.fabric.rules.terms import Terms
+from accord.fabric.rules.transfers import ObjectInfo, read_info, write_deleted_info, write_info
 from accord.kernel.clock import format_time
 
 CHUNK_BYTES: Final = 131_072

@@ -23,7 +23,6 @@ from nats.errors import Error as NatsError
 
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import connect_message, prove, session_key
-from accord.fabric.bootstrap import Authority, ask_once
 from accord.fabric.callers import (
     AUTH,
     RESOLVE,
@@ -32,9 +31,8 @@ from accord.fabric.callers import (
     caller_resolver,
     watch_revocations,
 )
-from accord.fabric.connection import Connection
+from accord.fabric.connection import Authority, Connection, ask_once
 from accord.fabric.events import ConsumerGroup, EventHandler, consume
-from accord.fabric.feeds import FeedHandler
 from accord.fabric.jobs import JobHandler, Worker, open_queue
 from accord.fabric.journal import (
     CallJournal,
@@ -47,14 +45,13 @@ from accord.fabric.link import Link
 from accord.fabric.operations import Operations
 from accord.fabric.operations.runner import CancelHandler, OperationHandler, SignalHandler
 from accord.fabric.requests import DRAIN_SECONDS
-from accord.fabric.rpc import RpcHandler
 from accord.fabric.rules.errors import (
     FabricError,
     NotFoundError,
     UnavailableError,
 )
 from accord.fabric.rules.terms import Event, Manifest, Terms, missing_surface
-from accord.fabric.server import ANSWER_SECONDS, Server
+from accord.fabric.server import ANSWER_SECONDS, FeedHandler, RpcHandler, Server
 from accord.fabric.session import Session
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock

@@ -7,10 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 from accord.fabric.link import Link
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import ConflictError, ValidationError
-from accord.fabric.rules.state import Migration, StateEntry, StateTerms
-from accord.fabric.rules.terms import Terms
+from accord.fabric.rules.terms import Migration, StateEntry, StateTerms, Terms, parse_json
 from accord.kernel import canonical
 
 _PAGE: Final = 200
@@ -36,7 +34,7 @@ class _StateStore:
         if key is not None:
             asked["key"] = key
         answer = await self._link.request(f"rpc.v1.State.{verb}", canonical.encode(asked))
-        body = payloads.parse(answer.data, "the answer")
+        body = parse_json(answer.data, "the answer")
         if not isinstance(body, dict):
             raise ValidationError("the answer is not a JSON object")
         return body

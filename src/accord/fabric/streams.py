@@ -21,8 +21,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
-from accord.fabric.inbox import Inbox
-from accord.fabric.link import Link
+from accord.fabric.link import Inbox, Link
 from accord.fabric.rules.errors import ConflictError, FabricError, NotFoundError, UnavailableError
 
 _EXPIRES_SECONDS: Final = 10.0

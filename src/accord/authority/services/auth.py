@@ -35,11 +35,10 @@ from accord.authority.rules.records import SessionHolder, SessionRecord
 from accord.authority.service import Authority
 from accord.authority.services.core import authority_inbox, bind_handlers, is_in_force
 from accord.fabric.events import EVENT_TIME_HEADER
-from accord.fabric.inbox import Inbox
+from accord.fabric.link import Inbox
 from accord.fabric.requests import Request
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import FabricError, NotFoundError, UnauthorizedError
-from accord.fabric.rules.terms import Event, Terms
+from accord.fabric.rules.terms import Event, Terms, write_payload
 from accord.fabric.server import Server
 from accord.fabric.streams import append
 from accord.kernel.clock import Clock, format_time
@@ -91,7 +90,7 @@ class AuthEvents:
 
     async def _tell(self, name: str, payload: Any, message_id: str) -> None:
         event = self._events[name]
-        data = payloads.write(event.event, payload, "the event")
+        data = write_payload(event.event, payload, "the event")
         headers = {EVENT_TIME_HEADER: format_time(self._clock.now(), millis=True)}
         await append(self._inbox, event.subject, data, headers=headers, message_id=message_id)
 

@@ -11,7 +11,7 @@ from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.records import SessionRecord
 from accord.authority.service import Authority
 from accord.fabric.callers import Caller, Resolve
-from accord.fabric.inbox import Inbox
+from accord.fabric.link import Inbox
 from accord.fabric.requests import Request
 from accord.fabric.rules.errors import (
     ConflictError,

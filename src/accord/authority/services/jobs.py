@@ -32,10 +32,10 @@ from accord.authority.rules.errors import AuthorityError
 from accord.authority.rules.resources import JOBS, JOBS_WORK
 from accord.authority.services.core import bind_handlers
 from accord.fabric import streams
-from accord.fabric.inbox import Inbox
+from accord.fabric.link import Inbox
 from accord.fabric.requests import Request
 from accord.fabric.rules.errors import ConflictError, NotFoundError, UnavailableError
-from accord.fabric.rules.payloads import parse
+from accord.fabric.rules.terms import parse_json
 from accord.fabric.server import Server
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, TimestampError, format_time, parse_time
@@ -231,7 +231,7 @@ class JobsService:
             if work is None:
                 return
             sequence = work.sequence + 1
-            body = parse(work.data, "the work")
+            body = parse_json(work.data, "the work")
             if isinstance(body, dict) and body.get("jobId") == job.id:
                 asked = {"seq": work.sequence, "no_erase": True}
                 await streams.call(self._inbox, f"STREAM.MSG.DELETE.{JOBS_WORK}", asked)
@@ -266,7 +266,7 @@ class JobsService:
             if event is None:
                 break
             sequence = event.sequence + 1
-            body = parse(event.data, "the event")
+            body = parse_json(event.data, "the event")
             if isinstance(body, dict):
                 found |= {name: body[name] for name in _DETAILS if name in body}
                 said = body.get("logs")

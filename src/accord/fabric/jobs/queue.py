@@ -19,7 +19,6 @@ from accord.fabric import streams
 from accord.fabric.kv import Bucket, BucketEntry, Lease, take_lease, take_over_lease
 from accord.fabric.link import Link
 from accord.fabric.nats_client import subscribe_published
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import (
     ConflictError,
     DeadlineError,
@@ -43,7 +42,7 @@ from accord.fabric.rules.jobs import (
     write_event,
     write_slots,
 )
-from accord.fabric.rules.terms import Terms
+from accord.fabric.rules.terms import Terms, parse_json, write_payload
 from accord.kernel import canonical, traceparent
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
@@ -343,7 +342,7 @@ class JobQueue:
         async def heard(msg: Msg) -> None:
             happened = msg.subject.rpartition(".")[2]
             if happened in list(JobEvent) and JobEvent(happened).is_end and not ended.done():
-                ended.set_result(payloads.parse(msg.data, "the event"))
+                ended.set_result(parse_json(msg.data, "the event"))
 
         try:
             hearing = await subscribe_published(
@@ -370,7 +369,7 @@ class JobQueue:
 
     def _job(self, payload: Any, deadline: float | None, context: Mapping[str, Any] | None) -> Job:
         queue = self.queue
-        payloads.write(queue.payload, payload, "the payload")
+        write_payload(queue.payload, payload, "the payload")
         seconds = queue.deadline if deadline is None else deadline
         return Job(
             self._link.ids.new(),

@@ -19,9 +19,9 @@ from accord.fabric.jobs.queue import JobKeys, JobStreams
 from accord.fabric.kv import Lease
 from accord.fabric.link import Link
 from accord.fabric.nats_client import subscribe_published
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import FabricError, UnavailableError, ValidationError
 from accord.fabric.rules.jobs import Job, JobEvent, QueueTerms, read_job
+from accord.fabric.rules.terms import broken_payload, write_payload
 from accord.fabric.streams import PullReader
 from accord.kernel import traceparent
 from accord.kernel.clock import Clock, format_time
@@ -293,7 +293,7 @@ class Worker:
 
     async def _result(self, context: JobContext, payload: Any) -> dict[str, Any]:
         if not self._queue.payload.is_valid(payload):
-            raise payloads.broken(self._queue.payload, payload, "the payload")
+            raise broken_payload(self._queue.payload, payload, "the payload")
         place = traceparent.parse(context.context.get(traceparent.HEADER))
         kind = SpanKind.CONSUMER
         with tracing.incoming_span(
@@ -302,7 +302,7 @@ class Worker:
             result = await self._handler(context, payload)
         if self._queue.result is None:
             return {}
-        payloads.write(self._queue.result, result, "the result")
+        write_payload(self._queue.result, result, "the result")
         return {"result": result}
 
     async def _end(self, msg: Msg, job: Job, ended: JobEvent, tries: int, **more: Any) -> None:

@@ -15,7 +15,6 @@ import structlog
 from accord.fabric.kv import Lease
 from accord.fabric.link import Link
 from accord.fabric.operations.store import OperationStore, Signal
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import (
     ConflictError,
     DeadlineError,
@@ -25,6 +24,7 @@ from accord.fabric.rules.errors import (
     write_error,
 )
 from accord.fabric.rules.operations import MAX_ATTEMPTS, OperationRecord, OperationState
+from accord.fabric.rules.terms import write_payload
 from accord.kernel import canonical
 from accord.kernel.errors import AccordError
 from accord.kernel.schema import Schema
@@ -163,7 +163,7 @@ class Attempt:
             elif self._record.state is OperationState.PENDING:
                 return None, UnavailableError("the upload was interrupted", mend="start again")
             output = await self._served.handler(self._context, self._record.input)
-            payloads.write(self._served.output, output, "the output")
+            write_payload(self._served.output, output, "the output")
         except FabricError as error:
             return None, error
         except Exception as error:  # noqa: BLE001 - a handler's fault ends its operation only
@@ -174,7 +174,7 @@ class Attempt:
     async def progress(self, payload: Any) -> None:
         """Validate and store progress; raises like `OperationContext.progress`."""
         if self._served.progress is not None:
-            payloads.write(self._served.progress, payload, "the progress")
+            write_payload(self._served.progress, payload, "the progress")
         await self._step(lambda record, now: record.with_progress(payload, now))
 
     async def _step(self, step: Callable[[OperationRecord, float], OperationRecord]) -> None:

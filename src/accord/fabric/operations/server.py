@@ -25,7 +25,7 @@ from accord.fabric.operations.runner import (
 )
 from accord.fabric.operations.store import OperationStore
 from accord.fabric.requests import Request, RequestDispatcher
-from accord.fabric.rules import operations, payloads
+from accord.fabric.rules import operations
 from accord.fabric.rules.errors import (
     FabricError,
     NotFoundError,
@@ -43,7 +43,7 @@ from accord.fabric.rules.operations import (
     OperationState,
     write_snapshot,
 )
-from accord.fabric.rules.terms import Terms
+from accord.fabric.rules.terms import Terms, broken_payload, read_payload
 from accord.fabric.transfer import OpenTransfer, Uploads, transfer_opener
 from accord.kernel.ulid import is_ulid, milliseconds
 
@@ -137,7 +137,7 @@ class Operations:
 
     async def _start(self, declared: Operation, request: Request, msg: Msg) -> None:
         request.who.require(declared.gates["call"], f"start {declared.name}")
-        payload = payloads.read(declared.input, msg.data, "the request")
+        payload = read_payload(declared.input, msg.data, "the request")
         now = self._link.clock.now()
         record = OperationRecord(
             self._identity(request.id, now),
@@ -222,7 +222,7 @@ class Operations:
         if schema is None:
             raise NotFoundError(f"{declared.name} has no signal {control.signal!r}")
         if not schema.is_valid(control.input):
-            raise payloads.broken(schema, control.input, "the signal")
+            raise broken_payload(schema, control.input, "the signal")
         if record.state.has_ended:
             raise UnavailableError(f"the operation is {record.state}")
         sequence = await self._store.signal(

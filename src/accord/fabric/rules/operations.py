@@ -10,8 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from accord.fabric.rules.errors import FabricError, ValidationError
-from accord.fabric.rules.payloads import parse
-from accord.fabric.rules.terms import Terms, missing_surface
+from accord.fabric.rules.terms import Terms, missing_surface, parse_json
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 from accord.kernel.schema import Schema
@@ -104,7 +103,7 @@ def write_control(control: ControlFrame) -> bytes:
 
 def read_control(data: bytes) -> ControlFrame:
     """The control frame in a message; raises ValidationError."""
-    frame = parse(data, "the control frame")
+    frame = parse_json(data, "the control frame")
     if not isinstance(frame, dict):
         raise ValidationError("the control frame is not a JSON object")
     action, identity, signal = (frame.get(name) for name in ("action", "operationId", "signal"))
