@@ -170,15 +170,7 @@ _AUDITED: Final[Mapping[str, tuple[AuditAction, tuple[str, ...]]]] = {
 
 
 class AdminCommands:
-    """Everything that an operator can do.
-
-    Args:
-        reconcile: Reconciles one deployment or all; None where no NATS system is available.
-        base_url: What links to the pages begin with.
-
-    Attributes:
-        verbs: The commands, by name.
-    """
+    """Everything that an operator can do; `reconcile` is None where no NATS system is available."""
 
     def __init__(
         self,

@@ -48,14 +48,7 @@ _HEARTBEAT: Final = "Health.Heartbeat"
 
 @dataclass(frozen=True, slots=True)
 class RunningAuthority:
-    """A running authority.
-
-    Attributes:
-        presence: The connections of sessions.
-        refusals: Counts refusals over HTTP, for the metrics.
-        operating: Operators' commands.
-        nats: The authority's own connection.
-    """
+    """A running authority; `operating` are operators' commands, `nats` is its own connection."""
 
     authority: Authority
     identities: Identities
@@ -88,16 +81,10 @@ async def run_authority(
     address: str = "",
     retention: StreamRetention | None = None,
 ) -> AsyncIterator[RunningAuthority]:
-    """Serve until the block ends.
+    """Serve until the block ends; raises AccordError if the store or NATS cannot be used.
 
-    Args:
-        place: The store: a folder, or a `postgresql://` URL.
-        token: The operators' bearer token.
-        base_url: The address for sessions and people; empty for the address of each request.
-        address: What links begin with if `base_url` is empty.
-
-    Raises:
-        AccordError: The store or NATS cannot be used.
+    `base_url` is the address for sessions and people, empty for that of each request; then links
+    begin with `address`.
     """
     ids = UlidSource(clock)
     subject = builtins()[HEALTH_ID]["events"][_HEARTBEAT]["subject"]

@@ -68,13 +68,7 @@ _CONTRACT_STEPS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """Something that was decided.
-
-    Attributes:
-        previous: The digest that was replaced.
-        why: A remark of whoever decided.
-        manifest: What was presented; goes to the journal only.
-    """
+    """Something that was decided; `manifest` is what was presented and goes to the journal only."""
 
     act: AuditAction
     by: str

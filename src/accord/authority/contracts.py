@@ -29,11 +29,7 @@ class Payload(BaseModel):
 
     @classmethod
     def read(cls, value: Any) -> Self:
-        """The payload that a value is, once the contract's schema has accepted it.
-
-        Raises:
-            ValidationError: A number in it is beyond what can be read.
-        """
+        """The payload of a validated value; ValidationError if a number is out of range."""
         try:
             return cls.model_validate(value)
         except Unreadable as error:

@@ -104,9 +104,6 @@ class Deployments:
         """Let instances use contracts as callers without a plan; `*` is every contract.
 
         Replaces the previous grant. What was accepted under that one stays until it is narrowed.
-
-        Raises:
-            AuthorityError: There is no such deployment, or a name is not that of a contract.
         """
         calls = frozenset(contracts)
         if len(calls) > MAX_CALLS or not all(map(is_contract_id, calls - {EVERY_CONTRACT})):

@@ -93,17 +93,10 @@ class _Recent(Generic[K, V]):
 
 
 class Manifests:
-    """The known contracts of an authority.
+    """The known contracts of an authority; raises ContractError if a builtin is not valid.
 
-    Args:
-        builtins: The platform's own manifests, by contract id.
-
-    Attributes:
-        builtins: The digest of each of the platform's own contracts, by id.
-        texts: Counts how often a manifest was replaced under the same digest, or deleted.
-
-    Raises:
-        ContractError: A builtin is not valid.
+    `builtins` are the digests of the platform's own contracts by id; `texts` counts how often a
+    manifest was replaced under the same digest, or deleted.
     """
 
     def __init__(self, revisions: RevisionStore, builtins: Mapping[str, Manifest]) -> None:
@@ -149,15 +142,8 @@ class Manifests:
     ) -> Manifest:
         """Store a contract, or find a known one; the normalised manifest.
 
-        Args:
-            manifest: The manifest; None if it is expected to be known.
-            name: Its digest.
-            guest: The kinds of contract that a client may present which is not admitted yet; these
-                manifests are kept for a while, within `MAX_GUESTS` and `MAX_GUEST_BYTES`.
-
-        Raises:
-            AuthorityError: `manifest_required`, `too_large`, `invalid_contract`,
-                `digest_mismatch`, or `unavailable` if guests presented too many.
+        `guest` are the kinds of contract that a client may present which is not admitted yet; these
+        manifests are kept for a while, within `MAX_GUESTS` and `MAX_GUEST_BYTES`.
         """
         if manifest is None:
             known = await self.get(name)
@@ -213,9 +199,6 @@ class Manifests:
         """Replace the display texts and docs of a known contract, which its digest leaves out.
 
         Only for whoever may speak for the contract: an operator, or an instance that offers it.
-
-        Raises:
-            AuthorityError: `too_large` or `invalid_contract`.
         """
         name, normal = await asyncio.to_thread(_read, manifest)
         known = await self.get(name)

@@ -55,12 +55,7 @@ from accord.contracts import Bindings, text_digest
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What an instance needs to run.
-
-    Attributes:
-        bindings: The resources that are bound to the contract's aliases.
-        settings: What a runtime must know of each of them, by kind and alias.
-    """
+    """What an instance needs to run; `settings` are for its runtime, by kind and alias."""
 
     deployment: str
     instance: str
@@ -298,18 +293,11 @@ class Bootstrap:
         requester: str,
         texts: str | None = None,
     ) -> Ready:
-        """Accept the offer of an instance, which is in the catalog afterwards.
+        """Accept the offer of an instance, whose proof the caller has verified.
 
-        Args:
-            key: The session key; the caller has verified its proof.
-            digest: The contract that it presents.
-            manifest: Its manifest; None if it is expected to be known.
-            requester: The connection that a plan is recorded for.
-            texts: The `text_digest` of its manifest, if given; `manifest_required` is raised if
-                it differs from that of the stored manifest.
-
-        Raises:
-            AuthorityError: What it waits for, or why it may not run.
+        Raises AuthorityError with what it waits for, or why it may not run. `manifest_required` is
+        raised, too, if `texts`, the `text_digest` of its manifest, differs from that of the stored
+        one.
         """
         instance, deployment, session = await self._revisions.read(lambda c: _who(c, key))
         instance, deployment = check_runs(instance, deployment, session)

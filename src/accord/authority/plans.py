@@ -44,13 +44,7 @@ class LineageOffer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GatheredFacts:
-    """Facts, the proposal that follows from them, and what to check before writing.
-
-    Attributes:
-        wishes: How often the desired state of any deployment had changed.
-        lineage: The active offers of the contract id.
-        now: When they were read.
-    """
+    """Facts, the proposal that follows from them, and what to check before writing."""
 
     deployment: Deployment
     facts: ProposalFacts
@@ -98,16 +92,10 @@ class FactReader:
         instance: str | None = None,
         shapes: Mapping[str, str] | None = None,
     ) -> GatheredFacts:
-        """Classify what a contract means for a deployment.
+        """Classify what a contract means for a deployment; StaleError if something changed.
 
-        Args:
-            contract: The normalised manifest.
-            instance: The key that presents it; its earlier offer does not count as running beside.
-            shapes: Reviewed digests of dependencies of which nothing is active.
-
-        Raises:
-            AuthorityError: There is no such deployment.
-            StaleError: Something changed in the meantime.
+        The earlier offer of `instance` does not count as running beside it. `shapes` are reviewed
+        digests of dependencies of which nothing is active.
         """
         arguments = (deployment, contract, digest, instance, shapes or {})
         projection = self._catalog.projection
@@ -363,11 +351,7 @@ class Plans:
     ) -> Plan | None:
         """Record the plan that a contract needs on a deployment; None if it needs none.
 
-        Args:
-            shapes: Reviewed manifests of dependencies of which nothing is active yet.
-
-        Raises:
-            AuthorityError: The contract is invalid or of the wrong kind, or a blocker's code.
+        `shapes` are reviewed manifests of dependencies of which nothing is active yet.
         """
         digest = await asyncio.to_thread(digest_of, manifest)
         contract = await self._manifests.present(manifest, digest)
@@ -389,12 +373,7 @@ class Plans:
         return plan
 
     async def record(self, gathered: GatheredFacts, requester: str) -> Plan:
-        """Record a pending plan; equal deltas share one.
-
-        Raises:
-            AuthorityError: Too many plans are pending.
-            StaleError: Something changed in the meantime.
-        """
+        """Record a pending plan; equal deltas share one. StaleError if something changed."""
         plan = self.plan_of(gathered, requester)
 
         def work(connection: Connection, change: ChangeSet) -> Plan | AuthorityError:
@@ -454,12 +433,7 @@ class Plans:
         return plan
 
     async def accept(self, plan_id: str, by: str) -> Plan:
-        """Accept a plan: the desired state changes, and nothing else.
-
-        Raises:
-            AuthorityError: It is not pending, is out of date (then it expires), or a blocker's
-                code.
-        """
+        """Accept a plan, which changes the desired state; one that is out of date expires."""
 
         async def once() -> Plan:
             plan = await self.pending(plan_id)

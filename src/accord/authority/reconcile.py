@@ -187,11 +187,8 @@ class Reconciler:
     async def reconcile(self, deployment_id: str) -> Materialized:
         """Make the resources of one deployment; the record of them.
 
-        Bindings that were recorded before stay if an attempt fails.
-
-        Raises:
-            AuthorityError: JetStream does not answer, or there is no such deployment; nothing is
-                recorded.
+        Bindings that were recorded before stay if an attempt fails. If JetStream does not answer,
+        AuthorityError is raised and nothing is recorded.
         """
         attempt, made = self._ids.new(), list[ResourceRef]()
         try:

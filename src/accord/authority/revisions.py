@@ -132,9 +132,7 @@ class SerialStore:
 class RevisionStore:
     """Reads and changes the authority's records.
 
-    Attributes:
-        store: The store, for units of work on tables that are not counted in revisions.
-        changes: Fires after every change, and after one of another process once it is noticed.
+    `changes` fires after every change, and after one of another process once it is noticed.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -154,16 +152,9 @@ class RevisionStore:
         *,
         holds: Callable[[Connection], bool] | None = None,
     ) -> T:
-        """Run a unit of work.
+        """Run a unit of work, which returns its result, or a refusal before it has written.
 
-        Args:
-            work: Reads and writes; returns its result, or a refusal before it has written anything.
-            holds: Whether what the work relies on still holds.
-
-        Raises:
-            AuthorityError: The refusal.
-            StaleError: `holds` returned False; nothing was written.
-            StoreError: The database failed.
+        Raises the refusal, or StaleError if `holds` says that what the work relies on has changed.
         """
         now = self.clock.now()
 
@@ -211,11 +202,7 @@ class RevisionStore:
             self.changes.fire()
 
     async def decide(self, once: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a decision until it is not stale; after the first attempt, one at a time.
-
-        Raises:
-            AuthorityError: Other processes kept changing the records.
-        """
+        """Repeat a decision until it is not stale; after the first attempt, one at a time."""
         try:
             return await once()
         except StaleError:

@@ -29,9 +29,7 @@ from accord.storage import Store, StoreError, open_store
 class Authority:
     """The control plane over one store; made by `open_authority`.
 
-    Attributes:
-        changes: Fires when what is desired, offered or granted changes, also by another process.
-        store: The store, for units of work on tables that are not the authority's own.
+    `changes` fires when what is desired, offered or granted changes, also by another process.
     """
 
     def __init__(
@@ -74,13 +72,7 @@ async def open_authority(
 ) -> AsyncIterator[Authority]:
     """Open the authority over a folder or a `postgresql://` URL; several may open the same URL.
 
-    Args:
-        builtins: The platform's own manifests by contract id; they are always active.
-        round_seconds: Seconds between two calls of `keep_up`; None if the caller makes them.
-
-    Raises:
-        AuthorityError: A builtin is not a valid contract of its id.
-        StoreError: The store cannot be opened.
+    `builtins` are always active. With `round_seconds` None the caller calls `keep_up`.
     """
     async with open_store(place, AUTHORITY) as store:
         authority = Authority(store, clock, ids, _checked(builtins))

@@ -48,9 +48,8 @@ class App:
     async def begin_login(self, redirect_to: str, context: Any = None) -> Login:
         """Start a login for a person; raises BootstrapError if that is refused or impossible.
 
-        Args:
-            redirect_to: Address of the app to which the login page redirects, with `flowId` added.
-            context: What the login is for, as JSON; it is signed together with the address.
+        The login page redirects to the app at `redirect_to`, with `flowId` added. `context` is JSON
+        that says what the login is for; it is signed together with the address.
         """
         request = {
             "sessionKey": session_key(self._key),

@@ -116,9 +116,8 @@ class Callers:
     async def resolve(self, session: str) -> Caller:
         """The caller, from the cache or the authority; concurrent questions are joined.
 
-        Raises:
-            UnauthorizedError: The session does not exist or has ended.
-            FabricError: The authority cannot be asked, or too many questions are open.
+        Raises UnauthorizedError if there is no such session, FabricError if the authority cannot be
+        asked.
         """
         known = self.known(session)
         if known is not None:

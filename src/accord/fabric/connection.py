@@ -71,11 +71,7 @@ async def ask(
 async def ask_once(
     tls: ssl.SSLContext | None, url: str, path: str, request: Mapping[str, Any], *texts: str
 ) -> dict[str, Any]:
-    """POST to the authority without retries; the answer has the members `texts` as strings.
-
-    Raises:
-        BootstrapError: The authority refuses or is unreachable.
-    """
+    """POST without retries, for an answer with the members `texts`; raises BootstrapError."""
     async with http_client(tls) as http:
         answer = await ask(http, url, path, request)
     if answer.get("status") in ("blocked", "refused"):
@@ -234,12 +230,7 @@ _LOCKED_OUT: Final = ("authorization", "authentication", "revoked")
 
 
 class Connection:
-    """A session's connection.
-
-    Attributes:
-        link: Set while the connection is open.
-        ended: Done when the connection is closed for good; holds the error, if there was one.
-    """
+    """A session's connection; `ended` holds the error, if it was closed for good by one."""
 
     def __init__(
         self, authority: Authority, key: SigningKey, terms: Terms, clock: Clock | None = None
@@ -257,9 +248,8 @@ class Connection:
     async def open(self) -> AsyncIterator[Link]:
         """Connect, and stay connected until the block ends.
 
-        Raises:
-            BootstrapError: The authority refuses the session.
-            UnavailableError: NATS cannot be reached within the authority's patience.
+        Raises BootstrapError if the authority refuses, UnavailableError if NATS cannot be reached
+        in time.
         """
         client = await self._connect()
         renewing = asyncio.create_task(self._renew(client))

@@ -239,11 +239,8 @@ async def listen(
 ) -> AsyncIterator[AsyncIterator[Received]]:
     """Receive every event while the block runs; events that break the contract are only logged.
 
-    Args:
-        where: Values by pointer of the event's subject; only events with these are received.
-
-    Raises:
-        UnauthorizedError: The session may not subscribe; reading raises it when the grant is lost.
+    `where` are values by pointer of the event's subject. Raises UnauthorizedError if the session
+    may not subscribe, also from reading when the grant is lost.
     """
     subject = event_pattern(event, where)
     backlog = Backlog(subject)

@@ -79,10 +79,7 @@ class Bucket:
 
         `decide` may be called several times, and once more with its own write if the server's
         answer was lost: it must be idempotent. `is_new` skips the first read where the key is
-        likely unused.
-
-        Raises:
-            ConflictError: Too many concurrent changes.
+        likely unused. Raises ConflictError after too many concurrent changes.
         """
         for attempt in range(_TRIES):
             found = None if is_new and not attempt else await self.get(key)
@@ -338,11 +335,8 @@ async def take_lease(
 ) -> Lease | None:
     """Take a lease that is free or has expired; None if somebody holds it.
 
-    Args:
-        token: Identifies this holder; used only once.
-        ttl: Seconds without renewal until it expires.
-        now: A recent server time, to save asking for it.
-        every: Seconds between renewals; a fraction of `ttl` if None.
+    `token` identifies this holder and is used only once. `now` is a recent server time, to save
+    asking for it. It is renewed `every` so many seconds, by default a fraction of `ttl`.
     """
     value = token.encode()
     try:

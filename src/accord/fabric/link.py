@@ -106,11 +106,8 @@ class Inbox:
     async def ask(self, subject: str, data: bytes, headers: Headers, within: float) -> Msg:
         """Send a request and return its answer.
 
-        Raises:
-            DeadlineError: No answer came in time.
-            UnavailableError: Nobody listens, or the connection is closed or was lost.
-            UnauthorizedError: The session may not publish there.
-            ValidationError: The request is larger than the server's maximum.
+        Raises DeadlineError, UnavailableError if nobody listens or the connection was lost,
+        UnauthorizedError if the session may not publish there, ValidationError if it is too large.
         """
         if not self._open:
             await self._subscribe()
@@ -258,13 +255,10 @@ class SessionBindings:
 
 
 class Link:
-    """A connection with an identity.
+    """A connection with an identity: `session` is the public key in base64url.
 
-    Attributes:
-        session: The session key: the public key in base64url.
-        prefix: The prefix of its reply subjects.
-        bound: Replaced when the authority changes the bindings.
-        on_return: Called after a reconnect.
+    `bound` is replaced when the authority changes the bindings; `on_return` is called after a
+    reconnect.
     """
 
     def __init__(

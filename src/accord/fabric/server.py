@@ -287,10 +287,7 @@ class Server:
         async with server:
             ...
 
-    Args:
-        resolve: Resolves a session key to its caller.
-        deadline: Seconds that an RPC handler may take.
-        most: How many requests run at once.
+    An RPC handler may take `deadline` seconds; `most` requests run at once.
     """
 
     def __init__(

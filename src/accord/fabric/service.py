@@ -231,15 +231,11 @@ O = TypeVar("O", bound=OperationHandler)  # noqa: E741 - one letter like the oth
 
 
 class Service:
-    """Implements a contract.
+    """Implements a contract; `authority` is an address or an `Authority`.
 
-    Args:
-        authority: The authority's address, or an `Authority` with a time limit and TLS settings.
-        uses: The contracts whose events its consumer groups take.
-        store: Its journal records every payload that crosses, as far as `policy` allows.
-        deadline: Seconds that an RPC handler may take.
-        partial: Leave surfaces without a handler to other instances of the deployment; otherwise
-            `connect` refuses them.
+    `uses` are the contracts whose events its consumer groups take. The journal of `store` records
+    every payload that crosses, as far as `policy` allows. A `partial` service leaves surfaces
+    without a handler to other instances; otherwise `connect` refuses them.
     """
 
     def __init__(
@@ -314,9 +310,8 @@ class Service:
     async def connect(self) -> AsyncIterator[Session]:
         """Connect and serve until the block ends; then finish what is in progress.
 
-        Raises:
-            BootstrapError: The authority refuses the service.
-            FabricError: A surface has no handler, or a resource it needs is not declared or bound.
+        Raises BootstrapError if the authority refuses the service, FabricError if a surface has no
+        handler or a resource it needs is not bound.
         """
         self._check_handlers()
         self._check_callers()

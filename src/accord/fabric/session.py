@@ -36,9 +36,8 @@ class Client:
     async def call(self, name: str, payload: Any, *, within: float = TIMEOUT) -> Any:
         """Call an RPC and return its answer.
 
-        Raises:
-            ValidationError: The request or the answer breaks the contract.
-            FabricError: The service answered with an error, or no answer came.
+        Raises ValidationError if request or answer break the contract, or the FabricError that
+        came.
         """
         found = self._find("rpc", self.terms.rpc, name)
         return await call(self.link, found, payload, within=within)
@@ -50,9 +49,8 @@ class Client:
     async def publish(self, name: str, payload: Any, *, within: float = TIMEOUT) -> str:
         """Publish an event durably and return its id.
 
-        Raises:
-            ValidationError: The event breaks the contract; nothing was sent.
-            FabricError: It is unknown whether the event was stored.
+        Raises ValidationError before anything is sent, or FabricError if it is unknown whether the
+        event was stored.
         """
         found = self._find("events", self.terms.events, name)
         return await events.publish(self.link, found, payload, within=within)

@@ -80,15 +80,9 @@ class StateValue(_StateStore):
         return await self._get(None)
 
     async def put(self, value: Any, *, revision: int | None = None) -> int:
-        """Store a value and return its revision.
+        """Store a value and return its revision; raises ValidationError if it breaks the contract.
 
-        Args:
-            revision: The revision that must be current, 0 for no value; None writes
-                unconditionally.
-
-        Raises:
-            ValidationError: It breaks the contract.
-            ConflictError: Another revision is current.
+        `revision` must be current, 0 for no value, else ConflictError; None writes unconditionally.
         """
         return await self._put(None, value, revision)
 

@@ -56,14 +56,10 @@ _TRIES: Final = 3
 
 
 async def upload(link: Link, grant: Any, data: bytes | AsyncIterable[bytes]) -> dict[str, Any]:
-    """Upload a file and return the service's description of it.
+    """Upload a file for a grant, such as `Run.transfer`; returns its description.
 
-    Args:
-        grant: As answered by the service, such as `Run.transfer`.
-
-    Raises:
-        ValidationError: The grant is invalid, or the file is larger than it allows.
-        FabricError: The service answered with an error, or no answer came.
+    Raises ValidationError if the grant is invalid or the file too large, or the FabricError that
+    came.
     """
     granted = _mine(link, grant, "send")
     sequence, size = 0, len(data) if isinstance(data, bytes) else 0
@@ -84,10 +80,8 @@ async def upload(link: Link, grant: Any, data: bytes | AsyncIterable[bytes]) -> 
 async def download(link: Link, grant: Any) -> AsyncIterator[bytes]:
     """Download a file in chunks.
 
-    Raises:
-        ValidationError: The grant is invalid.
-        UnauthorizedError: A frame was not encrypted with the grant's key.
-        FabricError: The download failed; the chunks so far are incomplete.
+    Raises ValidationError if the grant is invalid, UnauthorizedError if a frame was not encrypted
+    with its key, FabricError if the download failed; the chunks so far are incomplete.
     """
     granted = _mine(link, grant, "receive")
     digest, sequence = hashlib.sha256(), 0
@@ -228,9 +222,7 @@ class Downloads:
     ) -> dict[str, Any]:
         """Offer an object to a session; returns the grant, to be answered to an RPC.
 
-        Raises:
-            NotFoundError: There is no such object.
-            UnavailableError: Too many downloads are open.
+        Raises NotFoundError, or UnavailableError if too many downloads are open.
         """
         stored = await store.info(key)
         if stored is None:
@@ -372,11 +364,7 @@ class Uploads:
         content_type: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> tuple[TransferGrant, Completed]:
-        """Let a session upload a file: the grant, and a function that waits for the file.
-
-        Raises:
-            UnavailableError: Too many uploads are open.
-        """
+        """Let a session upload a file: the grant, and a function that waits for the file."""
         if sum(not each.is_over for each in self._open.values()) >= _MAX_UPLOADS:
             raise UnavailableError(
                 f"{_MAX_UPLOADS} uploads are open here already", mend="try later"

@@ -85,14 +85,7 @@ Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class Refusals:
-    """Turns errors of a route into responses, and counts them.
-
-    Args:
-        audit: Called for refusals that waiting does not resolve.
-
-    Attributes:
-        counts: Refusals by code, for the metrics.
-    """
+    """Turns errors of a route into responses; counts them, and audits those that last."""
 
     def __init__(self, audit: Callable[[AuditedRefusal], None] = lambda _: None) -> None:
         self.counts: Counter[str] = Counter()

@@ -228,9 +228,6 @@ class PeopleSessions:
         """Make the session of an approved login one of the person's.
 
         Binding again returns the same session, so that clients may retry.
-
-        Raises:
-            AuthorityError: The flow is not the session's, was not approved, or is over.
         """
         row = None
         if FLOW_ID.fullmatch(flow_id):
@@ -274,9 +271,6 @@ class PeopleSessions:
         """A person's session under the digest that it presents now.
 
         A digest that asks for nothing new needs no consent: consent is to access, not to digests.
-
-        Raises:
-            AuthorityError: `consent_required`, or the contract is another one or cannot be used.
         """
         if digest == session.digest:
             return session

@@ -54,34 +54,19 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A NATS system, as its authority sees it.
+    """A NATS system, as its authority sees it. Accounts are given by their public keys."""
 
-    Attributes:
-        urls: The addresses for sessions.
-        account: The public key of the account of sessions.
-        account_key: Signs the users of that account.
-        callout_account: The public key of the callout's account.
-        callout_key: Signs the callout's responses.
-        callout: The user that answers the callout.
-        authority: The user of the authority's own services, unlimited in the account of sessions.
-        sentinel: The user that sessions connect as until the callout has answered.
-        xkey: Decrypts callout requests; None if the servers do not encrypt them.
-        system: A user of the system account, to list and end connections; None if there is none.
-        local: The addresses for the authority itself, if other than `urls`.
-        tls: Verifies the servers' certificates; None for the default.
-    """
-
-    urls: tuple[str, ...]
+    urls: tuple[str, ...]  # for sessions
     account: str
     account_key: NKey
     callout_account: str
     callout_key: NKey
-    callout: Credentials
-    authority: Credentials
-    sentinel: Credentials
-    xkey: XKey | None = None
-    system: Credentials | None = None
-    local: tuple[str, ...] = ()
+    callout: Credentials  # the user that answers the callout
+    authority: Credentials  # of its own services, unlimited in the account of sessions
+    sentinel: Credentials  # that sessions connect as until the callout has answered
+    xkey: XKey | None = None  # decrypts callout requests, if the servers encrypt them
+    system: Credentials | None = None  # of the system account, to list and end connections
+    local: tuple[str, ...] = ()  # for the authority itself, if other than `urls`
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
     def options(self, credentials: Credentials) -> dict[str, Any]:
@@ -101,14 +86,11 @@ class Cluster:
 
 
 def read_cluster(urls: tuple[str, ...], folder: Path) -> Cluster:
-    """An external system whose keys are in a folder.
+    """An external system whose keys are in a folder that only its owner may read.
 
     The folder holds `account.nk` and `callout.nk` (the seeds of those accounts, or of keys that
     sign for them), `authority.creds`, `callout.creds`, `sentinel.creds`, and where they are used
     `xkey.nk`, `system.creds` and `ca.pem`.
-
-    Raises:
-        AuthorityError: Something is missing, malformed, or others may read it.
     """
     if not urls:
         raise AuthorityError(Code.BAD_REQUEST, "no address of a NATS server is given")
@@ -290,33 +272,19 @@ async def _account_info(system: Client, account: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SystemKeys:
-    """The keys of a NATS system, each for one purpose.
+    """The keys of a NATS system, each for one purpose."""
 
-    Attributes:
-        operator: Signs the accounts.
-        system: The system account.
-        account: The account of sessions.
-        streams: The account that has JetStream.
-        callout: The account of the auth callout.
-        listener: The user that answers the callout, named in the JWT of its account.
-        xkey: The server encrypts callout requests to this key.
-    """
-
-    operator: NKey
+    operator: NKey  # signs the accounts
     system: NKey
-    account: NKey
-    streams: NKey
+    account: NKey  # the account of sessions
+    streams: NKey  # the account that has JetStream
     callout: NKey
-    listener: NKey
-    xkey: XKey
+    listener: NKey  # the user that answers the callout
+    xkey: XKey  # the server encrypts callout requests to it
 
     @classmethod
     def load_or_create(cls, folder: Path) -> Self:
-        """The keys in a folder; missing ones are created.
-
-        Raises:
-            AuthorityError: A file cannot be read or written, or others may read it.
-        """
+        """The keys in a folder; missing ones are created."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _separate_streams(folder)

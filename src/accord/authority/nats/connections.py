@@ -50,12 +50,7 @@ _ALL_SERVERS: Final = "PING"
 
 
 async def list_connections(system: Client, account: str) -> list[SessionConnection]:
-    """Every connection of a session of an account, on every server that answers.
-
-    Raises:
-        TimeoutError: No server answers.
-        NatsError: The connection is lost.
-    """
+    """Every connection of a session of an account; TimeoutError if no server answers."""
     pages = await _request_page(system, account, _ALL_SERVERS)
     if not pages:
         raise TimeoutError("no server answers")
@@ -112,15 +107,9 @@ async def _ignore(_: ConnectionChange, __: SessionConnection, ___: str | None) -
 
 
 class Connections:
-    """Watches the connections of a system.
+    """Watches the connections of a system, which must have a user of the system account.
 
-    Args:
-        cluster: The system; it must have a user of the system account.
-        issued: The permissions that the callout has issued.
-        tell: Called for every connection that is opened, closed or ended (then with the reason).
-
-    Raises:
-        AuthorityError: There is no user of the system account.
+    `tell` is called for every connection that is opened, closed or ended (then with the reason).
     """
 
     def __init__(
@@ -463,13 +452,8 @@ async def control_nats(
 ) -> AsyncIterator[NatsControl]:
     """Admit sessions, watch them and receive their heartbeats until the block ends.
 
-    Args:
-        heartbeats: The subject of `Health.Heartbeat`.
-        tell: Makes the callback for connection changes, given the authority's own connection.
-        audit: Called with every refusal.
-
-    Raises:
-        AuthorityError: NATS does not admit the authority.
+    `heartbeats` is the subject of `Health.Heartbeat`; `tell` makes the callback for connection
+    changes, given the authority's own connection; `audit` is called with every refusal.
     """
     issued = IssuedPermissions()
     async with AsyncExitStack() as stack:

@@ -39,13 +39,7 @@ _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where a server listens.
-
-    Attributes:
-        port: 0 takes a free one.
-        certificate: A PEM file with certificate and key; None for no TLS.
-        advertise: The host that sessions are told, if other than `host`.
-    """
+    """Where a server listens; port 0 takes a free one, sessions are told `advertise`."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -189,9 +183,6 @@ async def end_orphan(pid_file: Path, configuration: Path) -> None:
     """End the server of a configuration that outlived its authority, if there is one.
 
     The caller holds the lock of the folder, so no authority uses that server.
-
-    Raises:
-        AuthorityError: It does not end.
     """
     pid = _read_pid(pid_file)
     if pid is None or not _serves(pid, configuration):
@@ -353,12 +344,7 @@ class EmbeddedServer:
 async def embedded_server(
     folder: Path, listening: ListenAddress, clock: Clock
 ) -> AsyncIterator[EmbeddedServer]:
-    """Run a server on the data of a folder, which is created if missing, until the block ends.
-
-    Raises:
-        AuthorityError: The folder is in use, the server does not start, or other machines could
-            connect without TLS.
-    """
+    """Run a server on the data of a folder, which is created if missing, until the block ends."""
     listening = listening.checked()
     with _locked(folder):
         trust = SystemKeys.load_or_create(folder / "keys")

@@ -39,15 +39,7 @@ _JOB: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What one contract asks for.
-
-    Attributes:
-        surfaces: The surfaces of its required uses, as `surface_key` writes them.
-        optional: The surfaces of its optional uses.
-        capabilities: What the surfaces of required uses need.
-        optional_capabilities: What those of optional uses need.
-        unresolved: Consumer groups with an event that nothing offers, by alias.
-    """
+    """What one contract asks for; surfaces are written by `surface_key`."""
 
     surfaces: frozenset[str]
     optional: frozenset[str]
@@ -234,16 +226,9 @@ class Blocker(NamedTuple):
 class ProposalFacts:
     """What is known when a contract is presented to a deployment.
 
-    Attributes:
-        contract: The normalised manifest.
-        resolution: Its resolved uses.
-        effective: The effective active contracts, by id.
-        manifests: Valid manifests of this contract id, by digest; others cannot be compared.
-        running: The digests that the deployment offers now.
-        beside: The digests that others offer now, here or on other deployments.
-        collisions: Subjects that another contract owns.
-        shapes: The digests to use for dependencies that are not active, by contract id.
-        elsewhere: The digests that other deployments were accepted to implement.
+    The deployment offers the digests `running`, others offer `beside`, here or elsewhere, and other
+    deployments were accepted to implement `elsewhere`. `shapes` are the digests for dependencies
+    that are not active. A digest that is not in `manifests` cannot be compared.
     """
 
     deployment: Deployment
@@ -268,12 +253,9 @@ class ProposalFacts:
 class Proposal:
     """What a presented contract means for a deployment.
 
-    Attributes:
-        delta: What would be added, changed and removed, and why; JSON.
-        desired: The desired state once it is accepted.
-        ends: The digests on this deployment that cannot run beside it.
-        is_optional: Whether only optional uses need it, so that the instance can start.
-        accepted_by: What accepts it without an operator: `mutable-dev` or `grant`; else None.
+    It ends the digests `ends`. It `is_optional` if only optional uses need it, so that the instance
+    can start. `accepted_by` is what accepts it without an operator: `mutable-dev` or `grant`; else
+    None.
     """
 
     classification: Classification

@@ -66,11 +66,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 def origin(url: str) -> str:
-    """The origin of an address to which a browser may be sent back.
-
-    Raises:
-        AuthorityError: It is neither `https` nor local `http`, or has a fragment or a user.
-    """
+    """The origin of an address for a browser: `https`, or `http` on this machine."""
     try:
         if len(url) > _MAX_URL or not _URL.fullmatch(url):
             raise _bad_address()

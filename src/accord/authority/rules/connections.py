@@ -35,14 +35,7 @@ _ANSWERS: Final = "_INBOX.*.>"
 
 @dataclass(frozen=True, slots=True)
 class ConnectRequest:
-    """A server asks whether a client may connect.
-
-    Attributes:
-        server: The server's public key.
-        user_key: The key that the server gives the user.
-        token: The connect token of the client.
-        expires_at: When the server stops waiting.
-    """
+    """A server asks whether a client may connect; it waits until `expires_at`."""
 
     server: str
     user_key: str

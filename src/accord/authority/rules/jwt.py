@@ -242,12 +242,7 @@ def account(
     exports: Sequence[Mapping[str, Any]] = (),
     imports: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """An account's JWT; `now` is in seconds.
-
-    Args:
-        subject: The account's public key.
-        authorization: The callout that admits to it: `auth_users`, `allowed_accounts`, `xkey`.
-    """
+    """An account's JWT; `authorization` says which callout admits to it."""
     nats: dict[str, Any] = {
         "type": "account",
         "version": _VERSION,
@@ -275,16 +270,9 @@ def user(
     expires_at: float | None = None,
     tags: Collection[str] = (),
 ) -> str:
-    """A user's JWT; `now` is in seconds.
+    """A user's JWT; without `publish` or `subscribe` it may do so on all subjects.
 
-    Args:
-        name: Shown by the server in its advisories.
-        subject: The user's public key.
-        account_key: The account's key, or one that signs for the account.
-        account_id: The account, if a signing key of it signs.
-        publish: The subjects that it may publish to; None for all.
-        subscribe: The subjects that it may subscribe to; None for all.
-        expires_at: When the server ends the connection.
+    The server shows `name` in its advisories. `account_id` is needed if a signing key of it signs.
     """
     nats: dict[str, Any] = {
         "type": "user",

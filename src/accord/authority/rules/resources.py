@@ -554,11 +554,9 @@ def plan_steps(
 ) -> ReconcilePlan:
     """Compare the whole set.
 
-    Args:
-        seen: The observed configuration of everything wanted and released.
-        released: Consumers that were bound and no longer are. Streams are never deleted: they hold
-            data, which is found again when the alias is declared again.
-        captured: For streams to be created, another stream that captures their subjects.
+    Consumers that are `released` are deleted. Streams never are: they hold data, which is found
+    again when the alias is declared again. `captured` are other streams that have the subjects of
+    new ones.
     """
     creates: list[ReconcileStep] = []
     updates: list[ReconcileStep] = []

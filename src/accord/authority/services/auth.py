@@ -70,12 +70,7 @@ class AuthEvents:
     async def connection(
         self, change: str, session: SessionRecord, place: str, by: str | None = None
     ) -> None:
-        """A connection was opened, closed or kicked; the event may get lost.
-
-        Args:
-            place: Identifies the connection among those of the session.
-            by: Who or what ended it.
-        """
+        """A connection, named by `place`, was opened, closed or kicked; the event may get lost."""
         event = ConnectionChanged(
             session_key=session.key,
             holder=session.holder.value,

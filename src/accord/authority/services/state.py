@@ -44,13 +44,7 @@ _AT_ONCE: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class _StateStore:
-    """A store of one contract, for one holder.
-
-    Attributes:
-        scope: The prefix of its keys in the bucket.
-        version: The version that is written.
-        known: Every version that the contract reads.
-    """
+    """A store of one contract for one holder; `scope` begins its keys in the bucket."""
 
     scope: str
     is_map: bool

@@ -69,11 +69,8 @@ class JobStreams:
     ) -> None:
         """Append an event to a job's history; raises FabricError unless it is known to be stored.
 
-        Args:
-            tries: How often the job was started.
-            previous: Its state before.
-            once: Deduplicates this event of the job, where it may be written twice.
-            more: `payload`, `result`, `error`, `progress` or `logs`.
+        `once` deduplicates an event that may be written twice. `more` are `payload`, `result`,
+        `error`, `progress` or `logs`.
         """
         now = self.link.clock.now()
         data = write_event(job, happened, now, tries=tries, previous=previous, **more)
@@ -311,14 +308,9 @@ class JobQueue:
     ) -> str:
         """Submit a job and return its id, or that of the job it was coalesced with.
 
-        Args:
-            deadline: Seconds until the job must have ended; the contract's default if None.
-            context: JSON that is stored with the job.
-
-        Raises:
-            ValidationError: The payload breaks the contract.
-            ConflictError: The queue of its key is full.
-            FabricError: It is unknown whether the job was stored.
+        It must have ended in `deadline` seconds, else the contract's default. `context` is JSON
+        that is stored with the job. Raises ValidationError, ConflictError if the queue of its key
+        is full, and FabricError if it is unknown whether the job was stored.
         """
         with tracing.span("fabric submit", SpanKind.PRODUCER, surface=self.queue.name):
             return await self._submit(self._job(payload, deadline, context))
@@ -330,11 +322,9 @@ class JobQueue:
         within: float,
         context: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Submit a job, wait for its end and return its result.
+        """Submit a job and return its result; raises like `submit`, or its failure.
 
-        Raises:
-            DeadlineError: It has not ended `within` so many seconds; it goes on.
-            FabricError: It failed, or what `submit` raises.
+        DeadlineError: it has not ended `within` so many seconds; it goes on.
         """
         job = self._job(payload, None, context)
         ended: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()

@@ -38,14 +38,7 @@ class GiveUpError(FabricError):
 
 
 class JobContext:
-    """A running job, as its handler sees it.
-
-    Attributes:
-        caller: Always empty: jobs are the service's own work.
-        tries: The number of this try, from 1.
-        deadline: Seconds since the epoch, or None.
-        context: The JSON that was stored with the job.
-    """
+    """A running job, as its handler sees it; `tries` counts from 1, `caller` is always empty."""
 
     caller: Final = ""
 
@@ -200,11 +193,7 @@ class Worker:
 
     @asynccontextmanager
     async def _held(self, msg: Msg, job: Job) -> AsyncIterator[int]:
-        """Hold the job's slot, if its queue is keyed, and yield the number of the try.
-
-        Raises:
-            _Stop: The job has no slot, or another worker has it.
-        """
+        """Hold the slot of a keyed job, and yield the number of the try; raises _Stop."""
         if self._keys is None:
             yield msg.metadata.num_delivered
             return

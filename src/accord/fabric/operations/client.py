@@ -48,12 +48,7 @@ class Snapshot:
 
 
 class Run:
-    """An accepted operation.
-
-    Attributes:
-        started: The snapshot when it was accepted.
-        transfer: The grant for `accord.fabric.transfer`, if the operation expects a file.
-    """
+    """An accepted operation; `transfer` is the grant for the file that it expects, if any."""
 
     def __init__(
         self,

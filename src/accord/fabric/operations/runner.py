@@ -34,11 +34,9 @@ from accord.kernel.ulid import milliseconds
 class OperationContext:
     """A running operation, as its handler sees it.
 
-    Attributes:
-        caller: The session key of the caller.
-        attempt: Above 1 if an earlier instance ended in between. The handler then starts again,
-            gets all signals again, and finds the last stored progress in `resumed_from`.
-        transfer: The uploaded file (key, size, digest), if the contract declares one.
+    `attempt` is above 1 if an earlier instance ended in between. The handler then starts again,
+    gets all signals again, and finds the last stored progress in `resumed_from`. `transfer`
+    describes the uploaded file, if the contract declares one.
     """
 
     def __init__(self, record: OperationRecord, running: "Attempt") -> None:
@@ -52,12 +50,7 @@ class OperationContext:
         self._more = asyncio.Event()
 
     async def progress(self, payload: Any) -> None:
-        """Store progress, durably, for observers.
-
-        Raises:
-            ValidationError: It breaks the contract's schema.
-            FabricError: It could not be stored.
-        """
+        """Store progress, durably, for observers; raises ValidationError or FabricError."""
         await self._running.progress(payload)
 
     async def signals(self) -> AsyncIterator[Signal]:
@@ -293,12 +286,7 @@ _FORGET_EVERY: Final = 3600.0
 
 
 class Runner:
-    """Runs the operations of one instance.
-
-    Args:
-        lease: Seconds without renewal after which other instances take over.
-        most: How many operations run at once.
-    """
+    """Runs the operations of one instance, at most `most` at once, each under a lease."""
 
     def __init__(
         self, link: Link, store: OperationStore, *, lease: float = LEASE_SECONDS, most: int = 1000
@@ -331,9 +319,7 @@ class Runner:
     async def start(self, record: OperationRecord, upload: Upload | None = None) -> OperationRecord:
         """Store and run a new operation; one that was started before is returned as it is.
 
-        Raises:
-            UnavailableError: The limit of running operations is reached.
-            ConflictError: Another operation has this id.
+        Raises UnavailableError if too many run, ConflictError if another operation has this id.
         """
         if len(self._running) >= self._most:
             raise UnavailableError(f"{self._most} operations run here already", mend="try later")

@@ -111,12 +111,7 @@ class Feed:
 
 
 class Terms:
-    """The terms of a contract; raises FabricError if it is not valid.
-
-    Attributes:
-        manifest: The normalised manifest.
-        rpc: The RPCs by name; `events` and `feeds` likewise.
-    """
+    """The terms of a contract; raises FabricError if it is not valid."""
 
     def __init__(self, contract: Manifest | Contract) -> None:
         try:
@@ -280,9 +275,8 @@ class StateEntry:
 class StateTerms:
     """A state store as declared; `migrations` are functions by older version.
 
-    Raises:
-        NotFoundError: The contract declares no such store.
-        ValidationError: A migration is missing, or for a version that is not accepted.
+    Raises NotFoundError if it is not declared, ValidationError if a migration is missing or
+    unknown.
     """
 
     def __init__(
