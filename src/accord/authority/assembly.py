@@ -173,12 +173,7 @@ class _Reconcile:
 
 @asynccontextmanager
 async def serve_builtins(
-    nats: Client,
-    authority: Authority,
-    presence: SessionPresence,
-    *,
-    clock: Clock,
-    ids: UlidSource,
+    nats: Client, authority: Authority, presence: SessionPresence, *, clock: Clock, ids: UlidSource
 ) -> AsyncIterator[None]:
     """Serve the built-in contracts and announce revocations until the block ends."""
     inbox = authority_inbox(nats)
@@ -191,10 +186,7 @@ async def serve_builtins(
         for identity, service in (
             (CORE_ID, CoreService(authority)),
             (AUTH_ID, AuthService(authority, presence, clock)),
-            (
-                STATE_ID,
-                StateService(authority.manifests, Bucket(inbox, STATE_BUCKET), clock),
-            ),
+            (STATE_ID, StateService(authority.manifests, Bucket(inbox, STATE_BUCKET), clock)),
             (JOBS_ID, JobsService(view, inbox, clock)),
         ):
             server = Server(nats, builtins()[identity], callers, clock=clock, ids=ids)

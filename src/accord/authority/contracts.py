@@ -172,11 +172,7 @@ def auth_contract() -> Contract:
     )
     auth.rpc("Auth.Sessions.List", SessionsList, SessionsPage, call=["sessions.read"])
     auth.rpc(
-        "Auth.Sessions.Revoke",
-        SessionRef,
-        Done,
-        call=["sessions.revoke"],
-        errors=["NotFoundError"],
+        "Auth.Sessions.Revoke", SessionRef, Done, call=["sessions.revoke"], errors=["NotFoundError"]
     )
     auth.rpc("Auth.Connections.List", SessionsList, ConnectionsPage, call=["connections.read"])
     auth.rpc("Auth.Connections.Kick", SessionRef, Done, call=["connections.kick"])
@@ -270,9 +266,7 @@ class Heartbeat(Payload):
 def health_contract() -> Contract:
     """The contract, as it is written."""
     health = Contract(
-        HEALTH_ID,
-        display_name="Trellis health",
-        description="Heartbeats of services and devices.",
+        HEALTH_ID, display_name="Trellis health", description="Heartbeats of services and devices."
     )
     health.capability("heartbeats.read", "Follow heartbeats", "See who is alive, and how.")
     health.event("Health.Heartbeat", Heartbeat, subscribe=["heartbeats.read"])

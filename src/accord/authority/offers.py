@@ -167,8 +167,7 @@ def _write_session(
     store.write_session(
         connection,
         SessionRecord(
-            *(instance.key, holder, deployment.id, contract_id, digest),
-            created_at=created_at,
+            *(instance.key, holder, deployment.id, contract_id, digest), created_at=created_at
         ),
     )
 

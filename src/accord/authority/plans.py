@@ -132,10 +132,7 @@ class FactReader:
         running = {offer.digest for offer in read.lineage if offer.deployment == deployment}
         beside = {offer.digest for offer in read.lineage if offer.instance != instance}
         manifests = await self._manifests.get_all(
-            {
-                *(*standing.values(), *running, *beside, *desired.contracts.values()),
-                *read.elsewhere,
-            }
+            {*(*standing.values(), *running, *beside, *desired.contracts.values()), *read.elsewhere}
         )
         known = {**manifests, digest: contract}
         facts = ProposalFacts(
@@ -343,11 +340,7 @@ class Plans:
         )
 
     async def propose(
-        self,
-        deployment: str,
-        manifest: bytes,
-        requester: str,
-        shapes: Sequence[bytes] = (),
+        self, deployment: str, manifest: bytes, requester: str, shapes: Sequence[bytes] = ()
     ) -> Plan | None:
         """Record the plan that a contract needs on a deployment; None if it needs none.
 

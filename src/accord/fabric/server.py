@@ -348,9 +348,7 @@ class Server:
         for name, stream in self._feeds.items():
             feed = self.terms.feeds[name]
             await self.dispatcher.serve(
-                feed.subject,
-                serve_feed(self.dispatcher, feed, stream, self._calls),
-                endless=True,
+                feed.subject, serve_feed(self.dispatcher, feed, stream, self._calls), endless=True
             )
         await self.dispatcher.nats.flush()
         return self

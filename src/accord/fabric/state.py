@@ -17,11 +17,7 @@ _TRIES: Final = 20
 
 class _StateStore:
     def __init__(
-        self,
-        link: Link,
-        terms: Terms,
-        name: str,
-        migrations: Mapping[str, Migration] | None = None,
+        self, link: Link, terms: Terms, name: str, migrations: Mapping[str, Migration] | None = None
     ) -> None:
         self._link = link
         self._declared = StateTerms(terms, name, migrations)

@@ -401,10 +401,7 @@ class Uploads:
         try:
             async with asyncio.timeout(expires):
                 return await store.put(
-                    key,
-                    opened.data(),
-                    content_type=grant.content_type,
-                    metadata=grant.metadata,
+                    key, opened.data(), content_type=grant.content_type, metadata=grant.metadata
                 )
         except TimeoutError:
             raise DeadlineError("the upload was not completed in time") from None

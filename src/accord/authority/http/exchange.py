@@ -92,9 +92,7 @@ class Refusals:
         self._audit = audit
 
     def guarded(
-        self,
-        answer: Endpoint,
-        show: Callable[[Request, AuthorityError], Response],
+        self, answer: Endpoint, show: Callable[[Request, AuthorityError], Response]
     ) -> Endpoint:
         """An endpoint that shows refusals with `show` instead of failing."""
 

@@ -313,11 +313,7 @@ class PortalRoutes:
         return await self._identities.login.visitor(self._guard.cookie(request))
 
     def _show(
-        self,
-        request: Request,
-        make: Callable[[str], str],
-        status: int = 200,
-        ends_at: str = "",
+        self, request: Request, make: Callable[[str], str], status: int = 200, ends_at: str = ""
     ) -> Response:
         """Render a page with this browser's form token."""
         known = self._guard.cookie(request)
@@ -467,8 +463,7 @@ class PortalRoutes:
             if step == "confirm":
                 made = await devices.confirm(typed, person)
                 done = page(
-                    "It is activated",
-                    paragraph(f"{made.name} is part of {made.deployment} now."),
+                    "It is activated", paragraph(f"{made.name} is part of {made.deployment} now.")
                 )
                 return self._show(request, lambda _token: done)
             if step == "refuse":

@@ -207,10 +207,7 @@ def _anchor(anchor: str) -> str:
 
 def encode_access(value: Access) -> str:
     """Encode access."""
-    written = {
-        "capabilities": sorted(value.capabilities),
-        "surfaces": sorted(value.surfaces),
-    }
+    written = {"capabilities": sorted(value.capabilities), "surfaces": sorted(value.surfaces)}
     return encode(written)
 
 

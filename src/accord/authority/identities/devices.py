@@ -161,10 +161,5 @@ def _code_gone() -> AuthorityError:
 def read_activation(row: Row[Any]) -> DeviceActivation:
     """A row of `activations`."""
     return DeviceActivation(
-        row.device_key,
-        row.deployment,
-        row.contract_id,
-        row.digest,
-        row.name,
-        float(row.expires_at),
+        row.device_key, row.deployment, row.contract_id, row.digest, row.name, float(row.expires_at)
     )

@@ -163,9 +163,7 @@ class PersonLogin:
             connection.execute(delete(visits).where(visits.c.digest.in_(list(older))))
             connection.execute(
                 insert(visits).values(
-                    digest=digest_secret(secret),
-                    person=person.id,
-                    expires_at=now + VISIT_SECONDS,
+                    digest=digest_secret(secret), person=person.id, expires_at=now + VISIT_SECONDS
                 )
             )
 

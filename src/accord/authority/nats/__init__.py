@@ -8,7 +8,7 @@ from accord.authority.nats.accounts import (
     find_account_fault,
     read_cluster,
 )
-from accord.authority.nats.callout import Callout, ConnectRefusal, log_refusal
+from accord.authority.nats.callout import Callout, ConnectRefusal
 from accord.authority.nats.connections import (
     Connections,
     Heartbeats,
@@ -50,7 +50,6 @@ __all__ = [
     "embedded_server",
     "find_account_fault",
     "list_connections",
-    "log_refusal",
     "paused_server",
     "read_cluster",
     "read_heartbeat",

@@ -210,9 +210,7 @@ _GROWTH: Final = frozenset({"resource.grown", "consumer.widened"})
 Compare = Callable[[str, str, Relation], CompatibilityReport]
 """Compares an old digest with a new one in a relation."""
 
-_CODES: Final = {
-    "uses.unknown-contract": Code.DEPENDENCY_UNKNOWN,
-}
+_CODES: Final = {"uses.unknown-contract": Code.DEPENDENCY_UNKNOWN}
 
 
 class Blocker(NamedTuple):
@@ -477,11 +475,7 @@ def _delta(
     desired = facts.deployment.desired
     old, new = desired.resources, accepted.resources
     return {
-        "contract": {
-            "id": facts.contract["id"],
-            "digest": facts.digest,
-            "previous": facts.latest,
-        },
+        "contract": {"id": facts.contract["id"], "digest": facts.digest, "previous": facts.latest},
         "surfaces": _sets(desired.surfaces, accepted.surfaces),
         "capabilities": _sets(desired.capabilities, accepted.capabilities),
         "resources": {

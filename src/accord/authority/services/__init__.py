@@ -4,10 +4,4 @@ from accord.authority.services.auth import connection_announcer
 from accord.authority.services.jobs import JobsView, fold_job_event, follow_jobs
 from accord.authority.services.state import StateService
 
-__all__ = [
-    "JobsView",
-    "StateService",
-    "connection_announcer",
-    "fold_job_event",
-    "follow_jobs",
-]
+__all__ = ["JobsView", "StateService", "connection_announcer", "fold_job_event", "follow_jobs"]

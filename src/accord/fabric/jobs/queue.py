@@ -230,10 +230,7 @@ class JobKeys:
         if work is not None:
             error = {"type": "StaleError", "message": "its worker stopped renewing its lease"}
             await self._job_streams.record(
-                *(read_job(work.value), JobEvent.STALE),
-                tries=tries,
-                previous="active",
-                error=error,
+                *(read_job(work.value), JobEvent.STALE), tries=tries, previous="active", error=error
             )
         await self._release(key, identity)
         _log.warning("a stale job was evicted", job=identity)
@@ -316,11 +313,7 @@ class JobQueue:
             return await self._submit(self._job(payload, deadline, context))
 
     async def run(
-        self,
-        payload: Any,
-        *,
-        within: float,
-        context: Mapping[str, Any] | None = None,
+        self, payload: Any, *, within: float, context: Mapping[str, Any] | None = None
     ) -> Any:
         """Submit a job and return its result; raises like `submit`, or its failure.
 

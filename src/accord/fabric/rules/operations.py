@@ -92,10 +92,7 @@ class ControlFrame:
 
 def write_control(control: ControlFrame) -> bytes:
     """A control frame's bytes."""
-    frame: dict[str, Any] = {
-        "action": control.action.value,
-        "operationId": control.operation_id,
-    }
+    frame: dict[str, Any] = {"action": control.action.value, "operationId": control.operation_id}
     if control.action is ControlAction.SIGNAL:
         frame |= {"signal": control.signal, "input": control.input}
     return canonical.encode(frame)

@@ -40,12 +40,7 @@ def sign(
 ) -> dict[str, str]:
     """The signature headers of a request."""
     message = rpc_message(session, subject, payload, iat, request_id)
-    return {
-        SESSION: session,
-        PROOF: prove(key, message),
-        IAT: str(iat),
-        REQUEST_ID: request_id,
-    }
+    return {SESSION: session, PROOF: prove(key, message), IAT: str(iat), REQUEST_ID: request_id}
 
 
 def read(headers: Mapping[str, str] | None) -> RequestSignature:
