@@ -120,38 +120,22 @@ def append_events(
     millis = int(now * 1000)
     rows, records = [], []
     for place, act in enumerate(acts, first):
-        by = clip_remark(act.by)
-        rows.append(
-            {
-                "revision": revision,
-                "place": place,
-                "at": millis,
-                "act": act.act,
-                "deployment": act.deployment,
-                "contract_id": act.contract_id,
-                "digest": act.digest,
-                "by": by,
-                "classification": act.classification and act.classification.value,
-                "previous": act.previous,
-                "why": None if act.why is None else clip_remark(act.why),
-            }
-        )
+        common = {
+            "deployment": act.deployment,
+            "contract_id": act.contract_id,
+            "digest": act.digest,
+            "by": clip_remark(act.by),
+            "classification": act.classification and act.classification.value,
+            "previous": act.previous,
+        }
+        why = None if act.why is None else clip_remark(act.why)
+        at = {"revision": revision, "place": place, "at": millis}
+        rows.append({**at, "act": act.act, "why": why, **common})
         if act.act in _CONTRACT_STEPS:
-            body = canonical.encode(
-                {
-                    "kind": act.act,
-                    "at": format_time(now, millis=True),
-                    "deployment": act.deployment,
-                    "contract_id": act.contract_id,
-                    "digest": act.digest,
-                    "by": by,
-                    "classification": act.classification and act.classification.value,
-                    "previous": act.previous,
-                    "manifest": act.manifest,
-                }
-            )
+            body = {"kind": act.act, "at": format_time(now, millis=True), **common}
+            text = canonical.encode({**body, "manifest": act.manifest}).decode()
             identity = f"{revision}.{place}"
-            records.append(JournalRecord(STREAM, identity, millis, "authority", body.decode()))
+            records.append(JournalRecord(STREAM, identity, millis, "authority", text))
     if rows:
         connection.execute(insert(history), rows)
     if records:
@@ -219,11 +203,9 @@ class AuditedRefusal:
 
 
 class AuditSink(Protocol):
-    """Stores audit events; `RevisionStore` does."""
+    """Stores audit events that change nothing; `RevisionStore` does."""
 
-    async def note(self, acts: Sequence[AuditEvent]) -> None:
-        """Store events that change nothing."""
-        ...
+    async def note(self, acts: Sequence[AuditEvent]) -> None: ...  # noqa: D102
 
 
 class RefusalLog:

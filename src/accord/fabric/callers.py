@@ -24,7 +24,7 @@ from accord.fabric.rules.errors import (
     UnavailableError,
     ValidationError,
 )
-from accord.fabric.rules.terms import read_payload
+from accord.fabric.rules.terms import Terms, read_payload
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.schema import compile_schema
@@ -65,6 +65,12 @@ class Caller:
             raise UnauthorizedError(
                 f"to {what} needs {', '.join(missing)}", context={"missing": missing}
             )
+
+
+def own_caller(link: Link, terms: Terms) -> Caller:
+    """The session of a link itself, as a service of its contract."""
+    service = link.bound.deployment or terms.id
+    return Caller(link.session, "service", service, terms.id, terms.digest)
 
 
 Resolve = Callable[[str], Awaitable[Caller]]

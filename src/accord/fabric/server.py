@@ -58,14 +58,13 @@ def serve_rpc(
             asked = read_payload(rpc.input, msg.data, "the request")
             answered = await _within(deadline, handler(request, asked))
             data = _written(rpc, answered)
-        except FabricError as error:
-            _check_declared(rpc, error)
+        except Exception as error:
+            kind = FabricError.type
+            if isinstance(error, FabricError):
+                kind = error.type
+                _check_declared(rpc, error)
             if calls is not None:
-                await _record_failure(calls, rpc.name, request, asked, error.type)
-            raise
-        except Exception:
-            if calls is not None:
-                await _record_failure(calls, rpc.name, request, asked, FabricError.type)
+                await _record(calls, rpc.name, request, asked, error=kind)
             raise
         if calls is not None:
             await _record(calls, rpc.name, request, asked, answered)
@@ -75,31 +74,20 @@ def serve_rpc(
 
 
 async def _record(
-    calls: CallJournal, name: str, request: Request, asked: Any, answered: Any
+    calls: CallJournal,
+    name: str,
+    request: Request,
+    asked: Any,
+    answered: Any = NO_PAYLOAD,
+    error: str | None = None,
 ) -> None:
-    who, request_id = request.who, request.id
-    await calls.record("rpc", name, "input", caller=who, request_id=request_id, payload=asked)
-    await calls.record(
-        *("rpc", name, "output"),
-        caller=who,
-        request_id=request_id,
-        payload=answered,
-        since=request.at,
-    )
-
-
-async def _record_failure(
-    calls: CallJournal, name: str, request: Request, asked: Any, kind: str
-) -> None:
-    """Record the error for the input if it could not be read, otherwise for the output."""
-    who, request_id = request.who, request.id
+    """Record input and output; an error is that of the input if it could not be read."""
+    of: dict[str, Any] = {"caller": request.who, "request_id": request.id}
     part = "input"
     if asked is not NO_PAYLOAD:
-        await calls.record("rpc", name, part, caller=who, request_id=request_id, payload=asked)
+        await calls.record("rpc", name, part, payload=asked, **of)
         part = "output"
-    await calls.record(
-        *("rpc", name, part), caller=who, request_id=request_id, error=kind, since=request.at
-    )
+    await calls.record("rpc", name, part, payload=answered, error=error, since=request.at, **of)
 
 
 def _written(rpc: Rpc, answered: Any) -> bytes:
@@ -275,6 +263,20 @@ H = TypeVar("H", bound=RpcHandler)
 F = TypeVar("F", bound=FeedHandler)
 
 
+def bind_handler(
+    terms: Terms, section: str, name: str, handlers: dict[str, Any]
+) -> Callable[[Any], Any]:
+    """A decorator that registers the handler of a surface; NotFoundError if there is none."""
+    if name not in terms.manifest.get(section, {}):
+        raise missing_surface(terms.id, section, name)
+
+    def bind(handler: Any) -> Any:
+        handlers[name] = handler
+        return handler
+
+    return bind
+
+
 class Server:
     """Serves one contract while it is entered.
 
@@ -320,25 +322,11 @@ class Server:
 
     def rpc(self, name: str) -> Callable[[H], H]:
         """Register the handler of an RPC; raises NotFoundError if the contract has no such RPC."""
-        if name not in self.terms.rpc:
-            raise missing_surface(self.terms.id, "rpc", name)
-
-        def bind(handler: H) -> H:
-            self._rpc[name] = handler
-            return handler
-
-        return bind
+        return bind_handler(self.terms, "rpc", name, self._rpc)
 
     def feed(self, name: str) -> Callable[[F], F]:
         """Register an async generator for a feed; raises NotFoundError if there is no such feed."""
-        if name not in self.terms.feeds:
-            raise missing_surface(self.terms.id, "feeds", name)
-
-        def bind(handler: F) -> F:
-            self._feeds[name] = handler
-            return handler
-
-        return bind
+        return bind_handler(self.terms, "feeds", name, self._feeds)
 
     async def __aenter__(self) -> Self:
         for name, handler in self._rpc.items():

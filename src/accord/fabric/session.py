@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from accord.contracts.authoring import Contract
 from accord.fabric import events, operations
-from accord.fabric.callers import Caller
+from accord.fabric.callers import own_caller
 from accord.fabric.events import Received
 from accord.fabric.jobs import JobQueue, open_queue
 from accord.fabric.journal import CallJournal
@@ -133,13 +133,7 @@ class Session:
         if self._calls is not None:
             await self._calls.record(
                 *("events", name, "event"),
-                caller=Caller(
-                    self.link.session,
-                    "service",
-                    self.link.bound.deployment or self.terms.id,
-                    self.terms.id,
-                    self.terms.digest,
-                ),
+                caller=own_caller(self.link, self.terms),
                 request_id=published,
                 payload=payload,
             )

@@ -4,7 +4,6 @@ Every browser that opens a page gets a random cookie, and the token of a form is
 that only our own pages can send forms. Request content and secrets are neither logged nor shown.
 """
 
-import asyncio
 import hashlib
 import hmac
 import math
@@ -16,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 import structlog
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from accord.authority.audit import AuditedRefusal
@@ -25,7 +24,9 @@ from accord.authority.rules.fields import Body, bad_request
 from accord.kernel import base64url, canonical
 from accord.kernel.clock import Clock
 from accord.storage import StoreError
+from accord.web import bodies
 from accord.web.addresses import address_key
+from accord.web.bodies import BodyError, BodyLimits
 
 _MAX_BUCKETS: Final = 10_000
 
@@ -66,7 +67,6 @@ _log: Final = structlog.stdlib.get_logger(__name__)
 # A manifest of 1 MiB and its envelope.
 MAX_BODY: Final = (1 << 20) + (1 << 16)
 _MAX_FORM: Final = 1 << 14
-_BODY_SECONDS: Final = 10.0
 _RETRY_MS: Final = 1000
 _UNAVAILABLE: Final = AuthorityError(
     Code.UNAVAILABLE, "the authority's store does not answer", mend="try again"
@@ -197,18 +197,11 @@ def _path(request: Request) -> str:
 
 
 async def _read_body(request: Request, most: int) -> bytes:
-    raw = bytearray()
     try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            async for chunk in request.stream():
-                raw += chunk
-                if len(raw) > most:
-                    raise AuthorityError(Code.TOO_LARGE, f"a body has at most {most} bytes")
-    except TimeoutError:
-        raise bad_request("the body did not arrive in time") from None
-    except ClientDisconnect:
-        raise bad_request("the body did not arrive") from None
-    return bytes(raw)
+        return await bodies.read(request, BodyLimits(most))
+    except BodyError as error:
+        code = Code.TOO_LARGE if error.status == 413 else Code.BAD_REQUEST
+        raise AuthorityError(code, error.what) from None
 
 
 VISIT_COOKIE: Final = "accord_visit"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from accord.authority.identities.people import name_key, read_person
 from accord.authority.revisions import SerialStore
@@ -127,13 +127,13 @@ class PersonLogin:
 
     async def link_owner(self, secret: str) -> Person | None:
         """The person of a link, without using it up."""
-        return await self._store.read(lambda c: self._behind(c, secret))
+        return await self._store.read(lambda c: self._owner(c, entry_links, secret))
 
     async def by_link(self, secret: str) -> Person:
         """The person of a link, which is used up; `AuthorityError` if it is not valid."""
 
         def work(connection: Connection) -> Person | None:
-            found = self._behind(connection, secret)
+            found = self._owner(connection, entry_links, secret)
             spent = connection.execute(
                 delete(entry_links).where(entry_links.c.digest == digest_secret(secret))
             )
@@ -174,17 +174,7 @@ class PersonLogin:
         """The person of a visit, if it has not ended."""
         if not secret:
             return None
-        wanted = (
-            select(people)
-            .join(visits, visits.c.person == people.c.id)
-            .where(
-                visits.c.digest == digest_secret(secret),
-                visits.c.expires_at > self._now(),
-                people.c.disabled == 0,
-            )
-        )
-        row = await self._store.read(lambda c: c.execute(wanted).first())
-        return None if row is None else read_person(row)
+        return await self._store.read(lambda c: self._owner(c, visits, secret))
 
     async def leave(self, secret: str) -> None:
         """End a visit."""
@@ -192,13 +182,14 @@ class PersonLogin:
             lambda c: c.execute(delete(visits).where(visits.c.digest == digest_secret(secret)))
         )
 
-    def _behind(self, connection: Connection, secret: str) -> Person | None:
+    def _owner(self, connection: Connection, table: Table, secret: str) -> Person | None:
+        """The person of a link or a visit, by its secret."""
         wanted = (
             select(people)
-            .join(entry_links, entry_links.c.person == people.c.id)
+            .join(table, table.c.person == people.c.id)
             .where(
-                entry_links.c.digest == digest_secret(secret),
-                entry_links.c.expires_at > self._now(),
+                table.c.digest == digest_secret(secret),
+                table.c.expires_at > self._now(),
                 people.c.disabled == 0,
             )
         )

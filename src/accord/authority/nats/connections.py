@@ -102,10 +102,6 @@ ConnectionCallback = Callable[[ConnectionChange, SessionConnection, str | None],
 ConnectionEvent = tuple[ConnectionChange, SessionConnection, str | None]
 
 
-async def _ignore(_: ConnectionChange, __: SessionConnection, ___: str | None) -> None:
-    return
-
-
 class Connections:
     """Watches the connections of a system, which must have a user of the system account.
 
@@ -119,7 +115,7 @@ class Connections:
         clock: Clock,
         issued: IssuedPermissions,
         *,
-        tell: ConnectionCallback = _ignore,
+        tell: ConnectionCallback | None = None,
     ) -> None:
         if cluster.system is None:
             raise AuthorityError(
@@ -229,6 +225,8 @@ class Connections:
         """Call `tell` from a queue, so that a slow or failing callee delays nothing else."""
         while True:
             change, connection, by = await self._events.get()
+            if self._tell is None:
+                continue
             try:
                 await self._tell(change, connection, by)
             except (AccordError, NatsError, OSError) as error:
@@ -462,9 +460,8 @@ async def control_nats(
         presence: SessionPresence = UnknownPresence()
         if cluster.system is not None:
             await _check_accounts(cluster, cluster.system)
-            watch = Connections(
-                authority, cluster, clock, issued, **({} if tell is None else {"tell": tell(own)})
-            )
+            callback = None if tell is None else tell(own)
+            watch = Connections(authority, cluster, clock, issued, tell=callback)
             await stack.enter_async_context(watch.watching())
             presence = watch
         beats = Heartbeats(authority.offers, clock, presence.is_connected)

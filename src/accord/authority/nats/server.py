@@ -8,7 +8,6 @@ earlier authority left behind is ended before a new one starts.
 import asyncio
 import contextlib
 import fcntl
-import ipaddress
 import os
 import shutil
 import signal
@@ -27,6 +26,7 @@ import orjson
 import structlog
 
 from accord.authority.nats.accounts import Cluster, SystemKeys
+from accord.authority.rules.clients import is_loopback
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.kernel.clock import Clock
 
@@ -48,7 +48,7 @@ class ListenAddress:
 
     def checked(self) -> Self:
         """This address; `AuthorityError` if other machines could connect without TLS."""
-        if self.certificate is None and not _is_loopback(self.host):
+        if self.certificate is None and not is_loopback(self.host):
             raise AuthorityError(
                 Code.FORBIDDEN,
                 f"without TLS the NATS server may not listen on {self.host}",
@@ -113,15 +113,6 @@ def render_configuration(
         members["tls"] = {"cert_file": file, "key_file": file}
     # JSON is valid in the server's configuration language.
     return orjson.dumps(members, option=orjson.OPT_INDENT_2).decode()
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _bracketed(host: str) -> str:

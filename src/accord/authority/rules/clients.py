@@ -78,7 +78,7 @@ def origin(url: str) -> str:
     shown = f"[{host}]" if ":" in host else host
     if parts.scheme not in _PORTS or not _HOST.fullmatch(shown) or "@" in parts.netloc:
         raise _bad_address()
-    if parts.scheme == "http" and not _is_loopback(host):
+    if parts.scheme == "http" and not is_loopback(host):
         raise _bad_address()
     suffix = "" if port in (None, _PORTS[parts.scheme]) else f":{port}"
     return f"{parts.scheme}://{shown}{suffix}"
@@ -91,7 +91,8 @@ def with_query(url: str, **members: str) -> str:
     return urlunsplit(parts._replace(query=urlencode([*query, *members.items()])))
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
     if host == "localhost":
         return True
     try:
