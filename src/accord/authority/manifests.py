@@ -134,7 +134,12 @@ class Manifests:
         damaged = texts.keys() - read.keys()
         if damaged:
             _log.warning("dropping damaged manifests", digests=sorted(damaged))
-            await self._drop(damaged)
+
+            def drop(connection: Connection, change: ChangeSet) -> None:
+                stored.delete_manifests(connection, damaged)
+                change.touch()
+
+            await self._revisions.change(drop)
         return {**found, **read}
 
     async def present(
@@ -249,13 +254,6 @@ class Manifests:
             found = compare(manifests[old], manifests[new], relation)
             self._reports.put((old, new, relation), found)
         return found
-
-    async def _drop(self, names: Collection[str]) -> None:
-        def drop(connection: Connection, change: ChangeSet) -> None:
-            stored.delete_manifests(connection, names)
-            change.touch()
-
-        await self._revisions.change(drop)
 
 
 def digest_of(manifest: bytes) -> str:

@@ -60,7 +60,9 @@ class App:
         }
         if context is not None:
             request["context"] = context
-        answer = await self._ask("/auth/v1/logins", request, "loginId", "loginUrl", "expiresAt")
+        answer = await ask_once(
+            self._authority, "/auth/v1/logins", request, "loginId", "loginUrl", "expiresAt"
+        )
         return Login(answer["loginId"], answer["loginUrl"], answer["expiresAt"])
 
     async def bind_login(self, flow_id: str) -> None:
@@ -69,7 +71,7 @@ class App:
             "sessionKey": session_key(self._key),
             "sig": prove(self._key, flow_message(flow_id)),
         }
-        await self._ask(f"/auth/v1/flows/{quote(flow_id, safe='')}/bind", request)
+        await ask_once(self._authority, f"/auth/v1/flows/{quote(flow_id, safe='')}/bind", request)
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Session]:
@@ -77,9 +79,6 @@ class App:
         connection = Connection(self._authority, self._key, self.terms, self._clock)
         async with connection.open() as link:
             yield Session(link, self.terms, connection.ended)
-
-    async def _ask(self, path: str, request: Mapping[str, Any], *texts: str) -> dict[str, Any]:
-        return await ask_once(self._authority.tls, self._authority.url, path, request, *texts)
 
 
 SHELL: Final = "shell"

@@ -69,13 +69,13 @@ async def ask(
 
 
 async def ask_once(
-    tls: ssl.SSLContext | None, url: str, path: str, request: Mapping[str, Any], *texts: str
+    authority: "Authority", path: str, request: Mapping[str, Any], *texts: str
 ) -> dict[str, Any]:
     """POST without retries, for an answer with the members `texts`; raises BootstrapError."""
-    async with http_client(tls) as http:
-        answer = await ask(http, url, path, request)
+    async with http_client(authority.tls) as http:
+        answer = await ask(http, authority.url, path, request)
     if answer.get("status") in ("blocked", "refused"):
-        raise refusal(answer, url)
+        raise refusal(answer, authority.url)
     if not all(isinstance(answer.get(text), str) for text in texts):
         raise BootstrapError("bad_answer", "the authority's answer cannot be understood")
     return answer
@@ -240,7 +240,7 @@ class Connection:
         self._terms = terms
         self._clock = clock or SystemClock()
         self._stale = asyncio.Event()
-        self._ready: ConnectInfo | None = None
+        self._ready: ConnectInfo
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.link: Link
 
@@ -291,12 +291,11 @@ class Connection:
                 return client
 
     async def _dial(self, client: NatsClient) -> None:
-        assert self._ready is not None
         await client.connect(
             list(self._ready.urls),
             name=f"{self._terms.id} {self._ready.bound.instance or ''}".strip(),
-            user_jwt_cb=lambda: self._sentinel().jwt.encode(),
-            signature_cb=lambda nonce: _signature(self._sentinel().seed, nonce),
+            user_jwt_cb=lambda: self._ready.jwt.encode(),
+            signature_cb=lambda nonce: _signature(self._ready.seed, nonce),
             token=lambda: connect_token(self._key, self._terms.digest, int(self._clock.now())),
             inbox_prefix=inbox_prefix(session_key(self._key)),
             error_cb=self._hear_error,
@@ -307,10 +306,6 @@ class Connection:
             ping_interval=_PING_SECONDS,
             tls=self._authority.tls,
         )
-
-    def _sentinel(self) -> ConnectInfo:
-        assert self._ready is not None
-        return self._ready
 
     async def _hear_error(self, error: Exception) -> None:
         text = str(error)

@@ -390,11 +390,6 @@ class Device(Service):
             "iat": iat,
             "sig": prove(self._key, connect_message(self.terms.digest, iat)),
         }
-        answer = await ask_once(
-            self._authority.tls,
-            self._authority.url,
-            "/auth/v1/activations",
-            request,
-            *("code", "activateUrl", "expiresAt"),
-        )
+        texts = ("code", "activateUrl", "expiresAt")
+        answer = await ask_once(self._authority, "/auth/v1/activations", request, *texts)
         return Activation(answer["code"], answer["activateUrl"], answer["expiresAt"])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, select
 
 from accord.authority.revisions import SerialStore
 from accord.authority.rules import clients
@@ -159,25 +159,21 @@ class Consents:
 
 
 def _allowed(connection: Connection, person: str, contract_id: str, anchor: str) -> Access | None:
-    table = identity_authorities.c
-    row = connection.execute(
-        select(identity_authorities).where(
-            table.person == person, table.contract_id == contract_id, table.anchor == anchor
-        )
-    ).first()
+    query = select(identity_authorities).where(_authority_of(person, contract_id, anchor))
+    row = connection.execute(query).first()
     if row is None:
         return None
     return Access(decode_names(row.surfaces), decode_names(row.capabilities))
 
 
 def _forget(connection: Connection, person: str, contract_id: str, anchor: str) -> bool:
+    gone = delete(identity_authorities).where(_authority_of(person, contract_id, anchor))
+    return connection.execute(gone).rowcount == 1
+
+
+def _authority_of(person: str, contract_id: str, anchor: str) -> ColumnElement[bool]:
     table = identity_authorities.c
-    gone = connection.execute(
-        delete(identity_authorities).where(
-            table.person == person, table.contract_id == contract_id, table.anchor == anchor
-        )
-    )
-    return gone.rowcount == 1
+    return and_(table.person == person, table.contract_id == contract_id, table.anchor == anchor)
 
 
 def _drop(connection: Connection, contract_id: str, anchor: str) -> bool:

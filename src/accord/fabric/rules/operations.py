@@ -5,7 +5,7 @@ sequence and do not change the revision (specification, section 7a). Pure.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -223,6 +223,10 @@ class OperationRecord:
         return replace(self, revision=self.revision + 1, updated_at=now, **changes)
 
 
+_FIELDS: Final = tuple(each.name for each in fields(OperationRecord))
+_KEPT: Final = {"created_at": "createdAt", "updated_at": "updatedAt"}
+
+
 def write_snapshot(record: OperationRecord, service: str) -> dict[str, Any]:
     """The snapshot that callers see."""
     seen: dict[str, Any] = {
@@ -249,46 +253,15 @@ def write_snapshot(record: OperationRecord, service: str) -> dict[str, Any]:
 
 def write_record(record: OperationRecord) -> bytes:
     """The record as stored."""
-    return canonical.encode(
-        {
-            "v": 1,
-            "id": record.id,
-            "operation": record.operation,
-            "session": record.session,
-            "owner": record.owner,
-            "input": record.input,
-            "createdAt": record.created_at,
-            "updatedAt": record.updated_at,
-            "state": record.state.value,
-            "revision": record.revision,
-            "attempt": record.attempt,
-            "progress": record.progress,
-            "output": record.output,
-            "error": record.error,
-            "transfer": record.transfer,
-        }
-    )
+    kept = {_KEPT.get(each, each): getattr(record, each) for each in _FIELDS}
+    return canonical.encode({"v": 1, **kept})
 
 
 def read_record(data: bytes) -> OperationRecord:
     """A stored record; raises FabricError."""
     try:
         kept = canonical.decode(data, max_bytes=len(data))
-        return OperationRecord(
-            kept["id"],
-            kept["operation"],
-            kept["session"],
-            kept["owner"],
-            kept["input"],
-            kept["createdAt"],
-            kept["updatedAt"],
-            OperationState(kept["state"]),
-            kept["revision"],
-            kept["attempt"],
-            kept["progress"],
-            kept["output"],
-            kept["error"],
-            kept["transfer"],
-        )
+        found = {each: kept[_KEPT.get(each, each)] for each in _FIELDS}
+        return OperationRecord(**found | {"state": OperationState(found["state"])})
     except (canonical.CanonicalError, KeyError, TypeError, ValueError):
         raise FabricError("the stored operation record is malformed") from None
