@@ -23,6 +23,8 @@ from accord.kernel.clock import format_time
 from accord.storage import JournalRecord, StoreError, verify
 from accord.storage.journal import append
 
+_log = structlog.stdlib.get_logger(__name__)
+
 STREAM: Final = "contracts.history"
 
 AuditAction = Literal[
@@ -185,8 +187,6 @@ def _entry(row: RowMapping) -> AuditEntry:
     )
     return AuditEntry(row["revision"], row["place"], row["at"] / 1000, act)
 
-
-_log = structlog.stdlib.get_logger(__name__)
 
 _GATHER_SECONDS: Final = 2.0
 _MAX_DISTINCT: Final = 100

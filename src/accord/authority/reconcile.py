@@ -34,6 +34,8 @@ from accord.authority.service import Authority
 from accord.kernel.errors import AccordError
 from accord.kernel.ulid import UlidSource
 
+_log = structlog.stdlib.get_logger(__name__)
+
 _API: Final = "$JS.API"
 _NOT_FOUND: Final = frozenset({10014, 10059})
 _TAKEN: Final = frozenset({10058, 10148, 10013})
@@ -135,8 +137,6 @@ def _read(data: bytes, subject: str) -> dict[str, Any]:
         raise AuthorityError(Code.UNAVAILABLE, "JetStream's answer is not JSON", where=subject)
     return answer
 
-
-_log = structlog.stdlib.get_logger(__name__)
 
 _MAX_ROUNDS: Final = 3
 

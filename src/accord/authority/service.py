@@ -25,6 +25,8 @@ from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
 from accord.storage import Store, StoreError, open_store
 
+_log = structlog.stdlib.get_logger(__name__)
+
 
 class Authority:
     """The control plane over one store; made by `open_authority`.
@@ -57,7 +59,6 @@ class Authority:
 ROUND_SECONDS: Final = 1.0
 _BREATH_SECONDS: Final = 0.05
 
-_log = structlog.stdlib.get_logger(__name__)
 _NO_BUILTINS: Final[Mapping[str, Manifest]] = {}
 
 

@@ -29,6 +29,8 @@ from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.schema import compile_schema
 
+_log = structlog.stdlib.get_logger(__name__)
+
 AUTH: Final = "trellis.auth@v1"
 RESOLVE: Final = "Auth.Sessions.Resolve"
 RESOLVE_SUBJECT: Final = f"rpc.v1.{RESOLVE}"
@@ -193,8 +195,6 @@ _FACTS: Final = compile_schema(
 _REVOKED: Final = compile_schema(
     {"type": "object", "properties": {"sessionKey": _TEXT}, "required": ["sessionKey"]}
 )
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 def caller_resolver(link: Link) -> Resolve:

@@ -33,9 +33,22 @@ from accord.kernel.signing import SigningKey
 from accord.web import responses
 from accord.web.responses import ResponseError
 
+_log = structlog.stdlib.get_logger(__name__)
+
 UNREACHABLE: Final = "unreachable"
 _MAX_ANSWER: Final = 4 << 20
 _ASK_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """How to reach the authority."""
+
+    url: str
+    # Seconds to wait while the session is blocked; None waits without limit.
+    patience: float | None = None
+    # For the authority and for NATS; None trusts the system's certificates.
+    tls: ssl.SSLContext | None = None
 
 
 def http_client(tls: ssl.SSLContext | None) -> httpx.AsyncClient:
@@ -69,7 +82,7 @@ async def ask(
 
 
 async def ask_once(
-    authority: "Authority", path: str, request: Mapping[str, Any], *texts: str
+    authority: Authority, path: str, request: Mapping[str, Any], *texts: str
 ) -> dict[str, Any]:
     """POST without retries, for an answer with the members `texts`; raises BootstrapError."""
     async with http_client(authority.tls) as http:
@@ -131,8 +144,6 @@ _READY: Final = compile_schema(
     }
 )
 
-_log = structlog.stdlib.get_logger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class ConnectInfo:
@@ -143,17 +154,6 @@ class ConnectInfo:
     jwt: str = field(repr=False)
     seed: str = field(repr=False)  # the sentinel's seed, which grants nothing by itself
     bound: SessionBindings
-
-
-@dataclass(frozen=True, slots=True)
-class Authority:
-    """How to reach the authority."""
-
-    url: str
-    # Seconds to wait while the session is blocked; None waits without limit.
-    patience: float | None = None
-    # For the authority and for NATS; None trusts the system's certificates.
-    tls: ssl.SSLContext | None = None
 
 
 async def bootstrap(

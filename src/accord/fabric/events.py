@@ -32,6 +32,8 @@ from accord.kernel.clock import format_time
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
 
+_log = structlog.stdlib.get_logger(__name__)
+
 EVENT_TIME_HEADER: Final = "Trellis-Event-Time"
 EVENT_ID_HEADER: Final = "Nats-Msg-Id"
 
@@ -106,8 +108,6 @@ _CONFIRM_TIMES: Final = 3
 _PAUSE_SECONDS: Final = 1.0
 
 EventHandler = Callable[[Received], Awaitable[None]]
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ from accord.fabric.rules.transfers import (
 )
 from accord.kernel import canonical
 
+_log = structlog.stdlib.get_logger(__name__)
+
 _FRAME_SECONDS: Final = 20.0
 _TRIES: Final = 3
 
@@ -196,8 +198,6 @@ EXPIRES_SECONDS: Final = 900.0
 _MAX_DOWNLOADS: Final = 256
 _SHORTEST_PAUSE: Final = 0.005
 _LONGEST_PAUSE: Final = 0.5
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class Downloads:

@@ -28,6 +28,8 @@ from accord.web import bodies
 from accord.web.addresses import address_key
 from accord.web.bodies import BodyError, BodyLimits
 
+_log = structlog.stdlib.get_logger(__name__)
+
 _MAX_BUCKETS: Final = 10_000
 
 
@@ -61,8 +63,6 @@ class RateLimit:
         if left < 1:
             raise RateLimitedError(math.ceil((1 - left) / self._per_second))
 
-
-_log: Final = structlog.stdlib.get_logger(__name__)
 
 # A manifest of 1 MiB and its envelope.
 MAX_BODY: Final = (1 << 20) + (1 << 16)

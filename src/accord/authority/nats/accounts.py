@@ -26,6 +26,8 @@ from accord.authority.rules.jwt import KeyType, NKey, XKey
 from accord.fabric.nats_client import NatsClient
 from accord.kernel.files import sync_folder, write_private
 
+_log = structlog.stdlib.get_logger(__name__)
+
 _MAX_FILE_BYTES: Final = 64 * 1024
 _JWT: Final = ("-----BEGIN NATS USER JWT-----", "------END NATS USER JWT------")
 _SEED: Final = ("-----BEGIN USER NKEY SEED-----", "------END USER NKEY SEED------")
@@ -172,8 +174,6 @@ def _read_credentials(file: Path) -> Credentials:
     NKey.from_seed(seed, KeyType.USER)
     return Credentials(token, seed)
 
-
-_log = structlog.stdlib.get_logger(__name__)
 
 _CONNECT_SECONDS: Final = 10.0
 

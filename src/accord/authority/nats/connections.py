@@ -44,6 +44,8 @@ from accord.fabric.nats_client import is_jetstream_answer
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 
+_log = structlog.stdlib.get_logger(__name__)
+
 _LIST_SECONDS: Final = 2.0
 _QUIET_SECONDS: Final = 0.25
 _ALL_SERVERS: Final = "PING"
@@ -87,8 +89,6 @@ async def _request_page(
             await answers.unsubscribe()
     return pages
 
-
-_log = structlog.stdlib.get_logger(__name__)
 
 _LIST_EVERY_SECONDS: Final = 10.0
 _ANSWER_SECONDS: Final = 2.0

@@ -30,6 +30,8 @@ from accord.authority.rules.clients import is_loopback
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.kernel.clock import Clock
 
+_log = structlog.stdlib.get_logger(__name__)
+
 # A manifest of the largest allowed size must fit into one answer, with its envelope.
 _MAX_PAYLOAD: Final = 2 * 1024 * 1024
 # Below 2 s, when the server pings a client, which clients take for a successful connection.
@@ -226,8 +228,6 @@ def _serves(pid: int, configuration: Path) -> bool:
     except OSError:
         return False
 
-
-_log = structlog.stdlib.get_logger(__name__)
 
 _START_SECONDS: Final = 30.0
 _FIRST_PAUSE: Final = 0.25

@@ -40,6 +40,8 @@ from accord.fabric.server import Server
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, TimestampError, format_time, parse_time
 
+_log = structlog.stdlib.get_logger(__name__)
+
 MAX_JOBS: Final = 100_000
 _SUBJECT_TOKENS: Final = 6  # trellis.jobs.<namespace>.<queue>.<job>.<event>
 _WAIT_SECONDS: Final = 10.0
@@ -340,8 +342,6 @@ def _entry(job: JobFacts) -> dict[str, Any]:
         "updated_at": job.updated_at,
     }
 
-
-_log = structlog.stdlib.get_logger(__name__)
 
 _BATCH: Final = 64
 _EXPIRES_SECONDS: Final = 5

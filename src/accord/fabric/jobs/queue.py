@@ -47,6 +47,8 @@ from accord.kernel import canonical, traceparent
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
 
+_log = structlog.stdlib.get_logger(__name__)
+
 _EVENTS: Final = "JOBS"
 
 
@@ -96,8 +98,6 @@ GRANT_SECONDS: Final = 30.0
 """Seconds after which a job that no worker has started is enqueued again."""
 
 _EVER: Final = (1 << 62) - 1
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class JobKeys:

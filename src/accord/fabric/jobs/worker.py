@@ -28,6 +28,8 @@ from accord.kernel.clock import Clock, format_time
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
 
+_log = structlog.stdlib.get_logger(__name__)
+
 _LONGEST_LINE: Final = 10_000
 
 
@@ -81,8 +83,6 @@ _EXTENSIONS: Final = 3
 _LONGEST_PAUSE: Final = 5.0
 _REPAIR_SECONDS: Final = 10.0
 _MOST_REMEMBERED: Final = 10_000
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class _Stop(Exception):  # noqa: N818 - it is no fault

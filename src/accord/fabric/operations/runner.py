@@ -30,6 +30,8 @@ from accord.kernel.errors import AccordError
 from accord.kernel.schema import Schema
 from accord.kernel.ulid import milliseconds
 
+_log = structlog.stdlib.get_logger(__name__)
+
 
 class OperationContext:
     """A running operation, as its handler sees it.
@@ -83,8 +85,6 @@ SignalHandler = Callable[[OperationContext, Any], Awaitable[None]]
 CancelHandler = Callable[[OperationContext], Awaitable[None]]
 Upload = Callable[[], Awaitable[Mapping[str, Any]]]
 """Waits for an operation's upload and returns its description."""
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
