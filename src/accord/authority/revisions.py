@@ -7,6 +7,7 @@ so that other units in the same transaction are not repeated.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, bindparam, select, update
@@ -85,14 +86,14 @@ class ChangeSignal:
         return self.count
 
 
+@dataclass(slots=True)
 class ChangeSet:
     """What one unit of work changes."""
 
-    def __init__(self, now: float) -> None:
-        self.now = now
-        self.acts: list[AuditEvent] = []
-        self.is_one = False
-        self.is_wish = False
+    now: float
+    acts: list[AuditEvent] = field(default_factory=list)
+    is_one: bool = False
+    is_wish: bool = False
 
     def tell(self, *acts: AuditEvent) -> None:
         """Record events; this counts as a change."""
@@ -109,11 +110,11 @@ class ChangeSet:
         self.touch()
 
 
+@dataclass(frozen=True, slots=True)
 class SerialStore:
     """A store in which no two processes write at the same time."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    _store: Store
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Run a unit of work while holding the revision lock."""

@@ -248,25 +248,17 @@ _GIVE_UP: Final = 0.75
 _FREE: Final = b""
 
 
+@dataclass(slots=True, eq=False)
 class Lease:
     """A lease that is held; `lost` is set once somebody else has it or may have it."""
 
-    def __init__(
-        self,
-        bucket: Bucket,
-        key: str,
-        value: bytes,
-        revision: int,
-        ttl: float,
-        every: float | None = None,
-    ) -> None:
-        self.key = key
-        self.lost = asyncio.Event()
-        self._bucket = bucket
-        self._value = value
-        self._revision = revision
-        self._ttl = ttl
-        self._every = min(every or ttl / _RENEWALS, ttl / 2)
+    _bucket: Bucket
+    key: str
+    _value: bytes
+    _revision: int
+    _ttl: float
+    _every: float | None = None
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
     async def renewed(self) -> AsyncIterator["Lease"]:
@@ -307,8 +299,9 @@ class Lease:
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
         renewed = loop.time()
+        every = min(self._every or self._ttl / _RENEWALS, self._ttl / 2)
         while True:
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(every)
             began = loop.time()
             left = renewed + self._ttl * _GIVE_UP - began
             try:

@@ -7,6 +7,7 @@ is decided by its grants.
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from accord.contracts.authoring import Contract
@@ -74,20 +75,14 @@ class Client:
         return found
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Session:
     """A connected session; `terms` are those of the contract that it presented."""
 
-    def __init__(
-        self,
-        link: Link,
-        terms: Terms,
-        ended: "asyncio.Future[None]",
-        calls: CallJournal | None = None,
-    ) -> None:
-        self.link = link
-        self.terms = terms
-        self._ended = ended
-        self._calls = calls
+    link: Link
+    terms: Terms
+    _ended: "asyncio.Future[None]"
+    _calls: CallJournal | None = None
 
     @property
     def key(self) -> str:

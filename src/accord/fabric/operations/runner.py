@@ -104,24 +104,20 @@ class LeaseLostError(ConflictError):
     """The operation ended or another instance runs it: nothing more may be written."""
 
 
+@dataclass(slots=True, eq=False)
 class Attempt:
     """One attempt at one operation."""
 
-    def __init__(
-        self,
-        link: Link,
-        store: OperationStore,
-        served: ServedOperation,
-        record: OperationRecord,
-        lease: Lease,
-    ) -> None:
-        self.has_ended = False
-        self._link = link
-        self._store = store
-        self._served = served
-        self._record = record
-        self._lease = lease
-        self._context = OperationContext(record, self)
+    _link: Link
+    _store: OperationStore
+    _served: ServedOperation
+    _record: OperationRecord
+    _lease: Lease
+    _context: OperationContext = field(init=False)
+    has_ended: bool = False
+
+    def __post_init__(self) -> None:
+        self._context = OperationContext(self._record, self)
 
     async def run(self, upload: Upload | None) -> None:
         """Run the handler and store the outcome; raises LeaseLostError."""
