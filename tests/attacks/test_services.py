@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.attacks.test_peers import explode, listening, unexpanded
 
-from accord.fabric.bootstrap import ask, http_client
+from accord.fabric.connection import ask, http_client
 from accord.relay.platforms import base
 
 

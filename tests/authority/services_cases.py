@@ -8,17 +8,17 @@ from typing import Any
 
 from tests.fabric.fabric_network import connected, linked
 
+from accord.authority.assembly import serve_builtins
 from accord.authority.contracts import builtins
 from accord.authority.nats import SessionConnection
 from accord.authority.reconcile import JetStream, Reconciler
 from accord.authority.rules import AdmittedUser, SessionHolder, SessionRecord
 from accord.authority.service import Authority, open_authority
-from accord.authority.services import serve_builtins
 from accord.contracts import digest
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
 from accord.fabric import Link, Terms
-from accord.fabric.rpc import call
+from accord.fabric.server import call
 from accord.kernel import canonical
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey

@@ -105,7 +105,7 @@ async def test_with_a_certificate_it_speaks_tls_and_nothing_else(
         await writer.wait_closed()
         assert b'"tls_required":true' in greeting
         # Who does not trust the certificate says so, and does not try for ever.
-        monkeypatch.setattr("accord.authority.nats.cluster._CONNECT_SECONDS", 1.0)
+        monkeypatch.setattr("accord.authority.nats.accounts._CONNECT_SECONDS", 1.0)
         strangers = dataclasses.replace(cluster, tls=None)
         with pytest.raises(AuthorityError, match="CERTIFICATE") as refused:
             await connect("look", strangers, cluster.authority)

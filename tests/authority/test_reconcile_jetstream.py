@@ -20,22 +20,18 @@ from tests.authority.reconcile_cases import (
 )
 
 from accord.authority.contracts import builtins
-from accord.authority.reconcile import (
-    JetStream,
-    JetStreamError,
-    NamePrefix,
-    Reconciler,
-    StreamRetention,
-    physical_name,
-)
+from accord.authority.reconcile import JetStream, JetStreamError, Reconciler
 from accord.authority.rules import (
     OWNER,
     TRANSIENT_SUBJECTS,
     AuthorityError,
     Code,
     MaterialState,
+    NamePrefix,
     ResourceRef,
+    StreamRetention,
     define_stream,
+    physical_name,
 )
 from accord.kernel.clock import SystemClock
 from accord.kernel.ulid import UlidSource

@@ -20,8 +20,8 @@ from tests.authority.reconcile_cases import (
     everything,
 )
 
-from accord.authority.reconcile import JetStream, NamePrefix, Reconciler, physical_name
-from accord.authority.rules import MaterialState, ResourceRef
+from accord.authority.reconcile import JetStream, Reconciler
+from accord.authority.rules import MaterialState, NamePrefix, ResourceRef, physical_name
 from accord.kernel.clock import SystemClock
 from accord.kernel.ulid import UlidSource
 from accord.testing.processes import python_child

@@ -17,16 +17,20 @@ from tests.authority.reconcile_cases import (
     deployment,
 )
 
-from accord.authority.reconcile import (
+from accord.authority.rules import (
+    OWNER,
     NamePrefix,
     ReconcileStep,
+    Resource,
+    ResourceRef,
+    StepAction,
     StreamRetention,
+    define_bucket,
     desired_resources,
     physical_name,
     plan_steps,
     platform_resources,
 )
-from accord.authority.rules import OWNER, Resource, ResourceRef, StepAction, define_bucket
 
 World = dict[ResourceRef, Mapping[str, Any]]
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.authority.services_cases import Calling, House, house
 from tests.fabric.fabric_network import linked
 
-from accord.authority.reconcile import JetStream, desired_resources
-from accord.authority.rules import Deployment, DeploymentKind, Desired
+from accord.authority.reconcile import JetStream
+from accord.authority.rules import Deployment, DeploymentKind, Desired, desired_resources
 from accord.authority.services import JobsView, fold_job_event, follow_jobs
 from accord.contracts.authoring import Contract
 from accord.fabric import ConflictError, FabricError, Link, NotFoundError, Terms, UnauthorizedError

@@ -16,9 +16,9 @@ from accord.fabric import (
     UnauthorizedError,
     UnavailableError,
     ValidationError,
-    feeds,
 )
-from accord.fabric.feeds import open_feed
+from accord.fabric import server as feeds
+from accord.fabric.server import open_feed
 from accord.kernel.signing import SigningKey
 from accord.testing.servers import Server as Process
 

@@ -20,8 +20,8 @@ from accord.fabric import (
     UnavailableError,
     ValidationError,
 )
-from accord.fabric.rpc import call
 from accord.fabric.rules import proofs
+from accord.fabric.server import call
 from accord.kernel.signing import SigningKey
 from accord.testing.servers import Server as Process
 

@@ -7,7 +7,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from accord.fabric import ConflictError, FabricError, UnavailableError, streams
-from accord.fabric.inbox import Inbox
+from accord.fabric.link import Inbox
 
 
 class Answering:

@@ -8,7 +8,7 @@ from nats.aio.subscription import Subscription
 from tests.fabric.fabric_network import Sessions, connected, graph, linked
 
 from accord.fabric import Request, Server, Terms, UnavailableError
-from accord.fabric.rpc import call
+from accord.fabric.server import call
 from accord.kernel.signing import SigningKey
 from accord.testing.servers import Server as Process
 

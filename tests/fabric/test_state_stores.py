@@ -8,7 +8,7 @@ import pytest
 from tests.fabric.fabric_network import Sessions, linked
 from tests.fabric.work_network import bucket
 
-from accord.authority.contracts import builtin as state_contract
+from accord.authority import contracts as state_contract
 from accord.authority.services import StateService
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key

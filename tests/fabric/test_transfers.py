@@ -22,19 +22,8 @@ from accord.fabric import (
 )
 from accord.fabric.objects import ObjectStore, open_store
 from accord.fabric.operations import OperationContext, Operations, start
-from accord.fabric.rules import proofs
-from accord.fabric.transfer import (
-    EOF,
-    SEQUENCE,
-    Downloads,
-    Uploads,
-    download,
-    frame_id,
-    read_grant,
-    seal,
-    unseal,
-    upload,
-)
+from accord.fabric.rules import proofs, transfers
+from accord.fabric.transfer import Downloads, Uploads, download, upload
 from accord.testing.servers import Server
 
 TERMS = Terms(work())
@@ -142,21 +131,23 @@ async def test_a_frame_that_is_forged_out_of_turn_or_replayed_is_refused(
     caller, subject = shelf.caller, grant.subject
 
     async def send(data: bytes, sequence: int, **changes: str) -> str:
-        headers = signed(caller, subject, data, frame_id(grant.id, sequence, eof=False))
-        headers |= {SEQUENCE: str(sequence), **changes}
+        headers = signed(caller, subject, data, transfers.frame_id(grant.id, sequence, eof=False))
+        headers |= {transfers.SEQUENCE: str(sequence), **changes}
         answer = await caller.inbox.ask(subject, data, headers, 5)
         return "refused" if (answer.headers or {}).get("status") == "error" else "taken"
 
     assert await send(b"one", 0) == "taken"
     assert await send(b"one", 0) == "taken"  # its answer may have got lost
     assert await send(b"two", 5) == "refused"
-    assert await send(b"two", 1, **{EOF: "true"}) == "refused"
-    assert await send(b"two", 1, **{SEQUENCE: "01x"}) == "refused"
+    assert await send(b"two", 1, **{transfers.EOF: "true"}) == "refused"
+    assert await send(b"two", 1, **{transfers.SEQUENCE: "01x"}) == "refused"
     assert await send(b"two", 1, proof="A" * 86) == "refused"
     assert await send(b"two", 1) == "taken"
     assert await send(b"one", 0) == "refused"
-    headers = signed(caller, subject, b"", frame_id(grant.id, 2, eof=True))
-    await caller.inbox.ask(subject, b"", headers | {SEQUENCE: "2", EOF: "true"}, 5)
+    headers = signed(caller, subject, b"", transfers.frame_id(grant.id, 2, eof=True))
+    await caller.inbox.ask(
+        subject, b"", headers | {transfers.SEQUENCE: "2", transfers.EOF: "true"}, 5
+    )
     assert (await completed())["size"] == 6
     assert await shelf.files.get("a") == b"onetwo"
 
@@ -199,9 +190,11 @@ async def test_no_more_is_sent_than_the_caller_wants(shelf: Shelf, downloads: Do
     # Whoever wants the second window only now gets all of it, so nothing of it was sent before.
     second = await shelf.caller.nats.subscribe(f"{grant['subject']}-1")
     came += [await second.next_msg(10) for _ in range(9)]
-    assert [msg.headers[SEQUENCE] for msg in came if msg.headers] == [str(n) for n in range(41)]
+    assert [msg.headers[transfers.SEQUENCE] for msg in came if msg.headers] == [
+        str(n) for n in range(41)
+    ]
     assert came[-1].headers is not None
-    assert came[-1].headers[EOF] == "true"
+    assert came[-1].headers[transfers.EOF] == "true"
 
 
 async def test_whoever_listens_in_on_a_download_understands_nothing(
@@ -223,8 +216,8 @@ async def test_whoever_listens_in_on_a_download_understands_nothing(
 
         await until(has_heard)
     assert not any(b"secret" in data for data in heard)
-    granted = read_grant(grant)
-    assert unseal(granted, heard[0], 0, eof=False) == b"secret" * 100
+    granted = transfers.read_grant(grant)
+    assert transfers.unseal(granted, heard[0], 0, eof=False) == b"secret" * 100
 
 
 async def test_a_frame_that_somebody_else_sends_is_refused(
@@ -235,11 +228,13 @@ async def test_a_frame_that_somebody_else_sends_is_refused(
     await downloads.__aexit__()
     downloading = download(shelf.caller, grant)
     first = asyncio.ensure_future(anext(downloading))
-    forged = seal(replace(read_grant(grant), seal=b"k" * 32), b"lies", 0, eof=False)
+    forged = transfers.seal(
+        replace(transfers.read_grant(grant), seal=b"k" * 32), b"lies", 0, eof=False
+    )
     probe = f"{grant['subject']}-0"
 
     async def has_come() -> bool:
-        await shelf.link.nats.publish(probe, forged, headers={SEQUENCE: "0"})
+        await shelf.link.nats.publish(probe, forged, headers={transfers.SEQUENCE: "0"})
         return first.done()
 
     await until(has_come)
@@ -279,7 +274,7 @@ async def test_a_file_that_is_replaced_while_it_is_sent_ends_in_an_error(
 )
 def test_what_is_no_grant_is_refused(given: Any) -> None:
     with pytest.raises(ValidationError):
-        read_grant(given)
+        transfers.read_grant(given)
 
 
 async def test_a_grant_for_the_other_direction_is_refused(shelf: Shelf, uploads: Uploads) -> None:

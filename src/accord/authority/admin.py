@@ -55,101 +55,6 @@ def _member_name(key: Any) -> str:
 _YEAR: Final = 365 * 86_400
 
 
-def people_commands(
-    identities: Identities, base_url: str
-) -> Mapping[str, Callable[[Body], Awaitable[Mapping[str, Any]]]]:
-    """The commands about people, overrides and portals, by name."""
-    asked = _PeopleCommands(identities, base_url)
-    return {
-        "people/list": asked.people,
-        "people/add": asked.add,
-        "people/set": asked.set,
-        "people/link": asked.link,
-        "people/consents": asked.consents,
-        "overrides/list": asked.overrides,
-        "overrides/set": asked.set_override,
-        "overrides/drop": asked.drop_override,
-        "portals/list": asked.portals,
-        "portals/set": asked.set_portal,
-        "portals/drop": asked.drop_portal,
-    }
-
-
-class _PeopleCommands:
-    def __init__(self, identities: Identities, base_url: str) -> None:
-        self._identities = identities
-        self._base_url = base_url.rstrip("/")
-
-    async def people(self, _body: Body) -> Mapping[str, Any]:
-        return {"people": to_json(await self._identities.people.all())}
-
-    async def add(self, body: Body) -> Mapping[str, Any]:
-        person = await self._identities.people.add(
-            read_text(body, "name"), read_texts(body, "capabilities")
-        )
-        return {"person": to_json(person)}
-
-    async def set(self, body: Body) -> Mapping[str, Any]:
-        """Change the members that are named: capabilities, or whether the person is disabled."""
-        person = await self._identities.people.find(read_text(body, "name"))
-        keys = (person.capabilities | set(read_texts(body, "grant"))) - set(
-            read_texts(body, "revoke")
-        )
-        if keys != person.capabilities:
-            person = await self._identities.set_capabilities(person.id, keys)
-        if "disabled" in body:
-            person = await self._identities.set_disabled(person.id, read_flag(body, "disabled"))
-        return {"person": to_json(person)}
-
-    async def link(self, body: Body) -> Mapping[str, Any]:
-        person = await self._identities.people.find(read_text(body, "name"))
-        seconds = read_number(body, "seconds", LINK_SECONDS, most=_YEAR)
-        secret, until = await self._identities.login.link(person.id, seconds)
-        return {"url": f"{self._base_url}/login/link/{secret}", "expires_at": until}
-
-    async def consents(self, body: Body) -> Mapping[str, Any]:
-        person = await self._identities.people.find(read_text(body, "name"))
-        return {"consents": to_json(await self._identities.consents.answers(person.id))}
-
-    async def overrides(self, _body: Body) -> Mapping[str, Any]:
-        return {"overrides": to_json(await self._identities.consents.overrides())}
-
-    async def set_override(self, body: Body) -> Mapping[str, Any]:
-        made = await self._identities.set_override(
-            read_text(body, "contract"), read_text(body, "anchor"), read_texts(body, "capabilities")
-        )
-        return {"override": to_json(made)}
-
-    async def drop_override(self, body: Body) -> Mapping[str, Any]:
-        contract, anchor = read_text(body, "contract"), read_text(body, "anchor")
-        await self._identities.drop_override(contract, anchor)
-        return {"dropped": {"contract": contract, "anchor": anchor}}
-
-    async def portals(self, _body: Body) -> Mapping[str, Any]:
-        return {"portals": to_json(await self._identities.portals.all())}
-
-    async def set_portal(self, body: Body) -> Mapping[str, Any]:
-        made = await self._identities.portals.set(
-            _portal_kind(body), read_text(body, "selector"), read_text(body, "url", most=2000)
-        )
-        return {"portal": to_json(made)}
-
-    async def drop_portal(self, body: Body) -> Mapping[str, Any]:
-        kind, selector = _portal_kind(body), read_text(body, "selector")
-        if not await self._identities.portals.drop(kind, selector):
-            raise AuthorityError(Code.NOT_FOUND, "there is no such page", where=selector)
-        return {"dropped": {"kind": kind.value, "selector": selector}}
-
-
-def _portal_kind(body: Body) -> PortalKind:
-    try:
-        return PortalKind(read_text(body, "kind"))
-    except ValueError:
-        raise AuthorityError(
-            Code.BAD_REQUEST, f"expected one of {', '.join(PortalKind)}", where="/kind"
-        ) from None
-
-
 JsonObject: TypeAlias = Mapping[str, Any]
 AdminCommand: TypeAlias = Callable[[Body], Awaitable[JsonObject]]
 ReconcileCommand: TypeAlias = Callable[[str | None], Awaitable[JsonObject]]
@@ -170,15 +75,7 @@ _AUDITED: Final[Mapping[str, tuple[AuditAction, tuple[str, ...]]]] = {
 
 
 class AdminCommands:
-    """Everything that an operator can do.
-
-    Args:
-        reconcile: Reconciles one deployment or all; None where no NATS system is available.
-        base_url: What links to the pages begin with.
-
-    Attributes:
-        verbs: The commands, by name.
-    """
+    """Everything that an operator can do; `reconcile` is None where no NATS system is available."""
 
     def __init__(
         self,
@@ -190,6 +87,7 @@ class AdminCommands:
         self._authority = authority
         self._identities = identities
         self._reconcile = reconcile
+        self._base_url = base_url.rstrip("/")
         self.verbs: Final[Mapping[str, AdminCommand]] = {
             "status": self._status,
             "deploy": self._deploy,
@@ -211,7 +109,17 @@ class AdminCommands:
             "reconcile": self._make_real,
             "sessions/list": self._sessions,
             "sessions/revoke": self._revoke_session,
-            **people_commands(identities, base_url),
+            "people/list": self._people,
+            "people/add": self._add_person,
+            "people/set": self._set_person,
+            "people/link": self._link,
+            "people/consents": self._consents,
+            "overrides/list": self._overrides,
+            "overrides/set": self._set_override,
+            "overrides/drop": self._drop_override,
+            "portals/list": self._portals,
+            "portals/set": self._set_portal,
+            "portals/drop": self._drop_portal,
         }
 
     async def do(self, verb: str, body: Body) -> JsonObject:
@@ -367,10 +275,7 @@ class AdminCommands:
 
     async def _catalog(self, _body: Body) -> JsonObject:
         projection = await self._authority.catalog.refresh()
-        return {
-            "catalog": to_json(projection.catalog),
-            "issues": to_json(projection.issues),
-        }
+        return {"catalog": to_json(projection.catalog), "issues": to_json(projection.issues)}
 
     async def _history(self, body: Body) -> JsonObject:
         found = await self._authority.revisions.history(
@@ -402,6 +307,66 @@ class AdminCommands:
         await self._authority.sessions.revoke(key, _by(body))
         return {"revoked": key}
 
+    async def _people(self, _body: Body) -> JsonObject:
+        return {"people": to_json(await self._identities.people.all())}
+
+    async def _add_person(self, body: Body) -> JsonObject:
+        person = await self._identities.people.add(
+            read_text(body, "name"), read_texts(body, "capabilities")
+        )
+        return {"person": to_json(person)}
+
+    async def _set_person(self, body: Body) -> JsonObject:
+        """Change the members that are named: capabilities, or whether the person is disabled."""
+        person = await self._identities.people.find(read_text(body, "name"))
+        keys = (person.capabilities | set(read_texts(body, "grant"))) - set(
+            read_texts(body, "revoke")
+        )
+        if keys != person.capabilities:
+            person = await self._identities.set_capabilities(person.id, keys)
+        if "disabled" in body:
+            person = await self._identities.set_disabled(person.id, read_flag(body, "disabled"))
+        return {"person": to_json(person)}
+
+    async def _link(self, body: Body) -> JsonObject:
+        person = await self._identities.people.find(read_text(body, "name"))
+        seconds = read_number(body, "seconds", LINK_SECONDS, most=_YEAR)
+        secret, until = await self._identities.login.link(person.id, seconds)
+        return {"url": f"{self._base_url}/login/link/{secret}", "expires_at": until}
+
+    async def _consents(self, body: Body) -> JsonObject:
+        person = await self._identities.people.find(read_text(body, "name"))
+        return {"consents": to_json(await self._identities.consents.answers(person.id))}
+
+    async def _overrides(self, _body: Body) -> JsonObject:
+        return {"overrides": to_json(await self._identities.consents.overrides())}
+
+    async def _set_override(self, body: Body) -> JsonObject:
+        made = await self._identities.set_override(
+            read_text(body, "contract"), read_text(body, "anchor"), read_texts(body, "capabilities")
+        )
+        return {"override": to_json(made)}
+
+    async def _drop_override(self, body: Body) -> JsonObject:
+        contract, anchor = read_text(body, "contract"), read_text(body, "anchor")
+        await self._identities.drop_override(contract, anchor)
+        return {"dropped": {"contract": contract, "anchor": anchor}}
+
+    async def _portals(self, _body: Body) -> JsonObject:
+        return {"portals": to_json(await self._identities.portals.all())}
+
+    async def _set_portal(self, body: Body) -> JsonObject:
+        made = await self._identities.portals.set(
+            _portal_kind(body), read_text(body, "selector"), read_text(body, "url", most=2000)
+        )
+        return {"portal": to_json(made)}
+
+    async def _drop_portal(self, body: Body) -> JsonObject:
+        kind, selector = _portal_kind(body), read_text(body, "selector")
+        if not await self._identities.portals.drop(kind, selector):
+            raise AuthorityError(Code.NOT_FOUND, "there is no such page", where=selector)
+        return {"dropped": {"kind": kind.value, "selector": selector}}
+
 
 def _by(body: Body) -> str:
     return read_optional_text(body, "by") or OPERATOR
@@ -431,3 +396,7 @@ def _one_of(kind: Any, body: Body, member: str, default: Any) -> Any:
         return kind(value)
     except ValueError:
         raise bad_request(f"expected one of {', '.join(kind)}", f"/{member}") from None
+
+
+def _portal_kind(body: Body) -> Any:
+    return _one_of(PortalKind, {"kind": read_text(body, "kind")}, "kind", None)

@@ -13,18 +13,30 @@ from starlette.routing import Route
 
 from accord.authority.admin import AdminCommands
 from accord.authority.audit import AuditedRefusal, RefusalLog
-from accord.authority.contracts import builtin, builtins
+from accord.authority.contracts import AUTH_ID, CORE_ID, HEALTH_ID, JOBS_ID, STATE_ID, builtins
 from accord.authority.http.app import routes
 from accord.authority.http.exchange import Refusals
 from accord.authority.http.sessions import NatsTransport, PlanRequesters
 from accord.authority.identities import Identities
 from accord.authority.nats import Cluster, SessionPresence, control_nats
 from accord.authority.nats.callout import ConnectRefusal, RefusalSink, log_refusal
-from accord.authority.reconcile import JetStream, Reconciler, StreamRetention
-from accord.authority.reconcile.reconciler import RepairLoop
+from accord.authority.reconcile import JetStream, Reconciler, RepairLoop
+from accord.authority.rules import StreamRetention
 from accord.authority.rules.errors import AuthorityError
+from accord.authority.rules.resources import STATE_BUCKET
 from accord.authority.service import Authority, open_authority
-from accord.authority.services import connection_announcer, serve_builtins
+from accord.authority.services.auth import (
+    AuthEvents,
+    AuthService,
+    Revocations,
+    connection_announcer,
+)
+from accord.authority.services.core import CoreService, authority_inbox, caller_resolver
+from accord.authority.services.jobs import JobsService, JobsView, follow_jobs
+from accord.authority.services.state import StateService
+from accord.fabric.callers import Callers
+from accord.fabric.kv import Bucket
+from accord.fabric.server import Server
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
 from accord.web.addresses import address_key
@@ -36,14 +48,7 @@ _HEARTBEAT: Final = "Health.Heartbeat"
 
 @dataclass(frozen=True, slots=True)
 class RunningAuthority:
-    """A running authority.
-
-    Attributes:
-        presence: The connections of sessions.
-        refusals: Counts refusals over HTTP, for the metrics.
-        operating: Operators' commands.
-        nats: The authority's own connection.
-    """
+    """A running authority; `operating` are operators' commands, `nats` is its own connection."""
 
     authority: Authority
     identities: Identities
@@ -76,19 +81,13 @@ async def run_authority(
     address: str = "",
     retention: StreamRetention | None = None,
 ) -> AsyncIterator[RunningAuthority]:
-    """Serve until the block ends.
+    """Serve until the block ends; raises AccordError if the store or NATS cannot be used.
 
-    Args:
-        place: The store: a folder, or a `postgresql://` URL.
-        token: The operators' bearer token.
-        base_url: The address for sessions and people; empty for the address of each request.
-        address: What links begin with if `base_url` is empty.
-
-    Raises:
-        AccordError: The store or NATS cannot be used.
+    `base_url` is the address for sessions and people, empty for that of each request; then links
+    begin with `address`.
     """
     ids = UlidSource(clock)
-    subject = builtins()[builtin.HEALTH_ID]["events"][_HEARTBEAT]["subject"]
+    subject = builtins()[HEALTH_ID]["events"][_HEARTBEAT]["subject"]
     async with AsyncExitStack() as opened:
         authority = await opened.enter_async_context(open_authority(place, clock, ids, builtins()))
         refusal_log = RefusalLog(authority.revisions)
@@ -170,3 +169,32 @@ class _Reconcile:
             _log.warning("not reconciled", deployment=deployment, why=str(error))
             return {"deployment": deployment, "status": "failed", "why": str(error)}
         return {"deployment": deployment, "status": made.status.value, "why": made.why}
+
+
+@asynccontextmanager
+async def serve_builtins(
+    nats: Client, authority: Authority, presence: SessionPresence, *, clock: Clock, ids: UlidSource
+) -> AsyncIterator[None]:
+    """Serve the built-in contracts and announce revocations until the block ends."""
+    inbox = authority_inbox(nats)
+    # No cache: the authority has the records itself.
+    callers = Callers(caller_resolver(authority, clock), clock, seconds=0.0)
+    revocations = Revocations(authority, AuthEvents(inbox, clock), clock)
+    view = JobsView()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(follow_jobs(view, nats))
+        for identity, service in (
+            (CORE_ID, CoreService(authority)),
+            (AUTH_ID, AuthService(authority, presence, clock)),
+            (STATE_ID, StateService(authority.manifests, Bucket(inbox, STATE_BUCKET), clock)),
+            (JOBS_ID, JobsService(view, inbox, clock)),
+        ):
+            server = Server(nats, builtins()[identity], callers, clock=clock, ids=ids)
+            service.serve(server)
+            await stack.enter_async_context(server)
+        announcing = asyncio.create_task(revocations.run(), name="announce revocations")
+        try:
+            yield
+        finally:
+            announcing.cancel()
+            await asyncio.wait({announcing})

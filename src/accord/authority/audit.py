@@ -23,6 +23,8 @@ from accord.kernel.clock import format_time
 from accord.storage import JournalRecord, StoreError, verify
 from accord.storage.journal import append
 
+_log = structlog.stdlib.get_logger(__name__)
+
 STREAM: Final = "contracts.history"
 
 AuditAction = Literal[
@@ -68,13 +70,7 @@ _CONTRACT_STEPS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """Something that was decided.
-
-    Attributes:
-        previous: The digest that was replaced.
-        why: A remark of whoever decided.
-        manifest: What was presented; goes to the journal only.
-    """
+    """Something that was decided; `manifest` is what was presented and goes to the journal only."""
 
     act: AuditAction
     by: str
@@ -126,38 +122,22 @@ def append_events(
     millis = int(now * 1000)
     rows, records = [], []
     for place, act in enumerate(acts, first):
-        by = clip_remark(act.by)
-        rows.append(
-            {
-                "revision": revision,
-                "place": place,
-                "at": millis,
-                "act": act.act,
-                "deployment": act.deployment,
-                "contract_id": act.contract_id,
-                "digest": act.digest,
-                "by": by,
-                "classification": act.classification and act.classification.value,
-                "previous": act.previous,
-                "why": None if act.why is None else clip_remark(act.why),
-            }
-        )
+        common = {
+            "deployment": act.deployment,
+            "contract_id": act.contract_id,
+            "digest": act.digest,
+            "by": clip_remark(act.by),
+            "classification": act.classification and act.classification.value,
+            "previous": act.previous,
+        }
+        why = None if act.why is None else clip_remark(act.why)
+        at = {"revision": revision, "place": place, "at": millis}
+        rows.append({**at, "act": act.act, "why": why, **common})
         if act.act in _CONTRACT_STEPS:
-            body = canonical.encode(
-                {
-                    "kind": act.act,
-                    "at": format_time(now, millis=True),
-                    "deployment": act.deployment,
-                    "contract_id": act.contract_id,
-                    "digest": act.digest,
-                    "by": by,
-                    "classification": act.classification and act.classification.value,
-                    "previous": act.previous,
-                    "manifest": act.manifest,
-                }
-            )
+            body = {"kind": act.act, "at": format_time(now, millis=True), **common}
+            text = canonical.encode({**body, "manifest": act.manifest}).decode()
             identity = f"{revision}.{place}"
-            records.append(JournalRecord(STREAM, identity, millis, "authority", body.decode()))
+            records.append(JournalRecord(STREAM, identity, millis, "authority", text))
     if rows:
         connection.execute(insert(history), rows)
     if records:
@@ -208,8 +188,6 @@ def _entry(row: RowMapping) -> AuditEntry:
     return AuditEntry(row["revision"], row["place"], row["at"] / 1000, act)
 
 
-_log = structlog.stdlib.get_logger(__name__)
-
 _GATHER_SECONDS: Final = 2.0
 _MAX_DISTINCT: Final = 100
 
@@ -225,11 +203,9 @@ class AuditedRefusal:
 
 
 class AuditSink(Protocol):
-    """Stores audit events; `RevisionStore` does."""
+    """Stores audit events that change nothing; `RevisionStore` does."""
 
-    async def note(self, acts: Sequence[AuditEvent]) -> None:
-        """Store events that change nothing."""
-        ...
+    async def note(self, acts: Sequence[AuditEvent]) -> None: ...  # noqa: D102
 
 
 class RefusalLog:

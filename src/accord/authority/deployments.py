@@ -12,11 +12,9 @@ from sqlalchemy import Connection
 
 from accord.authority import revisions, store
 from accord.authority.audit import AuditAction, AuditEvent
-from accord.authority.catalog import CatalogCache
-from accord.authority.facts import unknown_deployment
-from accord.authority.manifests import Manifests
+from accord.authority.manifests import CatalogCache, Manifests
 from accord.authority.offers import end_offers
-from accord.authority.plans import desire_in
+from accord.authority.plans import desire_in, unknown_deployment
 from accord.authority.revisions import ChangeSet, RevisionStore
 from accord.authority.rules.classify import EVERY_CONTRACT
 from accord.authority.rules.errors import AuthorityError, Code
@@ -106,9 +104,6 @@ class Deployments:
         """Let instances use contracts as callers without a plan; `*` is every contract.
 
         Replaces the previous grant. What was accepted under that one stays until it is narrowed.
-
-        Raises:
-            AuthorityError: There is no such deployment, or a name is not that of a contract.
         """
         calls = frozenset(contracts)
         if len(calls) > MAX_CALLS or not all(map(is_contract_id, calls - {EVERY_CONTRACT})):

@@ -1,11 +1,12 @@
-"""Known contracts: manifests by digest, verified whenever they are read.
+"""Known contracts by digest, and the catalog of those that are active.
 
 The table is a cache: a damaged manifest is dropped and presented again, and no other record changes
-(section 6.2). Comparisons and unions of digests are cached, too. Contracts are looked up by digest
-only.
+(section 6.2). The catalog is built whole from the store and swapped in at once (section 13); if a
+refresh fails, the previous one stays.
 """
 
 import asyncio
+import dataclasses
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -14,9 +15,11 @@ from typing import Any, Final, Generic, TypeVar
 import structlog
 from sqlalchemy import Connection
 
+from accord.authority import revisions
 from accord.authority import store as stored
 from accord.authority.audit import AuditEvent
 from accord.authority.revisions import ChangeSet, RevisionStore
+from accord.authority.rules.catalog import ActiveDigest, Projection, project_catalog
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.fields import is_digest, storable
 from accord.contracts import (
@@ -90,17 +93,10 @@ class _Recent(Generic[K, V]):
 
 
 class Manifests:
-    """The known contracts of an authority.
+    """The known contracts of an authority; raises ContractError if a builtin is not valid.
 
-    Args:
-        builtins: The platform's own manifests, by contract id.
-
-    Attributes:
-        builtins: The digest of each of the platform's own contracts, by id.
-        texts: Counts how often a manifest was replaced under the same digest, or deleted.
-
-    Raises:
-        ContractError: A builtin is not valid.
+    `builtins` are the digests of the platform's own contracts by id; `texts` counts how often a
+    manifest was replaced under the same digest, or deleted.
     """
 
     def __init__(self, revisions: RevisionStore, builtins: Mapping[str, Manifest]) -> None:
@@ -138,7 +134,12 @@ class Manifests:
         damaged = texts.keys() - read.keys()
         if damaged:
             _log.warning("dropping damaged manifests", digests=sorted(damaged))
-            await self._drop(damaged)
+
+            def drop(connection: Connection, change: ChangeSet) -> None:
+                stored.delete_manifests(connection, damaged)
+                change.touch()
+
+            await self._revisions.change(drop)
         return {**found, **read}
 
     async def present(
@@ -146,15 +147,8 @@ class Manifests:
     ) -> Manifest:
         """Store a contract, or find a known one; the normalised manifest.
 
-        Args:
-            manifest: The manifest; None if it is expected to be known.
-            name: Its digest.
-            guest: The kinds of contract that a client may present which is not admitted yet; these
-                manifests are kept for a while, within `MAX_GUESTS` and `MAX_GUEST_BYTES`.
-
-        Raises:
-            AuthorityError: `manifest_required`, `too_large`, `invalid_contract`,
-                `digest_mismatch`, or `unavailable` if guests presented too many.
+        `guest` are the kinds of contract that a client may present which is not admitted yet; these
+        manifests are kept for a while, within `MAX_GUESTS` and `MAX_GUEST_BYTES`.
         """
         if manifest is None:
             known = await self.get(name)
@@ -210,9 +204,6 @@ class Manifests:
         """Replace the display texts and docs of a known contract, which its digest leaves out.
 
         Only for whoever may speak for the contract: an operator, or an instance that offers it.
-
-        Raises:
-            AuthorityError: `too_large` or `invalid_contract`.
         """
         name, normal = await asyncio.to_thread(_read, manifest)
         known = await self.get(name)
@@ -264,13 +255,6 @@ class Manifests:
             self._reports.put((old, new, relation), found)
         return found
 
-    async def _drop(self, names: Collection[str]) -> None:
-        def drop(connection: Connection, change: ChangeSet) -> None:
-            stored.delete_manifests(connection, names)
-            change.touch()
-
-        await self._revisions.change(drop)
-
 
 def digest_of(manifest: bytes) -> str:
     """The digest of a manifest; `AuthorityError` if it is too large or invalid."""
@@ -304,3 +288,81 @@ def _prove(texts: Mapping[str, str]) -> dict[str, Manifest]:
         except (canonical.CanonicalError, ContractError, UnicodeEncodeError):
             continue
     return proved
+
+
+class CatalogCache:
+    """Holds the projection of the active contracts."""
+
+    def __init__(self, revisions: RevisionStore, manifests: Manifests) -> None:
+        self._revisions = revisions
+        self._manifests = manifests
+        self._refreshing = asyncio.Lock()
+        self._projection: Projection | None = None
+        # The number of refreshes begun, and the number of the last one that ended.
+        self._begun = self._made = 0
+        self._made_of: (
+            tuple[frozenset[ActiveDigest], frozenset[str], frozenset[str], int] | None
+        ) = None
+
+    @property
+    def projection(self) -> Projection:
+        """The active contracts, as of the last refresh."""
+        assert self._projection is not None, "it is refreshed before anybody can ask"
+        return self._projection
+
+    async def refresh(self) -> Projection:
+        """Build the projection anew from the store; if that fails, the previous one stays."""
+        async with self._refreshing:
+            return await self._refresh()
+
+    async def current(self) -> Projection:
+        """A projection that is not older than this call; concurrent calls share one."""
+        asked = self._begun
+        async with self._refreshing:
+            if self._projection is not None and self._made > asked:
+                return self._projection
+            if self._projection is not None:
+                revision = await self._revisions.read(revisions.current)
+                if self._projection.revision == revision:
+                    return self._projection
+            return await self._refresh()
+
+    async def _refresh(self) -> Projection:
+        self._begun += 1
+        begun = self._begun
+        self._projection = await self._read()
+        self._made = begun
+        return self._projection
+
+    async def _read(self) -> Projection:
+        now = self._revisions.clock.now()
+
+        def read(connection: Connection) -> tuple[int, int, list[ActiveDigest], set[str]]:
+            return (
+                revisions.current(connection),
+                revisions.wishes(connection),
+                stored.read_active_digests(connection, now),
+                stored.accepted_digests(connection),
+            )
+
+        revision, wishes, active, accepted = await self._revisions.read(read)
+        builtins = self._manifests.builtins
+        wanted = {each.digest for each in active} | accepted | set(builtins.values())
+        texts = self._manifests.texts
+        manifests = await self._manifests.get_all(wanted)
+        made_of = frozenset(active), frozenset(accepted), frozenset(manifests), texts
+        if self._projection is not None and made_of == self._made_of:
+            # Most changes do not affect the catalog.
+            return dataclasses.replace(self._projection, revision=revision, wishes=wishes)
+        projection = await asyncio.to_thread(
+            project_catalog,
+            active,
+            manifests,
+            builtins=builtins,
+            accepted=accepted,
+            revision=revision,
+            wishes=wishes,
+            united=lambda digests: self._manifests.union(digests, manifests),
+        )
+        self._made_of = made_of
+        return projection

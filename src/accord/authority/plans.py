@@ -1,24 +1,24 @@
 """Plans: recorded when a contract asks for more than was accepted, decided by an operator.
 
-Defines which contract fits which deployment, how many plans may be pending, when one is out of date
-and what accepting one changes. Decisions are written only if the facts they are based on still
-hold, so that a plan which could not be accepted changes nothing (section 14).
+A proposal is classified by facts read as of one revision, and written only if they still hold, so
+that a plan which could not be accepted changes nothing (section 14). A dependency is what is
+active, else the shape that the deployment accepted, else what an enabled deployment implements.
 """
 
 import asyncio
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
-from accord.authority import store
+from accord.authority import revisions, store
 from accord.authority.audit import AuditAction, AuditEvent
-from accord.authority.facts import FactReader, GatheredFacts
-from accord.authority.manifests import Manifest, Manifests, digest_of
-from accord.authority.revisions import ChangeSet, RevisionStore
-from accord.authority.rules.classify import Proposal
+from accord.authority.manifests import CatalogCache, Manifest, Manifests, digest_of
+from accord.authority.revisions import ChangeSet, RevisionStore, StaleError
+from accord.authority.rules.catalog import Projection
+from accord.authority.rules.classify import Proposal, ProposalFacts, classify_proposal
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.fields import clip_remark, is_key, storable
 from accord.authority.rules.records import (
@@ -30,7 +30,202 @@ from accord.authority.rules.records import (
     Plan,
     PlanState,
 )
+from accord.contracts import EffectiveContract, Resolution, resolve_uses
 from accord.kernel.ulid import UlidSource
+
+
+class LineageOffer(NamedTuple):
+    """An active offer of the same contract id."""
+
+    deployment: str
+    instance: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredFacts:
+    """Facts, the proposal that follows from them, and what to check before writing."""
+
+    deployment: Deployment
+    facts: ProposalFacts
+    proposal: Proposal
+    is_superseded: bool
+    instance: str | None
+    wishes: int
+    lineage: frozenset[LineageOffer]
+    now: float
+
+    def holds(self, connection: Connection) -> bool:
+        """Whether nothing that the decision relies on has changed."""
+        return (
+            revisions.wishes(connection) == self.wishes
+            and _lineage(connection, self.now, self.facts.contract["id"]) == self.lineage
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    revision: int
+    wishes: int
+    deployment: Deployment | None
+    lineage: frozenset[LineageOffer]
+    shapes: Mapping[str, str]
+    known: frozenset[str]
+    is_superseded: bool
+    elsewhere: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class FactReader:
+    """Reads facts and classifies proposals by them."""
+
+    _revisions: RevisionStore
+    _manifests: Manifests
+    _catalog: CatalogCache
+
+    async def gather(
+        self,
+        deployment: str,
+        contract: Manifest,
+        digest: str,
+        *,
+        instance: str | None = None,
+        shapes: Mapping[str, str] | None = None,
+    ) -> GatheredFacts:
+        """Classify what a contract means for a deployment; StaleError if something changed.
+
+        The earlier offer of `instance` does not count as running beside it. `shapes` are reviewed
+        digests of dependencies of which nothing is active.
+        """
+        arguments = (deployment, contract, digest, instance, shapes or {})
+        projection = self._catalog.projection
+        gathered, revision = await self._gather(projection, *arguments)
+        if gathered is None or (gathered.proposal.blockers and revision != projection.revision):
+            # The projection may miss contracts that have just become active.
+            gathered, _ = await self._gather(await self._catalog.current(), *arguments)
+        if gathered is None:
+            raise StaleError
+        return gathered
+
+    async def _gather(
+        self,
+        projection: Projection,
+        deployment: str,
+        contract: Manifest,
+        digest: str,
+        instance: str | None,
+        shapes: Mapping[str, str],
+    ) -> tuple[GatheredFacts | None, int]:
+        """The facts, or None if the projection is out of date; and the revision."""
+        used, now = used_contracts(contract), self._revisions.clock.now()
+        read = await self._revisions.read(
+            lambda c: _read(c, deployment, contract, digest, used, now)
+        )
+        if read.deployment is None:
+            raise unknown_deployment(deployment)
+        if read.wishes != projection.wishes:
+            return None, read.revision
+        desired = read.deployment.desired
+        away = used - projection.effective.keys()
+        counted = {**read.shapes, **desired.shapes, **shapes}
+        standing = {identity: counted[identity] for identity in away if identity in counted}
+        running = {offer.digest for offer in read.lineage if offer.deployment == deployment}
+        beside = {offer.digest for offer in read.lineage if offer.instance != instance}
+        manifests = await self._manifests.get_all(
+            {*(*standing.values(), *running, *beside, *desired.contracts.values()), *read.elsewhere}
+        )
+        known = {**manifests, digest: contract}
+        facts = ProposalFacts(
+            deployment=read.deployment,
+            contract=contract,
+            digest=digest,
+            resolution=self.resolve(contract, projection, standing, known, read.known),
+            effective=projection.effective,
+            manifests=known,
+            running=frozenset(running),
+            beside=frozenset(beside),
+            collisions=tuple(projection.ownership.collisions(contract)),
+            shapes=standing,
+            elsewhere=read.elsewhere,
+        )
+        proposal = await asyncio.to_thread(
+            classify_proposal,
+            facts,
+            lambda old, new, how: self._manifests.compare(old, new, how, known),
+        )
+        gathered = GatheredFacts(
+            *(read.deployment, facts, proposal, read.is_superseded, instance),
+            *(read.wishes, read.lineage, now),
+        )
+        return gathered, read.revision
+
+    def resolve(
+        self,
+        contract: Manifest,
+        projection: Projection,
+        shapes: Mapping[str, str],
+        manifests: Mapping[str, Manifest],
+        known: frozenset[str] | None = None,
+    ) -> Resolution:
+        """Resolve the uses of a contract against active contracts and shapes."""
+        accepted: dict[str, EffectiveContract] = {
+            identity: self._manifests.union((digest,), manifests)
+            for identity, digest in shapes.items()
+            if digest in manifests and manifests[digest]["id"] == identity
+        }
+        if known is not None:
+            known |= frozenset(self._manifests.builtins) | accepted.keys()
+        effective = projection.effective
+        active = {
+            identity: effective[identity]
+            for identity in used_contracts(contract)
+            if identity in effective
+        }
+        return resolve_uses(contract, active, accepted=accepted, known=known)
+
+
+def _read(
+    connection: Connection,
+    deployment: str,
+    contract: Manifest,
+    digest: str,
+    used: set[str],
+    now: float,
+) -> _Read:
+    return _Read(
+        revisions.current(connection),
+        revisions.wishes(connection),
+        store.read_deployment(connection, deployment),
+        _lineage(connection, now, contract["id"]),
+        store.read_shapes(connection, used),
+        store.known_contract_ids(connection, used),
+        store.is_superseded(connection, deployment, digest),
+        store.accepted_elsewhere(connection, deployment, contract["id"]),
+    )
+
+
+def _lineage(connection: Connection, now: float, contract_id: str) -> frozenset[LineageOffer]:
+    return frozenset(
+        LineageOffer(offer.deployment, offer.instance, offer.digest)
+        for offer in store.read_active_offers(connection, now, contract_id)
+    )
+
+
+def used_contracts(contract: Mapping[str, Any]) -> set[str]:
+    """The ids of the contracts that a contract uses."""
+    return {
+        use["contract"] for aliases in contract.get("uses", {}).values() for use in aliases.values()
+    }
+
+
+def unknown_deployment(deployment: str) -> AuthorityError:
+    """The error for a name that no deployment has."""
+    return AuthorityError(
+        Code.NOT_FOUND,
+        f"there is no deployment {storable(deployment[:80])!r}",
+        mend="create it first, or check its name",
+    )
+
 
 _UNREVIEWED: Final = ("findings", "shapes", "instance")
 
@@ -145,19 +340,11 @@ class Plans:
         )
 
     async def propose(
-        self,
-        deployment: str,
-        manifest: bytes,
-        requester: str,
-        shapes: Sequence[bytes] = (),
+        self, deployment: str, manifest: bytes, requester: str, shapes: Sequence[bytes] = ()
     ) -> Plan | None:
         """Record the plan that a contract needs on a deployment; None if it needs none.
 
-        Args:
-            shapes: Reviewed manifests of dependencies of which nothing is active yet.
-
-        Raises:
-            AuthorityError: The contract is invalid or of the wrong kind, or a blocker's code.
+        `shapes` are reviewed manifests of dependencies of which nothing is active yet.
         """
         digest = await asyncio.to_thread(digest_of, manifest)
         contract = await self._manifests.present(manifest, digest)
@@ -179,12 +366,7 @@ class Plans:
         return plan
 
     async def record(self, gathered: GatheredFacts, requester: str) -> Plan:
-        """Record a pending plan; equal deltas share one.
-
-        Raises:
-            AuthorityError: Too many plans are pending.
-            StaleError: Something changed in the meantime.
-        """
+        """Record a pending plan; equal deltas share one. StaleError if something changed."""
         plan = self.plan_of(gathered, requester)
 
         def work(connection: Connection, change: ChangeSet) -> Plan | AuthorityError:
@@ -244,12 +426,7 @@ class Plans:
         return plan
 
     async def accept(self, plan_id: str, by: str) -> Plan:
-        """Accept a plan: the desired state changes, and nothing else.
-
-        Raises:
-            AuthorityError: It is not pending, is out of date (then it expires), or a blocker's
-                code.
-        """
+        """Accept a plan, which changes the desired state; one that is out of date expires."""
 
         async def once() -> Plan:
             plan = await self.pending(plan_id)

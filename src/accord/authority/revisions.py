@@ -7,6 +7,7 @@ so that other units in the same transaction are not repeated.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, bindparam, select, update
@@ -85,14 +86,14 @@ class ChangeSignal:
         return self.count
 
 
+@dataclass(slots=True)
 class ChangeSet:
     """What one unit of work changes."""
 
-    def __init__(self, now: float) -> None:
-        self.now = now
-        self.acts: list[AuditEvent] = []
-        self.is_one = False
-        self.is_wish = False
+    now: float
+    acts: list[AuditEvent] = field(default_factory=list)
+    is_one: bool = False
+    is_wish: bool = False
 
     def tell(self, *acts: AuditEvent) -> None:
         """Record events; this counts as a change."""
@@ -109,11 +110,11 @@ class ChangeSet:
         self.touch()
 
 
+@dataclass(frozen=True, slots=True)
 class SerialStore:
     """A store in which no two processes write at the same time."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    _store: Store
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Run a unit of work while holding the revision lock."""
@@ -132,9 +133,7 @@ class SerialStore:
 class RevisionStore:
     """Reads and changes the authority's records.
 
-    Attributes:
-        store: The store, for units of work on tables that are not counted in revisions.
-        changes: Fires after every change, and after one of another process once it is noticed.
+    `changes` fires after every change, and after one of another process once it is noticed.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -154,16 +153,9 @@ class RevisionStore:
         *,
         holds: Callable[[Connection], bool] | None = None,
     ) -> T:
-        """Run a unit of work.
+        """Run a unit of work, which returns its result, or a refusal before it has written.
 
-        Args:
-            work: Reads and writes; returns its result, or a refusal before it has written anything.
-            holds: Whether what the work relies on still holds.
-
-        Raises:
-            AuthorityError: The refusal.
-            StaleError: `holds` returned False; nothing was written.
-            StoreError: The database failed.
+        Raises the refusal, or StaleError if `holds` says that what the work relies on has changed.
         """
         now = self.clock.now()
 
@@ -211,11 +203,7 @@ class RevisionStore:
             self.changes.fire()
 
     async def decide(self, once: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a decision until it is not stale; after the first attempt, one at a time.
-
-        Raises:
-            AuthorityError: Other processes kept changing the records.
-        """
+        """Repeat a decision until it is not stale; after the first attempt, one at a time."""
         try:
             return await once()
         except StaleError:

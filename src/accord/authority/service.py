@@ -12,13 +12,10 @@ from typing import Final
 
 import structlog
 
-from accord.authority.bootstrap import Bootstrap
-from accord.authority.catalog import CatalogCache
 from accord.authority.deployments import Deployments
-from accord.authority.facts import FactReader
-from accord.authority.manifests import Manifest, Manifests
-from accord.authority.offers import Offers
-from accord.authority.plans import Plans
+from accord.authority.manifests import CatalogCache, Manifest, Manifests
+from accord.authority.offers import Bootstrap, Offers
+from accord.authority.plans import FactReader, Plans
 from accord.authority.revisions import ChangeSignal, RevisionStore, SerialStore
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.sessions import Sessions
@@ -28,13 +25,13 @@ from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
 from accord.storage import Store, StoreError, open_store
 
+_log = structlog.stdlib.get_logger(__name__)
+
 
 class Authority:
     """The control plane over one store; made by `open_authority`.
 
-    Attributes:
-        changes: Fires when what is desired, offered or granted changes, also by another process.
-        store: The store, for units of work on tables that are not the authority's own.
+    `changes` fires when what is desired, offered or granted changes, also by another process.
     """
 
     def __init__(
@@ -62,7 +59,6 @@ class Authority:
 ROUND_SECONDS: Final = 1.0
 _BREATH_SECONDS: Final = 0.05
 
-_log = structlog.stdlib.get_logger(__name__)
 _NO_BUILTINS: Final[Mapping[str, Manifest]] = {}
 
 
@@ -77,13 +73,7 @@ async def open_authority(
 ) -> AsyncIterator[Authority]:
     """Open the authority over a folder or a `postgresql://` URL; several may open the same URL.
 
-    Args:
-        builtins: The platform's own manifests by contract id; they are always active.
-        round_seconds: Seconds between two calls of `keep_up`; None if the caller makes them.
-
-    Raises:
-        AuthorityError: A builtin is not a valid contract of its id.
-        StoreError: The store cannot be opened.
+    `builtins` are always active. With `round_seconds` None the caller calls `keep_up`.
     """
     async with open_store(place, AUTHORITY) as store:
         authority = Authority(store, clock, ids, _checked(builtins))

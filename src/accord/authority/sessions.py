@@ -14,15 +14,19 @@ from sqlalchemy import Connection
 
 from accord.authority import revisions, store
 from accord.authority.audit import AuditEvent
-from accord.authority.bootstrap import check_runs
-from accord.authority.catalog import CatalogCache
-from accord.authority.facts import FactReader, used_contracts
-from accord.authority.manifests import Manifest, Manifests
+from accord.authority.manifests import CatalogCache, Manifest, Manifests
+from accord.authority.offers import check_runs
+from accord.authority.plans import FactReader, used_contracts
 from accord.authority.revisions import ChangeSet, RevisionStore
 from accord.authority.rules.catalog import Projection
+from accord.authority.rules.classify import (
+    declared_surfaces,
+    is_optional,
+    surface_key,
+    used_surface,
+)
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.fields import check_key, storable
-from accord.authority.rules.needs import declared_surfaces, is_optional, surface_key, used_surface
 from accord.authority.rules.records import (
     Deployment,
     Instance,

@@ -61,8 +61,7 @@ class AuthoritySettings(Section):
     ] = ""
 
     events_days: Annotated[
-        float,
-        Field(ge=0, le=36500, description="how long events can be replayed; 0 without limit"),
+        float, Field(ge=0, le=36500, description="how long events can be replayed; 0 without limit")
     ] = 90
     events_megabytes: Annotated[
         int,
@@ -73,8 +72,7 @@ class AuthoritySettings(Section):
         Field(ge=0, le=36500, description="how long the history of jobs is kept; 0 without limit"),
     ] = 90
     jobs_megabytes: Annotated[
-        int,
-        Field(ge=0, le=_MOST_MEGABYTES, description="how much of it is kept; 0 without limit"),
+        int, Field(ge=0, le=_MOST_MEGABYTES, description="how much of it is kept; 0 without limit")
     ] = 256
     work_megabytes: Annotated[
         int,

@@ -5,10 +5,21 @@ Each function takes a connection and belongs to the caller's unit of work.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, delete, exists, func, insert, select, update
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    Table,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from accord.authority.rules.catalog import ActiveDigest
 from accord.authority.rules.records import (
@@ -90,6 +101,17 @@ def count_states(connection: Connection, now: float) -> StateCounts:
     return found
 
 
+def _columns(record: Any, **encoded: Any) -> dict[str, Any]:
+    """The fields of a record by name, some of them as they are stored."""
+    return {each.name: getattr(record, each.name) for each in fields(record)} | encoded
+
+
+def _upsert(connection: Connection, table: Table, values: dict[str, Any]) -> None:
+    of = and_(*(column == values[column.name] for column in table.primary_key.columns))
+    if not connection.execute(update(table).where(of).values(values)).rowcount:
+        connection.execute(insert(table).values(values))
+
+
 def encode(value: Any) -> str:
     """Encode JSON for a column."""
     return canonical.encode(value).decode()
@@ -98,6 +120,16 @@ def encode(value: Any) -> str:
 def decode(text: str) -> Any:
     """Decode JSON of a column."""
     return canonical.decode(text.encode())
+
+
+def encode_names(values: frozenset[str]) -> str:
+    """Encode a set of names."""
+    return encode(sorted(values))
+
+
+def decode_names(text: str) -> frozenset[str]:
+    """Decode a set of names."""
+    return frozenset(decode(text))
 
 
 def encode_desired(desired: Desired) -> str:
@@ -246,14 +278,7 @@ def read_instances(connection: Connection, deployment: str) -> list[Instance]:
 
 def write_instance(connection: Connection, instance: Instance) -> None:
     """Insert or update an instance."""
-    values = {
-        "deployment": instance.deployment,
-        "name": instance.name,
-        "disabled": int(instance.disabled),
-    }
-    changed = update(instances).where(instances.c.key == instance.key).values(values)
-    if not connection.execute(changed).rowcount:
-        connection.execute(insert(instances).values(key=instance.key, **values))
+    _upsert(connection, instances, _columns(instance, disabled=int(instance.disabled)))
 
 
 def delete_instance(connection: Connection, key: str) -> None:
@@ -270,16 +295,9 @@ def read_materialized(connection: Connection, deployment: str) -> Materialized |
 
 def write_materialized(connection: Connection, record: Materialized) -> None:
     """Insert or update the record of resources."""
-    values: dict[str, Any] = {
-        "version": record.version,
-        "status": record.status.value,
-        "bindings": encode_bindings(record.bindings),
-        "settings": encode(dict(record.settings)),
-        "why": record.why,
-    }
-    of = materialized.c.deployment == record.deployment
-    if not connection.execute(update(materialized).where(of).values(values)).rowcount:
-        connection.execute(insert(materialized).values(deployment=record.deployment, **values))
+    settings = encode(dict(record.settings))
+    values = _columns(record, bindings=encode_bindings(record.bindings), settings=settings)
+    _upsert(connection, materialized, values)
 
 
 def read_unreconciled(connection: Connection) -> list[str]:
@@ -305,7 +323,7 @@ def _deployment_values(deployment: Deployment) -> dict[str, Any]:
         "disabled": int(deployment.disabled),
         "desired": encode_desired(deployment.desired),
         "version": deployment.version,
-        "calls": encode(sorted(deployment.calls)) if deployment.calls else None,
+        "calls": encode_names(deployment.calls) if deployment.calls else None,
     }
 
 
@@ -317,22 +335,22 @@ def _deployment(row: RowMapping, contracts: dict[str, str]) -> Deployment:
         bool(row["disabled"]),
         decode_desired(row["desired"], contracts),
         row["version"],
-        frozenset(decode(row["calls"] or "[]")),
+        decode_names(row["calls"] or "[]"),
     )
 
 
 def _instance(row: RowMapping) -> Instance:
-    return Instance(row["key"], row["deployment"], row["name"], bool(row["disabled"]))
+    return Instance(**{**row, "disabled": bool(row["disabled"])})
 
 
 def _materialized(row: RowMapping) -> Materialized:
     return Materialized(
-        row["deployment"],
-        row["version"],
-        MaterialState(row["status"]),
-        decode_bindings(row["bindings"]),
-        decode(row["settings"]),
-        row["why"],
+        **{
+            **row,
+            "status": MaterialState(row["status"]),
+            "bindings": decode_bindings(row["bindings"]),
+            "settings": decode(row["settings"]),
+        }
     )
 
 
@@ -493,8 +511,7 @@ def disabled_instances(connection: Connection, keys: Sequence[str]) -> set[str]:
         select(instances.c.key)
         .join(deployments, deployments.c.id == instances.c.deployment)
         .where(
-            instances.c.key.in_(keys),
-            (instances.c.disabled != 0) | (deployments.c.disabled != 0),
+            instances.c.key.in_(keys), (instances.c.disabled != 0) | (deployments.c.disabled != 0)
         )
     )
     return set(connection.execute(query).scalars())
@@ -502,10 +519,7 @@ def disabled_instances(connection: Connection, keys: Sequence[str]) -> set[str]:
 
 def write_offer(connection: Connection, offer: Offer) -> None:
     """Insert or update an offer."""
-    values: dict[str, Any] = {**asdict(offer), "live": int(offer.live)}
-    of = (offers.c.instance == offer.instance) & (offers.c.contract_id == offer.contract_id)
-    if not connection.execute(update(offers).where(of).values(values)).rowcount:
-        connection.execute(insert(offers).values(values))
+    _upsert(connection, offers, _columns(offer, live=int(offer.live)))
 
 
 def delete_offer(connection: Connection, offer: Offer) -> None:
@@ -536,16 +550,7 @@ def _enabled(query: Any, now: float) -> Any:
 
 
 def _offer(row: RowMapping) -> Offer:
-    return Offer(
-        row["deployment"],
-        row["instance"],
-        row["contract_id"],
-        row["digest"],
-        bool(row["live"]),
-        row["accepted_at"],
-        row["stale_at"],
-        row["expires_at"],
-    )
+    return Offer(**{**row, "live": bool(row["live"])})
 
 
 MAX_DECIDED: Final = 100
@@ -579,21 +584,7 @@ def read_plans(
 
 def write_plan(connection: Connection, plan: Plan) -> None:
     """Insert or update a plan."""
-    values: dict[str, Any] = {
-        "deployment": plan.deployment,
-        "classification": plan.classification.value,
-        "state": plan.state.value,
-        "requester": plan.requester,
-        "contract_id": plan.contract_id,
-        "digest": plan.digest,
-        "delta": encode(dict(plan.delta)),
-        "based_on": plan.based_on,
-        "created_at": plan.created_at,
-        "decided_at": plan.decided_at,
-        "decided_by": plan.decided_by,
-    }
-    if not connection.execute(update(plans).where(plans.c.id == plan.id).values(values)).rowcount:
-        connection.execute(insert(plans).values(id=plan.id, **values))
+    _upsert(connection, plans, _columns(plan, delta=encode(dict(plan.delta))))
 
 
 def prune_plans(connection: Connection, deployment: str) -> None:
@@ -614,18 +605,12 @@ def delete_plan(connection: Connection, plan: str) -> None:
 
 def _plan(row: RowMapping) -> Plan:
     return Plan(
-        row["id"],
-        row["deployment"],
-        Classification(row["classification"]),
-        PlanState(row["state"]),
-        row["requester"],
-        row["contract_id"],
-        row["digest"],
-        decode(row["delta"]),
-        row["based_on"],
-        row["created_at"],
-        row["decided_at"],
-        row["decided_by"],
+        **{
+            **row,
+            "classification": Classification(row["classification"]),
+            "state": PlanState(row["state"]),
+            "delta": decode(row["delta"]),
+        }
     )
 
 
@@ -649,34 +634,18 @@ def read_sessions(
 
 def write_session(connection: Connection, session: SessionRecord) -> None:
     """Insert or update a session."""
-    values: dict[str, Any] = {
-        "holder": session.holder.value,
-        "subject": session.subject,
-        "contract_id": session.contract_id,
-        "digest": session.digest,
-        "origin": session.origin,
-        "capabilities": encode(sorted(session.capabilities)),
-        "created_at": session.created_at,
-        "expires_at": session.expires_at,
-        "revoked_at": session.revoked_at,
-        "surfaces": None if session.surfaces is None else encode(sorted(session.surfaces)),
-    }
-    changed = update(sessions).where(sessions.c.key == session.key).values(values)
-    if not connection.execute(changed).rowcount:
-        connection.execute(insert(sessions).values(key=session.key, **values))
+    surfaces = None if session.surfaces is None else encode_names(session.surfaces)
+    values = _columns(session, capabilities=encode_names(session.capabilities), surfaces=surfaces)
+    _upsert(connection, sessions, values)
 
 
 def _session(row: RowMapping) -> SessionRecord:
+    surfaces = row["surfaces"]
     return SessionRecord(
-        row["key"],
-        SessionHolder(row["holder"]),
-        row["subject"],
-        row["contract_id"],
-        row["digest"],
-        row["origin"],
-        frozenset(decode(row["capabilities"])),
-        row["created_at"],
-        row["expires_at"],
-        row["revoked_at"],
-        None if row["surfaces"] is None else frozenset(decode(row["surfaces"])),
+        **{
+            **row,
+            "holder": SessionHolder(row["holder"]),
+            "capabilities": decode_names(row["capabilities"]),
+            "surfaces": None if surfaces is None else decode_names(surfaces),
+        }
     )

@@ -19,8 +19,8 @@ from accord.community.rules import requests
 from accord.community.transport import EVENT_STREAM_TYPE, Exchange, LocalTransport
 from accord.fabric import Link
 from accord.fabric.link import raise_error
-from accord.fabric.rules import payloads, proofs
-from accord.fabric.rules.terms import Rpc
+from accord.fabric.rules import proofs
+from accord.fabric.rules.terms import Rpc, read_payload, write_payload
 from accord.kernel import canonical, traceparent
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.ulid import UlidSource
@@ -108,14 +108,14 @@ class BridgeBus:
 
 async def ask_service(link: Link, rpc: Rpc, payload: Any, *, request_id: str, within: float) -> Any:
     """Call an RPC of a service and return its answer; raises `FabricError`."""
-    data = payloads.write(rpc.input, payload, "the request")
+    data = write_payload(rpc.input, payload, "the request")
     now = int(link.clock.now())
     headers = proofs.sign(link.key, link.session, rpc.subject, data, now, request_id)
     with tracing.span("fabric request", SpanKind.CLIENT, subject=rpc.subject):
         headers[traceparent.HEADER] = tracing.traceparent()
         msg = await link.inbox.ask(rpc.subject, data, headers, within)
         raise_error(msg)
-    return payloads.read(rpc.output, msg.data, "the answer")
+    return read_payload(rpc.output, msg.data, "the answer")
 
 
 STREAM: Final = "bridge.calls"

@@ -155,7 +155,7 @@ async def _wait_for_admission(
 
     from accord.contracts.session_proof import session_key
     from accord.fabric import BootstrapError
-    from accord.fabric.bootstrap import bootstrap
+    from accord.fabric.connection import bootstrap
     from accord.kernel.clock import SystemClock
 
     once, told, pause = dataclasses.replace(authority, patience=0), "", _PAUSE_SECONDS

@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from accord.authority.assembly import RunningAuthority
+from accord.authority.contracts import JOBS_ID as JOBS
 from accord.authority.contracts import builtins
-from accord.authority.contracts.builtin import JOBS_ID as JOBS
 from accord.contracts.session_proof import session_key
 from accord.demo import reminders, shed
 from accord.demo.home import load_or_create_key

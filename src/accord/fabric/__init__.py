@@ -6,9 +6,8 @@ ends, requests are signed, and every error is a `FabricError`.
 """
 
 from accord.fabric.app import App
-from accord.fabric.bootstrap import Authority
 from accord.fabric.callers import Caller
-from accord.fabric.client import Client
+from accord.fabric.connection import Authority
 from accord.fabric.events import Received
 from accord.fabric.link import Link
 from accord.fabric.requests import Request
@@ -37,7 +36,7 @@ from accord.fabric.rules.terms import (
 )
 from accord.fabric.server import Server
 from accord.fabric.service import Device, Service
-from accord.fabric.session import Session
+from accord.fabric.session import Client, Session
 
 __all__ = [
     "App",

@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import flow_message, login_message, prove, session_key
-from accord.fabric.bootstrap import Authority, ask_once
-from accord.fabric.connection import Connection
+from accord.fabric.connection import Authority, Connection, ask_once
 from accord.fabric.rules.terms import Manifest, Terms
 from accord.fabric.session import Session
 from accord.kernel.clock import Clock, SystemClock
@@ -49,9 +48,8 @@ class App:
     async def begin_login(self, redirect_to: str, context: Any = None) -> Login:
         """Start a login for a person; raises BootstrapError if that is refused or impossible.
 
-        Args:
-            redirect_to: Address of the app to which the login page redirects, with `flowId` added.
-            context: What the login is for, as JSON; it is signed together with the address.
+        The login page redirects to the app at `redirect_to`, with `flowId` added. `context` is JSON
+        that says what the login is for; it is signed together with the address.
         """
         request = {
             "sessionKey": session_key(self._key),
@@ -62,7 +60,9 @@ class App:
         }
         if context is not None:
             request["context"] = context
-        answer = await self._ask("/auth/v1/logins", request, "loginId", "loginUrl", "expiresAt")
+        answer = await ask_once(
+            self._authority, "/auth/v1/logins", request, "loginId", "loginUrl", "expiresAt"
+        )
         return Login(answer["loginId"], answer["loginUrl"], answer["expiresAt"])
 
     async def bind_login(self, flow_id: str) -> None:
@@ -71,7 +71,7 @@ class App:
             "sessionKey": session_key(self._key),
             "sig": prove(self._key, flow_message(flow_id)),
         }
-        await self._ask(f"/auth/v1/flows/{quote(flow_id, safe='')}/bind", request)
+        await ask_once(self._authority, f"/auth/v1/flows/{quote(flow_id, safe='')}/bind", request)
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Session]:
@@ -79,9 +79,6 @@ class App:
         connection = Connection(self._authority, self._key, self.terms, self._clock)
         async with connection.open() as link:
             yield Session(link, self.terms, connection.ended)
-
-    async def _ask(self, path: str, request: Mapping[str, Any], *texts: str) -> dict[str, Any]:
-        return await ask_once(self._authority.tls, self._authority.url, path, request, *texts)
 
 
 SHELL: Final = "shell"

@@ -17,7 +17,6 @@ from nats.errors import Error as NatsError
 
 from accord.fabric.link import Link
 from accord.fabric.nats_client import subscribe_published
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import (
     FabricError,
     NotFoundError,
@@ -25,9 +24,12 @@ from accord.fabric.rules.errors import (
     UnavailableError,
     ValidationError,
 )
+from accord.fabric.rules.terms import Terms, read_payload
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.schema import compile_schema
+
+_log = structlog.stdlib.get_logger(__name__)
 
 AUTH: Final = "trellis.auth@v1"
 RESOLVE: Final = "Auth.Sessions.Resolve"
@@ -65,6 +67,12 @@ class Caller:
             raise UnauthorizedError(
                 f"to {what} needs {', '.join(missing)}", context={"missing": missing}
             )
+
+
+def own_caller(link: Link, terms: Terms) -> Caller:
+    """The session of a link itself, as a service of its contract."""
+    service = link.bound.deployment or terms.id
+    return Caller(link.session, "service", service, terms.id, terms.digest)
 
 
 Resolve = Callable[[str], Awaitable[Caller]]
@@ -116,9 +124,8 @@ class Callers:
     async def resolve(self, session: str) -> Caller:
         """The caller, from the cache or the authority; concurrent questions are joined.
 
-        Raises:
-            UnauthorizedError: The session does not exist or has ended.
-            FabricError: The authority cannot be asked, or too many questions are open.
+        Raises UnauthorizedError if there is no such session, FabricError if the authority cannot be
+        asked.
         """
         known = self.known(session)
         if known is not None:
@@ -189,8 +196,6 @@ _REVOKED: Final = compile_schema(
     {"type": "object", "properties": {"sessionKey": _TEXT}, "required": ["sessionKey"]}
 )
 
-_log = structlog.stdlib.get_logger(__name__)
-
 
 def caller_resolver(link: Link) -> Resolve:
     """A resolver that asks the authority over a link."""
@@ -199,7 +204,7 @@ def caller_resolver(link: Link) -> Resolve:
         data = canonical.encode({"sessionKey": session})
         try:
             msg = await link.request(RESOLVE_SUBJECT, data, _RESOLVE_SECONDS)
-            answer = payloads.read(_FACTS, msg.data, "the authority's answer")
+            answer = read_payload(_FACTS, msg.data, "the authority's answer")
         except NotFoundError:
             raise UnauthorizedError("the session does not exist or was revoked") from None
         except FabricError as error:
@@ -216,7 +221,7 @@ async def watch_revocations(link: Link, callers: Callers) -> AsyncIterator[None]
 
     async def heard(msg: Msg) -> None:
         try:
-            revoked = payloads.read(_REVOKED, msg.data, "the revocation")
+            revoked = read_payload(_REVOKED, msg.data, "the revocation")
         except ValidationError:
             callers.clear()
         else:

@@ -15,17 +15,24 @@ import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from accord.fabric.inbox import Backlog
-from accord.fabric.link import TIMEOUT, Link
+from accord.fabric.link import TIMEOUT, Backlog, Link
 from accord.fabric.nats_client import is_jetstream_answer, subscribe
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import DeadlineError, FabricError, UnavailableError, ValidationError
-from accord.fabric.rules.terms import Event, event_on, event_pattern, event_subject
+from accord.fabric.rules.terms import (
+    Event,
+    event_on,
+    event_pattern,
+    event_subject,
+    read_payload,
+    write_payload,
+)
 from accord.fabric.streams import PullReader, append
 from accord.kernel import traceparent
 from accord.kernel.clock import format_time
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
+
+_log = structlog.stdlib.get_logger(__name__)
 
 EVENT_TIME_HEADER: Final = "Trellis-Event-Time"
 EVENT_ID_HEADER: Final = "Nats-Msg-Id"
@@ -38,7 +45,7 @@ async def publish(link: Link, event: Event, payload: Any, *, within: float = TIM
 
     Sending is repeated under the same id while the server is unreachable; it is stored once.
     """
-    data = payloads.write(event.event, payload, "the event")
+    data = write_payload(event.event, payload, "the event")
     subject = event_subject(event, payload)
     name = link.ids.new()
     # Not the subject: it may contain values of the payload.
@@ -86,7 +93,7 @@ def read_event(event: Event, msg: Msg) -> Received:
     headers = msg.headers or {}
     return Received(
         event.name,
-        payloads.read(event.event, msg.data, f"the event {event.name}"),
+        read_payload(event.event, msg.data, f"the event {event.name}"),
         msg.subject,
         headers.get(EVENT_ID_HEADER, ""),
         headers.get(EVENT_TIME_HEADER, ""),
@@ -101,8 +108,6 @@ _CONFIRM_TIMES: Final = 3
 _PAUSE_SECONDS: Final = 1.0
 
 EventHandler = Callable[[Received], Awaitable[None]]
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +239,8 @@ async def listen(
 ) -> AsyncIterator[AsyncIterator[Received]]:
     """Receive every event while the block runs; events that break the contract are only logged.
 
-    Args:
-        where: Values by pointer of the event's subject; only events with these are received.
-
-    Raises:
-        UnauthorizedError: The session may not subscribe; reading raises it when the grant is lost.
+    `where` are values by pointer of the event's subject. Raises UnauthorizedError if the session
+    may not subscribe, also from reading when the grant is lost.
     """
     subject = event_pattern(event, where)
     backlog = Backlog(subject)

@@ -117,13 +117,9 @@ class CallJournal:
         error: str | None = None,
         since: float | None = None,
     ) -> None:
-        """Record one payload, or the error that came instead.
+        """Record one payload, such as the `input` of a surface, or the type of the error instead.
 
-        Args:
-            part: Which of the surface's payloads, such as `input`.
-            request_id: The id of the request, event, operation or job.
-            error: The type of the error.
-            since: When the call began, if this ends it; seconds since the epoch.
+        `since` is when the call began, if this ends it; seconds since the epoch.
         """
         now = self._clock.now()
         ms = None if since is None else max(0, int((now - since) * 1000))

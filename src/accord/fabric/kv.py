@@ -15,11 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from accord.fabric import streams
-from accord.fabric.inbox import Inbox
-from accord.fabric.link import Link
-from accord.fabric.rules import payloads
+from accord.fabric.link import Inbox, Link
 from accord.fabric.rules.errors import ConflictError, FabricError, NotFoundError, ValidationError
-from accord.fabric.rules.terms import Terms
+from accord.fabric.rules.terms import Terms, read_payload, write_payload
 from accord.kernel.schema import Schema
 
 _OPERATION: Final = "KV-Operation"
@@ -81,10 +79,7 @@ class Bucket:
 
         `decide` may be called several times, and once more with its own write if the server's
         answer was lost: it must be idempotent. `is_new` skips the first read where the key is
-        likely unused.
-
-        Raises:
-            ConflictError: Too many concurrent changes.
+        likely unused. Raises ConflictError after too many concurrent changes.
         """
         for attempt in range(_TRIES):
             found = None if is_new and not attempt else await self.get(key)
@@ -213,11 +208,11 @@ class KeyValue:
             yield None if found is None else self._read(found)
 
     def _read(self, found: BucketEntry) -> KvValue:
-        value = payloads.read(self.schema, found.value, f"the value of {found.key}")
+        value = read_payload(self.schema, found.value, f"the value of {found.key}")
         return KvValue(found.key, value, found.revision, found.at)
 
     def _written(self, key: str, value: Any) -> bytes:
-        data = payloads.write(self.schema, value, f"the value for {key}")
+        data = write_payload(self.schema, value, f"the value for {key}")
         most = self.max_value_bytes
         if most is not None and len(data) > most:
             raise ValidationError(
@@ -253,25 +248,17 @@ _GIVE_UP: Final = 0.75
 _FREE: Final = b""
 
 
+@dataclass(slots=True, eq=False)
 class Lease:
     """A lease that is held; `lost` is set once somebody else has it or may have it."""
 
-    def __init__(
-        self,
-        bucket: Bucket,
-        key: str,
-        value: bytes,
-        revision: int,
-        ttl: float,
-        every: float | None = None,
-    ) -> None:
-        self.key = key
-        self.lost = asyncio.Event()
-        self._bucket = bucket
-        self._value = value
-        self._revision = revision
-        self._ttl = ttl
-        self._every = min(every or ttl / _RENEWALS, ttl / 2)
+    _bucket: Bucket
+    key: str
+    _value: bytes
+    _revision: int
+    _ttl: float
+    _every: float | None = None
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
     async def renewed(self) -> AsyncIterator["Lease"]:
@@ -312,8 +299,9 @@ class Lease:
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
         renewed = loop.time()
+        every = min(self._every or self._ttl / _RENEWALS, self._ttl / 2)
         while True:
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(every)
             began = loop.time()
             left = renewed + self._ttl * _GIVE_UP - began
             try:
@@ -340,11 +328,8 @@ async def take_lease(
 ) -> Lease | None:
     """Take a lease that is free or has expired; None if somebody holds it.
 
-    Args:
-        token: Identifies this holder; used only once.
-        ttl: Seconds without renewal until it expires.
-        now: A recent server time, to save asking for it.
-        every: Seconds between renewals; a fraction of `ttl` if None.
+    `token` identifies this holder and is used only once. `now` is a recent server time, to save
+    asking for it. It is renewed `every` so many seconds, by default a fraction of `ttl`.
     """
     value = token.encode()
     try:

@@ -13,8 +13,8 @@ from typing import Any, Final
 from accord.fabric import streams
 from accord.fabric.link import Link
 from accord.fabric.rules.errors import ConflictError, FabricError, NotFoundError, ValidationError
-from accord.fabric.rules.objects import ObjectInfo, read_info, write_deleted_info, write_info
 from accord.fabric.rules.terms import Terms
+from accord.fabric.rules.transfers import ObjectInfo, read_info, write_deleted_info, write_info
 from accord.kernel.clock import format_time
 
 CHUNK_BYTES: Final = 131_072
@@ -47,9 +47,8 @@ class ObjectStore:
     ) -> ObjectInfo:
         """Store an object, replacing one of the same key.
 
-        Raises:
-            ValidationError: It is larger than the contract allows, or the key is invalid.
-            FabricError: It is unknown whether it was stored; the previous object stays.
+        Raises ValidationError if it is too large or the key is invalid, and FabricError if it is
+        unknown whether it was stored; the previous object stays.
         """
         meta = self._meta(key)
         place = self._link.ids.new()
@@ -89,11 +88,9 @@ class ObjectStore:
         raise ConflictError("the object is replaced all the time", where=key)
 
     async def read(self, key: str) -> AsyncIterator[bytes]:
-        """The bytes of an object in chunks.
+        """The bytes of an object in chunks; raises NotFoundError.
 
-        Raises:
-            NotFoundError: There is no such object.
-            ConflictError: It was replaced while it was read; the bytes so far are incomplete.
+        ConflictError: it was replaced while it was read; the bytes so far are incomplete.
         """
         stored = await self.info(key)
         if stored is None:

@@ -55,12 +55,7 @@ HandleRequest = Callable[[Request, Msg], Awaitable[None]]
 
 
 class RequestDispatcher:
-    """Dispatches the requests of one service.
-
-    Args:
-        queue: The queue group that all instances join.
-        most: How many requests run at once; some more wait.
-    """
+    """Dispatches the requests of one service, `most` at once; instances share the `queue`."""
 
     def __init__(
         self,
@@ -86,11 +81,9 @@ class RequestDispatcher:
         self._waiting_bytes = 0
 
     async def serve(self, subject: str, handle: HandleRequest, *, endless: bool = False) -> None:
-        """Handle the requests on a subject, each in its own task.
+        """Handle the requests on a subject, each in its own task; errors are answered.
 
-        Args:
-            handle: Answers the request; what it raises is answered as an error.
-            endless: It does not end by itself, so `drain` does not wait for it.
+        What is `endless` does not end by itself, so `drain` does not wait for it.
         """
         loop = asyncio.get_running_loop()
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from accord.contracts.surfaces import wildcard
-from accord.fabric.client import Client
 from accord.fabric.events import Received
 from accord.fabric.jobs import JobContext
 from accord.fabric.operations import OperationContext, Run
@@ -19,6 +18,7 @@ from accord.fabric.requests import Request
 from accord.fabric.rules.errors import NotFoundError
 from accord.fabric.rules.terms import Terms
 from accord.fabric.service import Service
+from accord.fabric.session import Client
 
 
 def transport(client: Client) -> "Transport":

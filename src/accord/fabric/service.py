@@ -23,18 +23,16 @@ from nats.errors import Error as NatsError
 
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import connect_message, prove, session_key
-from accord.fabric.bootstrap import Authority, ask_once
 from accord.fabric.callers import (
     AUTH,
     RESOLVE,
-    Caller,
     Callers,
     caller_resolver,
+    own_caller,
     watch_revocations,
 )
-from accord.fabric.connection import Connection
+from accord.fabric.connection import Authority, Connection, ask_once
 from accord.fabric.events import ConsumerGroup, EventHandler, consume
-from accord.fabric.feeds import FeedHandler
 from accord.fabric.jobs import JobHandler, Worker, open_queue
 from accord.fabric.journal import (
     CallJournal,
@@ -47,14 +45,9 @@ from accord.fabric.link import Link
 from accord.fabric.operations import Operations
 from accord.fabric.operations.runner import CancelHandler, OperationHandler, SignalHandler
 from accord.fabric.requests import DRAIN_SECONDS
-from accord.fabric.rpc import RpcHandler
-from accord.fabric.rules.errors import (
-    FabricError,
-    NotFoundError,
-    UnavailableError,
-)
+from accord.fabric.rules.errors import FabricError, NotFoundError, UnavailableError
 from accord.fabric.rules.terms import Event, Manifest, Terms, missing_surface
-from accord.fabric.server import ANSWER_SECONDS, Server
+from accord.fabric.server import ANSWER_SECONDS, FeedHandler, RpcHandler, Server, bind_handler
 from accord.fabric.session import Session
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock
@@ -141,7 +134,11 @@ class ServiceRunner:
                 if self.calls is not None:
                     declared = self.terms.manifest["jobs"][name]
                     run = record_job(
-                        self.calls, name, job, self._own(), has_result="result" in declared
+                        self.calls,
+                        name,
+                        job,
+                        own_caller(self.link, self.terms),
+                        has_result="result" in declared,
                     )
                 worker = Worker(self.link, open_queue(self.link, self.terms, name).queue, run)
                 await stack.enter_async_context(worker.running())
@@ -176,7 +173,9 @@ class ServiceRunner:
         for name, operating in self.handlers.operations.items():
             run = operating.run
             if self.calls is not None:
-                run = record_operation(self.calls, name, run, server.callers, self._own())
+                run = record_operation(
+                    self.calls, name, run, server.callers, own_caller(self.link, self.terms)
+                )
             operations.serve(name, run, signals=operating.signals, cancel=operating.cancel)
         return operations
 
@@ -215,16 +214,6 @@ class ServiceRunner:
             found += [terms.events[name] for name in names if name in terms.events]
         return found
 
-    def _own(self) -> Caller:
-        terms = self.terms
-        return Caller(
-            self.link.session,
-            "service",
-            self.link.bound.deployment or terms.id,
-            terms.id,
-            terms.digest,
-        )
-
 
 H = TypeVar("H", bound=RpcHandler)
 F = TypeVar("F", bound=FeedHandler)
@@ -234,15 +223,11 @@ O = TypeVar("O", bound=OperationHandler)  # noqa: E741 - one letter like the oth
 
 
 class Service:
-    """Implements a contract.
+    """Implements a contract; `authority` is an address or an `Authority`.
 
-    Args:
-        authority: The authority's address, or an `Authority` with a time limit and TLS settings.
-        uses: The contracts whose events its consumer groups take.
-        store: Its journal records every payload that crosses, as far as `policy` allows.
-        deadline: Seconds that an RPC handler may take.
-        partial: Leave surfaces without a handler to other instances of the deployment; otherwise
-            `connect` refuses them.
+    `uses` are the contracts whose events its consumer groups take. The journal of `store` records
+    every payload that crosses, as far as `policy` allows. A `partial` service leaves surfaces
+    without a handler to other instances; otherwise `connect` refuses them.
     """
 
     def __init__(
@@ -282,19 +267,19 @@ class Service:
 
         This and the other decorators raise NotFoundError for names that the contract lacks.
         """
-        return self._bind("rpc", name, self._handlers.rpc)
+        return bind_handler(self.terms, "rpc", name, self._handlers.rpc)
 
     def feed(self, name: str) -> Callable[[F], F]:
         """Register an async generator for a feed, called with request and payload."""
-        return self._bind("feeds", name, self._handlers.feeds)
+        return bind_handler(self.terms, "feeds", name, self._handlers.feeds)
 
     def events(self, group: str) -> Callable[[E], E]:
         """Register the handler of a consumer group, called with each event."""
-        return self._bind("eventConsumers", group, self._handlers.groups)
+        return bind_handler(self.terms, "eventConsumers", group, self._handlers.groups)
 
     def job(self, name: str) -> Callable[[J], J]:
         """Register the handler of a job queue, called with context and payload."""
-        return self._bind("jobs", name, self._handlers.jobs)
+        return bind_handler(self.terms, "jobs", name, self._handlers.jobs)
 
     def operation(
         self,
@@ -317,9 +302,8 @@ class Service:
     async def connect(self) -> AsyncIterator[Session]:
         """Connect and serve until the block ends; then finish what is in progress.
 
-        Raises:
-            BootstrapError: The authority refuses the service.
-            FabricError: A surface has no handler, or a resource it needs is not declared or bound.
+        Raises BootstrapError if the authority refuses the service, FabricError if a surface has no
+        handler or a resource it needs is not bound.
         """
         self._check_handlers()
         self._check_callers()
@@ -377,16 +361,6 @@ class Service:
     def _forget_session(self) -> None:
         self._session = None
 
-    def _bind(self, section: str, name: str, handlers: dict[str, Any]) -> Callable[[Any], Any]:
-        if name not in self.terms.manifest.get(section, {}):
-            raise missing_surface(self.terms.id, section, name)
-
-        def bind(handler: Any) -> Any:
-            handlers[name] = handler
-            return handler
-
-        return bind
-
 
 @dataclass(frozen=True, slots=True)
 class Activation:
@@ -416,11 +390,6 @@ class Device(Service):
             "iat": iat,
             "sig": prove(self._key, connect_message(self.terms.digest, iat)),
         }
-        answer = await ask_once(
-            self._authority.tls,
-            self._authority.url,
-            "/auth/v1/activations",
-            request,
-            *("code", "activateUrl", "expiresAt"),
-        )
+        texts = ("code", "activateUrl", "expiresAt")
+        answer = await ask_once(self._authority, "/auth/v1/activations", request, *texts)
         return Activation(answer["code"], answer["activateUrl"], answer["expiresAt"])

@@ -1,38 +1,88 @@
-"""Connected sessions: what services, apps and devices work with."""
+"""Connected sessions, and clients by which they call the surfaces of a contract.
+
+Payloads are validated by the contract that the caller was written against; what the session may do
+is decided by its grants.
+"""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from accord.contracts.authoring import Contract
-from accord.fabric import events
-from accord.fabric.callers import Caller
-from accord.fabric.client import Client
+from accord.fabric import events, operations
+from accord.fabric.callers import own_caller
+from accord.fabric.events import Received
 from accord.fabric.jobs import JobQueue, open_queue
 from accord.fabric.journal import CallJournal
 from accord.fabric.kv import KeyValue, open_kv
 from accord.fabric.link import TIMEOUT, Link
 from accord.fabric.objects import ObjectStore, open_store
-from accord.fabric.rules.state import Migration
-from accord.fabric.rules.terms import Manifest, Terms, missing_surface
+from accord.fabric.rules.terms import Manifest, Migration, Terms, missing_surface
+from accord.fabric.server import call, open_feed
 from accord.fabric.state import StateMap, StateValue
 from accord.fabric.transfer import Downloads
 
+T = TypeVar("T")
 
+
+class Client:
+    """Calls the surfaces of one contract."""
+
+    def __init__(self, link: Link, contract: Manifest | Contract | Terms) -> None:
+        self.link = link
+        self.terms = contract if isinstance(contract, Terms) else Terms(contract)
+
+    async def call(self, name: str, payload: Any, *, within: float = TIMEOUT) -> Any:
+        """Call an RPC and return its answer.
+
+        Raises ValidationError if request or answer break the contract, or the FabricError that
+        came.
+        """
+        found = self._find("rpc", self.terms.rpc, name)
+        return await call(self.link, found, payload, within=within)
+
+    async def start(self, name: str, payload: Any) -> operations.Run:
+        """Start an operation; raises like `call`."""
+        return await operations.start(self.link, self.terms, name, payload)
+
+    async def publish(self, name: str, payload: Any, *, within: float = TIMEOUT) -> str:
+        """Publish an event durably and return its id.
+
+        Raises ValidationError before anything is sent, or FabricError if it is unknown whether the
+        event was stored.
+        """
+        found = self._find("events", self.terms.events, name)
+        return await events.publish(self.link, found, payload, within=within)
+
+    def listen(
+        self, name: str, *, where: Mapping[str, str | int | float] | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[Received]]:
+        """Receive an event live while the block runs; `where` filters by its subject's pointers."""
+        found = self._find("events", self.terms.events, name)
+        return events.listen(self.link, found, where=where)
+
+    def feed(self, name: str, payload: Any, *, within: float = TIMEOUT) -> AsyncIterator[Any]:
+        """Open a feed and yield its payloads; the first frame must come in `within` seconds."""
+        found = self._find("feeds", self.terms.feeds, name)
+        return open_feed(self.link, found, payload, within=within)
+
+    def _find(self, section: str, surfaces: Mapping[str, T], name: str) -> T:
+        found = surfaces.get(name)
+        if found is None:
+            raise missing_surface(self.terms.id, section, name, surfaces)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Session:
     """A connected session; `terms` are those of the contract that it presented."""
 
-    def __init__(
-        self,
-        link: Link,
-        terms: Terms,
-        ended: "asyncio.Future[None]",
-        calls: CallJournal | None = None,
-    ) -> None:
-        self.link = link
-        self.terms = terms
-        self._ended = ended
-        self._calls = calls
+    link: Link
+    terms: Terms
+    _ended: "asyncio.Future[None]"
+    _calls: CallJournal | None = None
 
     @property
     def key(self) -> str:
@@ -78,13 +128,7 @@ class Session:
         if self._calls is not None:
             await self._calls.record(
                 *("events", name, "event"),
-                caller=Caller(
-                    self.link.session,
-                    "service",
-                    self.link.bound.deployment or self.terms.id,
-                    self.terms.id,
-                    self.terms.digest,
-                ),
+                caller=own_caller(self.link, self.terms),
                 request_id=published,
                 payload=payload,
             )

@@ -7,10 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 from accord.fabric.link import Link
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import ConflictError, ValidationError
-from accord.fabric.rules.state import Migration, StateEntry, StateTerms
-from accord.fabric.rules.terms import Terms
+from accord.fabric.rules.terms import Migration, StateEntry, StateTerms, Terms, parse_json
 from accord.kernel import canonical
 
 _PAGE: Final = 200
@@ -19,11 +17,7 @@ _TRIES: Final = 20
 
 class _StateStore:
     def __init__(
-        self,
-        link: Link,
-        terms: Terms,
-        name: str,
-        migrations: Mapping[str, Migration] | None = None,
+        self, link: Link, terms: Terms, name: str, migrations: Mapping[str, Migration] | None = None
     ) -> None:
         self._link = link
         self._declared = StateTerms(terms, name, migrations)
@@ -36,7 +30,7 @@ class _StateStore:
         if key is not None:
             asked["key"] = key
         answer = await self._link.request(f"rpc.v1.State.{verb}", canonical.encode(asked))
-        body = payloads.parse(answer.data, "the answer")
+        body = parse_json(answer.data, "the answer")
         if not isinstance(body, dict):
             raise ValidationError("the answer is not a JSON object")
         return body
@@ -82,15 +76,9 @@ class StateValue(_StateStore):
         return await self._get(None)
 
     async def put(self, value: Any, *, revision: int | None = None) -> int:
-        """Store a value and return its revision.
+        """Store a value and return its revision; raises ValidationError if it breaks the contract.
 
-        Args:
-            revision: The revision that must be current, 0 for no value; None writes
-                unconditionally.
-
-        Raises:
-            ValidationError: It breaks the contract.
-            ConflictError: Another revision is current.
+        `revision` must be current, 0 for no value, else ConflictError; None writes unconditionally.
         """
         return await self._put(None, value, revision)
 

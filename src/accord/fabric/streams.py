@@ -21,8 +21,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
-from accord.fabric.inbox import Inbox
-from accord.fabric.link import Link
+from accord.fabric.link import Inbox, Link
 from accord.fabric.rules.errors import ConflictError, FabricError, NotFoundError, UnavailableError
 
 _EXPIRES_SECONDS: Final = 10.0
@@ -145,13 +144,8 @@ async def append(
 ) -> int:
     """Publish to the stream of a subject and return the message's sequence.
 
-    Args:
-        last: The required sequence of the subject's last message; 0 if there must be none.
-        message_id: Deduplicates within the stream's window.
-
-    Raises:
-        ConflictError: `last` is not the last sequence.
-        FabricError: It was not stored, or that is unknown.
+    ConflictError: `last` is not the sequence of the subject's last message, 0 for none.
+    FabricError: it is not known to be stored. `message_id` deduplicates within the stream's window.
     """
     given = dict(headers or {})
     if last is not None:

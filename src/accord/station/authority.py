@@ -26,7 +26,7 @@ from accord.authority.nats import (
     embedded_server,
     read_cluster,
 )
-from accord.authority.reconcile import StreamRetention
+from accord.authority.rules import StreamRetention
 from accord.authority.rules.errors import AuthorityError
 from accord.authority.settings import AuthoritySettings
 from accord.authority.store import StateCounts, count_states

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from accord.authority.facts import FactReader
+from accord.authority.plans import FactReader
 from accord.authority.rules import (
     AuthorityError,
     Classification,

@@ -23,7 +23,7 @@ from accord.fabric import (
     UnauthorizedError,
     ValidationError,
 )
-from accord.fabric.rules.proofs import IAT, PROOF, REQUEST_ID, SESSION, sign
+from accord.fabric.rules import proofs
 from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 
@@ -54,7 +54,7 @@ class Scene:
             "iat": int(link.clock.now()),
             "request_id": link.ids.new(),
         }
-        return sign(**(arguments | more))
+        return proofs.sign(**(arguments | more))
 
 
 @pytest.fixture
@@ -85,12 +85,12 @@ async def test_proofs_that_are_forged_expired_or_replayed_are_refused_and_told_o
     assert (await scene.ask(good)).data == BODY
     lies = {
         "came before": good,
-        "is not that of the session": scene.signed() | {PROOF: good[PROOF]},
+        "is not that of the session": scene.signed() | {proofs.PROOF: good[proofs.PROOF]},
         "for this request": scene.signed(key=SigningKey.generate()),
         "not of the last": scene.signed(iat=now - 3600),
         "of the last 30": scene.signed(iat=now + 3600),
-        f"{IAT} is missing or malformed": scene.signed() | {IAT: "soon"},
-        f"{REQUEST_ID} is missing": scene.signed() | {REQUEST_ID: ""},
+        f"{proofs.IAT} is missing or malformed": scene.signed() | {proofs.IAT: "soon"},
+        f"{proofs.REQUEST_ID} is missing": scene.signed() | {proofs.REQUEST_ID: ""},
     }
     for why, headers in lies.items():
         with structlog.testing.capture_logs() as logs:
@@ -104,7 +104,7 @@ async def test_proofs_that_are_forged_expired_or_replayed_are_refused_and_told_o
 async def test_nobody_speaks_for_another_session(scene: Scene) -> None:
     """Named as somebody else, the answer would go to that one's inbox, where we cannot listen."""
     other = SigningKey.generate()
-    headers = scene.signed(session=session_key(other)) | {SESSION: session_key(other)}
+    headers = scene.signed(session=session_key(other)) | {proofs.SESSION: session_key(other)}
     with structlog.testing.capture_logs() as logs, pytest.raises(DeadlineError):
         await scene.ask(headers, within=0.5)
     assert refusals(logs) == ["the reply subject lies outside the inbox of the session"]

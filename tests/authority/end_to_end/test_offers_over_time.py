@@ -20,7 +20,7 @@ from tests.authority.end_to_end.whole_system import (
 from tests.authority.nats_cases import dialled
 from tests.fabric.fabric_station import Station, station
 
-from accord.authority.contracts import builtin, builtins
+from accord.authority.contracts import HEALTH_ID, builtins
 from accord.authority.rules import GRACE_SECONDS
 from accord.contracts import digest
 from accord.contracts.authoring import Contract
@@ -30,7 +30,7 @@ from accord.kernel import canonical
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 
-BEATS = builtins()[builtin.HEALTH_ID]["events"]["Health.Heartbeat"]["subject"]
+BEATS = builtins()[HEALTH_ID]["events"]["Health.Heartbeat"]["subject"]
 
 
 class Ahead(SystemClock):

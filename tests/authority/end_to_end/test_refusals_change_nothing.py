@@ -21,8 +21,7 @@ from tests.authority.end_to_end.whole_system import (
 from tests.fabric.fabric_station import Station, station
 
 from accord.authority import revisions
-from accord.authority.reconcile import NamePrefix, physical_name
-from accord.authority.rules import DeploymentKind, PlanState
+from accord.authority.rules import DeploymentKind, NamePrefix, PlanState, physical_name
 from accord.contracts import digest
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from accord.authority.identities import passwords
+from accord.authority.identities import hash_password, verify_password
 from accord.authority.rules import AuthorityError, Code
 from accord.authority.tables import entry_links, people, visits
 
@@ -62,14 +62,14 @@ async def test_nobody_comes_in_without_a_password_or_while_shut_out(house: Any) 
 
 def test_a_password_is_too_short_or_kept_by_scrypt() -> None:
     with pytest.raises(AuthorityError) as caught:
-        passwords.hash_password("short")
+        hash_password("short")
     assert caught.value.code is Code.BAD_REQUEST
-    stored = passwords.hash_password("Übermut tut gut")
+    stored = hash_password("Übermut tut gut")
     assert stored.startswith("scrypt$15$8$1$")
-    assert passwords.verify_password("U\u0308bermut tut gut", stored)
-    assert not passwords.verify_password("ubermut tut gut", stored)
-    assert not passwords.verify_password("", None)
-    assert stored != passwords.hash_password("Übermut tut gut")
+    assert verify_password("U\u0308bermut tut gut", stored)
+    assert not verify_password("ubermut tut gut", stored)
+    assert not verify_password("", None)
+    assert stored != hash_password("Übermut tut gut")
 
 
 async def test_a_link_lets_in_once_and_not_for_ever(house: Any) -> None:

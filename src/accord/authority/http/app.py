@@ -85,12 +85,7 @@ def routes(
     refusals: Refusals | None = None,
     requesters: PlanRequesters | None = None,
 ) -> Sequence[Route]:
-    """All routes.
-
-    Args:
-        token: The operators' bearer token.
-        base_url: The address of the pages; empty for the address of each request.
-    """
+    """All routes; `base_url` is the address of the pages, empty for that of each request."""
     refusals = refusals or Refusals()
     requesters = requesters or PlanRequesters(authority, clock)
     sessions = SessionRoutes(

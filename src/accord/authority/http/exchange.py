@@ -4,7 +4,6 @@ Every browser that opens a page gets a random cookie, and the token of a form is
 that only our own pages can send forms. Request content and secrets are neither logged nor shown.
 """
 
-import asyncio
 import hashlib
 import hmac
 import math
@@ -16,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 import structlog
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from accord.authority.audit import AuditedRefusal
@@ -25,7 +24,11 @@ from accord.authority.rules.fields import Body, bad_request
 from accord.kernel import base64url, canonical
 from accord.kernel.clock import Clock
 from accord.storage import StoreError
+from accord.web import bodies
 from accord.web.addresses import address_key
+from accord.web.bodies import BodyError, BodyLimits
+
+_log = structlog.stdlib.get_logger(__name__)
 
 _MAX_BUCKETS: Final = 10_000
 
@@ -61,12 +64,9 @@ class RateLimit:
             raise RateLimitedError(math.ceil((1 - left) / self._per_second))
 
 
-_log: Final = structlog.stdlib.get_logger(__name__)
-
 # A manifest of 1 MiB and its envelope.
 MAX_BODY: Final = (1 << 20) + (1 << 16)
 _MAX_FORM: Final = 1 << 14
-_BODY_SECONDS: Final = 10.0
 _RETRY_MS: Final = 1000
 _UNAVAILABLE: Final = AuthorityError(
     Code.UNAVAILABLE, "the authority's store does not answer", mend="try again"
@@ -85,23 +85,14 @@ Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class Refusals:
-    """Turns errors of a route into responses, and counts them.
-
-    Args:
-        audit: Called for refusals that waiting does not resolve.
-
-    Attributes:
-        counts: Refusals by code, for the metrics.
-    """
+    """Turns errors of a route into responses; counts them, and audits those that last."""
 
     def __init__(self, audit: Callable[[AuditedRefusal], None] = lambda _: None) -> None:
         self.counts: Counter[str] = Counter()
         self._audit = audit
 
     def guarded(
-        self,
-        answer: Endpoint,
-        show: Callable[[Request, AuthorityError], Response],
+        self, answer: Endpoint, show: Callable[[Request, AuthorityError], Response]
     ) -> Endpoint:
         """An endpoint that shows refusals with `show` instead of failing."""
 
@@ -206,18 +197,11 @@ def _path(request: Request) -> str:
 
 
 async def _read_body(request: Request, most: int) -> bytes:
-    raw = bytearray()
     try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            async for chunk in request.stream():
-                raw += chunk
-                if len(raw) > most:
-                    raise AuthorityError(Code.TOO_LARGE, f"a body has at most {most} bytes")
-    except TimeoutError:
-        raise bad_request("the body did not arrive in time") from None
-    except ClientDisconnect:
-        raise bad_request("the body did not arrive") from None
-    return bytes(raw)
+        return await bodies.read(request, BodyLimits(most))
+    except BodyError as error:
+        code = Code.TOO_LARGE if error.status == 413 else Code.BAD_REQUEST
+        raise AuthorityError(code, error.what) from None
 
 
 VISIT_COOKIE: Final = "accord_visit"

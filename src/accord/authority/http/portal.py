@@ -1,26 +1,244 @@
 """The pages for people: login, consent to a client, activation of a device.
 
-A page allows itself a stylesheet and its own forms, and nothing else; the consent page may also
-send the browser on to the address where the login ends.
+The HTML is small, without scripts and external resources, and everything is escaped. A page allows
+itself a stylesheet and its own forms, and nothing else; the consent page may also send the browser
+on to the address where the login ends.
 """
 
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from html import escape
+from importlib.resources import files
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from accord.authority.http import exchange, pages
-from accord.authority.http.exchange import Endpoint, FormGuard, RateLimit, Refusals
-from accord.authority.identities import Identities, LoginFlow, Person
+from accord.authority.http import exchange
+from accord.authority.http.exchange import FORM_FIELD, Endpoint, FormGuard, RateLimit, Refusals
+from accord.authority.identities import (
+    Access,
+    Consent,
+    DeviceActivation,
+    Identities,
+    LoginFlow,
+    Person,
+    Review,
+)
 from accord.authority.identities.login import VISIT_SECONDS
 from accord.authority.identities.people import name_key
 from accord.authority.rules import clients
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.kernel.clock import Clock
+
+STYLE: Final = (files(__package__) / "style.css").read_text(encoding="utf-8")
+
+_SHAPE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="stylesheet" href="/login/style.css">
+</head>
+<body><main>
+<h1>{title}</h1>
+{body}
+</main></body>
+</html>
+"""
+
+
+def page(title: str, *parts: str) -> str:
+    """A whole page; the parts are HTML."""
+    return _SHAPE.format(title=escape(title), body="\n".join(parts))
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    """A paragraph."""
+    return f'<p class="{escape(kind)}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+
+
+def html_form(
+    action: str, token: str, *fields: str, hidden: Mapping[str, str] | None = None
+) -> str:
+    """A form with its token."""
+    members = {FORM_FIELD: token, **(hidden or {})}
+    kept = "".join(
+        f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
+        for name, value in members.items()
+    )
+    return f'<form method="post" action="{escape(action)}">{kept}{"".join(fields)}</form>'
+
+
+def field(label: str, name: str, kind: str, complete: str, value: str = "") -> str:
+    """A labelled field."""
+    return (
+        f'<label>{escape(label)}<input name="{escape(name)}" type="{escape(kind)}" '
+        f'autocomplete="{escape(complete)}" value="{escape(value)}" required></label>'
+    )
+
+
+def button(label: str, name: str = "", value: str = "", kind: str = "") -> str:
+    """A button that sends its form."""
+    named = f' name="{escape(name)}" value="{escape(value)}"' if name else ""
+    return f'<button class="{escape(kind)}"{named}>{escape(label)}</button>'
+
+
+def login_page(token: str, onwards: str, wrong: str | None = None) -> str:
+    """The page to log in."""
+    return page(
+        "Log in",
+        *([paragraph(wrong, "wrong")] if wrong else []),
+        html_form(
+            "/login",
+            token,
+            field("Name", "name", "text", "username"),
+            field("Password", "password", "password", "current-password"),
+            button("Log in"),
+            hidden={"next": onwards},
+        ),
+        paragraph("No password yet? Ask whoever runs this authority for a link.", "note"),
+    )
+
+
+def link_page(token: str, secret: str, person: Person) -> str:
+    """The page of a login link; only its button uses the link up."""
+    return page(
+        "Log in",
+        paragraph(f"This link lets you in as {person.name}, once."),
+        html_form(f"/login/link/{secret}", token, button(f"Log in as {person.name}")),
+    )
+
+
+def account_page(token: str, person: Person, consents: Sequence[Consent], note: str = "") -> str:
+    """A person's own account."""
+    return page(
+        f"You are {person.name}",
+        *([paragraph(note, "good")] if note else []),
+        "<h2>Password</h2>",
+        html_form(
+            "/login/password",
+            token,
+            field("New password", "password", "password", "new-password"),
+            button("Change it" if person.has_password else "Set it"),
+        ),
+        "<h2>What you agreed to</h2>",
+        _consents(token, consents),
+        html_form("/logout", token, button("Log out", kind="quiet")),
+    )
+
+
+def consent_page(token: str, review: Review, person: Person) -> str:
+    """The question whether a client may act for a person."""
+    login = review.login
+    anchored = login.anchor != login.session_key
+    where = (
+        f"It runs at {login.anchor}."
+        if anchored
+        else f"It is a program with the key {login.session_key[:16]}…"
+    )
+    return page(
+        f"Let {review.client} act for you?",
+        paragraph(review.description),
+        paragraph(where, "strong"),
+        paragraph(f"You are {person.name}."),
+        _requested(review),
+        html_form(
+            f"/login/{login.id}",
+            token,
+            button("Allow", "answer", "accept"),
+            button("Refuse", "answer", "deny", "quiet"),
+        ),
+        _technical((f"{login.contract_id}, digest {login.digest}", *_lines(review.asked))),
+    )
+
+
+def code_page(flow: str) -> str:
+    """The page that shows a flow id, for programs without a page of their own."""
+    return page(
+        "You are done here",
+        paragraph("Go back to the program. If it asks for a code, this is the one:"),
+        f"<p><code>{escape(flow)}</code></p>",
+    )
+
+
+def activation_page(token: str, typed: str = "", wrong: str | None = None) -> str:
+    """The page to type the code of a device."""
+    return page(
+        "Activate a device",
+        *([paragraph(wrong, "wrong")] if wrong else []),
+        html_form(
+            "/activate",
+            token,
+            field("The code that the device shows", "code", "text", "off", typed),
+            button("Go on"),
+            hidden={"step": "look"},
+        ),
+    )
+
+
+def device_page(token: str, typed: str, waiting: DeviceActivation) -> str:
+    """The question whether to activate a device."""
+    return page(
+        f"Activate {waiting.name}?",
+        paragraph(f"It becomes a part of {waiting.deployment}.", "strong"),
+        paragraph("Go on only if you see this code on a device that you know.", "note"),
+        html_form(
+            "/activate",
+            token,
+            button("Activate", "step", "confirm"),
+            button("Refuse", "step", "refuse", "quiet"),
+            hidden={"code": typed},
+        ),
+        _technical(
+            (f"key {waiting.device_key}", f"{waiting.contract_id}, digest {waiting.digest}")
+        ),
+    )
+
+
+def _requested(review: Review) -> str:
+    if not review.texts:
+        return paragraph("It asks for nothing beyond knowing that it is you.")
+    items = "".join(
+        f"<li><strong>{escape(each.name)}</strong> {escape(each.description)}"
+        + (f' <em class="wrong">{escape(each.consequence)}</em>' if each.consequence else "")
+        + (" <em>(you do not have this yourself)</em>" if each.key in review.missing else "")
+        + "</li>"
+        for each in review.texts
+    )
+    return f"<p>It asks to:</p><ul>{items}</ul>"
+
+
+def _lines(access: Access) -> list[str]:
+    return sorted(access.surfaces) + sorted(access.capabilities)
+
+
+def _technical(lines: Iterable[str]) -> str:
+    items = "".join(f"<li><code>{escape(line)}</code></li>" for line in lines)
+    return f"<details><summary>Technical details</summary><ul>{items}</ul></details>"
+
+
+def _consents(token: str, consents: Sequence[Consent]) -> str:
+    latest: dict[tuple[str, str], Consent] = {}
+    for each in consents:  # the latest come first
+        latest.setdefault((each.contract_id, each.anchor), each)
+    standing = [each for each in latest.values() if each.answer.allows]
+    if not standing:
+        return paragraph("Nothing yet.")
+    return "".join(
+        html_form(
+            "/login/withdraw",
+            token,
+            paragraph(f"{each.contract_id} at {each.anchor}"),
+            button("Withdraw", kind="quiet"),
+            hidden={"contract": each.contract_id, "anchor": each.anchor},
+        )
+        for each in standing
+    )
+
 
 _RETURN_PATH: Final = re.compile(r"/login(/[A-Za-z0-9_-]{32})?|/activate", re.ASCII)
 _MOST_SHOWN: Final = 200
@@ -95,11 +313,7 @@ class PortalRoutes:
         return await self._identities.login.visitor(self._guard.cookie(request))
 
     def _show(
-        self,
-        request: Request,
-        make: Callable[[str], str],
-        status: int = 200,
-        ends_at: str = "",
+        self, request: Request, make: Callable[[str], str], status: int = 200, ends_at: str = ""
     ) -> Response:
         """Render a page with this browser's form token."""
         known = self._guard.cookie(request)
@@ -112,26 +326,26 @@ class PortalRoutes:
 
     def _refuse(self, request: Request, error: AuthorityError) -> Response:
         def make(_token: str) -> str:
-            parts = [pages.paragraph(error.what, "wrong")]
+            parts = [paragraph(error.what, "wrong")]
             if error.mend:
-                parts.append(pages.paragraph(f"{error.mend[:1].upper()}{error.mend[1:]}."))
-            return pages.page("That did not work", *parts)
+                parts.append(paragraph(f"{error.mend[:1].upper()}{error.mend[1:]}."))
+            return page("That did not work", *parts)
 
         return self._show(request, make, error.code.status)
 
     async def _style(self, _request: Request) -> Response:
         headers = {**exchange.HEADERS, "cache-control": "max-age=3600"}
-        return Response(pages.STYLE, 200, headers, "text/css")
+        return Response(STYLE, 200, headers, "text/css")
 
     async def _front(self, request: Request) -> Response:
         person = await self._visitor(request)
         if person is None:
-            return self._show(request, lambda token: pages.login(token, "/login"))
+            return self._show(request, lambda token: login_page(token, "/login"))
         return await self._account(request, person)
 
     async def _account(self, request: Request, person: Person, note: str = "") -> Response:
         given = await self._identities.consents.answers(person.id, _MOST_SHOWN)
-        return self._show(request, lambda token: pages.account(token, person, given, note))
+        return self._show(request, lambda token: account_page(token, person, given, note))
 
     async def _enter(self, request: Request, form: Form) -> Response:
         name, client = form.get("name", ""), exchange.client_key(request)
@@ -151,7 +365,7 @@ class PortalRoutes:
                 raise
             self._refusals.note(request, error)
             wrong = f"{error.what[:1].upper()}{error.what[1:]}."
-            return self._show(request, lambda token: pages.login(token, onwards, wrong), 403)
+            return self._show(request, lambda token: login_page(token, onwards, wrong), 403)
         self._known[client, who] = None
         self._known.move_to_end((client, who))
         if len(self._known) > _MOST_KNOWN:
@@ -175,7 +389,7 @@ class PortalRoutes:
                 "this link is no longer valid",
                 mend="ask whoever runs this authority for a new one",
             )
-        return self._show(request, lambda token: pages.link(token, secret, person))
+        return self._show(request, lambda token: link_page(token, secret, person))
 
     async def _follow_link(self, request: Request, _form: Form) -> Response:
         self._logging_in.take(exchange.client_key(request))
@@ -208,13 +422,13 @@ class PortalRoutes:
         person = await self._visitor(request)
         if person is None:
             onwards = f"/login/{login.id}"
-            return self._show(request, lambda token: pages.login(token, onwards))
+            return self._show(request, lambda token: login_page(token, onwards))
         review = await self._identities.login_flows.review(login, person)
         if review.settled:
             return _return_path(await self._identities.login_flows.approve(login, person))
         origin = clients.origin(login.redirect_to)
         return self._show(
-            request, lambda token: pages.consent(token, review, person), ends_at=origin
+            request, lambda token: consent_page(token, review, person), ends_at=origin
         )
 
     async def _answer(self, request: Request, form: Form, person: Person) -> Response:
@@ -231,15 +445,15 @@ class PortalRoutes:
     async def _done(self, request: Request) -> Response:
         flow = request.query_params.get("flowId", "")[:64]
         if "authError" in request.query_params:
-            refused = pages.page("You are done here", pages.paragraph("You did not allow it."))
+            refused = page("You are done here", paragraph("You did not allow it."))
             return self._show(request, lambda _token: refused)
-        return self._show(request, lambda _token: pages.code(flow))
+        return self._show(request, lambda _token: code_page(flow))
 
     async def _activation(self, request: Request) -> Response:
         if await self._visitor(request) is None:
-            return self._show(request, lambda token: pages.login(token, "/activate"))
+            return self._show(request, lambda token: login_page(token, "/activate"))
         typed = request.query_params.get("code", "")[:20]
-        return self._show(request, lambda token: pages.activation(token, typed))
+        return self._show(request, lambda token: activation_page(token, typed))
 
     async def _activate(self, request: Request, form: Form, person: Person) -> Response:
         self._typing.take(person.id)
@@ -248,23 +462,22 @@ class PortalRoutes:
         try:
             if step == "confirm":
                 made = await devices.confirm(typed, person)
-                done = pages.page(
-                    "It is activated",
-                    pages.paragraph(f"{made.name} is part of {made.deployment} now."),
+                done = page(
+                    "It is activated", paragraph(f"{made.name} is part of {made.deployment} now.")
                 )
                 return self._show(request, lambda _token: done)
             if step == "refuse":
                 await devices.refuse(typed, person)
                 await self._identities.note("device_refused", person)
-                gone = pages.page("It is refused", pages.paragraph("The device was sent away."))
+                gone = page("It is refused", paragraph("The device was sent away."))
                 return self._show(request, lambda _token: gone)
             waiting = await devices.find(typed, person)
         except AuthorityError as error:
             if error.code is not Code.NOT_FOUND:
                 raise
             wrong = str(error)
-            return self._show(request, lambda token: pages.activation(token, typed, wrong), 404)
-        return self._show(request, lambda token: pages.device(token, typed, waiting))
+            return self._show(request, lambda token: activation_page(token, typed, wrong), 404)
+        return self._show(request, lambda token: device_page(token, typed, waiting))
 
 
 def _return_path(url: str) -> Response:

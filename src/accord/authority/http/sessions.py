@@ -74,10 +74,7 @@ class PlanRequesters:
 
 
 WINDOW_SECONDS: Final = 30
-_PLAN_CODES: Final = (
-    Code.AUTHORITY_UPDATE_REQUIRED,
-    Code.AUTHORITY_MIGRATION_REQUIRED,
-)
+_PLAN_CODES: Final = (Code.AUTHORITY_UPDATE_REQUIRED, Code.AUTHORITY_MIGRATION_REQUIRED)
 _CORS: Final[Mapping[str, str]] = {
     "access-control-allow-origin": "*",
     "access-control-allow-headers": "content-type",

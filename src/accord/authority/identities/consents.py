@@ -6,10 +6,10 @@ that was reviewed and what it added.
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, select
 
-from accord.authority.identities import store
 from accord.authority.revisions import SerialStore
 from accord.authority.rules import clients
 from accord.authority.rules.errors import AuthorityError, Code
@@ -21,6 +21,7 @@ from accord.authority.rules.records import (
     GrantOverride,
     LoginFlow,
 )
+from accord.authority.store import decode, decode_names, encode, encode_names
 from accord.authority.tables import consents, grant_overrides, identity_authorities
 from accord.kernel import base64url
 from accord.kernel.clock import Clock
@@ -55,8 +56,8 @@ class Consents:
                         person=person,
                         contract_id=login.contract_id,
                         anchor=login.anchor,
-                        surfaces=store.encode_names(total.surfaces),
-                        capabilities=store.encode_names(total.capabilities),
+                        surfaces=encode_names(total.surfaces),
+                        capabilities=encode_names(total.capabilities),
                     )
                 )
             connection.execute(insert(consents).values(row))
@@ -93,9 +94,7 @@ class Consents:
             .order_by(consents.c.id.desc())
             .limit(limit)
         )
-        return await self._store.read(
-            lambda c: [store.read_consent(row) for row in c.execute(wanted)]
-        )
+        return await self._store.read(lambda c: [read_consent(row) for row in c.execute(wanted)])
 
     async def override(self, contract_id: str, anchor: str) -> frozenset[str] | None:
         """The capabilities that an operator grants to a client; None without an override."""
@@ -103,7 +102,7 @@ class Consents:
             grant_overrides.c.contract_id == contract_id, grant_overrides.c.anchor == anchor
         )
         found = await self._store.read(lambda c: c.execute(wanted).scalar_one_or_none())
-        return None if found is None else store.decode_names(found)
+        return None if found is None else decode_names(found)
 
     async def set_override(
         self, contract_id: str, anchor: str, capabilities: Collection[str]
@@ -117,7 +116,7 @@ class Consents:
                 insert(grant_overrides).values(
                     contract_id=contract_id,
                     anchor=made.anchor,
-                    capabilities=store.encode_names(made.capabilities),
+                    capabilities=encode_names(made.capabilities),
                 )
             )
 
@@ -133,7 +132,7 @@ class Consents:
         rows = select(grant_overrides).order_by(*grant_overrides.primary_key.columns)
         return await self._store.read(
             lambda c: [
-                GrantOverride(row.contract_id, row.anchor, store.decode_names(row.capabilities))
+                GrantOverride(row.contract_id, row.anchor, decode_names(row.capabilities))
                 for row in c.execute(rows)
             ]
         )
@@ -154,31 +153,27 @@ class Consents:
             "anchor": anchor,
             "digest": digest,
             "answer": answer.value,
-            "delta": store.encode_access(delta),
+            "delta": encode_access(delta),
             "at": int(self._clock.now()),
         }
 
 
 def _allowed(connection: Connection, person: str, contract_id: str, anchor: str) -> Access | None:
-    table = identity_authorities.c
-    row = connection.execute(
-        select(identity_authorities).where(
-            table.person == person, table.contract_id == contract_id, table.anchor == anchor
-        )
-    ).first()
+    query = select(identity_authorities).where(_authority_of(person, contract_id, anchor))
+    row = connection.execute(query).first()
     if row is None:
         return None
-    return Access(store.decode_names(row.surfaces), store.decode_names(row.capabilities))
+    return Access(decode_names(row.surfaces), decode_names(row.capabilities))
 
 
 def _forget(connection: Connection, person: str, contract_id: str, anchor: str) -> bool:
+    gone = delete(identity_authorities).where(_authority_of(person, contract_id, anchor))
+    return connection.execute(gone).rowcount == 1
+
+
+def _authority_of(person: str, contract_id: str, anchor: str) -> ColumnElement[bool]:
     table = identity_authorities.c
-    gone = connection.execute(
-        delete(identity_authorities).where(
-            table.person == person, table.contract_id == contract_id, table.anchor == anchor
-        )
-    )
-    return gone.rowcount == 1
+    return and_(table.person == person, table.contract_id == contract_id, table.anchor == anchor)
 
 
 def _drop(connection: Connection, contract_id: str, anchor: str) -> bool:
@@ -203,4 +198,26 @@ def _anchor(anchor: str) -> str:
         "an override is for an origin or for a session key",
         where=anchor,
         mend="give an address such as https://app.example, or 43 characters of base64url",
+    )
+
+
+def encode_access(value: Access) -> str:
+    """Encode access."""
+    written = {"capabilities": sorted(value.capabilities), "surfaces": sorted(value.surfaces)}
+    return encode(written)
+
+
+def read_consent(row: Row[Any]) -> Consent:
+    """A row of `consents`."""
+    written = decode(row.delta)
+    delta = Access(frozenset(written["surfaces"]), frozenset(written["capabilities"]))
+    return Consent(
+        row.id,
+        row.person,
+        row.contract_id,
+        row.anchor,
+        row.digest,
+        ConsentAnswer(row.answer),
+        delta,
+        float(row.at),
     )

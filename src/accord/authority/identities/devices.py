@@ -6,12 +6,12 @@ people who may activate devices can use it.
 
 import secrets
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, Row, delete, func, insert, select
 
-from accord.authority.identities import store
 from accord.authority.identities.consents import Consents
+from accord.authority.identities.login import digest_secret
 from accord.authority.revisions import SerialStore
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.records import DeploymentKind, DeviceActivation, Instance, Person
@@ -73,14 +73,12 @@ class Devices:
                 )
             )
             waiting = connection.execute(select(func.count()).select_from(activations)).scalar_one()
-            taken = select(activations.c.code).where(
-                activations.c.code == store.digest_secret(code)
-            )
+            taken = select(activations.c.code).where(activations.c.code == digest_secret(code))
             if waiting >= _MOST_WAITING or connection.execute(taken).first() is not None:
                 return False
             connection.execute(
                 insert(activations).values(
-                    code=store.digest_secret(code),
+                    code=digest_secret(code),
                     device_key=device_key,
                     deployment=deployment,
                     contract_id=made.contract_id,
@@ -104,7 +102,7 @@ class Devices:
         row = await self._store.read(lambda c: c.execute(wanted).first())
         if row is None:
             raise _code_gone()
-        return store.read_activation(row)
+        return read_activation(row)
 
     async def confirm(self, code: str, person: Person) -> Instance:
         """Make the device of a code an instance of its deployment; the code is used up."""
@@ -131,7 +129,7 @@ class Devices:
 
 
 def _digest(code: str) -> bytes:
-    return store.digest_secret(code.upper().translate(_READ_AS))
+    return digest_secret(code.upper().translate(_READ_AS))
 
 
 def _require_right(person: Person) -> None:
@@ -157,4 +155,11 @@ def _code_gone() -> AuthorityError:
         Code.NOT_FOUND,
         "no device shows this code now",
         mend="read it again, or let the device ask for a new one",
+    )
+
+
+def read_activation(row: Row[Any]) -> DeviceActivation:
+    """A row of `activations`."""
+    return DeviceActivation(
+        row.device_key, row.deployment, row.contract_id, row.digest, row.name, float(row.expires_at)
     )

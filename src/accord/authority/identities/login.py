@@ -1,21 +1,71 @@
-"""Login of people: by password or one-time link, and the browser visit that follows.
+"""Login of people: by password or one-time link, the visit that follows, and custom login pages.
 
-A failed login reveals neither by its message nor by its duration whether the name exists.
+A failed login reveals neither by its message nor by its duration whether the name exists. A
+password hash takes 32 MiB and a tenth of a second, so it is made in a thread.
 """
 
 import asyncio
+import hashlib
+import hmac
 import secrets
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 
-from accord.authority.identities import passwords, store
-from accord.authority.identities.people import name_key
+from accord.authority.identities.people import name_key, read_person
 from accord.authority.revisions import SerialStore
+from accord.authority.rules import clients
 from accord.authority.rules.errors import AuthorityError, Code
-from accord.authority.rules.records import Person
-from accord.authority.tables import entry_links, people, visits
+from accord.authority.rules.records import Person, Portal, PortalKind
+from accord.authority.tables import entry_links, people, portals, visits
+from accord.kernel import base64url
 from accord.kernel.clock import Clock
+
+_LOG_N: Final = 15
+_R: Final = 8
+_P: Final = 1
+_SALT: Final = 16
+_SIZE: Final = 32
+_SHORTEST: Final = 10
+_LONGEST: Final = 1024
+
+
+def hash_password(password: str) -> str:
+    """The hash to store, `scrypt$log n$r$p$salt$hash`, of a password of valid length."""
+    if not _SHORTEST <= len(password) <= _LONGEST:
+        raise AuthorityError(
+            Code.BAD_REQUEST,
+            f"a password has {_SHORTEST} to {_LONGEST} characters",
+            mend="take a few words that do not belong together",
+        )
+    salt = secrets.token_bytes(_SALT)
+    made = _scrypt(password, salt, _LOG_N, _R, _P)
+    parts = ("scrypt", _LOG_N, _R, _P, base64url.encode(salt), base64url.encode(made))
+    return "$".join(map(str, parts))
+
+
+def verify_password(password: str, stored: str | None) -> bool:
+    """Whether a password matches a hash; takes as long if there is none."""
+    _, log_n, r, p, salt, made = (stored or _NO_PASSWORD).split("$")
+    tried = _scrypt(password[:_LONGEST], base64url.decode(salt), int(log_n), int(r), int(p))
+    return hmac.compare_digest(tried, base64url.decode(made)) and stored is not None
+
+
+def _scrypt(password: str, salt: bytes, log_n: int, r: int, p: int) -> bytes:
+    # The same letter may be composed differently by another keyboard.
+    text = unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")
+    n = 1 << log_n
+    return hashlib.scrypt(text, salt=salt, n=n, r=r, p=p, maxmem=256 * n * r, dklen=_SIZE)
+
+
+_NO_PASSWORD: Final = (
+    f"scrypt${_LOG_N}${_R}${_P}${base64url.encode(bytes(_SALT))}$" + base64url.encode(bytes(_SIZE))
+)
+"""Tried where there is no password, so that the time taken does not tell."""
+
 
 VISIT_SECONDS: Final = 12 * 3600
 LINK_SECONDS: Final = 24 * 3600
@@ -35,7 +85,7 @@ class PersonLogin:
     async def set_password(self, person_id: str, password: str) -> None:
         """Set a password of valid length; visits and links of the person end."""
         async with self._trying:
-            kept = await asyncio.to_thread(passwords.hash_password, password)
+            kept = await asyncio.to_thread(hash_password, password)
 
         def work(connection: Connection) -> None:
             connection.execute(update(people).where(people.c.id == person_id).values(password=kept))
@@ -50,11 +100,11 @@ class PersonLogin:
         row = await self._store.read(lambda c: c.execute(wanted).first())
         async with self._trying:
             fits = await asyncio.to_thread(
-                passwords.verify_password, password, None if row is None else row.password
+                verify_password, password, None if row is None else row.password
             )
         if row is None or not fits or row.disabled:
             raise AuthorityError(Code.FORBIDDEN, "the name or the password is wrong")
-        return store.read_person(row)
+        return read_person(row)
 
     async def link(self, person_id: str, seconds: int = LINK_SECONDS) -> tuple[str, float]:
         """The secret of a new one-time login link and its expiry; an older link ends."""
@@ -68,7 +118,7 @@ class PersonLogin:
             )
             connection.execute(
                 insert(entry_links).values(
-                    digest=store.digest_secret(secret), person=person_id, expires_at=until
+                    digest=digest_secret(secret), person=person_id, expires_at=until
                 )
             )
 
@@ -77,15 +127,15 @@ class PersonLogin:
 
     async def link_owner(self, secret: str) -> Person | None:
         """The person of a link, without using it up."""
-        return await self._store.read(lambda c: self._behind(c, secret))
+        return await self._store.read(lambda c: self._owner(c, entry_links, secret))
 
     async def by_link(self, secret: str) -> Person:
         """The person of a link, which is used up; `AuthorityError` if it is not valid."""
 
         def work(connection: Connection) -> Person | None:
-            found = self._behind(connection, secret)
+            found = self._owner(connection, entry_links, secret)
             spent = connection.execute(
-                delete(entry_links).where(entry_links.c.digest == store.digest_secret(secret))
+                delete(entry_links).where(entry_links.c.digest == digest_secret(secret))
             )
             return found if spent.rowcount else None
 
@@ -113,9 +163,7 @@ class PersonLogin:
             connection.execute(delete(visits).where(visits.c.digest.in_(list(older))))
             connection.execute(
                 insert(visits).values(
-                    digest=store.digest_secret(secret),
-                    person=person.id,
-                    expires_at=now + VISIT_SECONDS,
+                    digest=digest_secret(secret), person=person.id, expires_at=now + VISIT_SECONDS
                 )
             )
 
@@ -126,38 +174,90 @@ class PersonLogin:
         """The person of a visit, if it has not ended."""
         if not secret:
             return None
-        wanted = (
-            select(people)
-            .join(visits, visits.c.person == people.c.id)
-            .where(
-                visits.c.digest == store.digest_secret(secret),
-                visits.c.expires_at > self._now(),
-                people.c.disabled == 0,
-            )
-        )
-        row = await self._store.read(lambda c: c.execute(wanted).first())
-        return None if row is None else store.read_person(row)
+        return await self._store.read(lambda c: self._owner(c, visits, secret))
 
     async def leave(self, secret: str) -> None:
         """End a visit."""
         await self._store.write(
-            lambda c: c.execute(
-                delete(visits).where(visits.c.digest == store.digest_secret(secret))
-            )
+            lambda c: c.execute(delete(visits).where(visits.c.digest == digest_secret(secret)))
         )
 
-    def _behind(self, connection: Connection, secret: str) -> Person | None:
+    def _owner(self, connection: Connection, table: Table, secret: str) -> Person | None:
+        """The person of a link or a visit, by its secret."""
         wanted = (
             select(people)
-            .join(entry_links, entry_links.c.person == people.c.id)
+            .join(table, table.c.person == people.c.id)
             .where(
-                entry_links.c.digest == store.digest_secret(secret),
-                entry_links.c.expires_at > self._now(),
+                table.c.digest == digest_secret(secret),
+                table.c.expires_at > self._now(),
                 people.c.disabled == 0,
             )
         )
         row = connection.execute(wanted).first()
-        return None if row is None else store.read_person(row)
+        return None if row is None else read_person(row)
 
     def _now(self) -> int:
         return int(self._clock.now())
+
+
+def digest_secret(secret: str) -> bytes:
+    """The stored form of a random secret; looking it up reveals nothing by its duration."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+ALL: Final = "*"
+_MAX_SELECTOR: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Portals:
+    """The custom pages."""
+
+    _store: SerialStore
+
+    async def route(self, kind: PortalKind, *selectors: str) -> str | None:
+        """The page for the first selector that has one, else that for `*`, else None."""
+        wanted = select(portals.c.selector, portals.c.url).where(
+            portals.c.kind == kind.value, portals.c.selector.in_([*selectors, ALL])
+        )
+        found = {
+            row.selector: str(row.url)
+            for row in await self._store.read(lambda c: c.execute(wanted).all())
+        }
+        return next((found[each] for each in (*selectors, ALL) if each in found), None)
+
+    async def set(self, kind: PortalKind, selector: str, url: str) -> Portal:
+        """Send people to a custom page first."""
+        clients.origin(url)
+        if not 0 < len(selector) <= _MAX_SELECTOR or not selector.isprintable():
+            raise AuthorityError(
+                Code.BAD_REQUEST,
+                "this is not a valid selector",
+                mend="give a contract id, an origin, a deployment, or *",
+            )
+        made = Portal(kind, selector, url)
+
+        def work(connection: Connection) -> None:
+            _drop(connection, kind, selector)
+            connection.execute(insert(portals).values(kind=kind.value, selector=selector, url=url))
+
+        await self._store.write(work)
+        return made
+
+    async def drop(self, kind: PortalKind, selector: str) -> bool:
+        """Remove a custom page; whether there was one."""
+        return await self._store.write(lambda c: _drop(c, kind, selector))
+
+    async def all(self) -> Sequence[Portal]:
+        """Every custom page."""
+        rows = select(portals).order_by(*portals.primary_key.columns)
+        return await self._store.read(
+            lambda c: [Portal(PortalKind(r.kind), r.selector, r.url) for r in c.execute(rows)]
+        )
+
+
+def _drop(connection: Connection, kind: PortalKind, selector: str) -> bool:
+    gone = connection.execute(
+        delete(portals).where(portals.c.kind == kind.value, portals.c.selector == selector)
+    )
+    return gone.rowcount == 1

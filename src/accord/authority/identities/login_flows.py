@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from accord.authority.identities import store
 from accord.authority.identities.consents import Consents
+from accord.authority.identities.login import digest_secret
 from accord.authority.identities.people import People
 from accord.authority.revisions import SerialStore
 from accord.authority.rules import clients
@@ -110,7 +110,7 @@ class LoginFlows:
             row = await self._store.read(lambda c: c.execute(wanted).first())
         if row is None:
             raise flow_gone()
-        return store.read_login_flow(row)
+        return read_login_flow(row)
 
     async def review(self, login: LoginFlow, person: Person) -> Review:
         """What a person is asked; `AuthorityError` if a required use cannot be resolved."""
@@ -139,7 +139,7 @@ class LoginFlows:
         if review.delta or not review.settled:
             answer = ConsentAnswer.GRANTED if review.granted else ConsentAnswer.ACCEPTED
             keep = self._consents.answered(person.id, login, answer, review.delta)
-        await self._answer(login, person, LoginFlowState.APPROVED, keep, store.digest_secret(flow))
+        await self._answer(login, person, LoginFlowState.APPROVED, keep, digest_secret(flow))
         return clients.with_query(login.redirect_to, flowId=flow)
 
     async def deny(self, login: LoginFlow, person: Person) -> str:
@@ -228,20 +228,17 @@ class PeopleSessions:
         """Make the session of an approved login one of the person's.
 
         Binding again returns the same session, so that clients may retry.
-
-        Raises:
-            AuthorityError: The flow is not the session's, was not approved, or is over.
         """
         row = None
         if FLOW_ID.fullmatch(flow_id):
             wanted = select(logins).where(
-                logins.c.flow == store.digest_secret(flow_id),
+                logins.c.flow == digest_secret(flow_id),
                 logins.c.expires_at > int(self._clock.now()),
             )
             row = await self._store.read(lambda c: c.execute(wanted).first())
         if row is None:
             raise flow_gone()
-        login = store.read_login_flow(row)
+        login = read_login_flow(row)
         if login.session_key != session_key or not is_proved(
             session_key, flow_message(flow_id), proof
         ):
@@ -274,9 +271,6 @@ class PeopleSessions:
         """A person's session under the digest that it presents now.
 
         A digest that asks for nothing new needs no consent: consent is to access, not to digests.
-
-        Raises:
-            AuthorityError: `consent_required`, or the contract is another one or cannot be used.
         """
         if digest == session.digest:
             return session
@@ -346,3 +340,18 @@ class PeopleSessions:
             capabilities=clients.held_capabilities(allowed, person.capabilities, override),
             surfaces=allowed.surfaces if override is None else None,
         )
+
+
+def read_login_flow(row: Row[Any]) -> LoginFlow:
+    """A row of `logins`."""
+    return LoginFlow(
+        row.id,
+        row.session_key,
+        row.redirect_to,
+        row.contract_id,
+        row.digest,
+        row.anchor,
+        LoginFlowState(row.state),
+        row.person,
+        float(row.expires_at),
+    )

@@ -3,15 +3,15 @@
 import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accord.authority.identities import store
 from accord.authority.revisions import SerialStore
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.records import Person
+from accord.authority.store import decode_names, encode_names
 from accord.authority.tables import people, visits
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource, is_ulid
@@ -43,7 +43,7 @@ class People:
                     id=made.id,
                     name=made.name,
                     name_key=name_key(made.name),
-                    capabilities=store.encode_names(made.capabilities),
+                    capabilities=encode_names(made.capabilities),
                     disabled=0,
                     created_at=made.created_at,
                 )
@@ -81,11 +81,11 @@ class People:
     async def all(self) -> Sequence[Person]:
         """Everybody, by name."""
         rows = select(people).order_by(people.c.name_key)
-        return await self._store.read(lambda c: [store.read_person(row) for row in c.execute(rows)])
+        return await self._store.read(lambda c: [read_person(row) for row in c.execute(rows)])
 
     async def set_capabilities(self, person_id: str, capabilities: Collection[str]) -> Person:
         """Set what a person may pass on."""
-        return await self._set(person_id, capabilities=store.encode_names(_keys(capabilities)))
+        return await self._set(person_id, capabilities=encode_names(_keys(capabilities)))
 
     async def set_disabled(self, person_id: str, disabled: bool) -> Person:
         """Disable a person, whose visits end, or enable the person again."""
@@ -112,12 +112,12 @@ class People:
 
 def _by_name(connection: Connection, name: str) -> Person | None:
     row = connection.execute(select(people).where(people.c.name_key == name_key(name))).first()
-    return None if row is None else store.read_person(row)
+    return None if row is None else read_person(row)
 
 
 def _by_id(connection: Connection, person_id: str) -> Person | None:
     row = connection.execute(select(people).where(people.c.id == person_id)).first()
-    return None if row is None else store.read_person(row)
+    return None if row is None else read_person(row)
 
 
 def name_key(name: str) -> str:
@@ -148,3 +148,15 @@ def _keys(capabilities: Collection[str]) -> frozenset[str]:
             mend=f"give at most {_MOST_KEYS} keys such as trellis.core::catalog.read",
         )
     return keys
+
+
+def read_person(row: Row[Any]) -> Person:
+    """A row of `people`."""
+    return Person(
+        row.id,
+        row.name,
+        decode_names(row.capabilities),
+        bool(row.disabled),
+        row.password is not None,
+        float(row.created_at),
+    )

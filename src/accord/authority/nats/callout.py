@@ -15,9 +15,9 @@ import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from accord.authority.nats.cluster import Cluster, connect
+from accord.authority.nats.accounts import Cluster, connect
 from accord.authority.rules import jwt
-from accord.authority.rules.admission import (
+from accord.authority.rules.connections import (
     WINDOW_SECONDS,
     AdmittedUser,
     ConnectRequest,
@@ -44,12 +44,7 @@ _AT_ONCE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ConnectRefusal:
-    """A client was not admitted.
-
-    Attributes:
-        key: The session key, if it was proved.
-        digest: The contract that it presented.
-    """
+    """A client was not admitted; `key` is its session key, if it was proved."""
 
     code: Code
     why: str
@@ -75,13 +70,10 @@ async def log_refusal(refusal: ConnectRefusal) -> None:
 
 
 class Callout:
-    """Answers the requests of servers.
+    """Answers the requests of servers; `audit` is called with every refusal.
 
-    Args:
-        issued: Remembers the permissions that were issued.
-        audit: Called with every refusal.
-        lifetime: Seconds after which the server ends a connection in any case; for systems whose
-            connections cannot be ended from here.
+    After `lifetime` seconds the server ends a connection in any case, for systems whose connections
+    cannot be ended from here.
     """
 
     def __init__(

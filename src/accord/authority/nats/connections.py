@@ -1,16 +1,18 @@
-"""Connections of sessions: listed, and ended when their grants are gone; heartbeats.
+"""Connections of sessions: admitted, listed, and ended when their grants are gone; heartbeats.
 
 The authority is told of a session's first connection and of the end of its last. After every change
 of the authority each connection is checked: one with more permissions than it would get now is
-ended. Heartbeats count only from connected sessions; they refresh accepted offers and create none.
+ended. Without a user of the system account connections can be neither listed nor ended; then the
+server ends each after a few minutes, and those still admitted reconnect.
 """
 
 import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Final
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 import orjson
 import structlog
@@ -19,16 +21,19 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 
-from accord.authority.nats.cluster import Cluster, Credentials, connect
+from accord.authority.nats.accounts import Cluster, Credentials, connect, find_account_fault
+from accord.authority.nats.callout import Callout, RefusalSink, log_refusal
 from accord.authority.offers import Offers
-from accord.authority.rules.admission import IssuedPermissions, NatsPermissions, connect_refusal
 from accord.authority.rules.connections import (
     PAGE_SIZE,
     ConnectionChange,
     ConnectionKey,
     ConnectionPage,
     ConnectionTable,
+    IssuedPermissions,
+    NatsPermissions,
     SessionConnection,
+    connect_refusal,
     connection_key,
     read_advisory,
     read_page,
@@ -39,18 +44,15 @@ from accord.fabric.nats_client import is_jetstream_answer
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 
+_log = structlog.stdlib.get_logger(__name__)
+
 _LIST_SECONDS: Final = 2.0
 _QUIET_SECONDS: Final = 0.25
 _ALL_SERVERS: Final = "PING"
 
 
 async def list_connections(system: Client, account: str) -> list[SessionConnection]:
-    """Every connection of a session of an account, on every server that answers.
-
-    Raises:
-        TimeoutError: No server answers.
-        NatsError: The connection is lost.
-    """
+    """Every connection of a session of an account; TimeoutError if no server answers."""
     pages = await _request_page(system, account, _ALL_SERVERS)
     if not pages:
         raise TimeoutError("no server answers")
@@ -88,8 +90,6 @@ async def _request_page(
     return pages
 
 
-_log = structlog.stdlib.get_logger(__name__)
-
 _LIST_EVERY_SECONDS: Final = 10.0
 _ANSWER_SECONDS: Final = 2.0
 _CHECK_DELAY_SECONDS: Final = 0.25
@@ -102,20 +102,10 @@ ConnectionCallback = Callable[[ConnectionChange, SessionConnection, str | None],
 ConnectionEvent = tuple[ConnectionChange, SessionConnection, str | None]
 
 
-async def _ignore(_: ConnectionChange, __: SessionConnection, ___: str | None) -> None:
-    return
-
-
 class Connections:
-    """Watches the connections of a system.
+    """Watches the connections of a system, which must have a user of the system account.
 
-    Args:
-        cluster: The system; it must have a user of the system account.
-        issued: The permissions that the callout has issued.
-        tell: Called for every connection that is opened, closed or ended (then with the reason).
-
-    Raises:
-        AuthorityError: There is no user of the system account.
+    `tell` is called for every connection that is opened, closed or ended (then with the reason).
     """
 
     def __init__(
@@ -125,7 +115,7 @@ class Connections:
         clock: Clock,
         issued: IssuedPermissions,
         *,
-        tell: ConnectionCallback = _ignore,
+        tell: ConnectionCallback | None = None,
     ) -> None:
         if cluster.system is None:
             raise AuthorityError(
@@ -235,6 +225,8 @@ class Connections:
         """Call `tell` from a queue, so that a slow or failing callee delays nothing else."""
         while True:
             change, connection, by = await self._events.get()
+            if self._tell is None:
+                continue
             try:
                 await self._tell(change, connection, by)
             except (AccordError, NatsError, OSError) as error:
@@ -401,3 +393,97 @@ def read_heartbeat(data: bytes) -> HeartbeatKey | None:
     if isinstance(key, str) and isinstance(contract_id, str) and isinstance(digest, str):
         return key, contract_id, digest
     return None
+
+
+UNSEEN_CONNECTION_SECONDS: Final = 300.0
+
+
+class SessionPresence(Protocol):
+    """The connections of sessions."""
+
+    def all(self) -> tuple[SessionConnection, ...]:
+        """The open connections."""
+        ...
+
+    def is_connected(self, key: str) -> bool:
+        """Whether a session has a connection."""
+        ...
+
+    async def kick(self, key: str, by: str) -> int:
+        """End every connection of a session; how many there were."""
+        ...
+
+
+class UnknownPresence:
+    """The connections of a system that lists none: any session may be connected."""
+
+    def all(self) -> tuple[SessionConnection, ...]:
+        """No connection is known."""
+        return ()
+
+    def is_connected(self, key: str) -> bool:
+        """Always True."""
+        return True
+
+    async def kick(self, key: str, by: str) -> int:
+        """Does nothing."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class NatsControl:
+    """The connections of sessions, and the authority's own, which has no limits."""
+
+    nats: Client
+    presence: SessionPresence
+
+
+@asynccontextmanager
+async def control_nats(
+    authority: Authority,
+    cluster: Cluster,
+    clock: Clock,
+    *,
+    heartbeats: str,
+    tell: Callable[[Client], ConnectionCallback] | None = None,
+    audit: RefusalSink = log_refusal,
+) -> AsyncIterator[NatsControl]:
+    """Admit sessions, watch them and receive their heartbeats until the block ends.
+
+    `heartbeats` is the subject of `Health.Heartbeat`; `tell` makes the callback for connection
+    changes, given the authority's own connection; `audit` is called with every refusal.
+    """
+    issued = IssuedPermissions()
+    async with AsyncExitStack() as stack:
+        own = await connect("serve", cluster, cluster.authority)
+        stack.push_async_callback(own.close)
+        presence: SessionPresence = UnknownPresence()
+        if cluster.system is not None:
+            await _check_accounts(cluster, cluster.system)
+            callback = None if tell is None else tell(own)
+            watch = Connections(authority, cluster, clock, issued, tell=callback)
+            await stack.enter_async_context(watch.watching())
+            presence = watch
+        beats = Heartbeats(authority.offers, clock, presence.is_connected)
+        await stack.enter_async_context(beats.listening(own, heartbeats))
+        lifetime = UNSEEN_CONNECTION_SECONDS if cluster.system is None else None
+        callout = Callout(authority, cluster, clock, issued, audit=audit, lifetime=lifetime)
+        await stack.enter_async_context(callout.listening())
+        yield NatsControl(own, presence)
+
+
+async def _check_accounts(cluster: Cluster, system: Credentials) -> None:
+    """Warn if sessions could make JetStream publish for them what they may not."""
+    watching = await connect("look at accounts", cluster, system)
+    try:
+        found = await find_account_fault(watching, cluster.account)
+    except NatsError as error:
+        found = f"they cannot be inspected ({error})"
+    finally:
+        await watching.close()
+    if found is not None:
+        _log.warning(
+            "sessions are not separated from JetStream: every session must be trusted",
+            why=found,
+            mend="set up the accounts as in docs/concepts/authority.md",
+        )

@@ -8,7 +8,6 @@ earlier authority left behind is ended before a new one starts.
 import asyncio
 import contextlib
 import fcntl
-import ipaddress
 import os
 import shutil
 import signal
@@ -26,10 +25,12 @@ from typing import Final, Self
 import orjson
 import structlog
 
-from accord.authority.nats.accounts import SystemKeys
-from accord.authority.nats.cluster import Cluster
+from accord.authority.nats.accounts import Cluster, SystemKeys
+from accord.authority.rules.clients import is_loopback
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.kernel.clock import Clock
+
+_log = structlog.stdlib.get_logger(__name__)
 
 # A manifest of the largest allowed size must fit into one answer, with its envelope.
 _MAX_PAYLOAD: Final = 2 * 1024 * 1024
@@ -40,13 +41,7 @@ _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where a server listens.
-
-    Attributes:
-        port: 0 takes a free one.
-        certificate: A PEM file with certificate and key; None for no TLS.
-        advertise: The host that sessions are told, if other than `host`.
-    """
+    """Where a server listens; port 0 takes a free one, sessions are told `advertise`."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -55,7 +50,7 @@ class ListenAddress:
 
     def checked(self) -> Self:
         """This address; `AuthorityError` if other machines could connect without TLS."""
-        if self.certificate is None and not _is_loopback(self.host):
+        if self.certificate is None and not is_loopback(self.host):
             raise AuthorityError(
                 Code.FORBIDDEN,
                 f"without TLS the NATS server may not listen on {self.host}",
@@ -122,15 +117,6 @@ def render_configuration(
     return orjson.dumps(members, option=orjson.OPT_INDENT_2).decode()
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
@@ -190,9 +176,6 @@ async def end_orphan(pid_file: Path, configuration: Path) -> None:
     """End the server of a configuration that outlived its authority, if there is one.
 
     The caller holds the lock of the folder, so no authority uses that server.
-
-    Raises:
-        AuthorityError: It does not end.
     """
     pid = _read_pid(pid_file)
     if pid is None or not _serves(pid, configuration):
@@ -245,8 +228,6 @@ def _serves(pid: int, configuration: Path) -> bool:
     except OSError:
         return False
 
-
-_log = structlog.stdlib.get_logger(__name__)
 
 _START_SECONDS: Final = 30.0
 _FIRST_PAUSE: Final = 0.25
@@ -354,12 +335,7 @@ class EmbeddedServer:
 async def embedded_server(
     folder: Path, listening: ListenAddress, clock: Clock
 ) -> AsyncIterator[EmbeddedServer]:
-    """Run a server on the data of a folder, which is created if missing, until the block ends.
-
-    Raises:
-        AuthorityError: The folder is in use, the server does not start, or other machines could
-            connect without TLS.
-    """
+    """Run a server on the data of a folder, which is created if missing, until the block ends."""
     listening = listening.checked()
     with _locked(folder):
         trust = SystemKeys.load_or_create(folder / "keys")

@@ -107,12 +107,8 @@ class ActiveDigest:
 class Projection:
     """The active contracts, as of one revision of the store.
 
-    Attributes:
-        wishes: How often the desired state had changed by then.
-        catalog: The `trellis.catalog.v1` document.
-        effective: The effective active contracts, by id.
-        issues: Why active offers are left out; a pointer begins with the contract id.
-        ownership: Who owns which subject, among what is active or accepted.
+    `catalog` is the `trellis.catalog.v1` document, `wishes` how often the desired state had
+    changed, and `issues` say why active offers are left out; a pointer begins with the contract id.
     """
 
     revision: int
@@ -135,12 +131,9 @@ def project_catalog(
 ) -> Projection:
     """Project the active contracts.
 
-    Args:
-        active: The digests of active offers.
-        manifests: Valid normalised manifests by digest, including those of builtins.
-        builtins: The digest of each contract of the platform, by id.
-        accepted: Digests that deployments were accepted to implement; they own their subjects.
-        united: Computes the union of digests; may be cached.
+    `manifests` are valid and normalised, by digest; `builtins` are the platform's digests by
+    contract id; `accepted` digests own their subjects, too; `united` may be a cached union of
+    digests.
     """
     united = united or (lambda digests: union([manifests[digest] for digest in digests]))
     ownership = SubjectIndex()

@@ -1,4 +1,4 @@
-"""How far a proposal goes beyond what was accepted: nothing, an update, a migration, or blocked.
+"""What a contract asks for, and how far that goes beyond what was accepted.
 
 Asking for more than was accepted is an update. What may break, lose or duplicate something for
 users of the contract is a migration (sections 6.2, 10 and 15). A blocker means that no plan could
@@ -8,22 +8,185 @@ be accepted now.
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from accord.authority.rules.errors import Code
-from accord.authority.rules.needs import (
-    Descriptor,
-    Needs,
-    ResourceKey,
-    declared_surfaces,
-    derive_needs,
-    unsafe_requests,
-)
 from accord.authority.rules.records import Classification, Compatibility, Deployment, Desired
 from accord.contracts import CompatibilityReport, EffectiveContract, Resolution, compare
 from accord.contracts.compatibility import Relation
-from accord.contracts.uses import HEALTH
-from accord.kernel.finding import Finding
+from accord.contracts.permissions import USED
+from accord.contracts.surfaces import wildcard
+from accord.contracts.uses import HEALTH, Use
+from accord.kernel.finding import Finding, pointer
+
+ResourceKey: TypeAlias = tuple[str, str, str]
+"""Kind (kv, store, consumer or job), contract id and alias."""
+
+Descriptor: TypeAlias = Mapping[str, Any]
+
+_KV: Final = {"required": True, "history": 1, "ttlMs": 0}
+_STORE: Final = {"required": True, "ttlMs": 0}
+_JOB: Final = {
+    "maxDeliver": 5,
+    "backoffMs": [5000, 30000, 120000, 600000, 1800000],
+    "ackWaitMs": 300000,
+    "progress": True,
+    "logs": True,
+    "dlq": True,
+    "concurrency": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What one contract asks for; surfaces are written by `surface_key`."""
+
+    surfaces: frozenset[str]
+    optional: frozenset[str]
+    capabilities: frozenset[str]
+    optional_capabilities: frozenset[str]
+    resources: Mapping[ResourceKey, Descriptor]
+    unresolved: Mapping[str, Finding]
+
+
+def surface_key(contract: str, section: str, name: str, action: str) -> str:
+    """A surface as it is written in the desired state."""
+    return f"{contract} {section} {name} {action}"
+
+
+def used_surface(use: Use) -> str:
+    """The key of the surface of a use."""
+    return surface_key(use.contract, use.surface.section, use.surface.name, use.action)
+
+
+def declared_surfaces(contract: Mapping[str, Any]) -> frozenset[str]:
+    """The surfaces that a contract says it uses, whether or not they exist."""
+    return frozenset(
+        surface_key(use["contract"], section, name, action)
+        for aliases in contract.get("uses", {}).values()
+        for use in aliases.values()
+        for section, selected in use.items()
+        if isinstance(selected, Mapping)
+        for action, names in selected.items()
+        for name in names
+    )
+
+
+def derive_needs(contract: Mapping[str, Any], resolution: Resolution) -> Needs:
+    """What a normalised contract asks for, given its resolved uses."""
+    required = [use for use in resolution.uses if not is_optional(use)]
+    optional = [use for use in resolution.uses if is_optional(use)]
+    filters = dict(_filters(contract, resolution))
+    return Needs(
+        surfaces=frozenset(map(used_surface, required)),
+        optional=frozenset(map(used_surface, optional)),
+        capabilities=_capabilities(required),
+        optional_capabilities=_capabilities(optional),
+        resources=dict(_resources(contract, filters)),
+        unresolved={group: found for group, found in filters.items() if isinstance(found, Finding)},
+    )
+
+
+def is_optional(use: Use) -> bool:
+    """Whether a use is optional."""
+    return use.pointer.startswith("/uses/optional/")
+
+
+def _capabilities(uses: list[Use]) -> frozenset[str]:
+    """The capabilities of every action of the uses, for reviewers of a plan."""
+    return frozenset(
+        capability
+        for use in uses
+        for rule in USED
+        if (rule.section, rule.selector) == (use.surface.section, use.action)
+        for capability in use.surface.gates.get(rule.gate, ())
+    )
+
+
+def _resources(
+    contract: Mapping[str, Any], filters: Mapping[str, list[str] | Finding]
+) -> Iterator[tuple[ResourceKey, Descriptor]]:
+    identity = contract["id"]
+    resources = contract.get("resources", {})
+    for kind, entries, defaults in (
+        ("kv", resources.get("kv", {}), _KV),
+        ("store", resources.get("store", {}), _STORE),
+        ("job", contract.get("jobs", {}), _JOB),
+    ):
+        for alias, entry in entries.items():
+            yield (kind, identity, alias), {**defaults, **_plain(entry)}
+    for group, entry in contract.get("eventConsumers", {}).items():
+        found = filters[group]
+        if not isinstance(found, Finding):
+            yield ("consumer", identity, group), {**_plain(entry), "filters": found}
+
+
+def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {member: value for member, value in entry.items() if member != "docs"}
+
+
+def _filters(
+    contract: Mapping[str, Any], resolution: Resolution
+) -> Iterator[tuple[str, list[str] | Finding]]:
+    """The subjects of each consumer group, or why they are not known."""
+    subscribed = {
+        (use.alias, use.surface.name): use.surface.subject
+        for use in resolution.uses
+        if use.action == "subscribe" and use.surface.section == "events"
+    }
+    events = contract.get("events", {})
+    for group, entry in contract.get("eventConsumers", {}).items():
+        subjects = {wildcard(events[name]["subject"]) for name in entry.get("self", ())}
+        missing: Finding | None = None
+        for alias, names in entry.get("uses", {}).items():
+            for name in names:
+                if (alias, name) in subscribed:
+                    subjects.add(subscribed[alias, name])
+                    continue
+                missing = Finding(
+                    "consumer.dependency-not-active",
+                    pointer("eventConsumers", group, "uses", alias),
+                    f"nothing active offers {name!r}, which the group {group!r} takes",
+                )
+        yield group, missing or sorted(subjects)
+
+
+MAX_HISTORY: Final = 64
+"""How many values of a key a bucket keeps at most."""
+
+
+def unsafe_requests(contract: Mapping[str, Any]) -> Iterator[Finding]:
+    """The requests of a normalised contract that contradict each other or server limits."""
+    resources = contract.get("resources", {})
+    for alias, bucket in resources.get("kv", {}).items():
+        if bucket.get("history", 1) > MAX_HISTORY:
+            yield Finding(
+                "resource.history",
+                pointer("resources", "kv", alias, "history"),
+                f"a bucket keeps at most {MAX_HISTORY} values of a key",
+            )
+    stores = resources.get("store", {})
+    for alias, store in stores.items():
+        if _exceeds(store.get("maxObjectBytes"), store.get("maxTotalBytes")):
+            yield Finding(
+                "resource.object-size",
+                pointer("resources", "store", alias, "maxObjectBytes"),
+                "one object may be larger than the whole store",
+            )
+    for name, operation in contract.get("operations", {}).items():
+        transfer = operation.get("transfer", {})
+        store = stores.get(transfer.get("store"), {})
+        if _exceeds(transfer.get("maxBytes"), store.get("maxObjectBytes")):
+            yield Finding(
+                "resource.transfer-size",
+                pointer("operations", name, "transfer", "maxBytes"),
+                "more may be sent than one object of the store holds",
+            )
+
+
+def _exceeds(part: int | None, whole: int | None) -> bool:
+    return part is not None and whole is not None and part > whole
+
 
 MAX_FINDINGS: Final = 100
 """Findings that a plan keeps for its reviewers."""
@@ -47,9 +210,7 @@ _GROWTH: Final = frozenset({"resource.grown", "consumer.widened"})
 Compare = Callable[[str, str, Relation], CompatibilityReport]
 """Compares an old digest with a new one in a relation."""
 
-_CODES: Final = {
-    "uses.unknown-contract": Code.DEPENDENCY_UNKNOWN,
-}
+_CODES: Final = {"uses.unknown-contract": Code.DEPENDENCY_UNKNOWN}
 
 
 class Blocker(NamedTuple):
@@ -63,16 +224,9 @@ class Blocker(NamedTuple):
 class ProposalFacts:
     """What is known when a contract is presented to a deployment.
 
-    Attributes:
-        contract: The normalised manifest.
-        resolution: Its resolved uses.
-        effective: The effective active contracts, by id.
-        manifests: Valid manifests of this contract id, by digest; others cannot be compared.
-        running: The digests that the deployment offers now.
-        beside: The digests that others offer now, here or on other deployments.
-        collisions: Subjects that another contract owns.
-        shapes: The digests to use for dependencies that are not active, by contract id.
-        elsewhere: The digests that other deployments were accepted to implement.
+    The deployment offers the digests `running`, others offer `beside`, here or elsewhere, and other
+    deployments were accepted to implement `elsewhere`. `shapes` are the digests for dependencies
+    that are not active. A digest that is not in `manifests` cannot be compared.
     """
 
     deployment: Deployment
@@ -97,12 +251,9 @@ class ProposalFacts:
 class Proposal:
     """What a presented contract means for a deployment.
 
-    Attributes:
-        delta: What would be added, changed and removed, and why; JSON.
-        desired: The desired state once it is accepted.
-        ends: The digests on this deployment that cannot run beside it.
-        is_optional: Whether only optional uses need it, so that the instance can start.
-        accepted_by: What accepts it without an operator: `mutable-dev` or `grant`; else None.
+    It ends the digests `ends`. It `is_optional` if only optional uses need it, so that the instance
+    can start. `accepted_by` is what accepts it without an operator: `mutable-dev` or `grant`; else
+    None.
     """
 
     classification: Classification
@@ -324,11 +475,7 @@ def _delta(
     desired = facts.deployment.desired
     old, new = desired.resources, accepted.resources
     return {
-        "contract": {
-            "id": facts.contract["id"],
-            "digest": facts.digest,
-            "previous": facts.latest,
-        },
+        "contract": {"id": facts.contract["id"], "digest": facts.digest, "previous": facts.latest},
         "surfaces": _sets(desired.surfaces, accepted.surfaces),
         "capabilities": _sets(desired.capabilities, accepted.capabilities),
         "resources": {

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from accord.authority.rules.classify import derive_needs
 from accord.authority.rules.errors import AuthorityError, Code
-from accord.authority.rules.needs import derive_needs
 from accord.authority.rules.records import Access
 from accord.contracts import EffectiveContract, resolve_uses
 
@@ -66,11 +66,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 def origin(url: str) -> str:
-    """The origin of an address to which a browser may be sent back.
-
-    Raises:
-        AuthorityError: It is neither `https` nor local `http`, or has a fragment or a user.
-    """
+    """The origin of an address for a browser: `https`, or `http` on this machine."""
     try:
         if len(url) > _MAX_URL or not _URL.fullmatch(url):
             raise _bad_address()
@@ -82,7 +78,7 @@ def origin(url: str) -> str:
     shown = f"[{host}]" if ":" in host else host
     if parts.scheme not in _PORTS or not _HOST.fullmatch(shown) or "@" in parts.netloc:
         raise _bad_address()
-    if parts.scheme == "http" and not _is_loopback(host):
+    if parts.scheme == "http" and not is_loopback(host):
         raise _bad_address()
     suffix = "" if port in (None, _PORTS[parts.scheme]) else f":{port}"
     return f"{parts.scheme}://{shown}{suffix}"
@@ -95,7 +91,8 @@ def with_query(url: str, **members: str) -> str:
     return urlunsplit(parts._replace(query=urlencode([*query, *members.items()])))
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
     if host == "localhost":
         return True
     try:

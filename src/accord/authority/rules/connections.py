@@ -1,13 +1,213 @@
-"""Connections of admitted sessions: read from server advisories, and listed in memory."""
+"""Connections of sessions: who may connect, with which permissions, and who is connected.
 
+The name of an admitted user carries the fingerprint of its permissions; permissions that were
+forgotten are derived again. Connections are read from server advisories and listed in memory.
+"""
+
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Self, TypeGuard
 
 import orjson
 
-from accord.authority.rules.admission import AdmittedUser
+from accord.authority.rules.errors import AuthorityError, Code
+from accord.authority.rules.jwt import KeyType, decode
+from accord.contracts import Grants
+from accord.contracts.session_proof import connect_message, is_proved
+from accord.kernel import base64url, canonical
 from accord.kernel.clock import TimestampError, parse_time
+
+WINDOW_SECONDS: Final = 30
+_MOST_TOKEN: Final = 2048
+_MOST_BLOCKERS: Final = 5
+_CODES: Final = {code.value: code for code in Code}
+_NAME: Final = re.compile(r"([A-Za-z0-9_-]{43})\.([A-Za-z0-9_-]{43})\.([A-Za-z0-9_-]{22})")
+_HASH: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+
+# Responders may publish to any inbox, and nowhere else. The server could allow the reply subject of
+# each request instead, but a caller could then name any subject for a responder to publish to.
+_ANSWERS: Final = "_INBOX.*.>"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectRequest:
+    """A server asks whether a client may connect; it waits until `expires_at`."""
+
+    server: str
+    user_key: str
+    host: str
+    token: str | None
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectToken:
+    """The session key, contract digest and proof that a session connects with."""
+
+    key: str
+    digest: str
+    iat: int
+    proof: str
+
+
+@dataclass(frozen=True, slots=True)
+class NatsPermissions:
+    """The subjects that a session may publish and subscribe to."""
+
+    publish: frozenset[str]
+    subscribe: frozenset[str]
+
+    @classmethod
+    def of(cls, grants: Grants) -> Self:
+        """The permissions of grants; only sessions that handle requests may answer."""
+        handles = any(
+            reason.rule.startswith("own.")
+            for reasons in grants.subscribe.values()
+            for reason in reasons
+        )
+        answers = {_ANSWERS} if handles else set()
+        return cls(frozenset(grants.publish) | answers, frozenset(grants.subscribe))
+
+    @property
+    def fingerprint(self) -> str:
+        """A short digest of exactly these permissions."""
+        whole = {"publish": sorted(self.publish), "subscribe": sorted(self.subscribe)}
+        return base64url.encode(hashlib.sha256(canonical.encode(whole)).digest()[:16])
+
+    def covers(self, other: "NatsPermissions") -> bool:
+        """Whether these include all of the others."""
+        return other.publish <= self.publish and other.subscribe <= self.subscribe
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedUser:
+    """The parts of the name of an admitted user."""
+
+    key: str
+    digest: str
+    fingerprint: str
+
+    @property
+    def name(self) -> str:
+        """As the server shows it in its advisories."""
+        return f"{self.key}.{self.digest}.{self.fingerprint}"
+
+    @classmethod
+    def from_name(cls, name: object) -> Self | None:
+        """Parse a name; None if the callout did not make it."""
+        match = _NAME.fullmatch(name) if isinstance(name, str) else None
+        return None if match is None else cls(*match.groups())
+
+
+def read_connect_request(token: str) -> ConnectRequest:
+    """Read the request of a server, which it must have signed."""
+    claims = decode(token, KeyType.SERVER)
+    nats = claims.get("nats")
+    server, client, shown = (
+        _member(nats, member) for member in ("server_id", "client_info", "connect_opts")
+    )
+    user_key = nats.get("user_nkey") if isinstance(nats, dict) else None
+    if server.get("id") != claims["iss"] or not isinstance(user_key, str):
+        raise AuthorityError(Code.BAD_REQUEST, "the server's question does not name it and a user")
+    auth_token, host, ends = shown.get("auth_token"), client.get("host"), claims.get("exp")
+    return ConnectRequest(
+        claims["iss"],
+        user_key,
+        host if isinstance(host, str) else "",
+        auth_token if isinstance(auth_token, str) else None,
+        float(ends) if isinstance(ends, int | float) else float("inf"),
+    )
+
+
+def read_connect_token(token: str | None, now: float) -> ConnectToken:
+    """Read a connect token and verify its proof and age."""
+    if token is None or len(token) > _MOST_TOKEN:
+        raise AuthorityError(
+            Code.BAD_REQUEST, "no connect token is shown", mend="bootstrap first, then show one"
+        )
+    try:
+        members = canonical.decode(token.encode())
+    except (canonical.CanonicalError, UnicodeEncodeError):
+        members = None
+    if not isinstance(members, dict) or members.get("v") != 1:
+        raise AuthorityError(Code.BAD_REQUEST, "the connect token is not one of version 1")
+    key, digest, iat, proof = (
+        members.get(name) for name in ("sessionKey", "contractDigest", "iat", "sig")
+    )
+    if (
+        not _is_hash(key)
+        or not _is_hash(digest)
+        or not isinstance(proof, str)
+        or not isinstance(iat, int)
+    ):
+        raise AuthorityError(
+            Code.BAD_REQUEST, "the connect token lacks a session key, a digest, a time or a proof"
+        )
+    if abs(now - iat) > WINDOW_SECONDS:
+        raise AuthorityError(
+            Code.EXPIRED_PROOF,
+            f"the connect token is {abs(now - iat):.0f} s away from now",
+            mend="set the clock of the machine, and sign anew for every connection",
+        )
+    if not is_proved(key, connect_message(digest, iat), proof):
+        raise AuthorityError(
+            Code.INVALID_PROOF, "the connect token is not signed by the session that it names"
+        )
+    return ConnectToken(key, digest, iat, proof)
+
+
+def connect_refusal(grants: Grants) -> AuthorityError:
+    """The error for a session whose grants are blocked: the first blocker with a code."""
+    codes = (_CODES[blocker.rule] for blocker in grants.blockers if blocker.rule in _CODES)
+    return AuthorityError(
+        next(codes, Code.FORBIDDEN),
+        "; ".join(blocker.message for blocker in grants.blockers[:_MOST_BLOCKERS]),
+        findings=grants.blockers,
+    )
+
+
+def _is_hash(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and _HASH.fullmatch(value) is not None
+
+
+def _member(value: object, member: str) -> Mapping[str, Any]:
+    found = value.get(member) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+_MAX_ISSUED: Final = 20_000
+
+
+class IssuedPermissions:
+    """The latest permissions that were issued, by fingerprint."""
+
+    def __init__(self, most: int = _MAX_ISSUED) -> None:
+        self._most = most
+        self._known: OrderedDict[str, NatsPermissions] = OrderedDict()
+
+    def remember(self, permissions: NatsPermissions) -> None:
+        """Remember permissions."""
+        fingerprint = permissions.fingerprint
+        self._known[fingerprint] = permissions
+        self._known.move_to_end(fingerprint)
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)
+
+    def is_covered(self, fingerprint: str, now: NatsPermissions) -> bool:
+        """Whether the permissions of a fingerprint are still within those of now.
+
+        An unknown fingerprint must be exactly that of now.
+        """
+        if now.fingerprint == fingerprint:
+            self.remember(now)
+            return True
+        given = self._known.get(fingerprint)
+        return given is not None and now.covers(given)
+
 
 PAGE_SIZE: Final = 1024
 

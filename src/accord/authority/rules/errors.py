@@ -101,14 +101,7 @@ _WAITED_OUT: Final = frozenset(
 
 
 class AuthorityError(AccordError):
-    """The authority refuses.
-
-    Args:
-        code: The reason, for programs.
-        what: The reason, for people.
-        where: The pointer, record or setting concerned.
-        findings: Every problem, if there are several.
-    """
+    """The authority refuses: `code` says why to programs, `what` to people."""
 
     def __init__(
         self,

@@ -10,7 +10,6 @@ from typing import Any, Final, TypeAlias
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.kernel import base64url, canonical
 
-_KEY: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _LARGEST: Final = 2**53 - 1
 
 Body: TypeAlias = dict[str, Any]
@@ -43,17 +42,18 @@ def read_flag(body: Body, member: str) -> bool:
 
 def read_session_key(body: Body, member: str = "sessionKey") -> str:
     """A required session key."""
-    value = body.get(member)
-    if not isinstance(value, str) or not _KEY.fullmatch(value):
-        raise bad_request("expected a public key, 43 characters of base64url", f"/{member}")
-    return value
+    return _read_hash(body, member, "a public key")
 
 
 def read_digest(body: Body) -> str:
     """The digest of the contract that is presented."""
-    value = body.get("contractDigest")
-    if not isinstance(value, str) or not _KEY.fullmatch(value):
-        raise bad_request("expected a digest, 43 characters of base64url", "/contractDigest")
+    return _read_hash(body, "contractDigest", "a digest")
+
+
+def _read_hash(body: Body, member: str, what: str) -> str:
+    value = body.get(member)
+    if not isinstance(value, str) or not is_digest(value):
+        raise bad_request(f"expected {what}, 43 characters of base64url", f"/{member}")
     return value
 
 

@@ -52,10 +52,7 @@ class LoginFlowState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoginFlow:
-    """A session that asks to act for a person; `id` is in the address of its page only.
-
-    `anchor` is the origin of a browser app, or the session key of anything else.
-    """
+    """A session that asks to act for a person; `id` is in the address of its page only."""
 
     id: str
     session_key: str
@@ -148,14 +145,10 @@ class CapabilityText:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What a person is asked.
+    """What a person is asked: `delta` is the part of `asked` that is not allowed yet.
 
-    Attributes:
-        asked: Everything that the client's contract asks for.
-        delta: The part that is not allowed yet.
-        missing: Requested capabilities that the session would not hold.
-        granted: Whether an operator has granted it in the person's place.
-        settled: Whether there is nothing left to ask.
+    The session would not hold the capabilities `missing`. An operator may have `granted` it in the
+    person's place; if it is `settled`, there is nothing left to ask.
     """
 
     login: LoginFlow
@@ -214,14 +207,10 @@ class MaterialState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What was accepted for a deployment.
+    """What was accepted for a deployment: the latest digest of each contract, and its uses.
 
-    Attributes:
-        contracts: The latest accepted digest of each contract id.
-        surfaces: The surfaces of other contracts that it may use, as `id kind name action`.
-        resources: The accepted descriptor of each resource, by `(kind, contract id, alias)`;
-            the kind is kv, store, consumer or job.
-        shapes: The digest to use for a dependency that is not active, by contract id.
+    Surfaces are `id kind name action`. Resources are descriptors by kind (kv, store, consumer or
+    job), contract id and alias. Shapes are the digests to use for dependencies that are not active.
     """
 
     contracts: Mapping[str, str] = field(default_factory=dict)
@@ -235,9 +224,8 @@ class Desired:
 class Deployment:
     """A contract implementation under one name, with any number of instances.
 
-    Attributes:
-        version: Counts changes of the desired state; concurrent changes conflict.
-        calls: Contract ids that its instances may call without a plan; `*` is every one.
+    `version` counts changes of the desired state. Instances may call the contracts `calls` without
+    a plan; `*` is every one.
     """
 
     id: str
@@ -261,12 +249,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A proposal to change the desired state.
-
-    Attributes:
-        delta: What would be added, changed and removed, with the findings that classify it.
-        based_on: The version of the deployment that it was made against.
-    """
+    """A proposal to change the desired state; `based_on` is the version of the deployment."""
 
     id: str
     deployment: str
@@ -284,14 +267,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Materialized:
-    """The resources that reconciliation has made for a deployment.
-
-    Attributes:
-        version: The version of the deployment that they were made from.
-        bindings: What is bound, by contract id.
-        settings: Limits, filters and retries for the runtime, by contract id, kind and alias.
-        why: The reason, if it failed.
-    """
+    """The resources that reconciliation has made for a version of a deployment, by contract id."""
 
     deployment: str
     version: int
@@ -303,12 +279,7 @@ class Materialized:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An instance implements one contract at one digest.
-
-    Attributes:
-        live: Whether its session is connected; otherwise the offer is stale.
-        expires_at: When it ends unless the instance is heard again.
-    """
+    """An instance implements a contract at one digest; `live` while its session is connected."""
 
     deployment: str
     instance: str
@@ -330,12 +301,10 @@ class SessionHolder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """A session key that may connect.
+    """A session key that may connect; `subject` is the deployment or the person.
 
-    Attributes:
-        subject: The deployment, or the person.
-        origin: The origin of a browser session.
-        surfaces: The accepted uses of its contract, as `id kind name action`; None for all of them.
+    `surfaces` are the accepted uses of its contract, as `id kind name action`; None for all of
+    them.
     """
 
     key: str

@@ -81,13 +81,7 @@ _SELECTORS: Final = {"observe": "call", "cancel": "call", "control": "call"}
 
 @dataclass(frozen=True, slots=True)
 class SurfaceStatus:
-    """The status of a surface for a session.
-
-    Attributes:
-        missing: The capabilities that the session lacks, if it is unauthorized.
-        reason: Why it is unavailable, if there is a word for it.
-        runtime: What implements it, if it is available.
-    """
+    """The status of a surface for a session, which may lack the capabilities `missing`."""
 
     status: Status
     missing: tuple[str, ...] = ()
@@ -141,14 +135,9 @@ def find_surface_status(
     offered: Iterable[SurfaceOffer],
     builtin: bool = False,
 ) -> SurfaceStatus:
-    """The status of a surface for a session.
+    """The status of a surface for a session, by the known digests of the contract id.
 
-    Args:
-        lineage: The surfaces of each known digest of the contract id; None if none is known.
-        section: The manifest section; None for an unknown kind.
-        covered: Whether the use was accepted for the session.
-        offered: The unexpired offers of the contract id.
-        builtin: Whether the platform itself implements it.
+    `covered` says whether the use was accepted; `builtin`, whether the platform implements it.
     """
     if lineage is None:
         return SurfaceStatus("unknown_contract")

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
+from nats.aio.client import Client
 
 from accord.authority import revisions
 from accord.authority.audit import AuditEntry
-from accord.authority.contracts import builtins
-from accord.authority.contracts.builtin import (
+from accord.authority.contracts import (
     AUTH_ID,
     Connection,
     ConnectionChanged,
@@ -27,18 +27,18 @@ from accord.authority.contracts.builtin import (
     SessionRevoked,
     SessionsList,
     SessionsPage,
+    builtins,
 )
-from accord.authority.nats.control import SessionPresence
-from accord.authority.rules.connections import SessionConnection
+from accord.authority.nats.connections import ConnectionCallback, SessionPresence
+from accord.authority.rules.connections import ConnectionChange, SessionConnection
 from accord.authority.rules.records import SessionHolder, SessionRecord
 from accord.authority.service import Authority
-from accord.authority.services.base import bind_handlers, is_in_force
+from accord.authority.services.core import authority_inbox, bind_handlers, is_in_force
 from accord.fabric.events import EVENT_TIME_HEADER
-from accord.fabric.inbox import Inbox
+from accord.fabric.link import Inbox
 from accord.fabric.requests import Request
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import FabricError, NotFoundError, UnauthorizedError
-from accord.fabric.rules.terms import Event, Terms
+from accord.fabric.rules.terms import Event, Terms, write_payload
 from accord.fabric.server import Server
 from accord.fabric.streams import append
 from accord.kernel.clock import Clock, format_time
@@ -70,12 +70,7 @@ class AuthEvents:
     async def connection(
         self, change: str, session: SessionRecord, place: str, by: str | None = None
     ) -> None:
-        """A connection was opened, closed or kicked; the event may get lost.
-
-        Args:
-            place: Identifies the connection among those of the session.
-            by: Who or what ended it.
-        """
+        """A connection, named by `place`, was opened, closed or kicked; the event may get lost."""
         event = ConnectionChanged(
             session_key=session.key,
             holder=session.holder.value,
@@ -90,7 +85,7 @@ class AuthEvents:
 
     async def _tell(self, name: str, payload: Any, message_id: str) -> None:
         event = self._events[name]
-        data = payloads.write(event.event, payload, "the event")
+        data = write_payload(event.event, payload, "the event")
         headers = {EVENT_TIME_HEADER: format_time(self._clock.now(), millis=True)}
         await append(self._inbox, event.subject, data, headers=headers, message_id=message_id)
 
@@ -261,3 +256,16 @@ class Revocations:
         act = step.act
         if act.act == "revoked" and act.why is not None and step.at >= oldest:
             await self._announcing.revoked(act.why, act.by, step.at)
+
+
+def connection_announcer(nats: Client, authority: Authority, clock: Clock) -> ConnectionCallback:
+    """A callback that publishes connection changes as events."""
+    announcing = AuthEvents(authority_inbox(nats), clock)
+
+    async def tell(change: ConnectionChange, connection: SessionConnection, by: str | None) -> None:
+        session = await authority.sessions.get(connection.admitted.key)
+        if session is not None:
+            place = f"{connection.server} {connection.client}"
+            await announcing.connection(change.value, session, place, by)
+
+    return tell

@@ -18,7 +18,7 @@ import structlog
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from accord.authority.contracts.builtin import (
+from accord.authority.contracts import (
     JobChanged,
     JobDetail,
     JobEntry,
@@ -30,15 +30,17 @@ from accord.authority.contracts.builtin import (
 from accord.authority.reconcile import JetStream
 from accord.authority.rules.errors import AuthorityError
 from accord.authority.rules.resources import JOBS, JOBS_WORK
-from accord.authority.services.base import bind_handlers
+from accord.authority.services.core import bind_handlers
 from accord.fabric import streams
-from accord.fabric.inbox import Inbox
+from accord.fabric.link import Inbox
 from accord.fabric.requests import Request
 from accord.fabric.rules.errors import ConflictError, NotFoundError, UnavailableError
-from accord.fabric.rules.payloads import parse
+from accord.fabric.rules.terms import parse_json
 from accord.fabric.server import Server
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, TimestampError, format_time, parse_time
+
+_log = structlog.stdlib.get_logger(__name__)
 
 MAX_JOBS: Final = 100_000
 _SUBJECT_TOKENS: Final = 6  # trellis.jobs.<namespace>.<queue>.<job>.<event>
@@ -225,15 +227,9 @@ class JobsService:
 
     async def _withdraw(self, job: JobFacts) -> None:
         """Delete a job's work, in case no worker is running to see its end."""
-        sequence = 1
-        for _ in range(_MAX_WORK):
-            work = await streams.next_on(self._inbox, JOBS_WORK, job.work, sequence)
-            if work is None:
-                return
-            sequence = work.sequence + 1
-            body = parse(work.data, "the work")
-            if isinstance(body, dict) and body.get("jobId") == job.id:
-                asked = {"seq": work.sequence, "no_erase": True}
+        async for sequence, body in self._messages(JOBS_WORK, job.work, _MAX_WORK):
+            if body.get("jobId") == job.id:
+                asked = {"seq": sequence, "no_erase": True}
                 await streams.call(self._inbox, f"STREAM.MSG.DELETE.{JOBS_WORK}", asked)
 
     async def _tell(self, job: JobFacts, happened: str, data: bytes) -> int:
@@ -260,20 +256,27 @@ class JobsService:
         """The payload, result, context and logs in the events of a job."""
         found: dict[str, Any] = {}
         logs: list[Any] = []
-        sequence = 1
-        for _ in range(_MAX_EVENTS):
-            event = await streams.next_on(self._inbox, JOBS, job.events, sequence)
-            if event is None:
-                break
-            sequence = event.sequence + 1
-            body = parse(event.data, "the event")
-            if isinstance(body, dict):
-                found |= {name: body[name] for name in _DETAILS if name in body}
-                said = body.get("logs")
-                logs += said if isinstance(said, list) else []
+        async for _, body in self._messages(JOBS, job.events, _MAX_EVENTS):
+            found |= {name: body[name] for name in _DETAILS if name in body}
+            said = body.get("logs")
+            logs += said if isinstance(said, list) else []
         if logs:
             found["logs"] = logs[-_MAX_LOGS:]
         return found
+
+    async def _messages(
+        self, stream: str, subject: str, most: int
+    ) -> AsyncIterator[tuple[int, dict[str, Any]]]:
+        """The JSON objects on a subject with their sequences, the oldest first."""
+        sequence = 0
+        for _ in range(most):
+            found = await streams.next_on(self._inbox, stream, subject, sequence + 1)
+            if found is None:
+                return
+            sequence = found.sequence
+            body = parse_json(found.data, "the message")
+            if isinstance(body, dict):
+                yield sequence, body
 
     def _body(
         self, job: JobFacts, given: Mapping[str, Any], happened: str, state: str, *, tries: int
@@ -339,8 +342,6 @@ def _entry(job: JobFacts) -> dict[str, Any]:
         "updated_at": job.updated_at,
     }
 
-
-_log = structlog.stdlib.get_logger(__name__)
 
 _BATCH: Final = 64
 _EXPIRES_SECONDS: Final = 5

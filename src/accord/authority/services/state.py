@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from accord.authority.contracts.builtin import (
+from accord.authority.contracts import (
     MAX_STATE_KEY,
     StateDelete,
     StateDeleteReply,
@@ -26,7 +26,7 @@ from accord.authority.contracts.builtin import (
 )
 from accord.authority.manifests import Manifests
 from accord.authority.rules.records import SessionHolder
-from accord.authority.services.base import bind_handlers
+from accord.authority.services.core import bind_handlers
 from accord.fabric.callers import Caller
 from accord.fabric.kv import Bucket, BucketEntry
 from accord.fabric.requests import Request
@@ -44,13 +44,7 @@ _AT_ONCE: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class _StateStore:
-    """A store of one contract, for one holder.
-
-    Attributes:
-        scope: The prefix of its keys in the bucket.
-        version: The version that is written.
-        known: Every version that the contract reads.
-    """
+    """A store of one contract for one holder; `scope` begins its keys in the bucket."""
 
     scope: str
     is_map: bool

@@ -12,8 +12,8 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from accord.authority.assembly import RunningAuthority
+from accord.authority.contracts import JOBS_ID as JOBS
 from accord.authority.contracts import builtins
-from accord.authority.contracts.builtin import JOBS_ID as JOBS
 from accord.console.errors import ConsoleError
 from accord.console.page import Page, Visit
 from accord.console.parts import ConsoleParts

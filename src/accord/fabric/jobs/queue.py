@@ -19,7 +19,6 @@ from accord.fabric import streams
 from accord.fabric.kv import Bucket, BucketEntry, Lease, take_lease, take_over_lease
 from accord.fabric.link import Link
 from accord.fabric.nats_client import subscribe_published
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import (
     ConflictError,
     DeadlineError,
@@ -43,10 +42,12 @@ from accord.fabric.rules.jobs import (
     write_event,
     write_slots,
 )
-from accord.fabric.rules.terms import Terms
+from accord.fabric.rules.terms import Terms, parse_json, write_payload
 from accord.kernel import canonical, traceparent
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
+
+_log = structlog.stdlib.get_logger(__name__)
 
 _EVENTS: Final = "JOBS"
 
@@ -70,11 +71,8 @@ class JobStreams:
     ) -> None:
         """Append an event to a job's history; raises FabricError unless it is known to be stored.
 
-        Args:
-            tries: How often the job was started.
-            previous: Its state before.
-            once: Deduplicates this event of the job, where it may be written twice.
-            more: `payload`, `result`, `error`, `progress` or `logs`.
+        `once` deduplicates an event that may be written twice. `more` are `payload`, `result`,
+        `error`, `progress` or `logs`.
         """
         now = self.link.clock.now()
         data = write_event(job, happened, now, tries=tries, previous=previous, **more)
@@ -100,8 +98,6 @@ GRANT_SECONDS: Final = 30.0
 """Seconds after which a job that no worker has started is enqueued again."""
 
 _EVER: Final = (1 << 62) - 1
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class JobKeys:
@@ -234,10 +230,7 @@ class JobKeys:
         if work is not None:
             error = {"type": "StaleError", "message": "its worker stopped renewing its lease"}
             await self._job_streams.record(
-                *(read_job(work.value), JobEvent.STALE),
-                tries=tries,
-                previous="active",
-                error=error,
+                *(read_job(work.value), JobEvent.STALE), tries=tries, previous="active", error=error
             )
         await self._release(key, identity)
         _log.warning("a stale job was evicted", job=identity)
@@ -312,30 +305,19 @@ class JobQueue:
     ) -> str:
         """Submit a job and return its id, or that of the job it was coalesced with.
 
-        Args:
-            deadline: Seconds until the job must have ended; the contract's default if None.
-            context: JSON that is stored with the job.
-
-        Raises:
-            ValidationError: The payload breaks the contract.
-            ConflictError: The queue of its key is full.
-            FabricError: It is unknown whether the job was stored.
+        It must have ended in `deadline` seconds, else the contract's default. `context` is JSON
+        that is stored with the job. Raises ValidationError, ConflictError if the queue of its key
+        is full, and FabricError if it is unknown whether the job was stored.
         """
         with tracing.span("fabric submit", SpanKind.PRODUCER, surface=self.queue.name):
             return await self._submit(self._job(payload, deadline, context))
 
     async def run(
-        self,
-        payload: Any,
-        *,
-        within: float,
-        context: Mapping[str, Any] | None = None,
+        self, payload: Any, *, within: float, context: Mapping[str, Any] | None = None
     ) -> Any:
-        """Submit a job, wait for its end and return its result.
+        """Submit a job and return its result; raises like `submit`, or its failure.
 
-        Raises:
-            DeadlineError: It has not ended `within` so many seconds; it goes on.
-            FabricError: It failed, or what `submit` raises.
+        DeadlineError: it has not ended `within` so many seconds; it goes on.
         """
         job = self._job(payload, None, context)
         ended: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -343,7 +325,7 @@ class JobQueue:
         async def heard(msg: Msg) -> None:
             happened = msg.subject.rpartition(".")[2]
             if happened in list(JobEvent) and JobEvent(happened).is_end and not ended.done():
-                ended.set_result(payloads.parse(msg.data, "the event"))
+                ended.set_result(parse_json(msg.data, "the event"))
 
         try:
             hearing = await subscribe_published(
@@ -370,7 +352,7 @@ class JobQueue:
 
     def _job(self, payload: Any, deadline: float | None, context: Mapping[str, Any] | None) -> Job:
         queue = self.queue
-        payloads.write(queue.payload, payload, "the payload")
+        write_payload(queue.payload, payload, "the payload")
         seconds = queue.deadline if deadline is None else deadline
         return Job(
             self._link.ids.new(),

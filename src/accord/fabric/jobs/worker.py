@@ -19,14 +19,16 @@ from accord.fabric.jobs.queue import JobKeys, JobStreams
 from accord.fabric.kv import Lease
 from accord.fabric.link import Link
 from accord.fabric.nats_client import subscribe_published
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import FabricError, UnavailableError, ValidationError
 from accord.fabric.rules.jobs import Job, JobEvent, QueueTerms, read_job
+from accord.fabric.rules.terms import broken_payload, write_payload
 from accord.fabric.streams import PullReader
 from accord.kernel import traceparent
 from accord.kernel.clock import Clock, format_time
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
+
+_log = structlog.stdlib.get_logger(__name__)
 
 _LONGEST_LINE: Final = 10_000
 
@@ -38,14 +40,7 @@ class GiveUpError(FabricError):
 
 
 class JobContext:
-    """A running job, as its handler sees it.
-
-    Attributes:
-        caller: Always empty: jobs are the service's own work.
-        tries: The number of this try, from 1.
-        deadline: Seconds since the epoch, or None.
-        context: The JSON that was stored with the job.
-    """
+    """A running job, as its handler sees it; `tries` counts from 1, `caller` is always empty."""
 
     caller: Final = ""
 
@@ -88,8 +83,6 @@ _EXTENSIONS: Final = 3
 _LONGEST_PAUSE: Final = 5.0
 _REPAIR_SECONDS: Final = 10.0
 _MOST_REMEMBERED: Final = 10_000
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class _Stop(Exception):  # noqa: N818 - it is no fault
@@ -200,11 +193,7 @@ class Worker:
 
     @asynccontextmanager
     async def _held(self, msg: Msg, job: Job) -> AsyncIterator[int]:
-        """Hold the job's slot, if its queue is keyed, and yield the number of the try.
-
-        Raises:
-            _Stop: The job has no slot, or another worker has it.
-        """
+        """Hold the slot of a keyed job, and yield the number of the try; raises _Stop."""
         if self._keys is None:
             yield msg.metadata.num_delivered
             return
@@ -293,7 +282,7 @@ class Worker:
 
     async def _result(self, context: JobContext, payload: Any) -> dict[str, Any]:
         if not self._queue.payload.is_valid(payload):
-            raise payloads.broken(self._queue.payload, payload, "the payload")
+            raise broken_payload(self._queue.payload, payload, "the payload")
         place = traceparent.parse(context.context.get(traceparent.HEADER))
         kind = SpanKind.CONSUMER
         with tracing.incoming_span(
@@ -302,7 +291,7 @@ class Worker:
             result = await self._handler(context, payload)
         if self._queue.result is None:
             return {}
-        payloads.write(self._queue.result, result, "the result")
+        write_payload(self._queue.result, result, "the result")
         return {"result": result}
 
     async def _end(self, msg: Msg, job: Job, ended: JobEvent, tries: int, **more: Any) -> None:

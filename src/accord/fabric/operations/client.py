@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from accord.contracts.surfaces import control_subject
 from accord.fabric.link import TIMEOUT, Link
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import (
     DeadlineError,
     FabricError,
@@ -24,7 +23,7 @@ from accord.fabric.rules.operations import (
     Operation,
     write_control,
 )
-from accord.fabric.rules.terms import Terms
+from accord.fabric.rules.terms import Terms, broken_payload, parse_json, write_payload
 from accord.kernel import canonical
 
 _SILENCE: Final = 3
@@ -49,12 +48,7 @@ class Snapshot:
 
 
 class Run:
-    """An accepted operation.
-
-    Attributes:
-        started: The snapshot when it was accepted.
-        transfer: The grant for `accord.fabric.transfer`, if the operation expects a file.
-    """
+    """An accepted operation; `transfer` is the grant for the file that it expects, if any."""
 
     def __init__(
         self,
@@ -86,7 +80,7 @@ class Run:
         """Send a signal and return its sequence; raises ValidationError if it breaks its schema."""
         schema = self._declared.signals.get(name)
         if schema is not None:
-            payloads.write(schema, payload, "the signal")
+            write_payload(schema, payload, "the signal")
         frame = await self._ask(ControlFrame(ControlAction.SIGNAL, self.id, name, payload))
         sequence = frame.get("sequence")
         if frame.get("kind") != "signal-accepted" or not isinstance(sequence, int):
@@ -167,7 +161,7 @@ async def start(
 ) -> Run:
     """Start an operation of a contract; raises like `Client.call`."""
     declared = Operation.of(terms, name)
-    data = payloads.write(declared.input, payload, "the request")
+    data = write_payload(declared.input, payload, "the request")
     frame = _frame((await link.request(declared.subject, data, timeout)).data)
     reference, transfer = frame.get("ref"), frame.get("transfer")
     identity = reference.get("id") if isinstance(reference, dict) else None
@@ -192,13 +186,13 @@ def read_snapshot(declared: Operation, body: Any) -> Snapshot:
         raise _strange()
     for schema, member in ((declared.progress, "progress"), (declared.output, "output")):
         if schema is not None and member in body and not schema.is_valid(body[member]):
-            raise payloads.broken(schema, body[member], f"the {member}")
+            raise broken_payload(schema, body[member], f"the {member}")
     error = read_error(canonical.encode(body.get("error"))) if state == "failed" else None
     return Snapshot(revision, state, body.get("progress"), body.get("output"), error, body)
 
 
 def _frame(data: bytes) -> dict[str, Any]:
-    frame = payloads.parse(data, "the answer")
+    frame = parse_json(data, "the answer")
     if not isinstance(frame, dict):
         raise _strange()
     if frame.get("kind") == "error":

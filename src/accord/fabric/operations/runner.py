@@ -15,7 +15,6 @@ import structlog
 from accord.fabric.kv import Lease
 from accord.fabric.link import Link
 from accord.fabric.operations.store import OperationStore, Signal
-from accord.fabric.rules import payloads
 from accord.fabric.rules.errors import (
     ConflictError,
     DeadlineError,
@@ -25,20 +24,21 @@ from accord.fabric.rules.errors import (
     write_error,
 )
 from accord.fabric.rules.operations import MAX_ATTEMPTS, OperationRecord, OperationState
+from accord.fabric.rules.terms import write_payload
 from accord.kernel import canonical
 from accord.kernel.errors import AccordError
 from accord.kernel.schema import Schema
 from accord.kernel.ulid import milliseconds
 
+_log = structlog.stdlib.get_logger(__name__)
+
 
 class OperationContext:
     """A running operation, as its handler sees it.
 
-    Attributes:
-        caller: The session key of the caller.
-        attempt: Above 1 if an earlier instance ended in between. The handler then starts again,
-            gets all signals again, and finds the last stored progress in `resumed_from`.
-        transfer: The uploaded file (key, size, digest), if the contract declares one.
+    `attempt` is above 1 if an earlier instance ended in between. The handler then starts again,
+    gets all signals again, and finds the last stored progress in `resumed_from`. `transfer`
+    describes the uploaded file, if the contract declares one.
     """
 
     def __init__(self, record: OperationRecord, running: "Attempt") -> None:
@@ -52,12 +52,7 @@ class OperationContext:
         self._more = asyncio.Event()
 
     async def progress(self, payload: Any) -> None:
-        """Store progress, durably, for observers.
-
-        Raises:
-            ValidationError: It breaks the contract's schema.
-            FabricError: It could not be stored.
-        """
+        """Store progress, durably, for observers; raises ValidationError or FabricError."""
         await self._running.progress(payload)
 
     async def signals(self) -> AsyncIterator[Signal]:
@@ -91,8 +86,6 @@ CancelHandler = Callable[[OperationContext], Awaitable[None]]
 Upload = Callable[[], Awaitable[Mapping[str, Any]]]
 """Waits for an operation's upload and returns its description."""
 
-_log = structlog.stdlib.get_logger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class ServedOperation:
@@ -111,24 +104,20 @@ class LeaseLostError(ConflictError):
     """The operation ended or another instance runs it: nothing more may be written."""
 
 
+@dataclass(slots=True, eq=False)
 class Attempt:
     """One attempt at one operation."""
 
-    def __init__(
-        self,
-        link: Link,
-        store: OperationStore,
-        served: ServedOperation,
-        record: OperationRecord,
-        lease: Lease,
-    ) -> None:
-        self.has_ended = False
-        self._link = link
-        self._store = store
-        self._served = served
-        self._record = record
-        self._lease = lease
-        self._context = OperationContext(record, self)
+    _link: Link
+    _store: OperationStore
+    _served: ServedOperation
+    _record: OperationRecord
+    _lease: Lease
+    _context: OperationContext = field(init=False)
+    has_ended: bool = False
+
+    def __post_init__(self) -> None:
+        self._context = OperationContext(self._record, self)
 
     async def run(self, upload: Upload | None) -> None:
         """Run the handler and store the outcome; raises LeaseLostError."""
@@ -163,7 +152,7 @@ class Attempt:
             elif self._record.state is OperationState.PENDING:
                 return None, UnavailableError("the upload was interrupted", mend="start again")
             output = await self._served.handler(self._context, self._record.input)
-            payloads.write(self._served.output, output, "the output")
+            write_payload(self._served.output, output, "the output")
         except FabricError as error:
             return None, error
         except Exception as error:  # noqa: BLE001 - a handler's fault ends its operation only
@@ -174,7 +163,7 @@ class Attempt:
     async def progress(self, payload: Any) -> None:
         """Validate and store progress; raises like `OperationContext.progress`."""
         if self._served.progress is not None:
-            payloads.write(self._served.progress, payload, "the progress")
+            write_payload(self._served.progress, payload, "the progress")
         await self._step(lambda record, now: record.with_progress(payload, now))
 
     async def _step(self, step: Callable[[OperationRecord, float], OperationRecord]) -> None:
@@ -293,12 +282,7 @@ _FORGET_EVERY: Final = 3600.0
 
 
 class Runner:
-    """Runs the operations of one instance.
-
-    Args:
-        lease: Seconds without renewal after which other instances take over.
-        most: How many operations run at once.
-    """
+    """Runs the operations of one instance, at most `most` at once, each under a lease."""
 
     def __init__(
         self, link: Link, store: OperationStore, *, lease: float = LEASE_SECONDS, most: int = 1000
@@ -331,9 +315,7 @@ class Runner:
     async def start(self, record: OperationRecord, upload: Upload | None = None) -> OperationRecord:
         """Store and run a new operation; one that was started before is returned as it is.
 
-        Raises:
-            UnavailableError: The limit of running operations is reached.
-            ConflictError: Another operation has this id.
+        Raises UnavailableError if too many run, ConflictError if another operation has this id.
         """
         if len(self._running) >= self._most:
             raise UnavailableError(f"{self._most} operations run here already", mend="try later")

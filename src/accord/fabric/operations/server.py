@@ -25,7 +25,7 @@ from accord.fabric.operations.runner import (
 )
 from accord.fabric.operations.store import OperationStore
 from accord.fabric.requests import Request, RequestDispatcher
-from accord.fabric.rules import operations, payloads
+from accord.fabric.rules import operations
 from accord.fabric.rules.errors import (
     FabricError,
     NotFoundError,
@@ -43,7 +43,7 @@ from accord.fabric.rules.operations import (
     OperationState,
     write_snapshot,
 )
-from accord.fabric.rules.terms import Terms
+from accord.fabric.rules.terms import Terms, broken_payload, read_payload
 from accord.fabric.transfer import OpenTransfer, Uploads, transfer_opener
 from accord.kernel.ulid import is_ulid, milliseconds
 
@@ -54,10 +54,8 @@ _CLOCKS_APART_MS: Final = 60_000
 class Operations:
     """Runs and serves the operations of one contract, while it is entered.
 
-    Args:
-        link: Must have a bucket for operations bound to it.
-        lease: Seconds without renewal after which other instances take over.
-        keepalive: Seconds between keepalive frames to callers that wait.
+    The link must have a bucket for operations. After `lease` seconds without renewal other
+    instances take over; callers that wait get a frame every `keepalive` seconds.
     """
 
     def __init__(
@@ -93,14 +91,10 @@ class Operations:
         signals: Mapping[str, SignalHandler] | None = None,
         cancel: CancelHandler | None = None,
     ) -> None:
-        """Register the handler of an operation.
+        """Register an operation's handler; NotFoundError if it is not declared or bound.
 
-        Args:
-            signals: Called with each signal, by name, in addition to the context's own.
-            cancel: Called before the handler is cancelled.
-
-        Raises:
-            NotFoundError: The contract has no such operation, or its upload store is not bound.
+        `signals` are called with each signal, by name, in addition to the context's own; `cancel`
+        is called before the handler is cancelled.
         """
         declared = Operation.of(self._terms, name)
         self._declared[name] = declared
@@ -137,7 +131,7 @@ class Operations:
 
     async def _start(self, declared: Operation, request: Request, msg: Msg) -> None:
         request.who.require(declared.gates["call"], f"start {declared.name}")
-        payload = payloads.read(declared.input, msg.data, "the request")
+        payload = read_payload(declared.input, msg.data, "the request")
         now = self._link.clock.now()
         record = OperationRecord(
             self._identity(request.id, now),
@@ -184,12 +178,7 @@ class Operations:
     async def _allowed(
         self, declared: Operation, control: ControlFrame, request: Request
     ) -> OperationRecord:
-        """The operation, if the caller may do this to it.
-
-        Raises:
-            UnauthorizedError: The caller lacks capabilities for the action.
-            NotFoundError: There is no such operation, or it is not the caller's.
-        """
+        """The operation, if the caller may do this; UnauthorizedError or NotFoundError if not."""
         gate = control.action.gate
         if gate not in declared.gates:
             raise UnauthorizedError(f"{declared.name} does not take {control.action}")
@@ -222,7 +211,7 @@ class Operations:
         if schema is None:
             raise NotFoundError(f"{declared.name} has no signal {control.signal!r}")
         if not schema.is_valid(control.input):
-            raise payloads.broken(schema, control.input, "the signal")
+            raise broken_payload(schema, control.input, "the signal")
         if record.state.has_ended:
             raise UnavailableError(f"the operation is {record.state}")
         sequence = await self._store.signal(

@@ -16,12 +16,8 @@ _LONGEST: Final = 2000
 class FabricError(AccordError):
     """A request was refused, or failed on the way.
 
-    Args:
-        what: A clause without a final full stop; sent to the caller.
-        where: The surface, subject or setting concerned; not sent.
-        mend: What to do about it; sent.
-        context: JSON; sent.
-        body: The error as received, if it came from the other side.
+    `what` is a clause without a final full stop. All but `where` is sent to the caller; `body` is
+    the error as received, if it came from the other side.
     """
 
     type: str = "UnexpectedError"
@@ -53,11 +49,7 @@ class FabricError(AccordError):
 
 
 class ValidationError(FabricError):
-    """A payload breaks the schema of its surface.
-
-    Attributes:
-        issues: Each with `path` (a JSON Pointer) and `message`.
-    """
+    """A payload breaks the schema; each of `issues` has `path` (a JSON Pointer) and `message`."""
 
     type = "ValidationError"
 
@@ -107,11 +99,7 @@ class UnavailableError(FabricError):
 
 
 class BootstrapError(FabricError):
-    """The authority does not admit the session, or not in time.
-
-    Attributes:
-        code: The authority's reason, for programs.
-    """
+    """The authority does not admit the session, or not in time; `code` is its reason."""
 
     type = "BootstrapError"
 

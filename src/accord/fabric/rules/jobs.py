@@ -11,8 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 from accord.fabric.rules.errors import FabricError, NotFoundError, ValidationError
-from accord.fabric.rules.payloads import parse
-from accord.fabric.rules.terms import Terms, missing_surface
+from accord.fabric.rules.terms import Terms, missing_surface, parse_json
 from accord.kernel import canonical
 from accord.kernel.clock import TimestampError, format_time, parse_time
 from accord.kernel.schema import Schema
@@ -113,7 +112,7 @@ def write_event(
 
 def read_job(data: bytes) -> Job:
     """The job in a work message; raises ValidationError."""
-    body = parse(data, "the job")
+    body = parse_json(data, "the job")
     try:
         identity, deadline = body["jobId"], body.get("deadline")
         if not is_ulid(identity):

@@ -5,13 +5,12 @@ sequence and do not change the revision (specification, section 7a). Pure.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Final
 
 from accord.fabric.rules.errors import FabricError, ValidationError
-from accord.fabric.rules.payloads import parse
-from accord.fabric.rules.terms import Terms, missing_surface
+from accord.fabric.rules.terms import Terms, missing_surface, parse_json
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 from accord.kernel.schema import Schema
@@ -93,10 +92,7 @@ class ControlFrame:
 
 def write_control(control: ControlFrame) -> bytes:
     """A control frame's bytes."""
-    frame: dict[str, Any] = {
-        "action": control.action.value,
-        "operationId": control.operation_id,
-    }
+    frame: dict[str, Any] = {"action": control.action.value, "operationId": control.operation_id}
     if control.action is ControlAction.SIGNAL:
         frame |= {"signal": control.signal, "input": control.input}
     return canonical.encode(frame)
@@ -104,7 +100,7 @@ def write_control(control: ControlFrame) -> bytes:
 
 def read_control(data: bytes) -> ControlFrame:
     """The control frame in a message; raises ValidationError."""
-    frame = parse(data, "the control frame")
+    frame = parse_json(data, "the control frame")
     if not isinstance(frame, dict):
         raise ValidationError("the control frame is not a JSON object")
     action, identity, signal = (frame.get(name) for name in ("action", "operationId", "signal"))
@@ -227,6 +223,10 @@ class OperationRecord:
         return replace(self, revision=self.revision + 1, updated_at=now, **changes)
 
 
+_FIELDS: Final = tuple(each.name for each in fields(OperationRecord))
+_KEPT: Final = {"created_at": "createdAt", "updated_at": "updatedAt"}
+
+
 def write_snapshot(record: OperationRecord, service: str) -> dict[str, Any]:
     """The snapshot that callers see."""
     seen: dict[str, Any] = {
@@ -253,46 +253,15 @@ def write_snapshot(record: OperationRecord, service: str) -> dict[str, Any]:
 
 def write_record(record: OperationRecord) -> bytes:
     """The record as stored."""
-    return canonical.encode(
-        {
-            "v": 1,
-            "id": record.id,
-            "operation": record.operation,
-            "session": record.session,
-            "owner": record.owner,
-            "input": record.input,
-            "createdAt": record.created_at,
-            "updatedAt": record.updated_at,
-            "state": record.state.value,
-            "revision": record.revision,
-            "attempt": record.attempt,
-            "progress": record.progress,
-            "output": record.output,
-            "error": record.error,
-            "transfer": record.transfer,
-        }
-    )
+    kept = {_KEPT.get(each, each): getattr(record, each) for each in _FIELDS}
+    return canonical.encode({"v": 1, **kept})
 
 
 def read_record(data: bytes) -> OperationRecord:
     """A stored record; raises FabricError."""
     try:
         kept = canonical.decode(data, max_bytes=len(data))
-        return OperationRecord(
-            kept["id"],
-            kept["operation"],
-            kept["session"],
-            kept["owner"],
-            kept["input"],
-            kept["createdAt"],
-            kept["updatedAt"],
-            OperationState(kept["state"]),
-            kept["revision"],
-            kept["attempt"],
-            kept["progress"],
-            kept["output"],
-            kept["error"],
-            kept["transfer"],
-        )
+        found = {each: kept[_KEPT.get(each, each)] for each in _FIELDS}
+        return OperationRecord(**found | {"state": OperationState(found["state"])})
     except (canonical.CanonicalError, KeyError, TypeError, ValueError):
         raise FabricError("the stored operation record is malformed") from None

@@ -27,13 +27,7 @@ _ID_FORM: Final = re.compile(r"[\x21-\x7e]{1,128}", re.ASCII)
 
 
 class RequestSignature(NamedTuple):
-    """The signature headers of a request.
-
-    Attributes:
-        request_id: Chosen by the caller.
-        iat: When it was signed, in seconds since the epoch.
-        proof: The signature, in base64url.
-    """
+    """The signature headers of a request; `iat` is when it was signed, in seconds."""
 
     session: str
     request_id: str
@@ -46,12 +40,7 @@ def sign(
 ) -> dict[str, str]:
     """The signature headers of a request."""
     message = rpc_message(session, subject, payload, iat, request_id)
-    return {
-        SESSION: session,
-        PROOF: prove(key, message),
-        IAT: str(iat),
-        REQUEST_ID: request_id,
-    }
+    return {SESSION: session, PROOF: prove(key, message), IAT: str(iat), REQUEST_ID: request_id}
 
 
 def read(headers: Mapping[str, str] | None) -> RequestSignature:
@@ -104,12 +93,7 @@ class ReplayWindow:
         return len(self._young) + len(self._old)
 
     def claim(self, signed: RequestSignature, now: float) -> None:
-        """Remember a verified request.
-
-        Raises:
-            UnauthorizedError: It was seen before.
-            UnavailableError: The window is full.
-        """
+        """Remember a verified request; UnauthorizedError if seen, UnavailableError if full."""
         age = now - self._since
         if age > _GENERATION:
             self._old = self._young if age <= 2 * _GENERATION else set()

@@ -1,7 +1,8 @@
-"""The terms of a contract, ready for use: subjects, compiled schemas, capability gates. Pure.
+"""The terms of a contract, ready for use: subjects, schemas, capability gates, state. Pure.
 
-Clients hold the terms of what they call, services those of what they answer. Contracts that
-`validate` rejects are refused.
+Clients hold the terms of what they call, services those of what they answer. Payloads are checked
+against the schema of their surface on both ends. A state entry of an older version is validated by
+that version's schema, migrated by the program's function, and validated again.
 """
 
 import re
@@ -23,6 +24,50 @@ from accord.contracts.surfaces import (
 from accord.fabric.rules.errors import FabricError, NotFoundError, ValidationError
 from accord.kernel import canonical
 from accord.kernel.schema import Schema, SchemaError, compile_schema
+
+
+def write_payload(schema: Schema, value: Any, what: str) -> bytes:
+    """A payload's bytes; raises ValidationError if it is not JSON or breaks the schema."""
+    try:
+        data = canonical.encode(value)
+    except canonical.CanonicalError as error:
+        raise ValidationError(f"{what} is not JSON: {error}") from None
+    _check(schema, value, data, what)
+    return data
+
+
+def read_payload(schema: Schema, data: bytes, what: str) -> Any:
+    """The payload of a message; raises ValidationError if it is not JSON or breaks the schema."""
+    value = parse_json(data, what)
+    if not schema.is_valid(value):
+        raise broken_payload(schema, value, what)
+    return value
+
+
+def parse_json(data: bytes, what: str) -> Any:
+    """Parse strict JSON; raises ValidationError."""
+    try:
+        return canonical.decode(data)
+    except canonical.CanonicalError as error:
+        raise ValidationError(f"{what} is not JSON: {error}") from None
+
+
+def _check(schema: Schema, value: Any, data: bytes, what: str) -> None:
+    """Raise ValidationError if a value breaks the schema; `data` is the encoded value."""
+    try:
+        kept = schema.is_valid(value)
+    except (TypeError, ValueError):  # tuples and enums, which only the encoder accepts
+        value = canonical.decode(data, max_bytes=len(data))
+        kept = schema.is_valid(value)
+    if not kept:
+        raise broken_payload(schema, value, what)
+
+
+def broken_payload(schema: Schema, value: Any, what: str) -> ValidationError:
+    """The error that says how a value breaks a schema."""
+    findings = schema.findings(value)
+    return ValidationError.of(f"{what} does not keep the contract", findings)
+
 
 Manifest = Mapping[str, Any]
 
@@ -66,12 +111,7 @@ class Feed:
 
 
 class Terms:
-    """The terms of a contract; raises FabricError if it is not valid.
-
-    Attributes:
-        manifest: The normalised manifest.
-        rpc: The RPCs by name; `events` and `feeds` likewise.
-    """
+    """The terms of a contract; raises FabricError if it is not valid."""
 
     def __init__(self, contract: Manifest | Contract) -> None:
         try:
@@ -214,3 +254,76 @@ def _written(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     return escape_token(value if isinstance(value, str) else canonical.encode(value).decode())
+
+
+Migration = Callable[[Any], Any]
+"""Converts a value of an older version to the current one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateEntry:
+    """A stored value."""
+
+    value: Any
+    revision: int
+    updated_at: float  # seconds since the epoch
+    key: str | None = None  # None in a store of one value
+    # The older version under which it is stored until it is put again.
+    migrated_from: str | None = None
+
+
+class StateTerms:
+    """A state store as declared; `migrations` are functions by older version.
+
+    Raises NotFoundError if it is not declared, ValidationError if a migration is missing or
+    unknown.
+    """
+
+    def __init__(
+        self, terms: Terms, name: str, migrations: Mapping[str, Migration] | None = None
+    ) -> None:
+        declared = terms.manifest.get("state", {}).get(name)
+        if declared is None:
+            raise NotFoundError(f"{terms.id} has no {name!r} among its state")
+        self.name = name
+        self.is_map: bool = declared["kind"] == "map"
+        self.version: str = declared.get("stateVersion", "v1")
+        self.schema: Schema = terms.schema(declared["schema"])
+        self._older: dict[str, tuple[Schema, Migration]] = {}
+        accepted = declared.get("acceptedVersions", {})
+        given = dict(migrations or {})
+        if set(given) != set(accepted):
+            odd = ", ".join(sorted(set(given) ^ set(accepted)))
+            raise ValidationError(
+                f"the state {name!r} needs one migration for each older version: {odd}",
+                mend="give a function for each of `acceptedVersions`, and for no other",
+            )
+        for version, reference in accepted.items():
+            self._older[version] = (terms.schema(reference), given[version])
+
+    def read(self, answer: Mapping[str, Any]) -> StateEntry:
+        """An entry from an answer, migrated to the current version; raises ValidationError."""
+        try:
+            value, version = answer["value"], answer["stateVersion"]
+            revision, at = answer["revision"], float(answer["updatedAt"])
+        except (KeyError, TypeError, ValueError):
+            raise ValidationError("the answer is not a state entry") from None
+        if version == self.version:
+            self.check(value)
+            return StateEntry(value, revision, at, answer.get("key"))
+        older = self._older.get(version)
+        if older is None:
+            raise ValidationError(
+                f"the entry is of version {str(version)[:80]!r}, which the contract does not know",
+                mend="accept that version in the contract, with a migration",
+            )
+        schema, migrate = older
+        if not schema.is_valid(value):
+            raise broken_payload(schema, value, f"the entry of version {version}")
+        carried = migrate(value)
+        self.check(carried)
+        return StateEntry(carried, revision, at, answer.get("key"), version)
+
+    def check(self, value: Any) -> None:
+        """Raise ValidationError if a value breaks the current schema."""
+        write_payload(self.schema, value, f"the state {self.name}")

@@ -1,4 +1,4 @@
-"""The service's side of transfers: uploads, downloads, and declared transfers.
+"""Transfers: files that a caller uploads for an operation or downloads after an RPC.
 
 Upload frames are signed, in order, and go straight into the object store; the file exists once its
 last frame was answered. Download frames are encrypted; callers can only subscribe, so every window
@@ -6,8 +6,11 @@ of frames has its own subject and is sent once somebody listens there.
 """
 
 import asyncio
+import base64
+import binascii
+import hashlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -17,9 +20,10 @@ from nacl.secret import SecretBox
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeoutError
 
 from accord.contracts.permissions import session_prefix
-from accord.fabric.link import ERROR, STATUS, Link
+from accord.fabric.link import ERROR, STATUS, Link, raise_error
 from accord.fabric.nats_client import subscribe_published
 from accord.fabric.objects import CHUNK_BYTES, ObjectStore, open_store
 from accord.fabric.requests import Request
@@ -33,18 +37,161 @@ from accord.fabric.rules.errors import (
     ValidationError,
     write_error,
 )
-from accord.fabric.rules.objects import ObjectInfo
-from accord.fabric.rules.terms import Terms
+from accord.fabric.rules.terms import Terms, parse_json
 from accord.fabric.rules.transfers import (
     EOF,
     SEQUENCE,
     WINDOW,
+    ObjectInfo,
     TransferGrant,
     frame_id,
+    read_grant,
     seal,
+    unseal,
     window_subject,
 )
 from accord.kernel import canonical
+
+_log = structlog.stdlib.get_logger(__name__)
+
+_FRAME_SECONDS: Final = 20.0
+_TRIES: Final = 3
+
+
+async def upload(link: Link, grant: Any, data: bytes | AsyncIterable[bytes]) -> dict[str, Any]:
+    """Upload a file for a grant, such as `Run.transfer`; returns its description.
+
+    Raises ValidationError if the grant is invalid or the file too large, or the FabricError that
+    came.
+    """
+    granted = _mine(link, grant, "send")
+    sequence, size = 0, len(data) if isinstance(data, bytes) else 0
+    _check_size(granted, size)
+    async for chunk in _cut(data, granted.chunk_bytes):
+        if not isinstance(data, bytes):
+            size += len(chunk)
+            _check_size(granted, size)
+        await _frame(link, granted, chunk, sequence, eof=False)
+        sequence += 1
+    answer = await _frame(link, granted, b"", sequence, eof=True)
+    info = answer.get("info")
+    if answer.get("status") != "complete" or not isinstance(info, dict):
+        raise ValidationError("the upload was not completed")
+    return info
+
+
+async def download(link: Link, grant: Any) -> AsyncIterator[bytes]:
+    """Download a file in chunks.
+
+    Raises ValidationError if the grant is invalid, UnauthorizedError if a frame was not encrypted
+    with its key, FabricError if the download failed; the chunks so far are incomplete.
+    """
+    granted = _mine(link, grant, "receive")
+    digest, sequence = hashlib.sha256(), 0
+    windows: list[Subscription] = []
+    try:
+        # One window ahead, so that sending does not pause between two windows.
+        windows += [await _listen(link, granted, number) for number in range(2)]
+        while True:
+            if sequence and sequence % WINDOW == 0:
+                await windows.pop(0).unsubscribe()
+                windows.append(await _listen(link, granted, sequence // WINDOW + 1))
+            chunk, eof = await _next(windows[0], granted, sequence)
+            if eof:
+                break
+            digest.update(chunk)
+            sequence += 1
+            yield chunk
+    except NatsError as error:
+        raise UnavailableError(f"the connection cannot be used: {error}") from None
+    finally:
+        for window in windows:
+            if not link.nats.is_closed:
+                await window.unsubscribe()
+    if digest.digest() != _digest(granted):
+        raise FabricError("the file is not the one that was granted")
+
+
+async def _next(window: Subscription, granted: TransferGrant, sequence: int) -> tuple[bytes, bool]:
+    try:
+        msg = await window.next_msg(_FRAME_SECONDS)
+    except NatsTimeoutError:
+        raise DeadlineError("the download has stopped", mend="ask for it again") from None
+    raise_error(msg)
+    headers = msg.headers or {}
+    eof = headers.get(EOF) == "true"
+    if headers.get(SEQUENCE) != str(sequence):
+        raise UnavailableError("a frame of the download was lost", mend="ask for it again")
+    return unseal(granted, msg.data, sequence, eof=eof), eof
+
+
+async def _listen(link: Link, granted: TransferGrant, number: int) -> Subscription:
+    return await link.nats.subscribe(window_subject(granted, number * WINDOW))
+
+
+async def _frame(
+    link: Link, granted: TransferGrant, data: bytes, sequence: int, *, eof: bool
+) -> dict[str, Any]:
+    """Send a frame until it is answered; the service accepts a repeated frame once."""
+    for attempt in range(1, _TRIES + 1):
+        headers = proofs.sign(
+            link.key,
+            link.session,
+            granted.subject,
+            data,
+            int(link.clock.now()),
+            frame_id(granted.id, sequence, eof=eof),
+        )
+        headers[SEQUENCE] = str(sequence)
+        if eof:
+            headers[EOF] = "true"
+        try:
+            answer = await link.inbox.ask(granted.subject, data, headers, _FRAME_SECONDS)
+        except DeadlineError:
+            if attempt == _TRIES:
+                raise
+            continue
+        raise_error(answer)
+        body = parse_json(answer.data, "the answer")
+        if isinstance(body, dict):
+            return body
+        break
+    raise ValidationError("the answer to a frame is invalid")
+
+
+def _check_size(granted: TransferGrant, size: int) -> None:
+    if granted.max_bytes is not None and size > granted.max_bytes:
+        raise ValidationError(f"the file has more than the {granted.max_bytes} bytes accepted")
+
+
+def _mine(link: Link, grant: Any, direction: str) -> TransferGrant:
+    granted = read_grant(grant)
+    if granted.direction != direction:
+        raise ValidationError(f"the grant is not one to {direction}")
+    if granted.session != link.session:
+        raise UnauthorizedError("the grant is another session's")
+    if link.clock.now() >= granted.expires_at:
+        raise DeadlineError("the grant has run out", mend="ask for it again")
+    return granted
+
+
+def _digest(granted: TransferGrant) -> bytes | None:
+    described = (granted.info or {}).get("digest")
+    try:
+        return base64.urlsafe_b64decode(str(described).partition("=")[2])
+    except (binascii.Error, ValueError):
+        return None
+
+
+async def _cut(data: bytes | AsyncIterable[bytes], size: int) -> AsyncIterator[bytes]:
+    if isinstance(data, bytes):
+        for start in range(0, len(data), size):
+            yield data[start : start + size]
+        return
+    async for piece in data:
+        for start in range(0, len(piece), size):
+            yield piece[start : start + size]
+
 
 EXPIRES_SECONDS: Final = 900.0
 """Default number of seconds that a download may take."""
@@ -52,8 +199,6 @@ EXPIRES_SECONDS: Final = 900.0
 _MAX_DOWNLOADS: Final = 256
 _SHORTEST_PAUSE: Final = 0.005
 _LONGEST_PAUSE: Final = 0.5
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class Downloads:
@@ -78,9 +223,7 @@ class Downloads:
     ) -> dict[str, Any]:
         """Offer an object to a session; returns the grant, to be answered to an RPC.
 
-        Raises:
-            NotFoundError: There is no such object.
-            UnavailableError: Too many downloads are open.
+        Raises NotFoundError, or UnavailableError if too many downloads are open.
         """
         stored = await store.info(key)
         if stored is None:
@@ -222,11 +365,7 @@ class Uploads:
         content_type: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> tuple[TransferGrant, Completed]:
-        """Let a session upload a file: the grant, and a function that waits for the file.
-
-        Raises:
-            UnavailableError: Too many uploads are open.
-        """
+        """Let a session upload a file: the grant, and a function that waits for the file."""
         if sum(not each.is_over for each in self._open.values()) >= _MAX_UPLOADS:
             raise UnavailableError(
                 f"{_MAX_UPLOADS} uploads are open here already", mend="try later"
@@ -263,10 +402,7 @@ class Uploads:
         try:
             async with asyncio.timeout(expires):
                 return await store.put(
-                    key,
-                    opened.data(),
-                    content_type=grant.content_type,
-                    metadata=grant.metadata,
+                    key, opened.data(), content_type=grant.content_type, metadata=grant.metadata
                 )
         except TimeoutError:
             raise DeadlineError("the upload was not completed in time") from None

@@ -5,6 +5,9 @@ Payloads are camel case on the wire and open objects; times are seconds since th
 that the session presented, and its holder.
 """
 
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,11 +29,7 @@ class Payload(BaseModel):
 
     @classmethod
     def read(cls, value: Any) -> Self:
-        """The payload that a value is, once the contract's schema has accepted it.
-
-        Raises:
-            ValidationError: A number in it is beyond what can be read.
-        """
+        """The payload of a validated value; ValidationError if a number is out of range."""
         try:
             return cls.model_validate(value)
         except Unreadable as error:
@@ -173,11 +172,7 @@ def auth_contract() -> Contract:
     )
     auth.rpc("Auth.Sessions.List", SessionsList, SessionsPage, call=["sessions.read"])
     auth.rpc(
-        "Auth.Sessions.Revoke",
-        SessionRef,
-        Done,
-        call=["sessions.revoke"],
-        errors=["NotFoundError"],
+        "Auth.Sessions.Revoke", SessionRef, Done, call=["sessions.revoke"], errors=["NotFoundError"]
     )
     auth.rpc("Auth.Connections.List", SessionsList, ConnectionsPage, call=["connections.read"])
     auth.rpc("Auth.Connections.Kick", SessionRef, Done, call=["connections.kick"])
@@ -271,9 +266,7 @@ class Heartbeat(Payload):
 def health_contract() -> Contract:
     """The contract, as it is written."""
     health = Contract(
-        HEALTH_ID,
-        display_name="Trellis health",
-        description="Heartbeats of services and devices.",
+        HEALTH_ID, display_name="Trellis health", description="Heartbeats of services and devices."
     )
     health.capability("heartbeats.read", "Follow heartbeats", "See who is alive, and how.")
     health.event("Health.Heartbeat", Heartbeat, subscribe=["heartbeats.read"])
@@ -464,3 +457,16 @@ def state_contract() -> Contract:
     state.rpc("State.Delete", StateDelete, StateDeleteReply, errors=refusals)
     state.rpc("State.List", StateList, StateListReply, errors=refusals)
     return state
+
+
+@cache
+def builtins() -> Mapping[str, Mapping[str, Any]]:
+    """The manifest of each built-in contract, by its id: always active, one digest for each."""
+    contracts = {
+        CORE_ID: core_contract(),
+        AUTH_ID: auth_contract(),
+        STATE_ID: state_contract(),
+        HEALTH_ID: health_contract(),
+        JOBS_ID: jobs_contract(),
+    }
+    return MappingProxyType({each: contract.manifest() for each, contract in contracts.items()})

@@ -1,12 +1,17 @@
-"""Shared by the built-in services: the caller, and authority errors as fabric errors."""
+"""What the built-in services share, and the service of `trellis.core@v1` (catalog, contracts)."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
+from nats.aio.client import Client
+
+from accord.authority.contracts import CatalogReply, ContractGet, ContractReply, SurfaceStatus
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.records import SessionRecord
 from accord.authority.service import Authority
 from accord.fabric.callers import Caller, Resolve
+from accord.fabric.link import Inbox
 from accord.fabric.requests import Request
 from accord.fabric.rules.errors import (
     ConflictError,
@@ -85,3 +90,46 @@ def _with_wire_errors(handler: Handler) -> Handler:
             raise to_fabric_error(error) from error
 
     return answer
+
+
+def authority_inbox(nats: Client) -> Inbox:
+    """The inbox of the authority's own connection."""
+    return Inbox(nats, "_INBOX.authority")
+
+
+@dataclass(frozen=True, slots=True)
+class CoreService:
+    """The handlers of `trellis.core@v1`."""
+
+    _authority: Authority
+
+    def serve(self, server: Server) -> None:
+        """Answer on a server of the contract."""
+        bind_handlers(
+            server,
+            {
+                "Trellis.Catalog": self.catalog,
+                "Trellis.Contract.Get": self.contract,
+                "Trellis.Surface.Status": self.status,
+            },
+        )
+
+    async def catalog(self, _: Request, __: Any) -> dict[str, Any]:
+        """The catalog."""
+        return CatalogReply(catalog=dict(self._authority.catalog.projection.catalog)).wire()
+
+    async def contract(self, _: Request, payload: Any) -> dict[str, Any]:
+        """A known contract."""
+        digest = ContractGet.read(payload).digest
+        manifest = await self._authority.manifests.get(digest)
+        if manifest is None:
+            raise NotFoundError(f"no contract {digest} is known")
+        return ContractReply(contract=dict(manifest)).wire()
+
+    async def status(self, request: Request, payload: Any) -> dict[str, Any]:
+        """The status of a surface for the caller."""
+        asked = SurfaceStatus.read(payload)
+        found = await self._authority.sessions.surface_status(
+            request.caller, asked.contract_id, asked.kind, asked.surface, asked.action
+        )
+        return found.to_dict()
