@@ -10,8 +10,12 @@ from typing import Any
 
 from accord.contracts.compatibility.comparison import (
     MAX_CHANGED,
+    Category,
     Comparison,
+    CompatibilityReport,
     CompatibilityRule,
+    ContractChange,
+    Relation,
     read_comparison,
 )
 from accord.contracts.compatibility.differences import strip_annotations
@@ -19,12 +23,6 @@ from accord.contracts.compatibility.proofs import (
     clear_proof_cache,
     declare_members,
     is_obviously_read,
-)
-from accord.contracts.compatibility.report import (
-    Category,
-    CompatibilityReport,
-    ContractChange,
-    Relation,
 )
 from accord.contracts.compatibility.rules import RULES
 from accord.contracts.compatibility.side import Side, read_side
