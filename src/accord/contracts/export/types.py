@@ -11,8 +11,16 @@ from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any, Final
 
-from accord.contracts.export.layout import docstring, fits, subscript, text, union, used
-from accord.contracts.export.names import UniqueNames, class_name
+from accord.contracts.export.layout import (
+    UniqueNames,
+    class_name,
+    docstring,
+    fits,
+    subscript,
+    text,
+    union,
+    used,
+)
 
 _LONGEST_INLINE: Final = 40
 _TYPING: Final = ("Any", "Literal", "Never", "NotRequired", "TypeAlias", "TypedDict")
