@@ -23,7 +23,7 @@ from tests.pipeline.runner.test_clusters import connect, standalone
 from typer.testing import CliRunner
 
 from accord.cli import pipeline_corpus as corpus_commands
-from accord.pipeline.corpus import builder, catalogue, loader, parts
+from accord.pipeline.corpus import builder, loader, store
 from accord.pipeline.corpus.builder import BuildOutcome, BuildRequest
 from accord.pipeline.corpus.sources import TableSource, source_of
 from accord.pipeline.errors import PipelineError
@@ -76,11 +76,11 @@ def built(spark: "SparkSession", shelf: Path, tmp_path_factory: pytest.TempPathF
     return Built(out, builder.build_in_session(BuildRequest(source_of(shelf), CORPUS, out), spark))
 
 
-def made_in(out: Path) -> dict[str, parts.BuiltDocument]:
+def made_in(out: Path) -> dict[str, store.BuiltDocument]:
     """What a built corpus consists of, by name."""
-    stands = catalogue.usable(out)
-    folder = catalogue.parts_folder(out)
-    found = [made for part in stands.parts for made in parts.read(folder, part)]
+    stands = store.usable(out)
+    folder = store.parts_folder(out)
+    found = [made for part in stands.parts for made in store.read_part(folder, part)]
     assert len(found) == stands.documents
     return {made.name: made for made in found}
 
@@ -124,7 +124,7 @@ def test_a_corrupt_document_is_named_and_the_rest_is_built(built: Built) -> None
     (refused,) = outcome.refused
     assert refused.name == "zip.pdf"
     assert "unsupported media type" in refused.reason
-    stands = catalogue.usable(built.out)
+    stands = store.usable(built.out)
     assert stands == outcome.published
     assert stands.refused == outcome.refused
 
@@ -148,8 +148,8 @@ def test_only_what_has_changed_is_made_again_and_what_is_gone_leaves_nothing(
     assert set(after) == set(TAKEN) - {"deep/book.txt"}
     assert after["power.md"].content == BREAD.encode()
     assert after["rain.md"].built.vectors == before["rain.md"].built.vectors
-    files = sorted(each.name for each in catalogue.parts_folder(out).iterdir())
-    assert files == list(catalogue.usable(out).parts), "no other file has the old documents"
+    files = sorted(each.name for each in store.parts_folder(out).iterdir())
+    assert files == list(store.usable(out).parts), "no other file has the old documents"
 
 
 async def test_a_damaged_part_is_not_loaded_and_only_its_documents_are_made_again(
@@ -157,7 +157,7 @@ async def test_a_damaged_part_is_not_loaded_and_only_its_documents_are_made_agai
 ) -> None:
     out = tmp_path / "out"
     shutil.copytree(built.out, out)
-    spoilt = catalogue.parts_folder(out) / catalogue.usable(out).parts[0]
+    spoilt = store.parts_folder(out) / store.usable(out).parts[0]
     data = bytearray(spoilt.read_bytes())
     data[len(data) // 2] ^= 1
     spoilt.write_bytes(data)
@@ -165,21 +165,21 @@ async def test_a_damaged_part_is_not_loaded_and_only_its_documents_are_made_agai
         with pytest.raises(PipelineError, match="gone or damaged; build the corpus again"):
             await load(node, out)
     mended = builder.build_in_session(BuildRequest(source_of(shelf), CORPUS, out), spark)
-    assert mended.made == parts.documents(spoilt.name)
+    assert mended.made == store.part_documents(spoilt.name)
     assert set(made_in(out)) == set(TAKEN)
-    catalogue._path(out).write_bytes(b'{"form": 1')
+    store._catalogue_path(out).write_bytes(b'{"form": 1')
     with pytest.raises(PipelineError, match="catalogue of the corpus is damaged"):
-        catalogue.usable(out)
+        store.usable(out)
 
 
 async def test_a_part_whose_documents_are_not_what_they_say_is_refused(
     built: Built, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    folder = catalogue.parts_folder(out)
+    folder = store.parts_folder(out)
     folder.mkdir(parents=True)
     honest = made_in(built.out)["rain.md"]
-    stands = catalogue.usable(built.out)
+    stands = store.usable(built.out)
     lies = (
         replace(honest, content=b"something else"),
         replace(honest, built=replace(honest.built, vectors=b"")),
@@ -188,8 +188,8 @@ async def test_a_part_whose_documents_are_not_what_they_say_is_refused(
     )
     async with reader(tmp_path / "home") as node:
         for lie in lies:
-            named = (parts.write(folder, [lie]),)
-            catalogue.publish(out, replace(stands, parts=named, documents=1))
+            named = (store.write_part(folder, [lie]),)
+            store.publish(out, replace(stands, parts=named, documents=1))
             with pytest.raises(PipelineError, match="is not what it says"):
                 await load(node, out)
         assert (await rows(node.store))[0] == {}
@@ -243,24 +243,24 @@ def test_a_build_that_was_killed_publishes_nothing_and_the_next_goes_on(
     names = [f"book-{number:02}.txt" for number in range(24)]
     for number, name in enumerate(names):
         papers.write(documents, name, book(number, 900))
-    folder = catalogue.parts_folder(out)
+    folder = store.parts_folder(out)
     words = ["build", str(documents), "--corpus", CORPUS, "--out", str(out)]
     for name, value in BRISK.items():
         words += ["--conf", f"{name}={value}"]
     with python_child("-c", COMMAND, *words) as child:
-        while not parts.names(folder):
+        while not store.part_names(folder):
             assert psutil.pid_exists(child.pid)
             time.sleep(0.01)
         child.kill()
         child.assert_gone(within=60)
-    assert catalogue.published(out) is None
-    left = sum(map(parts.documents, parts.names(folder)))
+    assert store.published(out) is None
+    left = sum(map(store.part_documents, store.part_names(folder)))
     assert 0 < left < len(names)
     (folder / "_draft-0123").write_bytes(b"half")
     outcome = builder.build_in_session(BuildRequest(source_of(documents), CORPUS, out), spark)
     assert (outcome.made, outcome.kept) == (len(names) - left, left)
     assert set(made_in(out)) == set(names)
-    assert sorted(each.name for each in folder.iterdir()) == parts.names(folder)
+    assert sorted(each.name for each in folder.iterdir()) == store.part_names(folder)
 
 
 def test_the_commands_build_a_corpus_and_a_node_takes_it(
@@ -320,5 +320,5 @@ def test_another_spark_builds_the_same_corpus(
         np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-6)
 
 
-def vectors_of(made: parts.BuiltDocument) -> NDArray[np.float32]:
+def vectors_of(made: store.BuiltDocument) -> NDArray[np.float32]:
     return np.frombuffer(made.built.vectors or b"", "<f4")

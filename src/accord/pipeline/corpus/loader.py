@@ -14,10 +14,10 @@ from accord.capabilities.file.shares import ShareMark
 from accord.capabilities.rag.corpora import Announcer, Corpora
 from accord.capabilities.rag.rules import chunks, search_index
 from accord.capabilities.rag.store import CorpusId
-from accord.pipeline.corpus import catalogue, parts
+from accord.pipeline.corpus import store
 from accord.pipeline.corpus.documents import document_cid
-from accord.pipeline.corpus.parts import BuiltDocument
 from accord.pipeline.corpus.plan import CUT, RECIPE
+from accord.pipeline.corpus.store import BuiltDocument
 from accord.pipeline.errors import PipelineError
 
 DIMENSIONS: Final = 384
@@ -48,7 +48,7 @@ async def load(
         CommunityError: A document may not be announced, or there is no space.
         StoreError: The store failed.
     """
-    built = await asyncio.to_thread(catalogue.usable, out)
+    built = await asyncio.to_thread(store.usable, out)
     done = total = 0
     for name in built.parts:
         # Read as a whole, so that its digest is verified before any of it is loaded.
@@ -69,8 +69,8 @@ async def load(
 
 
 def _sound(out: Path, name: str) -> list[BuiltDocument]:
-    folder = catalogue.parts_folder(out)
-    found = list(parts.read(folder, name))
+    folder = store.parts_folder(out)
+    found = list(store.read_part(folder, name))
     for made in found:
         if not _is_sound(made):
             raise PipelineError(
