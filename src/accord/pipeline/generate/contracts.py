@@ -15,9 +15,7 @@ from accord.kernel import base64url, canonical
 from accord.kernel.clock import format_time
 from accord.kernel.ulid import UlidSource
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.generate.arrivals import RecordDraft
-from accord.pipeline.generate.events import HistoryClock
-from accord.pipeline.generate.faults import FaultPlan
+from accord.pipeline.generate.records import FaultPlan, HistoryClock, RecordDraft
 
 JsonSchema = Mapping[str, Any]
 

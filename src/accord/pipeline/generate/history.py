@@ -18,10 +18,24 @@ from accord.kernel.files import write_private
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import Layout
 from accord.pipeline.generate import community, community_faults, contracts
-from accord.pipeline.generate.arrivals import Arrivals, RecordDraft, RecordSource, SegmentRecords
-from accord.pipeline.generate.community import GeneratedCommunity, Story, community_events, size_of
-from accord.pipeline.generate.events import REVOKED, derive_key
-from accord.pipeline.generate.faults import FaultPlan, GroundTruth, check_plan, plan_faults
+from accord.pipeline.generate.community import (
+    REVOKED,
+    GeneratedCommunity,
+    Story,
+    community_events,
+    derive_key,
+    size_of,
+)
+from accord.pipeline.generate.records import (
+    Arrivals,
+    FaultPlan,
+    GroundTruth,
+    RecordDraft,
+    RecordSource,
+    SegmentRecords,
+    check_plan,
+    plan_faults,
+)
 from accord.pipeline.generate.relay import RelayTraffic
 from accord.pipeline.landing import Landing, pack
 from accord.pipeline.rules.streams import (

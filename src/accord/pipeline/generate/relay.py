@@ -14,8 +14,7 @@ from blake3 import blake3
 
 from accord.kernel import canonical
 from accord.kernel.ulid import UlidSource
-from accord.pipeline.generate.arrivals import RecordDraft
-from accord.pipeline.generate.events import HistoryClock
+from accord.pipeline.generate.records import HistoryClock, RecordDraft
 from accord.pipeline.rules.streams import (
     RELAY_DECISIONS,
     RELAY_DELIVERIES,
