@@ -10,9 +10,8 @@ from blake3 import blake3
 from sqlalchemy import MetaData
 
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.exporter import ExportSource, export
+from accord.pipeline.exporter import ExportSource, Retention, export, prune
 from accord.pipeline.landing import Landing, Segment, pack, read_footer, read_records, verify
-from accord.pipeline.retention import Retention, prune
 from accord.storage import JournalEntry, JournalRecord, Schema, Store, journal, open_store
 
 STREAM = "bus.calls"

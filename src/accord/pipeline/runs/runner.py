@@ -16,10 +16,17 @@ from accord import __version__
 from accord.pipeline import folder
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import LAYERS, Layout, lock_folder, lock_holder, table_format
-from accord.pipeline.landing import Landing, Segment
+from accord.pipeline.landing import (
+    DamagedSegment,
+    Landing,
+    Segment,
+    admit,
+    admitted,
+    admitted_names,
+    damaged_segments,
+)
 from accord.pipeline.rules.streams import STREAMS
-from accord.pipeline.runs import admission, queries, versions
-from accord.pipeline.runs.admission import DamagedSegment
+from accord.pipeline.runs import queries, versions
 from accord.pipeline.runs.queries import StoredTables
 from accord.pipeline.session import PATIENCE, open_session, watch_session
 from accord.pipeline.tables import GOLD
@@ -74,7 +81,7 @@ def prepare(
     table_format(layout)
     queries.finish_reset(layout)
     folder.relocate(layout)
-    return admission.admit(layout, landing, lambda done, total: progress("admission", done, total))
+    return admit(layout, landing, lambda done, total: progress("admission", done, total))
 
 
 def run(
@@ -99,7 +106,7 @@ def run(
     Raises:
         PipelineError: The account does not balance; nothing was published.
     """
-    landed = admission.admitted(layout)
+    landed = admitted(layout)
     steps = len(LAYERS) + 1 + len(definitions)
     done = 0
 
@@ -250,7 +257,7 @@ def run_continuously(
         is_first = True
         while not stop.is_set():
             news = prepare(layout, landing, progress)
-            if news[0] or (is_first and admission.admitted(layout)):
+            if news[0] or (is_first and admitted(layout)):
                 with watch_session(spark, layout.spark_log, where.patience) as alive:
                     outcome = run(
                         layout,
@@ -284,7 +291,7 @@ def _run(
     progress: Progress,
 ) -> RunOutcome:
     news = prepare(layout, landing, progress)
-    if not admission.admitted(layout):
+    if not admitted(layout):
         current = versions.published(layout)
         return RunOutcome(current.name if current else None, False, spoilt=news[1])
     progress("starting Spark", 0, 1)
@@ -313,8 +320,8 @@ def status(layout: Layout, landing: str | None = None) -> dict[str, Any]:
     version = versions.published(layout)
     facts = version.facts if version else {}
     place = Landing(landing or layout.landing)
-    known = admission.admitted_names(layout)
-    spoilt = admission.damaged_segments(layout)
+    known = admitted_names(layout)
+    spoilt = damaged_segments(layout)
     waiting = {
         stream: sum(each.rows for each in place.segments(stream) if each.name not in known[stream])
         for stream in STREAMS

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from accord.community.rules.chains import MEMBERSHIP_TYPES
 from accord.community.rules.content import DEFAULT_POST_TTL_SECONDS
 from accord.community.rules.verdicts import Status
-from accord.pipeline import fold as stage_a
-from accord.pipeline import fold as stage_b
-from accord.pipeline import fold as stages_cd
-from accord.pipeline import fold as the_state
+from accord.pipeline import fold
 from accord.pipeline.rows import batch_of
 from accord.pipeline.rules.streams import COMMUNITY_EVENTS
 from accord.pipeline.tables.table import GoldTable, Tables
@@ -52,7 +49,7 @@ def communities(tables: Tables) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
 
     events = _events(tables).drop("body")
-    reached = list(stage_a.reaches(events).items())
+    reached = list(fold.reaches(events).items())
     reaches = tables.spark.createDataFrame(reached, "community_id STRING, reach BIGINT")
     place = F.struct("lamport", "event_id", "digest")
     return (
@@ -67,7 +64,7 @@ def communities(tables: Tables) -> "DataFrame":
 
 def author_chains(tables: Tables) -> "DataFrame":
     """Stage (a): one row for each author and log, with the summary of the author's chain."""
-    return stage_a.chains(_events(tables), _reaches(tables))
+    return fold.chains(_events(tables), _reaches(tables))
 
 
 def equivocations(tables: Tables) -> "DataFrame":
@@ -95,28 +92,28 @@ def membership_timeline(tables: Tables) -> "DataFrame":
     """Stage (b): every membership event with its verdict, and the level or policy that it set."""
     import pyarrow as pa
 
-    membership = stage_b.membership_rows(_events(tables))
-    on = stage_b.grounds(_reaches(tables), tables.gold("author_chains"), membership)
-    rows = stage_b.timeline(on.values(), membership)
-    batch = batch_of(rows, stage_b.TIMELINE)
+    membership = fold.membership_rows(_events(tables))
+    on = fold.grounds(_reaches(tables), tables.gold("author_chains"), membership)
+    rows = fold.timeline(on.values(), membership)
+    batch = batch_of(rows, fold.TIMELINE)
     return tables.spark.createDataFrame(pa.Table.from_batches([batch]))
 
 
 def community_frames(tables: Tables) -> "DataFrame":
     """The state of membership and chains, without content, as JSON: one row for each log."""
-    frames = [(each, stage_b.frame_of(on)) for each, on in _grounds(tables).items()]
+    frames = [(each, fold.frame_of(on)) for each, on in _grounds(tables).items()]
     return tables.spark.createDataFrame(frames, "community_id STRING, frame STRING")
 
 
 def community_parts(tables: Tables) -> "DataFrame":
     """Stages (c) and (d): every event's verdict, and the items of the state that content makes."""
-    return stages_cd.parts(_events(tables), _grounds(tables))
+    return fold.parts(_events(tables), _grounds(tables))
 
 
 def event_verdicts(tables: Tables) -> "DataFrame":
     """The fold's verdict on every event, with the rule that decided."""
     verdicts = tables.gold("community_parts").where("section IS NULL")
-    return verdicts.select(*stages_cd.VERDICT_COLUMNS).drop("said")
+    return verdicts.select(*fold.VERDICT_COLUMNS).drop("said")
 
 
 def members(tables: Tables) -> "DataFrame":
@@ -205,12 +202,12 @@ def state(tables: Tables) -> "DataFrame":
     counts = _content_counts(parts)
     heads = {row.community_id: _position(row.head) for row in logs.collect()}
     frames = {
-        row.community_id: the_state.complete_state(
+        row.community_id: fold.complete_state(
             row.frame, heads[row.community_id], counts.get(row.community_id, {})
         )
         for row in tables.gold("community_frames").collect()
     }
-    return the_state.states(items.unionByName(nothing), frames)
+    return fold.states(items.unionByName(nothing), frames)
 
 
 def _events(tables: Tables) -> "DataFrame":
@@ -225,10 +222,10 @@ def _reaches(tables: Tables) -> dict[str, int]:
     return {row.community_id: row.reach for row in rows}
 
 
-def _grounds(tables: Tables) -> stage_b.Grounds:
+def _grounds(tables: Tables) -> fold.Grounds:
     """The settled membership again, from the timeline, which is small and has the events' text."""
-    membership = stage_b.membership_rows(tables.gold("membership_timeline"))
-    return stage_b.grounds(_reaches(tables), tables.gold("author_chains"), membership)
+    membership = fold.membership_rows(tables.gold("membership_timeline"))
+    return fold.grounds(_reaches(tables), tables.gold("author_chains"), membership)
 
 
 def _items(tables: Tables, section: str, schema: str) -> "DataFrame":

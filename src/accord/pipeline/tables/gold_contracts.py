@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from accord.pipeline.rows import Columns, flat_map
 from accord.pipeline.rules import streams
-from accord.pipeline.tables.columns import moment
-from accord.pipeline.tables.table import GoldTable, Tables
+from accord.pipeline.tables.table import GoldTable, Tables, moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -142,7 +141,7 @@ def contracts_shapes(tables: Tables) -> "DataFrame":
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    from accord.pipeline.rules.shapes import read_shape
+    from accord.pipeline.rules.checks import read_shape
 
     calls = tables.silver(streams.CONTRACTS_CALLS).select("recorded_at", "body")
     known = calls.select(

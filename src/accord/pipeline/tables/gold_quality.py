@@ -7,8 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from accord.pipeline.rules.streams import STREAMS
-from accord.pipeline.tables.columns import day
-from accord.pipeline.tables.table import GoldTable, Tables
+from accord.pipeline.tables.table import GoldTable, Tables, day
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from accord.pipeline.rows import Columns, flat_map
 from accord.pipeline.rules import streams
-from accord.pipeline.tables.columns import day
-from accord.pipeline.tables.table import GoldTable, Tables
+from accord.pipeline.tables.table import GoldTable, Tables, day
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from accord.pipeline.rules.checks import Manifests, batch_checker, read_manifests
 from accord.pipeline.rules.streams import COLUMNS, CONTRACTS_HISTORY, STREAMS
-from accord.pipeline.tables import columns
-from accord.pipeline.tables.table import GoldTable, Tables
+from accord.pipeline.tables.table import CHECKED, GoldTable, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,7 +89,7 @@ def bronze(landed: "DataFrame") -> "DataFrame":
 
 def checked(bronze: "DataFrame", manifests: Manifests) -> "DataFrame":
     """Every record with its verdict; calls are checked against the presented manifests."""
-    return bronze.select(*COLUMNS, "segment").mapInArrow(batch_checker(manifests), columns.CHECKED)
+    return bronze.select(*COLUMNS, "segment").mapInArrow(batch_checker(manifests), CHECKED)
 
 
 def manifests(bronze: "DataFrame") -> "DataFrame":

@@ -11,7 +11,7 @@ from accord.pipeline.rules import proposals
 from accord.pipeline.rules.checks import EventHead
 from accord.pipeline.rules.proposals import RevocationCut
 from accord.pipeline.rules.streams import COMMUNITY_EVENTS
-from accord.pipeline.tables import columns, gold_community
+from accord.pipeline.tables import SILVER, gold_community
 from accord.pipeline.tables.table import GivenTables, Tables
 from accord.pipeline.text import count, format_table, shorten
 
@@ -325,7 +325,7 @@ def _supposed(tables: Tables, community_id: str, event: Event) -> GivenTables:
         digest,
         tuple(EventHead.of(event)),
     )
-    one = tables.spark.createDataFrame([row], columns.SILVER)
+    one = tables.spark.createDataFrame([row], SILVER)
     supposed = GivenTables(tables.spark, {COMMUNITY_EVENTS: log.unionByName(one)})
     for table in gold_community.COMMUNITY_TABLES:
         if table.name in _BUILT:
