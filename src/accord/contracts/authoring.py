@@ -139,8 +139,7 @@ _MAX_PARTS: Final = 50_000
 def schema_of(annotation: Any) -> Any:
     """The JSON Schema of a type that pydantic understands.
 
-    Raises:
-        ContractError: The type is recursive, its schema too large, or it cannot be described.
+    Raises ContractError if the type is recursive, its schema too large, or it cannot be described.
     """
     from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 

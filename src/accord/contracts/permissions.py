@@ -355,16 +355,8 @@ def grants(
 ) -> Grants:
     """The permissions of a session; none if a required use is not resolved.
 
-    Args:
-        contract: The manifest that the session presents.
-        resolution: The resolved uses of this contract.
-        capabilities: The capability keys of the session.
-        bindings: Those of the deployment; only for a service.
-        session_key: The public key in base64url.
-
-    Raises:
-        ContractError: The contract or session key is not valid, or the resolution is of another
-            contract.
+    `bindings` are those of the deployment, only for a service. Raises ContractError if the contract
+    or the session key (base64url) is not valid, or the resolution is of another contract.
     """
     prefix = session_prefix(session_key)
     if digest(contract) != resolution.digest:

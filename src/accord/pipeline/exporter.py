@@ -31,16 +31,11 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ExportSource:
-    """A store whose journal is exported.
+    """A store whose journal is exported."""
 
-    Attributes:
-        plane: The name of the plane that owns the store.
-        suggested: The name for its segments, unless the store has one already.
-    """
-
-    plane: str
+    plane: str  # the name of the plane that owns the store
     store: Store
-    suggested: str
+    suggested: str  # the name for its segments, unless the store has one already
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +48,12 @@ class SegmentLimits:
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """The result of an export.
+    """The result of an export."""
 
-    Attributes:
-        records: How many records were exported, by stream.
-        waiting: How many records were left when it ended, by stream; others go on writing.
-    """
-
+    # How many records were exported, by stream.
     records: dict[str, int] = field(default_factory=dict)
     segments: int = 0
+    # How many records were left when it ended, by stream; others go on writing.
     waiting: dict[str, int] = field(default_factory=dict)
 
 
@@ -91,9 +83,8 @@ async def export(
 ) -> ExportResult:
     """Export what has not landed yet, stream by stream.
 
-    Raises:
-        StoreError: A store failed, or another process exports it.
-        PipelineError: The landing failed. Segments written before stay.
+    Raises StoreError if a store failed, or another process exports it. Raises PipelineError if
+    the landing failed. Segments written before stay.
     """
     records: dict[str, int] = {}
     waiting: dict[str, int] = {}
@@ -273,15 +264,10 @@ _PRUNED_AT_ONCE: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long records and segments are kept; 0 days means for ever.
+    """How long records and segments are kept; 0 days means for ever."""
 
-    Attributes:
-        journal_days: Days that exported records stay in the journal.
-        segment_days: Days that segments stay in the landing, by their newest record.
-    """
-
-    journal_days: int = 0
-    segment_days: int = 0
+    journal_days: int = 0  # days that exported records stay in the journal
+    segment_days: int = 0  # days that segments stay in the landing, by their newest record
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,9 +297,8 @@ async def prune(
 ) -> PruneResult:
     """Remove what is older than the retention.
 
-    Raises:
-        StoreError: A store failed, or another process exports it.
-        PipelineError: A segment is damaged; its records stay in the journal.
+    Raises StoreError if a store failed, or another process exports it. Raises PipelineError if
+    a segment is damaged; its records stay in the journal.
     """
     records = retired = 0
     for source in sources:

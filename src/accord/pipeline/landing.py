@@ -43,20 +43,13 @@ _BIGGEST: Final = 10**16 - 1
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment as its name describes it.
-
-    Attributes:
-        store: The store whose journal it came from.
-        first: The `seq` of its first record.
-        last: The `seq` of its last record; all between are inside.
-        digest: The first 16 hexadecimal digits of the BLAKE3 of the file's bytes.
-    """
+    """A segment as its name describes it."""
 
     stream: str
-    store: str
-    first: int
-    last: int
-    digest: str
+    store: str  # the store whose journal it came from
+    first: int  # the `seq` of its first record
+    last: int  # the `seq` of its last record; all between are inside
+    digest: str  # the first 16 hexadecimal digits of the BLAKE3 of the file's bytes
 
     @property
     def name(self) -> str:
@@ -71,21 +64,16 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """The metadata in the footer of a segment.
-
-    Attributes:
-        newest: The latest `recorded_at`, in milliseconds.
-        last_at: The `recorded_at` of the last record.
-    """
+    """The metadata in the footer of a segment."""
 
     stream: str
     store: str
     first: int
     last: int
     rows: int
-    newest: int
+    newest: int  # the latest `recorded_at`, in milliseconds
     last_id: str
-    last_at: int
+    last_at: int  # the `recorded_at` of the last record
 
 
 def parse_name(stream: str, name: str) -> Segment | None:
@@ -162,8 +150,7 @@ def segment_schema() -> Any:
 def read_footer(source: Any, name: str) -> Footer:
     """Read the footer of a segment from a path or an open file; `name` is for messages.
 
-    Raises:
-        PipelineError: It is no segment, lacks a column, or is of a newer version of Accord.
+    Raises PipelineError if it is no segment, lacks a column, or is of a newer version of Accord.
     """
     pa, pq = _arrow()
     with _parsing(name), pq.ParquetFile(source) as file:
@@ -338,8 +325,7 @@ class Landing:
     def footer(self, segment: Segment) -> Footer:
         """Read the footer of a segment and nothing else.
 
-        Raises:
-            PipelineError: It cannot be read, is no segment, or does not match its name.
+        Raises PipelineError if it cannot be read, is no segment, or does not match its name.
         """
         with self._explained("the segment cannot be read", segment):
             if self._folder is not None:

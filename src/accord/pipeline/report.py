@@ -26,19 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """Values over days.
+    """Values over days."""
 
-    Attributes:
-        days: In order.
-        series: By name, a value for each day; None where there is none.
-        stacked: Stacked bars; otherwise lines.
-        is_log: Logarithmic scale.
-    """
-
-    days: Sequence[date]
+    days: Sequence[date]  # in order
+    # By name, a value for each day; None where there is none.
     series: Mapping[str, Sequence[float | None]]
     unit: str
-    stacked: bool = True
+    stacked: bool = True  # stacked bars; otherwise lines
     is_log: bool = False
 
 
@@ -286,21 +280,15 @@ MOST_BARS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of the report.
+    """A section of the report."""
 
-    Attributes:
-        name: The anchor of its link.
-        sentence: What it shows, with the most important number.
-        more: Whether rows were left out.
-    """
-
-    name: str
+    name: str  # the anchor of its link
     title: str
-    sentence: str
+    sentence: str  # what it shows, with the most important number
     chart: Chart | None = None
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
-    more: bool = False
+    more: bool = False  # whether rows were left out
 
 
 def traffic(tables: Tables) -> Section:

@@ -151,15 +151,9 @@ def open_session(
 ) -> Iterator["SparkSession"]:
     """Open a session, and end its JVM with the block.
 
-    Args:
-        folder: The pipeline's folder, for the JVM's log and scratch space.
-        master: A Spark master such as `spark://host:7077`; by default every core of this machine.
-        remote: A Spark Connect server such as `sc://host:15002` instead.
-        conf: Spark settings that override ours.
-        hold: File descriptors that the JVM inherits.
-
-    Raises:
-        PipelineError: The extra or Java is missing, or Spark does not start.
+    `master` is one such as `spark://host:7077`, by default every core of this machine; `remote` a
+    Spark Connect server such as `sc://host:15002` instead. The JVM inherits the descriptors `hold`.
+    Raises PipelineError if the extra or Java is missing, or Spark does not start.
     """
     require_extra()
     if remote is not None:
@@ -425,12 +419,8 @@ def watch_session(
 ) -> Iterator[Callable[[], None]]:
     """Watch a session while the block runs; yields a function to call on progress.
 
-    Args:
-        log: The log file to name in errors.
-        patience: Seconds without progress after which the JVM is killed.
-
-    Raises:
-        PipelineError: Spark died, hung, or failed.
+    After `patience` seconds without progress the JVM is killed. Raises PipelineError, which names
+    `log`, if Spark died, hung, or failed.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

@@ -50,12 +50,8 @@ __all__ = [
 def compare(old: Any, new: Any, relation: Relation = "replacement") -> CompatibilityReport:
     """Compare two manifests of one lineage.
 
-    Args:
-        relation: `replacement` if the old contract goes, `coexistence` if both answer at once.
-
-    Raises:
-        ContractError: A manifest is not valid (it carries the findings), or there is no such
-            relation.
+    The relation is `replacement` if the old contract goes, `coexistence` if both answer at once.
+    Raises ContractError, with the findings, if a manifest is not valid.
     """
     comparison = read_comparison(old, new, relation)
     changes = [change for rule in RULES for change in _changes(rule, comparison)]

@@ -82,15 +82,12 @@ ABSENT: Final = Absent.ABSENT
 
 @dataclass(frozen=True, slots=True)
 class ContainmentVerdict:
-    """Whether every value of one schema is valid under another.
-
-    Attributes:
-        witness: For `not_contained`, a value (possibly null) that the validator accepts under the
-            first schema and refuses under the second.
-    """
+    """Whether every value of one schema is valid under another."""
 
     # `contained` is proved, `not_contained` has a witness, `unproven` is neither.
     status: Literal["contained", "not_contained", "unproven"]
+    # For `not_contained`, a value (possibly null) that the validator accepts under the first schema
+    # and refuses under the second.
     witness: Any = None
     reason: str = ""  # for `unproven`, the construct that stopped the proof, with its pointer
 

@@ -83,10 +83,8 @@ class SchemaNodes:
     """The nodes and constants of one question."""
 
     def __init__(self) -> None:
-        self._nodes: list[SchemaNode] = [
-            SchemaNode({}),
-            SchemaNode({}),
-        ]  # number 1 is `true`; 0 is unused
+        # Number 1 is `true`; 0 is unused.
+        self._nodes: list[SchemaNode] = [SchemaNode({}), SchemaNode({})]
         self._numbers: dict[Hashable, Claim] = {(): TRUE}
         self._constants: dict[bytes, int] = {}
         self.values: list[Any] = []
@@ -135,8 +133,11 @@ class SchemaNodes:
             return self.intern({"$schema": f"{origin}#{pointer(*path)}"})
         # A value that breaks the schema is looked for in this order, the same on every machine:
         # `required` before `properties`, as what is missing is told with the least work.
-        for name in sorted(schema.keys() & _READERS.keys(), reverse=True):
-            read = _READERS[name](self, schema[name], origin, (*path, name))
+        for name in sorted(schema.keys() & _KNOWN, reverse=True):
+            if name in _PLAIN_READERS:
+                read = _PLAIN_READERS[name](schema[name])
+            else:
+                read = _READERS[name](self, schema[name], origin, (*path, name))
             if read is not None:
                 keywords[name] = read
         if "const" in keywords:
@@ -200,38 +201,6 @@ def _dependencies(nodes: SchemaNodes, value: Any, origin: str, path: _Path) -> A
     return tuple((name, read(name)) for name in sorted(value)) or None
 
 
-def _strings(_nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
-    return frozenset(value) or None
-
-
-def _types(_nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
-    return frozenset([value] if isinstance(value, str) else value)
-
-
-def _constants(nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
-    return frozenset(nodes.constant(member) for member in value)
-
-
-def _constant(nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
-    return frozenset((nodes.constant(value),))
-
-
-def _rational(_nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
-    return rational(value)
-
-
-def _integer(_nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
-    return int(value)
-
-
-def _low(_nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
-    return int(value) or None
-
-
-def _flag(_nodes: SchemaNodes, value: Any, _origin: str, _path: _Path) -> Any:
-    return value or None
-
-
 _READERS: Final[Mapping[str, _Reader]] = {
     **dict.fromkeys(("allOf", "anyOf", "oneOf"), _read_schemas),
     **dict.fromkeys(("not", "if", "then", "else", "contains", "propertyNames"), _read_schema),
@@ -239,19 +208,22 @@ _READERS: Final[Mapping[str, _Reader]] = {
     **dict.fromkeys(("additionalProperties", "unevaluatedProperties"), _read_schema),
     **dict.fromkeys(("properties", "patternProperties", "dependentSchemas"), _map),
     **dict.fromkeys(("dependentRequired", "dependencies"), _dependencies),
-    **dict.fromkeys(("minLength", "minItems", "minProperties"), _low),
-    **dict.fromkeys(("maxLength", "maxItems", "maxProperties"), _integer),
-    **dict.fromkeys(("minContains", "maxContains"), _integer),
-    **dict.fromkeys(("minimum", "maximum", "multipleOf"), _rational),
-    **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), _rational),
     "items": _read_items,
-    "type": _types,
-    "enum": _constants,
-    "const": _constant,
-    "required": _strings,
-    "pattern": lambda _nodes, value, _origin, _path: value,
-    "uniqueItems": _flag,
+    "enum": lambda nodes, value, _origin, _path: frozenset(map(nodes.constant, value)),
+    "const": lambda nodes, value, _origin, _path: frozenset((nodes.constant(value),)),
 }
+_PLAIN_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    **dict.fromkeys(("minLength", "minItems", "minProperties"), lambda value: int(value) or None),
+    **dict.fromkeys(("maxLength", "maxItems", "maxProperties"), int),
+    **dict.fromkeys(("minContains", "maxContains"), int),
+    **dict.fromkeys(("minimum", "maximum", "multipleOf"), rational),
+    **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), rational),
+    "type": lambda value: frozenset([value] if isinstance(value, str) else value),
+    "required": lambda value: frozenset(value) or None,
+    "pattern": lambda value: value,
+    "uniqueItems": lambda value: value or None,
+}
+_KNOWN: Final = _READERS.keys() | _PLAIN_READERS.keys()
 
 
 MAX_CONDITIONS: Final = 6
@@ -278,20 +250,6 @@ class Region:
 
 class _NotAnalysedError(Exception):
     """What a subschema evaluates cannot be read from its text."""
-
-
-def unevaluated_members(
-    nodes: SchemaNodes, number: Claim, _keywords: Mapping[str, Any], claim: Claim
-) -> Formula:
-    """The formula of `unevaluatedProperties`."""
-    return _clauses(nodes, number, claim, "unevaluatedProperties")
-
-
-def unevaluated_items(
-    nodes: SchemaNodes, number: Claim, _keywords: Mapping[str, Any], claim: Claim
-) -> Formula:
-    """The formula of `unevaluatedItems`."""
-    return _clauses(nodes, number, claim, "unevaluatedItems")
 
 
 # What in-place subschemas evaluate depends on which of them hold. Each conditional one gives a
@@ -415,22 +373,8 @@ def _type(types: frozenset[str], kind: JsonType) -> Formula:
     return Multiple(rational(1)) if kind == "number" and "integer" in types else NONE
 
 
-def every_member(claims: Iterator[tuple[str, Claim]]) -> Formula:
-    """Each named member, where it is present, keeps its claim."""
-    return conjunction(EveryMember(Named(name), claim) for name, claim in claims if claim != TRUE)
-
-
-def has(name: str) -> Formula:
-    """The member is present."""
-    return SomeMember(Named(name), TRUE)
-
-
-def _all_of(_n: SchemaNodes, _c: Claim, _k: Keywords, claims: tuple[Claim, ...]) -> Formula:
-    return conjunction(claims)
-
-
-def _any_of(_n: SchemaNodes, _c: Claim, _k: Keywords, claims: tuple[Claim, ...]) -> Formula:
-    return disjunction(claims)
+def _properties(_n: SchemaNodes, _c: Claim, _k: Keywords, members: Any) -> Formula:
+    return conjunction(EveryMember(Named(name), claim) for name, claim in members if claim != TRUE)
 
 
 def _one_of(nodes: SchemaNodes, number: Claim, _k: Keywords, claims: tuple[Claim, ...]) -> Formula:
@@ -441,45 +385,9 @@ def _one_of(nodes: SchemaNodes, number: Claim, _k: Keywords, claims: tuple[Claim
     return conjunction((disjunction(claims), *pairs))
 
 
-def _not(_n: SchemaNodes, _c: Claim, _k: Keywords, claim: Claim) -> Formula:
-    return -claim
-
-
 def _if(_n: SchemaNodes, _c: Claim, keywords: Keywords, claim: Claim) -> Formula:
     then = disjunction((-claim, keywords.get("then", TRUE)))
     return conjunction((then, disjunction((claim, keywords.get("else", TRUE)))))
-
-
-def _minimum(_n: SchemaNodes, _c: Claim, _k: Keywords, limit: Any) -> Formula:
-    return Bound(limit, lower=True, strict=False)
-
-
-def _exclusive_minimum(_n: SchemaNodes, _c: Claim, _k: Keywords, limit: Any) -> Formula:
-    return Bound(limit, lower=True, strict=True)
-
-
-def _maximum(_n: SchemaNodes, _c: Claim, _k: Keywords, limit: Any) -> Formula:
-    return Bound(limit, lower=False, strict=False)
-
-
-def _exclusive_maximum(_n: SchemaNodes, _c: Claim, _k: Keywords, limit: Any) -> Formula:
-    return Bound(limit, lower=False, strict=True)
-
-
-def _multiple_of(_n: SchemaNodes, _c: Claim, _k: Keywords, of: Any) -> Formula:
-    return Multiple(of)
-
-
-def _at_least(_n: SchemaNodes, _c: Claim, _k: Keywords, low: int) -> Formula:
-    return between(low, None)
-
-
-def _at_most(_n: SchemaNodes, _c: Claim, _k: Keywords, high: int) -> Formula:
-    return between(0, high)
-
-
-def _pattern(_n: SchemaNodes, _c: Claim, _k: Keywords, pattern: str) -> Formula:
-    return Matches(pattern)
 
 
 def _items(_n: SchemaNodes, _c: Claim, _k: Keywords, items: Claim | tuple[Claim, ...]) -> Formula:
@@ -500,14 +408,6 @@ def _contains(_n: SchemaNodes, _c: Claim, keywords: Keywords, claim: Claim) -> F
     return ANY if low == 0 and high is None else Count(claim, low, high)
 
 
-def _unique(_n: SchemaNodes, _c: Claim, _k: Keywords, _value: bool) -> Formula:
-    return Unique()
-
-
-def _properties(_n: SchemaNodes, _c: Claim, _k: Keywords, members: Any) -> Formula:
-    return every_member(iter(members))
-
-
 def _pattern_properties(nodes: SchemaNodes, _c: Claim, _k: Keywords, members: Any) -> Formula:
     return conjunction(
         EveryMember(Spelled(nodes.intern({"pattern": pattern})), claim)
@@ -522,39 +422,55 @@ def _additional_properties(_n: SchemaNodes, _c: Claim, keywords: Keywords, claim
     return ANY if claim == TRUE else EveryMember(Others(names, patterns), claim)
 
 
-def _property_names(_n: SchemaNodes, _c: Claim, _k: Keywords, claim: Claim) -> Formula:
-    return ANY if claim == TRUE else EveryMember(Spelled(-claim), -TRUE)
-
-
 def _required(_n: SchemaNodes, _c: Claim, _k: Keywords, names: frozenset[str]) -> Formula:
-    return conjunction(has(name) for name in sorted(names))
+    return conjunction(SomeMember(Named(name), TRUE) for name in sorted(names))
 
 
 def _dependent(_n: SchemaNodes, _c: Claim, _k: Keywords, claims: Any) -> Formula:
     return conjunction(disjunction((EveryMember(Named(name), -TRUE), c)) for name, c in claims)
 
 
+def _property_names(_n: SchemaNodes, _c: Claim, _k: Keywords, claim: Claim) -> Formula:
+    return ANY if claim == TRUE else EveryMember(Spelled(-claim), -TRUE)
+
+
+def _bound(*, lower: bool, strict: bool) -> Rule:
+    return lambda _n, _c, _k, limit: Bound(limit, lower, strict)
+
+
+def _unevaluated(keyword: str) -> Rule:
+    return lambda nodes, number, _k, claim: _clauses(nodes, number, claim, keyword)
+
+
+def _at_least(_n: SchemaNodes, _c: Claim, _k: Keywords, low: int) -> Formula:
+    return between(low, None)
+
+
+def _at_most(_n: SchemaNodes, _c: Claim, _k: Keywords, high: int) -> Formula:
+    return between(0, high)
+
+
 RULES: Final[Mapping[str, tuple[JsonType | None, Rule]]] = {
-    "allOf": (None, _all_of),
-    "anyOf": (None, _any_of),
+    "allOf": (None, lambda _n, _c, _k, claims: conjunction(claims)),
+    "anyOf": (None, lambda _n, _c, _k, claims: disjunction(claims)),
     "oneOf": (None, _one_of),
-    "not": (None, _not),
+    "not": (None, lambda _n, _c, _k, claim: -claim),
     "if": (None, _if),
-    "minimum": ("number", _minimum),
-    "exclusiveMinimum": ("number", _exclusive_minimum),
-    "maximum": ("number", _maximum),
-    "exclusiveMaximum": ("number", _exclusive_maximum),
-    "multipleOf": ("number", _multiple_of),
+    "minimum": ("number", _bound(lower=True, strict=False)),
+    "exclusiveMinimum": ("number", _bound(lower=True, strict=True)),
+    "maximum": ("number", _bound(lower=False, strict=False)),
+    "exclusiveMaximum": ("number", _bound(lower=False, strict=True)),
+    "multipleOf": ("number", lambda _n, _c, _k, of: Multiple(of)),
     "minLength": ("string", _at_least),
     "maxLength": ("string", _at_most),
-    "pattern": ("string", _pattern),
+    "pattern": ("string", lambda _n, _c, _k, pattern: Matches(pattern)),
     "minItems": ("array", _at_least),
     "maxItems": ("array", _at_most),
     "items": ("array", _items),
     "additionalItems": ("array", _additional_items),
     "contains": ("array", _contains),
-    "uniqueItems": ("array", _unique),
-    "unevaluatedItems": ("array", unevaluated_items),
+    "uniqueItems": ("array", lambda _n, _c, _k, _value: Unique()),
+    "unevaluatedItems": ("array", _unevaluated("unevaluatedItems")),
     "minProperties": ("object", _at_least),
     "maxProperties": ("object", _at_most),
     "properties": ("object", _properties),
@@ -565,5 +481,5 @@ RULES: Final[Mapping[str, tuple[JsonType | None, Rule]]] = {
     "dependentRequired": ("object", _dependent),
     "dependentSchemas": ("object", _dependent),
     "dependencies": ("object", _dependent),
-    "unevaluatedProperties": ("object", unevaluated_members),
+    "unevaluatedProperties": ("object", _unevaluated("unevaluatedProperties")),
 }

@@ -188,10 +188,8 @@ def method(
 ) -> str:
     """A method with one parameter per line.
 
-    Args:
-        head: Everything up to the name, such as `async def call_user_find`.
-        parameters: Those after `self`.
-        returns: The return type; if it has more parts, the first one with the others in brackets.
+    `head` is everything up to the name, such as `async def call_user_find`; `returns` the return
+    type, and the types in its brackets if it has any.
     """
     lines = "".join(f"{INDENT}{parameter},\n" for parameter in ("self", *parameters))
     kind, *arguments = returns

@@ -33,8 +33,7 @@ from accord.kernel.finding import Finding, pointer
 def runtime_api(contracts: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """The surfaces of several contracts by section and name, with contract and schemas.
 
-    Raises:
-        ContractError: Two contracts have a surface of the same name, or one is malformed.
+    Raises ContractError if two contracts have a surface of the same name, or one is malformed.
     """
     merged: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     findings: list[Finding] = []
@@ -140,11 +139,8 @@ def _facts(manifest: Mapping[str, Any], named: str) -> str:
 def sdk(contract: Mapping[str, Any], out: Path, *, force: bool = False) -> Path:
     """Write the package below the folder `out`, completely or not at all, and return its path.
 
-    Args:
-        force: Replace the files of an earlier package.
-
-    Raises:
-        ContractError: The contract is not valid, the package exists, or `out` is not writable.
+    `force` replaces an earlier package. Raises ContractError if the contract is not valid, the
+    package exists, or `out` is not writable.
     """
     files = render_sdk(contract)
     package = out / package_name(contract)

@@ -225,40 +225,25 @@ _GLANCE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class BuildRequest:
-    """A corpus to build.
-
-    Attributes:
-        corpus: The name of the corpus on a node.
-        out: The folder of the built corpus.
-        weights: A folder with the embedding model; None for that of the wheel.
-        part_documents: How many documents a part has at most.
-    """
+    """A corpus to build."""
 
     source: Source
-    corpus: str
-    out: Path
+    corpus: str  # the name of the corpus on a node
+    out: Path  # the folder of the built corpus
     defaults: DocumentDefaults = DocumentDefaults()  # noqa: RUF009 - frozen
-    weights: Path | None = None
-    part_documents: int = PART_DOCUMENTS
+    weights: Path | None = None  # a folder with the embedding model; None for that of the wheel
+    part_documents: int = PART_DOCUMENTS  # how many documents a part has at most
 
 
 @dataclass(frozen=True, slots=True)
 class BuildOutcome:
-    """The result of a build.
+    """The result of a build."""
 
-    Attributes:
-        published: The current catalogue; None if no document could be used.
-        made: How many documents were built.
-        kept: How many were built before.
-        same: The names of documents with the same bytes as another.
-        refused: Documents that were left out.
-    """
-
-    published: Catalogue | None
-    made: int
-    kept: int
-    same: tuple[str, ...]
-    refused: tuple[RefusedDocument, ...]
+    published: Catalogue | None  # the current catalogue; None if no document could be used
+    made: int  # how many documents were built
+    kept: int  # how many were built before
+    same: tuple[str, ...]  # the names of documents with the same bytes as another
+    refused: tuple[RefusedDocument, ...]  # documents that were left out
 
     def payload(self) -> dict[str, Any]:
         """The outcome as JSON."""
@@ -303,8 +288,7 @@ def build_in_session(
 ) -> BuildOutcome:
     """Build a corpus in a session; the caller holds the lock of the folder.
 
-    Raises:
-        PipelineError: There is nothing to build, or a part is missing; nothing was published.
+    Raises PipelineError if there is nothing to build, or a part is missing; nothing was published.
     """
     folder = parts_folder(request.out)
     folder.mkdir(parents=True, exist_ok=True)

@@ -43,10 +43,8 @@ async def load(
 ) -> LoadResult:
     """Load the built corpus in `out` into a corpus of a node, and announce its documents.
 
-    Raises:
-        PipelineError: Nothing is built there, or a part is damaged; earlier documents stay.
-        CommunityError: A document may not be announced, or there is no space.
-        StoreError: The store failed.
+    Raises PipelineError if nothing is built there, or a part is damaged (earlier documents stay),
+    CommunityError if a document may not be announced, or there is no space, and StoreError.
     """
     built = await asyncio.to_thread(store.usable, out)
     done = total = 0

@@ -54,16 +54,11 @@ class FolderSource:
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """The rows of a Parquet table, a file or a folder of files.
-
-    Attributes:
-        names: The column with the names of documents.
-        contents: The column with their bytes or text.
-    """
+    """The rows of a Parquet table, a file or a folder of files."""
 
     path: Path
-    names: str = NAME
-    contents: str = CONTENT
+    names: str = NAME  # the column with the names of documents
+    contents: str = CONTENT  # the column with their bytes or text
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
         """The documents as `name` and `content`; raise `PipelineError` if a column is missing."""

@@ -34,20 +34,13 @@ _MOST_BYTES: Final = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The contents of a built corpus.
-
-    Attributes:
-        recipe: How documents were cut and embedded.
-        documents: The number of documents.
-        chunks: The number of chunks.
-        parts: The names of the files.
-    """
+    """The contents of a built corpus."""
 
     corpus: str
-    recipe: str
+    recipe: str  # how documents were cut and embedded
     documents: int
     chunks: int
-    parts: tuple[str, ...]
+    parts: tuple[str, ...]  # the names of the files
     refused: tuple[RefusedDocument, ...]
 
 
@@ -172,15 +165,10 @@ _PLAIN: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BuiltDocument:
-    """A document ready to be loaded.
+    """A document ready to be loaded."""
 
-    Attributes:
-        key: See `plan.DocumentOrder`.
-        name: Its name in the source.
-    """
-
-    key: str
-    name: str
+    key: str  # see `plan.DocumentOrder`
+    name: str  # its name in the source
     built: PreparedDocument
     content: bytes
 

@@ -126,10 +126,7 @@ class EventWriter:
     ) -> SignedEvent:
         """Sign an event without adding it to its author's chain.
 
-        Args:
-            lamport: By default one above all others.
-            by: Who signs it instead of the author.
-            wrong: Members to overwrite with wrong values.
+        `by` signs it instead of the author; `wrong` are members to overwrite with wrong values.
         """
         self.clock.time += self._chance.randrange(1, 90)
         if lamport is None:

@@ -24,17 +24,12 @@ _WORDS: Final = ("alder", "birch", "cedar", "elm", "hazel", "linden", "maple", "
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One contract of a lineage.
-
-    Attributes:
-        classification: The compatibility with the previous release; None for the first.
-        previous: The digest of the previous release.
-    """
+    """One contract of a lineage."""
 
     manifest: Mapping[str, Any]
     digest: str
-    classification: str | None
-    previous: str | None
+    classification: str | None  # the compatibility with the previous release; None for the first
+    previous: str | None  # the digest of the previous release
 
     @property
     def contract_id(self) -> str:

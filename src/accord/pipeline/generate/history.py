@@ -83,14 +83,10 @@ _STORIES: Final[Mapping[str, Story]] = {
 class GeneratedHistory:
     """A history that is generated while it is read, once.
 
-    Args:
-        events: The approximate number of valid community events; other streams are in proportion.
-        faults: How often each kind of fault is planted; by default `plan_faults(events)`.
-        streams: The streams to generate; their records do not depend on each other.
-        rows: How many records a portion has at most.
-
-    Attributes:
-        truth: The ground truth, complete after everything was read.
+    `events` is the approximate number of valid community events; other streams are in proportion,
+    and do not depend on each other. `faults` says how often each kind is planted, by default
+    `plan_faults(events)`. A portion has at most `rows` records. `truth` is complete when everything
+    was read.
     """
 
     def __init__(
@@ -246,10 +242,8 @@ def generate(
     """Generate a history into the landing of a pipeline's folder, and `truth.json` beside it.
 
     See `GeneratedHistory`; `progress` is called with the landed and the approximate total records.
-
-    Raises:
-        PipelineError: An argument is out of range, something has landed there already, or the
-            folder cannot be written.
+    Raises PipelineError if an argument is out of range, something has landed there already, or the
+    folder cannot be written.
     """
     made = GeneratedHistory(events, seed, faults=faults, streams=streams, rows=rows)
     landing, truth = Landing(Layout(folder).landing), folder / TRUTH_FILE

@@ -44,16 +44,11 @@ class FaultOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of fault.
-
-    Attributes:
-        fate: The outcome of such a record.
-        rule: The id of the check or rule of the fold that refuses it; None if none does.
-    """
+    """One kind of fault."""
 
     kind: str
-    fate: FaultOutcome
-    rule: str | None
+    fate: FaultOutcome  # the outcome of such a record
+    rule: str | None  # the id of the check or rule of the fold that refuses it; None if none does
     sentence: str
     streams: tuple[str, ...] = (COMMUNITY_EVENTS,)
 
@@ -258,19 +253,15 @@ class StreamTerms:
 
 @dataclass(slots=True)
 class GroundTruth:
-    """The truth about a history; complete after its last record was read.
+    """The truth about a history; complete after its last record was read."""
 
-    Attributes:
-        events: The requested number of community events.
-        communities: The ids of the communities; the faults are in the first.
-        streams: The terms of each stream's account.
-        planted: Every planted record by kind and stream.
-    """
-
-    events: int
+    events: int  # the requested number of community events
     seed: int
+    # The ids of the communities; the faults are in the first.
     communities: list[str] = field(default_factory=list)
+    # The terms of each stream's account.
     streams: dict[str, StreamTerms] = field(default_factory=lambda: defaultdict(StreamTerms))
+    # Every planted record by kind and stream.
     planted: dict[tuple[str, str], list[PlantedRecord]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -356,18 +347,13 @@ class HistoryClock:
 
 @dataclass(frozen=True, slots=True)
 class RecordDraft:
-    """A record that has not landed yet.
-
-    Attributes:
-        at: When it was recorded, in milliseconds since the epoch.
-        kind: The kind of fault; None for an honest record.
-        digest: Its digest in the checked layer, if that does not follow from id and body.
-    """
+    """A record that has not landed yet."""
 
     id: str
-    at: int
+    at: int  # when it was recorded, in milliseconds since the epoch
     body: str
-    kind: str | None = None
+    kind: str | None = None  # the kind of fault; None for an honest record
+    # Its digest in the checked layer, if that does not follow from id and body.
     digest: str | None = None
 
 
@@ -392,13 +378,9 @@ def record_digest(stream: str, name: str, body: str) -> str:
 
 
 class Arrivals:
-    """Lands the records of one stream.
+    """Lands the records of one stream, at least `count` honest ones, in segments of `rows`.
 
-    Args:
-        stores: The node that lands everything, and another one that lands some of it again.
-        plan: How often each fault is planted.
-        count: The least number of honest records.
-        rows: How many records a segment has at most.
+    `stores` are the node that lands everything, and another one that lands some of it again.
     """
 
     def __init__(

@@ -72,19 +72,12 @@ class EventHead(NamedTuple):
 
 
 class RecordVerdict(NamedTuple):
-    """The verdict on a record.
+    """The verdict on a record."""
 
-    Attributes:
-        digest: Hexadecimal: of an event's signed bytes, elsewhere of stream, id and body.
-        rule: The broken rule; None if the record is valid.
-        reason: A sentence about it.
-        event: The envelope, for an event that could be read.
-    """
-
-    digest: str
-    rule: str | None = None
+    digest: str  # hexadecimal: of an event's signed bytes, elsewhere of stream, id and body
+    rule: str | None = None  # the broken rule; None if the record is valid
     reason: str | None = None
-    event: EventHead | None = None
+    event: EventHead | None = None  # the envelope, for an event that could be read
 
 
 class RefusedError(AccordError):

@@ -120,14 +120,9 @@ class LayerProgress:
 def catch_up(
     layer: str, tables: StoredTables, landed: dict[str, int], alive: Callable[[], None]
 ) -> LayerProgress:
-    """Process all pending records of one layer.
+    """Process all pending records of one layer; `landed` are admitted records by stream.
 
-    Args:
-        landed: Admitted records by stream.
-        alive: Called on progress.
-
-    Raises:
-        PipelineError: The layer's checkpoint does not match its table.
+    Raises PipelineError if the layer's checkpoint does not match its table.
     """
     from pyspark.errors import StreamingQueryException
 

@@ -39,27 +39,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The result of a run.
+    """The result of a run."""
 
-    Attributes:
-        version: The current version of gold; None if none was ever published.
-        published: Whether this run published it.
-        admitted: How many segments were new.
-        spoilt: The damaged segments, which were left out.
-        accounts: The accounting of all records that ever landed, by stream.
-        rows: Records that went through each layer in this run.
-        seconds: How long each stage took.
-        built: The gold tables that were built; the others were carried over.
-    """
-
-    version: str | None
-    published: bool
-    admitted: int = 0
-    spoilt: Sequence[DamagedSegment] = ()
+    version: str | None  # the current version of gold; None if none was ever published
+    published: bool  # whether this run published it
+    admitted: int = 0  # how many segments were new
+    spoilt: Sequence[DamagedSegment] = ()  # the damaged segments, which were left out
+    # The accounting of all records that ever landed, by stream.
     accounts: Sequence[StreamAccount] = ()
+    # Records that went through each layer in this run.
     rows: Mapping[str, int] = field(default_factory=dict)
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    built: Sequence[str] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)  # how long each stage took
+    built: Sequence[str] = ()  # the gold tables that were built; the others were carried over
 
     def payload(self) -> dict[str, Any]:
         """The outcome as JSON."""
@@ -97,14 +88,10 @@ def run(
 ) -> RunOutcome:
     """Bring every table up to date with the admitted segments, and publish.
 
-    Args:
-        layout: The folder, whose lock the caller holds.
-        refreshed: Gold tables to build even if nothing has changed, with all downstream.
-        news: The result of `prepare`.
-        alive: Called whenever Spark has made progress.
-
-    Raises:
-        PipelineError: The account does not balance; nothing was published.
+    The caller holds the folder's lock. `news` is the result of `prepare`; `refreshed` are gold
+    tables to build even if nothing has changed, with all downstream. `alive` is called whenever
+    Spark has made progress. Raises PipelineError if the account does not balance; nothing was
+    published then.
     """
     landed = admitted(layout)
     steps = len(LAYERS) + 1 + len(definitions)
@@ -181,19 +168,12 @@ EVERY_TABLE: Final = "gold"
 
 @dataclass(frozen=True, slots=True)
 class SparkTarget:
-    """Where Spark runs, and how long it may be silent.
+    """Where Spark runs, and how long it may be silent."""
 
-    Attributes:
-        master: A Spark master; by default every core of this machine.
-        remote: A Spark Connect server instead.
-        conf: Spark settings that override ours.
-        patience: Seconds without progress after which a run is aborted.
-    """
-
-    master: str | None = None
-    remote: str | None = None
+    master: str | None = None  # a Spark master; by default every core of this machine
+    remote: str | None = None  # a Spark Connect server instead
     conf: Mapping[str, str] = field(default_factory=dict)
-    patience: float = PATIENCE
+    patience: float = PATIENCE  # seconds without progress after which a run is aborted
 
 
 def run_once(
@@ -245,10 +225,7 @@ def run_continuously(
 ) -> None:
     """Run whenever something has landed, in one session, until `stop` is set.
 
-    Args:
-        every: Seconds between two looks at the landing.
-        stop: Ends the loop after the current run.
-        each: Called with the outcome of every run.
+    `every` is in seconds; `each` is called with the outcome of every run.
     """
     with (
         lock_folder(layout, "run --continuous") as lock,

@@ -38,16 +38,11 @@ _NAME: Final = re.compile(r"[0-9]{8}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class GoldVersion:
-    """A published version of gold.
-
-    Attributes:
-        path: The folder with one folder for each table.
-        facts: The record of the run that published it.
-    """
+    """A published version of gold."""
 
     name: str
-    path: Path
-    facts: Mapping[str, Any]
+    path: Path  # the folder with one folder for each table
+    facts: Mapping[str, Any]  # the record of the run that published it
 
     @property
     def tables(self) -> list[str]:
@@ -182,11 +177,8 @@ def build_tables(
 ) -> list[str]:
     """Fill a draft with every table, and return the names of those that were built.
 
-    Args:
-        tables: The inputs; its version is the draft.
-        definitions: The tables, in the order of their dependencies.
-        stale: The names of tables to build; the others are linked from `previous`.
-        progress: Called with the name of each table before it is built.
+    The version of `tables` is the draft. `definitions` are in the order of their dependencies;
+    those that are not `stale` are linked from `previous`.
     """
     built = []
     for table in definitions:

@@ -100,15 +100,12 @@ class GivenTables:
 
 @dataclass(frozen=True, slots=True)
 class GoldTable:
-    """A gold table.
-
-    Attributes:
-        needs: What `build` reads: streams (silver or quarantine) and other gold tables. The table
-            is built again when one of these has changed.
-    """
+    """A gold table."""
 
     name: str
     build: "Callable[[Tables], DataFrame]"
+    # What `build` reads: streams (silver or quarantine) and other gold tables. The table is built
+    # again when one of these has changed.
     needs: tuple[str, ...] = ()
 
 

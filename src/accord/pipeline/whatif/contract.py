@@ -26,12 +26,7 @@ _MOST_WITNESSES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class SurfaceReplay:
-    """The outcomes of the recorded payloads of one part of one surface.
-
-    Attributes:
-        untouched: Calls under contracts with the same schema for this payload.
-        unrecorded: Calls whose payload was not recorded, by policy.
-    """
+    """The outcomes of the recorded payloads of one part of one surface."""
 
     kind: str
     surface: str
@@ -39,8 +34,8 @@ class SurfaceReplay:
     kept: int = 0
     failed: int = 0
     gone: int = 0
-    unrecorded: int = 0
-    untouched: int = 0
+    unrecorded: int = 0  # calls whose payload was not recorded, by policy
+    untouched: int = 0  # calls under contracts with the same schema for this payload
 
     @property
     def name(self) -> str:
@@ -60,11 +55,7 @@ class SurfaceReplay:
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """Calls that would have failed with the same surface, caller and rule.
-
-    Attributes:
-        samples: The first and the last of them, with their payloads if these are short.
-    """
+    """Calls that would have failed with the same surface, caller and rule."""
 
     kind: str
     surface: str
@@ -76,6 +67,7 @@ class CallFailure:
     pointer: str | None
     message: str
     calls: int
+    # The first and the last of them, with their payloads if these are short.
     samples: tuple[SampleRecord, ...]
 
     @property
@@ -92,23 +84,17 @@ class CallFailure:
 
 @dataclass(frozen=True, slots=True)
 class ContractWhatIf:
-    """The result of replaying recorded calls against a proposed contract.
-
-    Attributes:
-        against: The digest of the static comparison; by default the last one accepted or offered.
-        static: Its verdict; None if history has no such contract.
-        surfaces: Every part of every surface that was called.
-        failures: Groups of failing calls, the largest first, at most `MOST_GROUPS`.
-        callers: The number of distinct callers with a failing call.
-    """
+    """The result of replaying recorded calls against a proposed contract."""
 
     contract_id: str
     proposed: str
+    # The digest of the static comparison; by default the last one accepted or offered.
     against: str | None
-    static: CompatibilityReport | None
-    surfaces: tuple[SurfaceReplay, ...]
+    static: CompatibilityReport | None  # its verdict; None if history has no such contract
+    surfaces: tuple[SurfaceReplay, ...]  # every part of every surface that was called
+    # Groups of failing calls, the largest first, at most `MOST_GROUPS`.
     failures: tuple[CallFailure, ...]
-    callers: int
+    callers: int  # the number of distinct callers with a failing call
 
     @property
     def calls(self) -> int:
@@ -219,11 +205,9 @@ _FAILING: Final = (CallOutcome.FAILED.value, CallOutcome.GONE.value)
 def whatif_contract(tables: Tables, manifest: Any, against: str | None = None) -> ContractWhatIf:
     """Replay every recorded call of a contract against a proposed manifest of it.
 
-    `against` is the digest to compare with, by default the one accepted or offered last.
-
-    Raises:
-        ContractError: The proposal is not a valid manifest; it carries the findings.
-        PipelineError: The digest to compare with is not in history.
+    `against` is the digest to compare with, by default the one accepted or offered last. Raises
+    ContractError, with the findings, if the proposal is not a valid manifest, and PipelineError if
+    the digest to compare with is not in history.
     """
     proposed = digest(manifest)
     identity: str = manifest["id"]

@@ -23,27 +23,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryChange:
-    """Messages of one chat that one agent would newly receive, or no longer, for the same reason.
-
-    Attributes:
-        delivered: Whether it would newly receive them.
-        layer: The layer of the gate that makes the difference.
-        reason: The sentence of `rule_after`.
-        samples: The first and the last of the messages.
-    """
+    """Messages of one chat that one agent would newly receive, or not, for the same reason."""
 
     tenant: str | None
     instance: str
     platform: str
     scope_id: str | None
     chat_id: str
-    delivered: bool
-    layer: str
+    delivered: bool  # whether it would newly receive them
+    layer: str  # the layer of the gate that makes the difference
     rule_before: str
     rule_after: str
-    reason: str
+    reason: str  # the sentence of `rule_after`
     messages: int
-    samples: tuple[SampleRecord, ...]
+    samples: tuple[SampleRecord, ...]  # the first and the last of the messages
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -53,24 +46,18 @@ class DeliveryChange:
 
 @dataclass(frozen=True, slots=True)
 class PolicyWhatIf:
-    """The changes by a proposed policy; every number counts messages per agent.
-
-    Attributes:
-        unreadable: Records that the gate cannot read.
-        drifted: Decisions that today's gate would not repeat even without the policy; they are not
-            in the other numbers.
-        groups: How many kinds of change there are.
-        changes: The largest of them, at most `MOST_GROUPS`.
-    """
+    """The changes by a proposed policy; every number counts messages per agent."""
 
     newly_delivered: int
     newly_dropped: int
     still_delivered: int
     still_dropped: int
-    unreadable: int
+    unreadable: int  # records that the gate cannot read
+    # Decisions that today's gate would not repeat even without the policy; they are not in the
+    # other numbers.
     drifted: int
-    groups: int
-    changes: tuple[DeliveryChange, ...]
+    groups: int  # how many kinds of change there are
+    changes: tuple[DeliveryChange, ...]  # the largest of them, at most `MOST_GROUPS`
 
     @property
     def considered(self) -> int:

@@ -55,30 +55,21 @@ class LostItems:
 
 @dataclass(frozen=True, slots=True)
 class RevokeWhatIf:
-    """The effects of a revocation.
-
-    Attributes:
-        last_seq: The number of the target's last event that would stay valid, of `known_seq`.
-        stands: Whether the fold would accept the revocation, by `rule` and `reason`.
-        signatures: How many members must sign it.
-        able: Members who may sign.
-        turned: Events whose verdict would change, the largest groups first.
-        members: Others who would lose membership, because whoever admitted them had no right to.
-        lost: What the state would lose.
-    """
+    """The effects of a revocation."""
 
     community_id: str
     target: str
-    last_seq: int
+    last_seq: int  # the number of the target's last event that would stay valid, of `known_seq`
     known_seq: int
-    stands: bool
+    stands: bool  # whether the fold would accept the revocation, by `rule` and `reason`
     rule: str
     reason: str
-    signatures: int
-    able: tuple[str, ...]
-    turned: tuple[VerdictChange, ...]
+    signatures: int  # how many members must sign it
+    able: tuple[str, ...]  # members who may sign
+    turned: tuple[VerdictChange, ...]  # events whose verdict would change, the largest groups first
+    # Others who would lose membership, because whoever admitted them had no right to.
     members: tuple[str, ...]
-    lost: tuple[LostItems, ...]
+    lost: tuple[LostItems, ...]  # what the state would lose
 
     @property
     def voided(self) -> int:
@@ -181,13 +172,10 @@ def whatif_revoke(
 ) -> RevokeWhatIf:
     """The effects of revoking a member.
 
-    Args:
-        node: The member's id, a prefix of it, or its display name.
-        upto: The number of its last event that would stay valid; by default all known ones.
-        community: The id or a prefix, if the member is in several communities.
-
-    Raises:
-        PipelineError: There is no such member or event, or nobody could revoke the member.
+    `node` is the member's id, a prefix of it, or its display name; `upto` the number of its last
+    event that would stay valid, by default all known ones; `community` an id or a prefix, if the
+    member is in several. Raises PipelineError if there is no such member or event, or nobody could
+    revoke the member.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
 
