@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from accord.pipeline.errors import PipelineError
+from accord.pipeline.rows import F
 from accord.pipeline.tables.table import Tables, day
 from accord.pipeline.text import shorten
 
@@ -233,8 +234,6 @@ def compatibility_of(
     tables: Tables,
 ) -> tuple[str, Matrix | None, Sequence[str], Sequence[Sequence[Any]]]:
     """A sentence, the matrix, and its rows as a table."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     pairs = tables.gold("contracts_compatibility").where("relation = 'replacement'")
     longest = (
         pairs.groupBy("contract_id")
@@ -293,8 +292,6 @@ class Section:
 
 def traffic(tables: Tables) -> Section:
     """Records of every stream."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     found = tables.gold("traffic").groupBy("day", "stream").agg(F.sum("records").alias("n"))
     series, days = _by_day(found, "stream")
     total = sum(sum(filter(None, values)) for values in series.values())
@@ -304,8 +301,6 @@ def traffic(tables: Tables) -> Section:
 
 def quality(tables: Tables) -> Section:
     """Refused records by stream and rule."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     sums = tables.gold("quality").agg(F.sum("accepted").alias("a"), F.sum("quarantined").alias("q"))
     row = sums.first()
     accepted, refused = (row.a or 0, row.q or 0) if row else (0, 0)
@@ -325,8 +320,6 @@ def quality(tables: Tables) -> Section:
 
 def latency(tables: Tables) -> Section:
     """Time from a platform's delivery to an agent's acknowledgement."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     shares = (0.5, 0.9, 0.99)
     rows = (
         tables.gold("relay_deliveries")
@@ -350,8 +343,6 @@ def latency(tables: Tables) -> Section:
 
 def drops(tables: Tables) -> Section:
     """Why events did not reach an agent."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     found = (
         tables.gold("relay_drops")
         .groupBy("dropped_by", "rule", "reason")
@@ -367,8 +358,6 @@ def drops(tables: Tables) -> Section:
 
 def wakes(tables: Tables) -> Section:
     """Events that woke agents, and those that did not."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     names = ("wakes", "joined", "spared")
     found = (
         tables.gold("relay_wakes")
@@ -387,8 +376,6 @@ def wakes(tables: Tables) -> Section:
 
 def growth(tables: Tables) -> Section:
     """Members over time."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     kind = F.col("event_type")
     step = (
         F.when(kind.isin("community.created", "community.member.joined"), 1)
@@ -414,8 +401,6 @@ def growth(tables: Tables) -> Section:
 
 def market(tables: Tables) -> Section:
     """Posts over time."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     at = F.to_date(F.try_to_timestamp("at"))
     found = (
         tables.gold("market_history")
@@ -429,8 +414,6 @@ def market(tables: Tables) -> Section:
 
 def verdicts(tables: Tables) -> Section:
     """Invalid events by the fold's verdict."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     found = (
         tables.gold("event_verdicts")
         .where("status <> 'accepted'")
@@ -446,8 +429,6 @@ def verdicts(tables: Tables) -> Section:
 
 def usage(tables: Tables) -> Section:
     """Which surfaces are used most."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     found = (
         tables.gold("contracts_usage")
         .groupBy("contract_id", "surface")
@@ -507,8 +488,6 @@ def collect(
 
 def _by_day(counted: "DataFrame", name: str) -> tuple[dict[str, list[float | None]], list[Any]]:
     """Series of a column `n` over the latest days, the largest series first."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     known = counted.where(F.col("day").isNotNull())
     latest = known.select("day").distinct().orderBy(F.desc("day")).limit(MOST_DAYS)
     rows = known.join(F.broadcast(latest), "day").collect()
@@ -522,8 +501,6 @@ def _by_day(counted: "DataFrame", name: str) -> tuple[dict[str, list[float | Non
 
 def _greatest(frame: "DataFrame", by: str, *columns: str) -> tuple[list[tuple[Any, ...]], bool]:
     """The rows with the largest numbers, and whether there are more."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     ordered = frame.select(by, *columns).orderBy(F.desc(by), *columns)
     rows = [tuple(row) for row in ordered.limit(MOST_BARS + 1).collect()]
     return rows[:MOST_BARS], len(rows) > MOST_BARS

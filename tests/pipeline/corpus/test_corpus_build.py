@@ -27,6 +27,7 @@ from accord.pipeline.corpus import builder, loader, store
 from accord.pipeline.corpus.builder import BuildOutcome, BuildRequest
 from accord.pipeline.corpus.sources import TableSource, source_of
 from accord.pipeline.errors import PipelineError
+from accord.pipeline.runs import runner
 from accord.testing.processes import python_child
 
 pytestmark = pytest.mark.slow
@@ -271,7 +272,7 @@ def test_the_commands_build_a_corpus_and_a_node_takes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A session of their own, as the test above has it, takes long to start.
-    monkeypatch.setattr(builder, "open_session", lambda *_given, **_more: nullcontext(spark))
+    monkeypatch.setattr(runner, "open_session", lambda *_given, **_more: nullcontext(spark))
     out = tmp_path / "out"
     shutil.copytree(built.out, out)
     words = ["build", str(shelf), "--corpus", CORPUS, "--out", str(out)]

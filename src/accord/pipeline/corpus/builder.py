@@ -29,8 +29,9 @@ from accord.pipeline.corpus.sources import NAME, FolderSource, Source
 from accord.pipeline.corpus.store import Catalogue, parts_folder
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import Layout, lock_folder
+from accord.pipeline.rows import F
 from accord.pipeline.runs.runner import Progress, SparkTarget, no_progress
-from accord.pipeline.session import cores, open_session, watch_session
+from accord.pipeline.session import cores, watch_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,8 +89,6 @@ def build_documents(
     spark: "SparkSession", source: Source, orders: Sequence[DocumentOrder], work: BuildTask
 ) -> BuildResults:
     """Build the ordered documents into parts; one whose bytes changed meanwhile is refused."""
-    from pyspark.sql import functions as f
-
     columns = {
         NAME: [each.name for each in orders],
         "key": [each.key for each in orders],
@@ -97,7 +96,7 @@ def build_documents(
     }
     frame = _rows(spark, columns)
     if not isinstance(source, FolderSource):
-        frame = source.frame(spark).join(f.broadcast(frame), NAME)
+        frame = source.frame(spark).join(F.broadcast(frame), NAME)
     shared = frame.repartition(_tasks(len(orders)))
     answers = shared.mapInArrow(_worker(source, work), _ANSWER).toArrow().to_pylist()
     refused = {each["key"]: each for each in answers if each["refusal"] is not None}
@@ -271,9 +270,7 @@ def build(
     with lock_folder(layout, "corpus build") as lock:
         progress("starting Spark", 0, 1)
         with (
-            open_session(
-                layout.root, where.master, where.remote, conf=where.conf, hold=(lock,)
-            ) as spark,
+            where.open(layout, lock) as spark,
             watch_session(spark, layout.spark_log, where.patience) as alive,
         ):
             return build_in_session(request, spark, progress=progress, alive=alive)

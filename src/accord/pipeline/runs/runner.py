@@ -7,8 +7,8 @@ that stops before that leaves the published version as it was.
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -175,6 +175,10 @@ class SparkTarget:
     conf: Mapping[str, str] = field(default_factory=dict)
     patience: float = PATIENCE  # seconds without progress after which a run is aborted
 
+    def open(self, layout: Layout, lock: int) -> "AbstractContextManager[SparkSession]":
+        """A session in which Spark holds the folder's lock as long as it lives."""
+        return open_session(layout.root, self.master, self.remote, conf=self.conf, hold=(lock,))
+
 
 def run_once(
     layout: Layout,
@@ -227,10 +231,7 @@ def run_continuously(
 
     `every` is in seconds; `each` is called with the outcome of every run.
     """
-    with (
-        lock_folder(layout, "run --continuous") as lock,
-        _session(layout, where, lock) as spark,
-    ):
+    with lock_folder(layout, "run --continuous") as lock, where.open(layout, lock) as spark:
         is_first = True
         while not stop.is_set():
             news = prepare(layout, landing, progress)
@@ -250,14 +251,6 @@ def run_continuously(
             stop.wait(every)
 
 
-@contextmanager
-def _session(layout: Layout, where: SparkTarget, lock: int) -> "Iterator[SparkSession]":
-    with open_session(
-        layout.root, where.master, where.remote, conf=where.conf, hold=(lock,)
-    ) as spark:
-        yield spark
-
-
 def _run(
     layout: Layout,
     where: SparkTarget,
@@ -273,7 +266,7 @@ def _run(
         return RunOutcome(current.name if current else None, False, spoilt=news[1])
     progress("starting Spark", 0, 1)
     with (
-        _session(layout, where, lock) as spark,
+        where.open(layout, lock) as spark,
         watch_session(spark, layout.spark_log, where.patience) as alive,
     ):
         return run(

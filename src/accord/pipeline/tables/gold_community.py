@@ -10,7 +10,7 @@ from accord.community.rules.chains import MEMBERSHIP_TYPES
 from accord.community.rules.content import DEFAULT_POST_TTL_SECONDS
 from accord.community.rules.verdicts import Status
 from accord.pipeline import fold
-from accord.pipeline.rows import batch_of
+from accord.pipeline.rows import F, batch_of
 from accord.pipeline.rules.streams import COMMUNITY_EVENTS
 from accord.pipeline.tables.table import GoldTable, Tables
 
@@ -46,8 +46,6 @@ def communities(tables: Tables) -> "DataFrame":
 
     Events with a lamport above `reach` are quarantined.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     events = _events(tables).drop("body")
     reached = list(fold.reaches(events).items())
     reaches = tables.spark.createDataFrame(reached, "community_id STRING, reach BIGINT")
@@ -69,8 +67,6 @@ def author_chains(tables: Tables) -> "DataFrame":
 
 def equivocations(tables: Tables) -> "DataFrame":
     """Authors who signed two events with the same number, with both events as proof."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     forks = (
         tables.gold("author_chains")
         .where("fork_seq IS NOT NULL")
@@ -118,8 +114,6 @@ def event_verdicts(tables: Tables) -> "DataFrame":
 
 def members(tables: Tables) -> "DataFrame":
     """The members at head."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     frames = tables.gold("community_frames")
     found = frames.select("community_id", F.inline(F.from_json("frame", _MEMBERS)["members"]))
     names = _items(tables, "manifests", _MANIFEST)
@@ -128,8 +122,6 @@ def members(tables: Tables) -> "DataFrame":
 
 def market(tables: Tables) -> "DataFrame":
     """The posts at head; `ended` is null while a post is open, at most until `expires_at`."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     posts = _items(tables, "market", _POST)
     seconds = F.coalesce("fields.ttl_seconds", F.lit(DEFAULT_POST_TTL_SECONDS))
     expires = F.to_timestamp("created_at") + F.make_dt_interval(secs=seconds)
@@ -143,8 +135,6 @@ def market(tables: Tables) -> "DataFrame":
 
 def market_history(tables: Tables) -> "DataFrame":
     """The history of posts: every event that changed one, and what it changed."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     changes = tables.gold("community_parts").where("subject_kind = 'post' AND rule = 'accepted'")
     said = F.from_json("said", _SAID).alias("change")
     return changes.select(
@@ -160,8 +150,6 @@ def chat_messages(tables: Tables) -> "DataFrame":
 
 def chat_threads(tables: Tables) -> "DataFrame":
     """One row for each pair of members that exchange messages."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     pair = F.array_sort(F.array("author", "recipient"))
     return (
         tables.gold("chat_messages")
@@ -230,8 +218,6 @@ def _grounds(tables: Tables) -> fold.Grounds:
 
 def _items(tables: Tables, section: str, schema: str) -> "DataFrame":
     """The items of a section as columns."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     found = tables.gold("community_parts").where(F.col("section") == section)
     read = found.select("community_id", F.from_json("item", schema).alias("item"))
     return read.select("community_id", "item.*")
@@ -239,8 +225,6 @@ def _items(tables: Tables, section: str, schema: str) -> "DataFrame":
 
 def _content_counts(parts: "DataFrame") -> dict[str, dict[str, int]]:
     """Content events by status; quarantined events count as content, as in the fold."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     is_content = ~F.col("event_type").isin(*MEMBERSHIP_TYPES)
     is_quarantined = F.col("status") == Status.QUARANTINED.value
     verdicts = parts.where(F.col("section").isNull() & (is_content | is_quarantined))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from accord.pipeline.errors import PipelineError
+from accord.pipeline.rows import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,8 +41,6 @@ _LAST: Final = 253_402_300_799_999
 
 def day(milliseconds: str) -> "Column":
     """The day of a column of milliseconds."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     at = F.col(milliseconds)
     # Outside these bounds the conversion itself would fail.
     return F.to_date(F.timestamp_millis(F.when(at.between(0, _LAST), at)))
@@ -49,8 +48,6 @@ def day(milliseconds: str) -> "Column":
 
 def moment(text: str) -> "Column":
     """The milliseconds of a column of times such as 2026-05-26T08:14:22Z."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     return F.unix_millis(F.try_to_timestamp(F.col(text)))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from accord.contracts import CompatibilityReport, compare, digest
 from accord.kernel import canonical
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.rows import Columns, flat_map
+from accord.pipeline.rows import F, columns, flat_map
 from accord.pipeline.rules import streams
 from accord.pipeline.rules.proposals import CallOutcome, ProposedContract, witness, written_by
 from accord.pipeline.tables.table import Tables
@@ -182,21 +182,11 @@ class ContractWhatIf:
 MOST_GROUPS: Final = 1000
 """The most groups of failures by surface, caller and rule."""
 
-_JUDGED: Final[Columns] = {
-    "kind": "STRING",
-    "surface": "STRING",
-    "part": "STRING",
-    "service": "STRING",
-    "caller": "STRING",
-    "caller_contract": "STRING",
-    "fate": "STRING",
-    "rule": "STRING",
-    "pointer": "STRING",
-    "message": "STRING",
-    "at": "BIGINT",
-    "id": "STRING",
-    "payload": "STRING",
-}
+_JUDGED: Final = columns(
+    "kind STRING, surface STRING, part STRING, service STRING, caller STRING, "
+    "caller_contract STRING, fate STRING, rule STRING, pointer STRING, message STRING, at BIGINT, "
+    "id STRING, payload STRING"
+)
 _SURFACE: Final = ("kind", "surface", "part")
 _ALIKE: Final = (*_SURFACE, "service", "caller", "caller_contract", "fate", "rule", "pointer")
 _FAILING: Final = (CallOutcome.FAILED.value, CallOutcome.GONE.value)
@@ -222,14 +212,10 @@ def whatif_contract(tables: Tables, manifest: Any, against: str | None = None) -
     proposal = ProposedContract(canonical.encode(manifest), recorded)
     groups = _groups(tables, identity, proposal).cache()
     try:
+        failing = groups.where(F.col("fate").isin(*_FAILING))
+        callers = failing.select("caller").distinct().count()
         return ContractWhatIf(
-            identity,
-            proposed,
-            base,
-            static,
-            _surfaces(groups),
-            _failures(groups),
-            _callers(groups),
+            identity, proposed, base, static, _surfaces(groups), _failures(failing), callers
         )
     finally:
         groups.unpersist()
@@ -237,8 +223,6 @@ def whatif_contract(tables: Tables, manifest: Any, against: str | None = None) -
 
 def _recorded(tables: Tables, identity: str, proposed: str) -> tuple[dict[str, bytes], str | None]:
     """Every manifest of a contract by digest, and the other digest that was taken up last."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     known = tables.gold("contracts_manifests").where(F.col("contract_id") == identity)
     recorded = {row.digest: row.manifest.encode() for row in known.collect()}
     taken_up = F.col("kind").isin("accepted", "offered")
@@ -255,7 +239,6 @@ def _recorded(tables: Tables, identity: str, proposed: str) -> tuple[dict[str, b
 
 def _groups(tables: Tables, identity: str, proposal: ProposedContract) -> "DataFrame":
     """Calls with the same outcome, counted, with the first and the last of them."""
-    from pyspark.sql import functions as F  # noqa: N812
 
     def judge(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
         call = canonical.decode(row["body"])
@@ -304,34 +287,14 @@ def _surfaces(groups: "DataFrame") -> tuple[SurfaceReplay, ...]:
     )
 
 
-def _failures(groups: "DataFrame") -> tuple[CallFailure, ...]:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    rows = (
-        groups.where(F.col("fate").isin(*_FAILING))
-        .orderBy(F.desc("calls"), *_ALIKE)
-        .limit(MOST_GROUPS)
-        .collect()
-    )
+def _failures(failing: "DataFrame") -> tuple[CallFailure, ...]:
+    rows = failing.orderBy(F.desc("calls"), *_ALIKE).limit(MOST_GROUPS).collect()
     return tuple(
         CallFailure(
-            row.kind,
-            row.surface,
-            row.part,
-            row.service,
-            row.caller,
-            row.caller_contract,
-            row.rule,
-            row.pointer,
-            row.message,
-            row.calls,
-            tuple(SampleRecord(*each) for each in dict.fromkeys((row["first"], row["last"]))),
+            **{name: row[name] for name in CallFailure.__slots__ if name != "samples"},
+            samples=tuple(
+                SampleRecord(*each) for each in dict.fromkeys((row["first"], row["last"]))
+            ),
         )
         for row in rows
     )
-
-
-def _callers(groups: "DataFrame") -> int:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return groups.where(F.col("fate").isin(*_FAILING)).select("caller").distinct().count()

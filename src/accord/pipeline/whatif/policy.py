@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from accord.kernel import canonical
 from accord.kernel.errors import AccordError
-from accord.pipeline.rows import Columns, flat_map
+from accord.pipeline.rows import F, columns, flat_map
 from accord.pipeline.rules import streams
 from accord.pipeline.rules.proposals import ProposedPolicy
 from accord.pipeline.tables.table import Tables
@@ -147,21 +147,11 @@ DROPPED: Final = "dropped"
 UNREADABLE: Final = "unreadable"
 DRIFTED: Final = "drifted"
 
-_JUDGED: Final[Columns] = {
-    "tenant": "STRING",
-    "instance": "STRING",
-    "platform": "STRING",
-    "scope_id": "STRING",
-    "chat_id": "STRING",
-    "before": "STRING",
-    "after": "STRING",
-    "layer": "STRING",
-    "rule_before": "STRING",
-    "rule_after": "STRING",
-    "reason": "STRING",
-    "at": "BIGINT",
-    "id": "STRING",
-}
+_JUDGED: Final = columns(
+    "tenant STRING, instance STRING, platform STRING, scope_id STRING, chat_id STRING, "
+    "before STRING, after STRING, layer STRING, rule_before STRING, rule_after STRING, "
+    "reason STRING, at BIGINT, id STRING"
+)
 _ALIKE: Final = tuple(name for name in _JUDGED if name not in ("at", "id"))
 
 
@@ -190,8 +180,6 @@ def replay_decision(recorded: DecisionRecord, policy: ProposedPolicy) -> Decisio
 
 def whatif_policy(tables: Tables, policy: ProposedPolicy) -> PolicyWhatIf:
     """Replay every recorded decision under a proposed policy."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     groups = _groups(tables, policy).cache()
     try:
         moved = groups.where(
@@ -219,8 +207,6 @@ def whatif_policy(tables: Tables, policy: ProposedPolicy) -> PolicyWhatIf:
 
 
 def _groups(tables: Tables, policy: ProposedPolicy) -> "DataFrame":
-    from pyspark.sql import functions as F  # noqa: N812
-
     def judge(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
         try:
             recorded = from_record(canonical.decode(row["body"]))
@@ -278,16 +264,8 @@ def _outcome(candidate: Candidate) -> MessageOutcome:
 
 def _changed(row: Any) -> DeliveryChange:
     return DeliveryChange(
-        row.tenant,
-        row.instance,
-        row.platform,
-        row.scope_id,
-        row.chat_id,
-        row.after == DELIVERED,
-        row.layer,
-        row.rule_before,
-        row.rule_after,
-        row.reason,
-        row.messages,
-        tuple(SampleRecord(*each) for each in dict.fromkeys((row["first"], row["last"]))),
+        **{name: row[name] for name in _ALIKE if name not in ("before", "after")},
+        delivered=row.after == DELIVERED,
+        messages=row.messages,
+        samples=tuple(SampleRecord(*each) for each in dict.fromkeys((row["first"], row["last"]))),
     )
