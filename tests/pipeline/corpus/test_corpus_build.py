@@ -23,9 +23,7 @@ from tests.pipeline.runner.test_clusters import connect, standalone
 from typer.testing import CliRunner
 
 from accord.cli import pipeline_corpus as corpus_commands
-from accord.pipeline.corpus import builder, loader, store
-from accord.pipeline.corpus.builder import BuildOutcome, BuildRequest
-from accord.pipeline.corpus.sources import TableSource, source_of
+from accord.pipeline.corpus import builder, loader, sources, store
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.runs import runner
 from accord.testing.processes import python_child
@@ -68,13 +66,18 @@ TAKEN = ("bread.pdf", "deep/book.txt", "page.html", "power.md", "rain.md", "roof
 @dataclass
 class Built:
     out: Path
-    outcome: BuildOutcome
+    outcome: builder.BuildOutcome
 
 
 @pytest.fixture(scope="module")
 def built(spark: "SparkSession", shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     out = tmp_path_factory.mktemp("built")
-    return Built(out, builder.build_in_session(BuildRequest(source_of(shelf), CORPUS, out), spark))
+    return Built(
+        out,
+        builder.build_in_session(
+            builder.BuildRequest(sources.source_of(shelf), CORPUS, out), spark
+        ),
+    )
 
 
 def made_in(out: Path) -> dict[str, store.BuiltDocument]:
@@ -136,7 +139,7 @@ def test_only_what_has_changed_is_made_again_and_what_is_gone_leaves_nothing(
     documents, out = tmp_path / "documents", tmp_path / "out"
     shutil.copytree(shelf, documents, symlinks=True)
     shutil.copytree(built.out, out)
-    request = BuildRequest(source_of(documents), CORPUS, out)
+    request = builder.BuildRequest(sources.source_of(documents), CORPUS, out)
     before = made_in(out)
     again = builder.build_in_session(request, spark)
     assert (again.made, again.kept) == (0, len(TAKEN))
@@ -165,7 +168,9 @@ async def test_a_damaged_part_is_not_loaded_and_only_its_documents_are_made_agai
     async with reader(tmp_path / "home") as node:
         with pytest.raises(PipelineError, match="gone or damaged; build the corpus again"):
             await load(node, out)
-    mended = builder.build_in_session(BuildRequest(source_of(shelf), CORPUS, out), spark)
+    mended = builder.build_in_session(
+        builder.BuildRequest(sources.source_of(shelf), CORPUS, out), spark
+    )
     assert mended.made == store.part_documents(spoilt.name)
     assert set(made_in(out)) == set(TAKEN)
     store._catalogue_path(out).write_bytes(b'{"form": 1')
@@ -203,9 +208,11 @@ def test_a_table_of_documents_is_built_like_a_folder_of_them(
     given = {"file": ["rain.md", "power.md", None, "empty.md"], "body": [RAIN, POWER, "x", None]}
     table = pa.table({"file": given["file"], "body": pa.array(given["body"]).cast(kind)})
     pq.write_table(table, tmp_path / "documents.parquet")
-    source = source_of(tmp_path / "documents.parquet", "file", "body")
-    assert isinstance(source, TableSource)
-    outcome = builder.build_in_session(BuildRequest(source, CORPUS, tmp_path / "out"), spark)
+    source = sources.source_of(tmp_path / "documents.parquet", "file", "body")
+    assert isinstance(source, sources.TableSource)
+    outcome = builder.build_in_session(
+        builder.BuildRequest(source, CORPUS, tmp_path / "out"), spark
+    )
     assert [each.name for each in outcome.refused] == ["", "empty.md"]
     found, same = made_in(tmp_path / "out"), made_in(built.out)
     assert set(found) == {"rain.md", "power.md"}
@@ -214,7 +221,7 @@ def test_a_table_of_documents_is_built_like_a_folder_of_them(
         assert made.built.chunks == same[name].built.chunks
     with pytest.raises(PipelineError, match="has no column 'content'"):
         builder.build_in_session(
-            BuildRequest(replace(source, contents="content"), CORPUS, tmp_path / "x"), spark
+            builder.BuildRequest(replace(source, contents="content"), CORPUS, tmp_path / "x"), spark
         )
 
 
@@ -224,7 +231,7 @@ def test_nothing_is_published_where_there_is_nothing_to_take(
     out, documents = tmp_path / "out", tmp_path / "documents"
     documents.mkdir()
     shutil.copytree(built.out, out)
-    request = BuildRequest(source_of(documents), CORPUS, out)
+    request = builder.BuildRequest(sources.source_of(documents), CORPUS, out)
     with pytest.raises(PipelineError, match="there are no documents"):
         builder.build_in_session(request, spark)
     papers.write(documents, "zip.pdf", papers.archive({"a": b"b"}))
@@ -233,7 +240,7 @@ def test_nothing_is_published_where_there_is_nothing_to_take(
     with pytest.raises(PipelineError, match="cannot lie among its documents"):
         builder.build(replace(request, out=documents / "built"))
     with pytest.raises(PipelineError, match="no folder and no Parquet table"):
-        source_of(tmp_path / "missing")
+        sources.source_of(tmp_path / "missing")
 
 
 def test_a_build_that_was_killed_publishes_nothing_and_the_next_goes_on(
@@ -258,7 +265,9 @@ def test_a_build_that_was_killed_publishes_nothing_and_the_next_goes_on(
     left = sum(map(store.part_documents, store.part_names(folder)))
     assert 0 < left < len(names)
     (folder / "_draft-0123").write_bytes(b"half")
-    outcome = builder.build_in_session(BuildRequest(source_of(documents), CORPUS, out), spark)
+    outcome = builder.build_in_session(
+        builder.BuildRequest(sources.source_of(documents), CORPUS, out), spark
+    )
     assert (outcome.made, outcome.kept) == (len(names) - left, left)
     assert set(made_in(out)) == set(names)
     assert sorted(each.name for each in folder.iterdir()) == store.part_names(folder)
