@@ -75,16 +75,12 @@ def derive_key(seed: int, *names: str) -> SigningKey:
 
 
 class EventWriter:
-    """Writes the events of one community; keys derive from the seed.
-
-    Attributes:
-        lamport: The greatest so far, without explicitly given ones.
-    """
+    """Writes the events of one community; keys derive from the seed."""
 
     def __init__(self, seed: int, name: str, chance: Random) -> None:
         self.name = name
         self.clock = HistoryClock()
-        self.lamport = -1
+        self.lamport = -1  # the greatest so far, without explicitly given ones
         self._seed = seed
         self._chance = chance
         self._ids = UlidSource(self.clock, lambda: chance.getrandbits(80))
@@ -221,28 +217,19 @@ Known = tuple[Author, SignedEvent]
 
 
 class GeneratedCommunity:
-    """A growing community.
-
-    Attributes:
-        elders: The founder and two others: anchors, who are never revoked.
-        members: All members, the elders first.
-        trusted: Members who may teach, and since which lamport.
-        posts: Open posts, by author.
-        sent: Undelivered messages, by recipient.
-        unread: Unread messages, by recipient.
-        files: Files, by holder.
-    """
+    """A growing community."""
 
     def __init__(self, seed: int, name: str, chance: Random) -> None:
         self.writer = EventWriter(seed, name, chance)
         self.chance = chance
+        # The founder and two others: anchors, who are never revoked.
         self.elders: list[Author] = []
-        self.members: list[Author] = []
-        self.trusted: list[tuple[Author, int]] = []
-        self.posts: deque[Known] = deque(maxlen=_KEPT)
-        self.sent: deque[Known] = deque(maxlen=_KEPT)
-        self.unread: deque[Known] = deque(maxlen=_KEPT)
-        self.files: deque[tuple[Author, str]] = deque(maxlen=_KEPT)
+        self.members: list[Author] = []  # all of them, the elders first
+        self.trusted: list[tuple[Author, int]] = []  # who may teach, and since which lamport
+        self.posts: deque[Known] = deque(maxlen=_KEPT)  # open posts, by author
+        self.sent: deque[Known] = deque(maxlen=_KEPT)  # undelivered messages, by recipient
+        self.unread: deque[Known] = deque(maxlen=_KEPT)  # unread messages, by recipient
+        self.files: deque[tuple[Author, str]] = deque(maxlen=_KEPT)  # by holder
         self._number = 0
         self._people = 0
 
@@ -417,14 +404,6 @@ def _seal(community: GeneratedCommunity) -> dict[str, str]:
     }
 
 
-def _receive(community: GeneratedCommunity) -> SignedEvent | None:
-    return _receipt(community, "delivered", community.sent, community.unread)
-
-
-def _read(community: GeneratedCommunity) -> SignedEvent | None:
-    return _receipt(community, "read", community.unread, None)
-
-
 def _receipt(
     community: GeneratedCommunity, what: str, waiting: deque[Known], then: deque[Known] | None
 ) -> SignedEvent | None:
@@ -501,8 +480,8 @@ _ACTS: Final[tuple[tuple[float, Callable[[GeneratedCommunity], SignedEvent | Non
     (0.13, _change),
     (0.18, _end),
     (0.42, _say),
-    (0.55, _receive),
-    (0.60, _read),
+    (0.55, lambda village: _receipt(village, "delivered", village.sent, village.unread)),
+    (0.60, lambda village: _receipt(village, "read", village.unread, None)),
     (0.70, _keep),
     (0.74, _release),
 )
@@ -510,14 +489,8 @@ _ACTS: Final[tuple[tuple[float, Callable[[GeneratedCommunity], SignedEvent | Non
 
 
 _CAPABILITIES: Final = (
-    "llm.chat",
-    "embed.text",
-    "rag.query",
-    "market.post",
-    "market.search",
-    "chat.send",
-    "file.put",
-    "community.invite",
+    *("llm.chat", "embed.text", "rag.query", "market.post", "market.search", "chat.send"),
+    *("file.put", "community.invite"),
 )
 _REFUSED_CALLS: Final = (
     ("trust", Code.UNAUTHORIZED),

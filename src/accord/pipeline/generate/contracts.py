@@ -104,11 +104,7 @@ def _releases(manifests: list[dict[str, Any]]) -> tuple[Release, ...]:
 
 
 def _object(required: dict[str, JsonSchema], **optional: JsonSchema) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {**required, **optional},
-        "required": sorted(required),
-    }
+    return {"type": "object", "properties": {**required, **optional}, "required": sorted(required)}
 
 
 _TEXT: Final[JsonSchema] = {"type": "string"}

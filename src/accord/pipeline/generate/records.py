@@ -19,14 +19,9 @@ from accord.kernel import canonical
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.rules import redaction
 from accord.pipeline.rules.streams import (
-    BUS_CALLS,
     COMMUNITY_EVENTS,
     CONTRACTS_CALLS,
     CONTRACTS_HISTORY,
-    RELAY_DECISIONS,
-    RELAY_DELIVERIES,
-    RELAY_INBOUND,
-    RELAY_OUTBOUND,
     STREAMS,
 )
 from accord.storage.journal import JournalEntry
@@ -53,15 +48,7 @@ class Fault:
     streams: tuple[str, ...] = (COMMUNITY_EVENTS,)
 
 
-_DESCRIBED: Final = (
-    CONTRACTS_HISTORY,
-    CONTRACTS_CALLS,
-    BUS_CALLS,
-    RELAY_INBOUND,
-    RELAY_DECISIONS,
-    RELAY_DELIVERIES,
-    RELAY_OUTBOUND,
-)
+_DESCRIBED: Final = tuple(stream for stream in STREAMS if stream != COMMUNITY_EVENTS)
 
 _REFUSALS: Final = {
     "chain.broken": "an event that follows another than its author's last",
@@ -84,105 +71,49 @@ _REFUSALS: Final = {
     "type.unknown": "an event of a type that nobody knows",
 }
 
+_QUARANTINED: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
+    "broken.syntax": ("json.syntax", "a body that is not JSON", STREAMS),
+    "broken.depth": ("json.syntax", "a body nested too deeply", STREAMS),
+    "broken.twice": ("json.syntax", "a broken body that lands twice", (COMMUNITY_EVENTS,)),
+    "broken.size": ("body.size", "a body that is too long", (COMMUNITY_EVENTS,)),
+    "broken.schema": ("schema", "a body of another shape", _DESCRIBED),
+    "broken.form": ("event.form", "a signed event of another form", (COMMUNITY_EVENTS,)),
+    "broken.data": ("event.form", "a signed event with impossible data", (COMMUNITY_EVENTS,)),
+    "broken.redacted": ("event.redacted", "a post that claims to be redacted", (COMMUNITY_EVENTS,)),
+    "forged.signature": ("signature", "an event in another's name", (COMMUNITY_EVENTS,)),
+    "forged.shadow": ("signature", "a forgery under the id of a real event", (COMMUNITY_EVENTS,)),
+    "forged.cosigner": ("signature", "a revocation with a forged co-signer", (COMMUNITY_EVENTS,)),
+}
+_FOLDED: Final = {
+    "backdated": ("revoked.cutoff", "an event of somebody already revoked"),
+    "mutual.loser": ("membership.reach", "the junior of two mutual revocations"),
+    "mutual.undone": ("revoked.cutoff", "an invite that the senior one undoes"),
+    "equivocation": ("equivocation", "an event beside or behind a fork"),
+    "gap.lamport": ("lamport.gap", "a lamport far above all others"),
+    **{f"refused.{rule}": (rule, sentence) for rule, sentence in _REFUSALS.items()},
+}
+# The rule has the name of the fault.
+_OF_CONTRACTS: Final = {
+    "contract.payload": (CONTRACTS_CALLS, "a payload that breaks the schema of its surface"),
+    "contract.surface": (CONTRACTS_CALLS, "a call of something that its contract does not have"),
+    "contract.unknown": (CONTRACTS_CALLS, "a call under a contract that nobody has presented"),
+    "contract.manifest": (CONTRACTS_HISTORY, "a contract presented that is not valid"),
+    "contract.digest": (CONTRACTS_HISTORY, "a contract presented under another's digest"),
+}
+
+_AGAIN: Final = FaultOutcome.DUPLICATE
 FAULTS: Final = (
     Fault(
         "late", FaultOutcome.STANDS, None, "a record that lands long after its neighbours", STREAMS
     ),
-    Fault(
-        "twice.record",
-        FaultOutcome.DUPLICATE,
-        None,
-        "a record that lands again, numbered anew",
-        STREAMS,
-    ),
-    Fault("twice.node", FaultOutcome.DUPLICATE, None, "an event that a second node lands as well"),
-    Fault("twice.spelling", FaultOutcome.DUPLICATE, None, "the same event in another spelling"),
-    Fault(
-        "broken.syntax", FaultOutcome.QUARANTINED, "json.syntax", "a body that is not JSON", STREAMS
-    ),
-    Fault(
-        "broken.depth", FaultOutcome.QUARANTINED, "json.syntax", "a body nested too deeply", STREAMS
-    ),
-    Fault(
-        "broken.twice", FaultOutcome.QUARANTINED, "json.syntax", "a broken body that lands twice"
-    ),
-    Fault("broken.size", FaultOutcome.QUARANTINED, "body.size", "a body that is too long"),
-    Fault(
-        "broken.schema", FaultOutcome.QUARANTINED, "schema", "a body of another shape", _DESCRIBED
-    ),
-    Fault("broken.form", FaultOutcome.QUARANTINED, "event.form", "a signed event of another form"),
-    Fault(
-        "broken.data", FaultOutcome.QUARANTINED, "event.form", "a signed event with impossible data"
-    ),
-    Fault(
-        "broken.redacted",
-        FaultOutcome.QUARANTINED,
-        "event.redacted",
-        "a post that claims to be redacted",
-    ),
-    Fault("forged.signature", FaultOutcome.QUARANTINED, "signature", "an event in another's name"),
-    Fault(
-        "forged.shadow",
-        FaultOutcome.QUARANTINED,
-        "signature",
-        "a forgery under the id of a real event",
-    ),
-    Fault(
-        "forged.cosigner",
-        FaultOutcome.QUARANTINED,
-        "signature",
-        "a revocation with a forged co-signer",
-    ),
-    Fault("backdated", FaultOutcome.FOLD, "revoked.cutoff", "an event of somebody already revoked"),
-    Fault(
-        "mutual.loser",
-        FaultOutcome.FOLD,
-        "membership.reach",
-        "the junior of two mutual revocations",
-    ),
-    Fault(
-        "mutual.undone", FaultOutcome.FOLD, "revoked.cutoff", "an invite that the senior one undoes"
-    ),
-    Fault("equivocation", FaultOutcome.FOLD, "equivocation", "an event beside or behind a fork"),
-    Fault("gap.lamport", FaultOutcome.FOLD, "lamport.gap", "a lamport far above all others"),
+    Fault("twice.record", _AGAIN, None, "a record that lands again, numbered anew", STREAMS),
+    Fault("twice.node", _AGAIN, None, "an event that a second node lands as well"),
+    Fault("twice.spelling", _AGAIN, None, "the same event in another spelling"),
+    *(Fault(kind, FaultOutcome.QUARANTINED, *about) for kind, about in _QUARANTINED.items()),
+    *(Fault(kind, FaultOutcome.FOLD, *about) for kind, about in _FOLDED.items()),
     *(
-        Fault(f"refused.{rule}", FaultOutcome.FOLD, rule, sentence)
-        for rule, sentence in _REFUSALS.items()
-    ),
-    Fault(
-        "contract.payload",
-        FaultOutcome.QUARANTINED,
-        "contract.payload",
-        "a payload that breaks the schema of its surface",
-        (CONTRACTS_CALLS,),
-    ),
-    Fault(
-        "contract.surface",
-        FaultOutcome.QUARANTINED,
-        "contract.surface",
-        "a call of something that its contract does not have",
-        (CONTRACTS_CALLS,),
-    ),
-    Fault(
-        "contract.unknown",
-        FaultOutcome.QUARANTINED,
-        "contract.unknown",
-        "a call under a contract that nobody has presented",
-        (CONTRACTS_CALLS,),
-    ),
-    Fault(
-        "contract.manifest",
-        FaultOutcome.QUARANTINED,
-        "contract.manifest",
-        "a contract presented that is not valid",
-        (CONTRACTS_HISTORY,),
-    ),
-    Fault(
-        "contract.digest",
-        FaultOutcome.QUARANTINED,
-        "contract.digest",
-        "a contract presented under another's digest",
-        (CONTRACTS_HISTORY,),
+        Fault(kind, FaultOutcome.QUARANTINED, kind, sentence, (stream,))
+        for kind, (stream, sentence) in _OF_CONTRACTS.items()
     ),
 )
 """All faults by kind."""
