@@ -137,8 +137,11 @@ _MAX_PARTS: Final = 50_000
 
 
 def schema_of(annotation: Any) -> Any:
-    """The JSON Schema of a type that pydantic understands.
+    """The JSON Schema of a type that pydantic understands: draft 2019-09, without references.
 
+    A type has one schema, that of what it reads, whichever side sends it. Class names, field titles
+    and docstrings are left out, so that renaming them does not change the digest; what the author
+    sets on purpose (`Field(description=...)`) stays.
     Raises ContractError if the type is recursive, its schema too large, or it cannot be described.
     """
     from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
@@ -157,13 +160,13 @@ def schema_of(annotation: Any) -> Any:
     return _Inliner(name, written.pop("$defs", {})).inlined(written, ())
 
 
+@dataclass(slots=True)
 class _Inliner:
     """Replaces references by their definitions, in the keywords of draft 2019-09."""
 
-    def __init__(self, name: str, definitions: Mapping[str, Any]) -> None:
-        self._name = name
-        self._definitions = definitions
-        self._parts = 0
+    _name: str
+    _definitions: Mapping[str, Any]
+    _parts: int = 0
 
     def inlined(self, schema: Any, inside: tuple[str, ...]) -> Any:
         self._parts += 1
@@ -215,22 +218,15 @@ def _generator() -> "type[GenerateJsonSchema]":
             written = super().generate_inner(schema)
             cls = schema.get("cls")
             if isinstance(cls, type):
-                named = (
-                    self.get_schema_from_definitions(written["$ref"])
-                    if "$ref" in written
-                    else written
-                )
-                _drop_names(named or {}, cls)
+                reference = written.get("$ref")
+                named = self.get_schema_from_definitions(reference) if reference else written
+                doc = inspect.cleandoc(cls.__doc__ or "")
+                for keyword, text in (("title", cls.__name__), ("description", doc)):
+                    if named and named.get(keyword) == text:
+                        del named[keyword]
             return written
 
     return Plain
-
-
-def _drop_names(schema: dict[str, Any], cls: type) -> None:
-    made_up = {"title": cls.__name__, "description": inspect.cleandoc(cls.__doc__ or "")}
-    for keyword, text in made_up.items():
-        if schema.get(keyword) == text:
-            del schema[keyword]
 
 
 NameList = Iterable[str] | None
@@ -571,12 +567,7 @@ class Contract:
         # Validated first, because baseline uses can only be merged into valid ones.
         findings = validate(written) or validate(with_baseline(written))
         if findings:
-            more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
-            raise ContractError(
-                f"the contract is not valid: {findings[0]}{more}",
-                where=self._head["id"],
-                findings=findings,
-            )
+            raise ContractError.invalid("the contract", findings, self._head["id"])
         return normalize(with_baseline(written))
 
     def to_json(self) -> bytes:

@@ -8,7 +8,7 @@ only if the contract declares its alias.
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Literal
 
@@ -127,22 +127,11 @@ def _stores(bindings: Bindings, _: Iterable[str]) -> Names:
 
 
 def _consumers(bindings: Bindings, _: Iterable[str]) -> Names:
-    return {
-        group: {"stream": bound.stream, "consumer": bound.consumer}
-        for group, bound in bindings.consumers.items()
-    }
+    return {group: asdict(bound) for group, bound in bindings.consumers.items()}
 
 
 def _queues(bindings: Bindings, _: Iterable[str]) -> Names:
-    return {
-        name: {
-            "namespace": bound.namespace,
-            "queue": bound.queue,
-            "stream": bound.stream,
-            "consumer": bound.consumer,
-        }
-        for name, bound in bindings.jobs.items()
-    }
+    return {name: asdict(bound) for name, bound in bindings.jobs.items()}
 
 
 def _operation_records(bindings: Bindings, declared: Iterable[str]) -> Names:

@@ -25,6 +25,7 @@ from accord.contracts.export.layout import (
 )
 from accord.contracts.export.types import render_types
 from accord.contracts.manifest import digest, normalize
+from accord.contracts.manifest.projection import is_reference
 from accord.contracts.surfaces import SECTIONS, wildcard
 from accord.kernel import canonical
 from accord.kernel.finding import Finding, pointer
@@ -95,12 +96,8 @@ def _inline_errors(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {
         error["type"]: error["schema"]
         for _, error in sorted(manifest.get("errors", {}).items(), reverse=True)
-        if "schema" in error and not _is_reference(error["schema"])
+        if "schema" in error and not is_reference(error["schema"])
     }
-
-
-def _is_reference(schema: Any) -> bool:
-    return isinstance(schema, Mapping) and isinstance(schema.get("schema"), str)
 
 
 def _init(manifest: Mapping[str, Any]) -> str:
