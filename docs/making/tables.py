@@ -17,14 +17,14 @@ from docs.making.markdown import code, join, meaning, table
 from docs.making.schemas import members_table
 
 from accord.pipeline.rules import COMMUNITY_EVENTS, STREAMS
-from accord.pipeline.tables import GOLD, GoldTable, columns
+from accord.pipeline.tables import BRONZE, CHECKED, GOLD, SILVER, GoldTable
 
 _COMMA: Final = re.compile(r", (?![^<]*>)")
 _LAYERS: Final = (
-    ("bronze", columns.BRONZE, "Every landed record, as it landed."),
-    ("checked", columns.CHECKED, "Every record with the verdict on it."),
-    ("silver", columns.SILVER, "The records that stand, each once."),
-    ("quarantine", columns.CHECKED, "The records that do not stand, with the rule they break."),
+    ("bronze", BRONZE, "Every landed record, as it landed."),
+    ("checked", CHECKED, "Every record with the verdict on it."),
+    ("silver", SILVER, "The records that stand, each once."),
+    ("quarantine", CHECKED, "The records that do not stand, with the rule they break."),
 )
 
 
@@ -47,7 +47,7 @@ def render() -> str:
 
 
 def _layered() -> Iterator[tuple[str, str, str]]:
-    for column in _COMMA.split(columns.CHECKED):
+    for column in _COMMA.split(CHECKED):
         name, _, kind = column.partition(" ")
         having = [layer for layer, made, _ in _LAYERS if column in _COMMA.split(made)]
         where = "every layer" if len(having) == len(_LAYERS) else ", ".join(map(code, having))

@@ -10,7 +10,7 @@ from blake3 import blake3
 from typer.testing import CliRunner
 
 from accord.cli import app
-from accord.pipeline.corpus import parts
+from accord.pipeline.corpus import store
 from accord.pipeline.errors import PipelineError
 from accord.station import StationError
 
@@ -162,4 +162,4 @@ def test_a_catalogue_of_a_corpus_names_no_file_elsewhere(tmp_path: Path) -> None
     (tmp_path / "parts").mkdir()
     os.mkfifo(tmp_path / "elsewhere")  # whoever opened it would wait for ever
     with pytest.raises(PipelineError, match="gone or damaged"):
-        list(parts.read(tmp_path / "parts", "../elsewhere"))
+        list(store.read_part(tmp_path / "parts", "../elsewhere"))

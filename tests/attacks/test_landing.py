@@ -13,9 +13,8 @@ from accord.capabilities.rag.prepared import PreparedDocument
 from accord.capabilities.rag.rules.chunks import Chunk
 from accord.pipeline.corpus import parts
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.exporter import ExportSource, export
+from accord.pipeline.exporter import ExportSource, Retention, export, prune
 from accord.pipeline.landing import Landing, Segment, pack, read_footer, read_records, verify
-from accord.pipeline.retention import Retention, prune
 from accord.storage import JournalEntry, JournalRecord, Schema, Store, journal, open_store
 
 STREAM = "bus.calls"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from blake3 import blake3
 
 from accord.kernel import canonical
-from accord.pipeline.tables import GivenTables, GoldTable, columns
+from accord.pipeline.tables import CHECKED, SILVER, GivenTables, GoldTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +22,7 @@ class Line(NamedTuple):
 
 def silver(spark: "SparkSession", stream: str, lines: Iterable[Line]) -> "DataFrame":
     """The silver table of a stream with these records."""
-    return spark.createDataFrame([(*row, None) for row in _landed(stream, lines)], columns.SILVER)
+    return spark.createDataFrame([(*row, None) for row in _landed(stream, lines)], SILVER)
 
 
 def quarantine(
@@ -30,7 +30,7 @@ def quarantine(
 ) -> "DataFrame":
     """The quarantine of a stream with these records, all refused by one rule."""
     rows = [(*row, None, rule, reason) for row in _landed(stream, lines)]
-    return spark.createDataFrame(rows, columns.CHECKED)
+    return spark.createDataFrame(rows, CHECKED)
 
 
 def build(given: GivenTables, tables: Iterable[GoldTable]) -> GivenTables:

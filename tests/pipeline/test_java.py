@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from accord.pipeline.java import find_java
+from accord.pipeline.session import find_java
 
 
 def fake_java(folder: Path, version: str, status: int = 0) -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from accord.pipeline.java import Java
+from accord.pipeline.session import Java
 from accord.station import StationError, checks, doctor, load
 from accord.station.checks import CheckStatus, ClockTimes, DiskProbe, MachineCheck
 from accord.station.home import Home, hold_home

@@ -14,7 +14,7 @@ from accord.community.errors import Code, CommunityError
 from accord.community.rules.capabilities import CapabilityDescriptor, Version, read_descriptor
 from accord.contracts import ContractError
 from accord.contracts.authoring import Contract, Docs
-from accord.contracts.export.names import snake_name
+from accord.contracts.export.layout import snake_name
 from accord.fabric.rules.errors import (
     ConflictError,
     DeadlineError,

@@ -186,8 +186,7 @@ def sql(
 ) -> None:
     """Ask what is published."""
     layout, _ = _locate(cli)
-    from accord.pipeline.runs.sql import require_query, run_query
-    from accord.pipeline.runs.versions import open_published
+    from accord.pipeline.runs.versions import open_published, require_query, run_query
     from accord.pipeline.session import open_session, watch_session
 
     where = cli.target()

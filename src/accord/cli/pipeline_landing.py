@@ -105,7 +105,7 @@ async def _run_exports(
 async def _export(
     settings: "Settings", outboxes: "list[ExportSource]", landing: "Landing", *, prune: bool
 ) -> dict[str, Any]:
-    from accord.pipeline import exporter, retention
+    from accord.pipeline import exporter
     from accord.station.pipeline import retention_of
 
     with output.progress("exporting") as bar:
@@ -113,7 +113,7 @@ async def _export(
     told = {"landing": str(landing), "records": done.records, "segments": done.segments}
     if prune:
         now_ms = int(time.time() * 1000)
-        gone = await retention.prune(outboxes, landing, retention_of(settings), now_ms=now_ms)
+        gone = await exporter.prune(outboxes, landing, retention_of(settings), now_ms=now_ms)
         told["pruned"] = {"records": gone.records, "segments": gone.segments}
     return told
 

@@ -120,10 +120,11 @@ def load(
     The node's station must not run meanwhile. What is there already is left as it is, so a load
     that was stopped is begun again.
     """
-    from accord.pipeline.corpus.catalogue import usable
     from accord.pipeline.session import require_extra
 
     require_extra()
+    from accord.pipeline.corpus.store import usable
+
     out = built.expanduser().absolute()
     name = arguments.check_own_corpus(corpus or usable(out).corpus)
     told = asyncio.run(_load(cli.settings(), out, name, cli.community))

@@ -50,10 +50,8 @@ class _Owner(NamedTuple):
 def collisions(contracts: Iterable[Any]) -> list[Finding]:
     """Every two surfaces that collide, at most MAX_COLLISIONS; the order does not matter.
 
-    A finding's pointer begins with a contract id.
-
-    Raises:
-        ContractError: A contract is not valid; it carries the findings.
+    A finding's pointer begins with a contract id. Raises ContractError, with the
+    findings, if a contract is not valid.
     """
     owners: defaultdict[str, set[_Owner]] = defaultdict(set)
     for contract in contracts:

@@ -8,7 +8,7 @@ only if the contract declares its alias.
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Literal
 
@@ -127,22 +127,11 @@ def _stores(bindings: Bindings, _: Iterable[str]) -> Names:
 
 
 def _consumers(bindings: Bindings, _: Iterable[str]) -> Names:
-    return {
-        group: {"stream": bound.stream, "consumer": bound.consumer}
-        for group, bound in bindings.consumers.items()
-    }
+    return {group: asdict(bound) for group, bound in bindings.consumers.items()}
 
 
 def _queues(bindings: Bindings, _: Iterable[str]) -> Names:
-    return {
-        name: {
-            "namespace": bound.namespace,
-            "queue": bound.queue,
-            "stream": bound.stream,
-            "consumer": bound.consumer,
-        }
-        for name, bound in bindings.jobs.items()
-    }
+    return {name: asdict(bound) for name, bound in bindings.jobs.items()}
 
 
 def _operation_records(bindings: Bindings, declared: Iterable[str]) -> Names:
@@ -355,16 +344,8 @@ def grants(
 ) -> Grants:
     """The permissions of a session; none if a required use is not resolved.
 
-    Args:
-        contract: The manifest that the session presents.
-        resolution: The resolved uses of this contract.
-        capabilities: The capability keys of the session.
-        bindings: Those of the deployment; only for a service.
-        session_key: The public key in base64url.
-
-    Raises:
-        ContractError: The contract or session key is not valid, or the resolution is of another
-            contract.
+    `bindings` are those of the deployment, only for a service. Raises ContractError if the contract
+    or the session key (base64url) is not valid, or the resolution is of another contract.
     """
     prefix = session_prefix(session_key)
     if digest(contract) != resolution.digest:

@@ -42,6 +42,18 @@ def steps(pointer: str) -> list[str]:
     return tokens
 
 
+def conjuncts(schema: Any) -> list[dict[str, Any]]:
+    """The schema and everything in its `allOf`."""
+    found = []
+    pending = [schema]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            found.append(part)
+            pending.extend(reversed(part.get("allOf", ())))
+    return found
+
+
 class Tracer:
     """Follows pointers through schemas; refuses to go on after a fixed amount of work."""
 

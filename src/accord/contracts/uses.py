@@ -119,15 +119,11 @@ def resolve_uses(
 ) -> Resolution:
     """Resolve the uses of a valid manifest.
 
-    Args:
-        active: The effective active contracts, by id.
-        accepted: Dependencies that a deployment has accepted, by id. Required uses may resolve to
-            them while nothing of that id is active; optional ones may not (section 6.2).
-        known: Ids with a known manifest, so that blockers tell unknown contracts from inactive
-            ones.
-
-    Raises:
-        ContractError: The contract is not valid, or `active` or `accepted` has a wrong id.
+    `active` and `accepted` are effective contracts by id; `accepted` are dependencies that a
+    deployment has accepted. Required uses may resolve to them while nothing of that id is active;
+    optional ones may not (section 6.2). `known` are ids with a known manifest, so that blockers
+    tell unknown contracts from inactive ones. Raises ContractError if the contract is not valid, or
+    a contract has a wrong id.
     """
     for contracts in (active, accepted):
         _check_ids(contracts)

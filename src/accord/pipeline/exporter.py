@@ -1,7 +1,9 @@
-"""Export of journals to segments, each record exactly once.
+"""Export of journals to segments, each record exactly once, and the retention of both.
 
 What is left to export is computed each time from the names of the segments and the journal's range;
-there is no cursor. An exporter holds its store exclusively.
+there is no cursor. An exporter holds its store exclusively. A record is removed from its journal
+only after every byte of its segment was verified. The newest segment of a store always stays, since
+the exporter continues from it.
 """
 
 import asyncio
@@ -29,16 +31,11 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ExportSource:
-    """A store whose journal is exported.
+    """A store whose journal is exported."""
 
-    Attributes:
-        plane: The name of the plane that owns the store.
-        suggested: The name for its segments, unless the store has one already.
-    """
-
-    plane: str
+    plane: str  # the name of the plane that owns the store
     store: Store
-    suggested: str
+    suggested: str  # the name for its segments, unless the store has one already
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +48,12 @@ class SegmentLimits:
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """The result of an export.
+    """The result of an export."""
 
-    Attributes:
-        records: How many records were exported, by stream.
-        waiting: How many records were left when it ended, by stream; others go on writing.
-    """
-
+    # How many records were exported, by stream.
     records: dict[str, int] = field(default_factory=dict)
     segments: int = 0
+    # How many records were left when it ended, by stream; others go on writing.
     waiting: dict[str, int] = field(default_factory=dict)
 
 
@@ -89,9 +83,8 @@ async def export(
 ) -> ExportResult:
     """Export what has not landed yet, stream by stream.
 
-    Raises:
-        StoreError: A store failed, or another process exports it.
-        PipelineError: The landing failed. Segments written before stay.
+    Raises StoreError if a store failed, or another process exports it. Raises PipelineError if
+    the landing failed. Segments written before stay.
     """
     records: dict[str, int] = {}
     waiting: dict[str, int] = {}
@@ -262,3 +255,95 @@ def _close(landing: Landing, name: str, entries: list[JournalEntry]) -> Segment:
     segment, data = pack(name, entries)
     landing.put(segment, data)
     return segment
+
+
+_DAY_MS: Final = 86_400_000
+# Records per transaction, so that writers of the plane do not wait long.
+_PRUNED_AT_ONCE: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long records and segments are kept; 0 days means for ever."""
+
+    journal_days: int = 0  # days that exported records stay in the journal
+    segment_days: int = 0  # days that segments stay in the landing, by their newest record
+
+
+@dataclass(frozen=True, slots=True)
+class PruneResult:
+    """How many records were removed from journals, and how many segments from the landing."""
+
+    records: int = 0
+    segments: int = 0
+
+
+def contiguous_segments(found: Iterable[Segment], floor: int) -> list[Segment]:
+    """The segments that reach beyond a floor, in order up to the first gap."""
+    run: list[Segment] = []
+    reached = floor
+    for segment in sorted(found, key=lambda each: (each.first, each.last)):
+        if segment.last <= reached:
+            continue
+        if segment.first > reached + 1:
+            break
+        run.append(segment)
+        reached = segment.last
+    return run
+
+
+async def prune(
+    sources: Iterable[ExportSource], landing: Landing, retention: Retention, *, now_ms: int
+) -> PruneResult:
+    """Remove what is older than the retention.
+
+    Raises StoreError if a store failed, or another process exports it. Raises PipelineError if
+    a segment is damaged; its records stay in the journal.
+    """
+    records = retired = 0
+    for source in sources:
+        async with source.store.exclusive(PURPOSE):
+            base = await store_name(source)
+            reach = await source.store.read(journal.stream_ranges)
+            for stream in STREAMS:
+                if stream not in reach:
+                    continue
+                name, found = await landed_segments(source.store, landing, base, stream)
+                if retention.journal_days:
+                    before = now_ms - retention.journal_days * _DAY_MS
+                    records += await _prune_journal(source, landing, stream, found, before)
+                if retention.segment_days:
+                    before = now_ms - retention.segment_days * _DAY_MS
+                    retired += await asyncio.to_thread(_retire, landing, stream, name, before)
+    return PruneResult(records, retired)
+
+
+async def _prune_journal(
+    source: ExportSource, landing: Landing, stream: str, found: list[Segment], before: int
+) -> int:
+    reach = (await source.store.read(journal.stream_ranges))[stream]
+    present = set(await asyncio.to_thread(landing.segments, stream))
+    pruned = 0
+    for segment in contiguous_segments(found, reach.floor):
+        if segment in present:
+            footer = await asyncio.to_thread(landing.footer, segment)
+            if footer.newest >= before:
+                break
+            await asyncio.to_thread(landing.verify, segment)
+        for upto in (
+            *range(segment.first + _PRUNED_AT_ONCE, segment.last, _PRUNED_AT_ONCE),
+            segment.last,
+        ):
+            pruned += await source.store.write(partial(journal.prune, stream=stream, upto=upto))
+    return pruned
+
+
+def _retire(landing: Landing, stream: str, store: str, before: int) -> int:
+    of_store = [each for each in landing.segments(stream) if each.store == store]
+    count = 0
+    for segment in sorted(of_store, key=lambda each: each.last)[:-1]:
+        if landing.footer(segment).newest >= before:
+            break
+        landing.retire(segment)
+        count += 1
+    return count

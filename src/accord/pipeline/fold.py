@@ -27,26 +27,18 @@ from accord.community.rules.snapshots import digest_of_state
 from accord.community.rules.state import MAX_STATE_BYTES, StateItem, state_items, state_object
 from accord.community.rules.verdicts import ACCEPTED, VERDICTS, Verdict
 from accord.kernel import canonical
-from accord.pipeline.rows import Columns, Row, in_batches, map_partitions, rows_of
+from accord.pipeline.rows import F, Row, columns, in_batches, map_partitions, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
-CHAINS: Final[Columns] = {
-    "community_id": "STRING",
-    "author": "STRING",
-    "head_seq": "BIGINT",
-    "head_hash": "STRING",
-    "head_lamport": "BIGINT",
-    "seen_seq": "BIGINT",
-    "fork_seq": "BIGINT",
-    "fork_first": "STRING",
-    "fork_second": "STRING",
-    "cut_seq": "BIGINT",
-    "cut_rule": "STRING",
-}
+CHAINS: Final = columns(
+    "community_id STRING, author STRING, head_seq BIGINT, head_hash STRING, head_lamport BIGINT, "
+    "seen_seq BIGINT, fork_seq BIGINT, fork_first STRING, fork_second STRING, cut_seq BIGINT, "
+    "cut_rule STRING"
+)
 """A chain, see `community.rules.chains.Chain`; the events of a fork by their digests."""
 
 
@@ -55,8 +47,6 @@ def reaches(events: "DataFrame") -> dict[str, int]:
 
     Within a span as wide as the widest gap nothing is quarantined, so the ends of spans suffice.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     span = F.expr(f"lamport DIV {MAX_GAP}").alias("span")
     ends = (
         events.groupBy("community_id", span)
@@ -72,7 +62,6 @@ def reaches(events: "DataFrame") -> dict[str, int]:
 
 def chains(events: "DataFrame", reached: Mapping[str, int]) -> "DataFrame":
     """The chain of every author, one row each."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
 
     def sum_up(rows: Iterator[Row]) -> Iterator[Row]:
         for (community_id, author), links in groupby(rows, key=itemgetter(0, 1)):
@@ -134,22 +123,11 @@ def event_of(body: str, digest: str) -> Event:
 Grounds: TypeAlias = Mapping[str, FoldBasis]
 """The basis of the fold by community."""
 
-TIMELINE: Final[Columns] = {
-    "community_id": "STRING",
-    "lamport": "BIGINT",
-    "event_id": "STRING",
-    "digest": "STRING",
-    "author": "STRING",
-    "event_type": "STRING",
-    "at": "STRING",
-    "status": "STRING",
-    "rule": "STRING",
-    "reason": "STRING",
-    "node_id": "STRING",
-    "level": "STRING",
-    "policy": "STRING",
-    "body": "STRING",
-}
+TIMELINE: Final = columns(
+    "community_id STRING, lamport BIGINT, event_id STRING, digest STRING, author STRING, "
+    "event_type STRING, at STRING, status STRING, rule STRING, reason STRING, node_id STRING, "
+    "level STRING, policy STRING, body STRING"
+)
 """A membership event, its verdict, and the level or policy that it set."""
 
 _QUARANTINED: Final = VERDICTS["lamport.gap"]
@@ -165,8 +143,8 @@ def grounds(reached: Mapping[str, int], chains: "DataFrame", membership: "pa.Tab
     """The basis on which the content of each community is judged."""
     of_author: dict[str, dict[str, Chain]] = {community_id: {} for community_id in reached}
     members: dict[str, list[Event]] = {community_id: [] for community_id in reached}
-    for community_id, author, *columns in rows_of(chains.select(*CHAINS).toArrow()):
-        of_author[community_id][author] = chain_from(tuple(columns))
+    for community_id, author, *chain in rows_of(chains.select(*CHAINS).toArrow()):
+        of_author[community_id][author] = chain_from(tuple(chain))
     for community_id, digest, body in rows_of(membership):
         members[community_id].append(event_of(body, digest))
     return {
@@ -212,45 +190,20 @@ def frame_of(on: FoldBasis) -> str:
     return canonical.encode(state_object(on.state(Content()))).decode()
 
 
-_PLACED: Final[Columns] = {
-    "community_id": "STRING",
-    "lamport": "BIGINT",
-    "event_id": "STRING",
-    "digest": "STRING",
-    "body": "STRING",
-}
-_NAMED: Final[Columns] = {
-    **_PLACED,
-    "subject_kind": "STRING",
-    "subject": "STRING",
-    "rule": "STRING",
-}
+_PLACED: Final = columns(
+    "community_id STRING, lamport BIGINT, event_id STRING, digest STRING, body STRING"
+)
+_NAMED: Final = {**_PLACED, **columns("subject_kind STRING, subject STRING, rule STRING")}
 _ORDER: Final = ("community_id", "lamport", "event_id", "digest")
 
-_VERDICT: Final[Columns] = {
-    "community_id": "STRING",
-    "lamport": "BIGINT",
-    "event_id": "STRING",
-    "digest": "STRING",
-    "author": "STRING",
-    "author_seq": "BIGINT",
-    "event_type": "STRING",
-    "at": "STRING",
-    "subject_kind": "STRING",
-    "subject": "STRING",
-    "status": "STRING",
-    "rule": "STRING",
-    "reason": "STRING",
-    "said": "STRING",
-}
-_ITEM: Final[Columns] = {
-    "section": "STRING",
-    "key": "STRING",
-    "second": "STRING",
-    "item": "STRING",
-}
+_VERDICT: Final = columns(
+    "community_id STRING, lamport BIGINT, event_id STRING, digest STRING, author STRING, "
+    "author_seq BIGINT, event_type STRING, at STRING, subject_kind STRING, subject STRING, "
+    "status STRING, rule STRING, reason STRING, said STRING"
+)
+_ITEM: Final = columns("section STRING, key STRING, second STRING, item STRING")
 VERDICT_COLUMNS: Final = tuple(_VERDICT)
-PARTS: Final[Columns] = {**_VERDICT, **_ITEM}
+PARTS: Final = {**_VERDICT, **_ITEM}
 """A row is the verdict on an event or an item of the state.
 
 `said` is what a market event says of its post; an item's columns are those of `StateItem`.
@@ -259,8 +212,6 @@ PARTS: Final[Columns] = {**_VERDICT, **_ITEM}
 
 def parts(events: "DataFrame", on: Grounds) -> "DataFrame":
     """Every event's verdict, membership events included, and the state's items from content."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     judging = {community_id: replace(each, membership=()) for community_id, each in on.items()}
 
     def name(rows: Iterator[Row]) -> Iterator[Row]:
@@ -352,14 +303,10 @@ _NO_ITEM: Final = (None,) * len(_ITEM)
 _NO_VERDICT: Final = (None,) * (len(_VERDICT) - 1)
 
 
-STATES: Final[Columns] = {
-    "community_id": "STRING",
-    "name": "STRING",
-    "lamport": "BIGINT",
-    "digest": "STRING",
-    "size_bytes": "BIGINT",
-    "state": "BINARY",
-}
+STATES: Final = columns(
+    "community_id STRING, name STRING, lamport BIGINT, digest STRING, size_bytes BIGINT, "
+    "state BINARY"
+)
 """The canonical bytes of a state, and the digest by which anchors agree about it."""
 
 

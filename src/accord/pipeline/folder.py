@@ -92,9 +92,7 @@ def lock_folder(layout: Layout, doing: str) -> Iterator[int]:
     """Create the folder if it is missing, and lock it while the block runs.
 
     Yields the descriptor of the lock file; `doing` names the command to others that find it locked.
-
-    Raises:
-        PipelineError: Another process holds the lock, or the folder cannot be written.
+    Raises PipelineError if another process holds the lock, or the folder cannot be written.
     """
     try:
         layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)

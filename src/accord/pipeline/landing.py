@@ -1,15 +1,20 @@
 """The landing: closed Parquet segments in a local folder or at any URL that fsspec knows.
 
 A segment's name holds the store, the range of records and the digest of the bytes. It appears
-whole or not at all and never changes. Names that begin with `_` are not segments.
+whole or not at all and never changes. Names that begin with `_` are not segments. Spark reads only
+admitted segments: each is verified once (digest, footer, columns) and linked or copied beside the
+landing; a damaged one is left out, reported, and tried again next time.
 """
 
+import contextlib
 import io
+import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,11 +22,11 @@ from blake3 import blake3
 
 from accord.kernel.files import sync_folder, write_private
 from accord.pipeline.errors import PipelineError, missing_extra
+from accord.pipeline.folder import Layout
 from accord.pipeline.rules.streams import COLUMNS, STREAMS
 
 if TYPE_CHECKING:
     from accord.storage import JournalEntry
-
 
 FORMAT: Final = 1
 """The format version of segments."""
@@ -38,20 +43,13 @@ _BIGGEST: Final = 10**16 - 1
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment as its name describes it.
-
-    Attributes:
-        store: The store whose journal it came from.
-        first: The `seq` of its first record.
-        last: The `seq` of its last record; all between are inside.
-        digest: The first 16 hexadecimal digits of the BLAKE3 of the file's bytes.
-    """
+    """A segment as its name describes it."""
 
     stream: str
-    store: str
-    first: int
-    last: int
-    digest: str
+    store: str  # the store whose journal it came from
+    first: int  # the `seq` of its first record
+    last: int  # the `seq` of its last record; all between are inside
+    digest: str  # the first 16 hexadecimal digits of the BLAKE3 of the file's bytes
 
     @property
     def name(self) -> str:
@@ -66,21 +64,16 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """The metadata in the footer of a segment.
-
-    Attributes:
-        newest: The latest `recorded_at`, in milliseconds.
-        last_at: The `recorded_at` of the last record.
-    """
+    """The metadata in the footer of a segment."""
 
     stream: str
     store: str
     first: int
     last: int
     rows: int
-    newest: int
+    newest: int  # the latest `recorded_at`, in milliseconds
     last_id: str
-    last_at: int
+    last_at: int  # the `recorded_at` of the last record
 
 
 def parse_name(stream: str, name: str) -> Segment | None:
@@ -157,8 +150,7 @@ def segment_schema() -> Any:
 def read_footer(source: Any, name: str) -> Footer:
     """Read the footer of a segment from a path or an open file; `name` is for messages.
 
-    Raises:
-        PipelineError: It is no segment, lacks a column, or is of a newer version of Accord.
+    Raises PipelineError if it is no segment, lacks a column, or is of a newer version of Accord.
     """
     pa, pq = _arrow()
     with _parsing(name), pq.ParquetFile(source) as file:
@@ -333,8 +325,7 @@ class Landing:
     def footer(self, segment: Segment) -> Footer:
         """Read the footer of a segment and nothing else.
 
-        Raises:
-            PipelineError: It cannot be read, is no segment, or does not match its name.
+        Raises PipelineError if it cannot be read, is no segment, or does not match its name.
         """
         with self._explained("the segment cannot be read", segment):
             if self._folder is not None:
@@ -442,3 +433,110 @@ def _shown(text: str) -> str:
         return text
     host, slash, path = rest.partition("/")
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedSegment:
+    """A segment that does not match its name and was left out."""
+
+    stream: str
+    segment: str
+    reason: str
+
+
+AdmissionProgress = Callable[[int, int], None]
+"""Called with the number of segments that are done and of all."""
+
+
+def admit(
+    layout: Layout,
+    landing: str | None = None,
+    progress: AdmissionProgress = lambda _done, _total: None,
+) -> tuple[list[Segment], list[DamagedSegment]]:
+    """Admit what has landed since the last time; return the new segments and the damaged ones.
+
+    `landing` is a folder or a URL; by default the landing in the pipeline's folder.
+    """
+    place = Landing(landing or layout.landing)
+    local = Path(landing) if landing and "://" not in landing else layout.landing
+    fresh = [
+        segment
+        for stream, known in admitted_names(layout).items()
+        for segment in place.segments(stream)
+        if segment.name not in known
+    ]
+    new, spoilt = [], []
+    for done, segment in enumerate(fresh):
+        progress(done, len(fresh))
+        try:
+            place.verify(segment)
+        except PipelineError as error:
+            spoilt.append(DamagedSegment(segment.stream, segment.name, error.what))
+            continue
+        source = None if landing and "://" in landing else local / segment.stream / segment.name
+        try:
+            _put(layout, segment, source, place)
+        except OSError as error:
+            raise PipelineError(
+                f"a segment cannot be admitted: {error.strerror}",
+                where=str(layout.admitted),
+                mend="see that there is space, and run again",
+            ) from error
+        new.append(segment)
+    _report(layout, spoilt)
+    return new, spoilt
+
+
+def admitted_names(layout: Layout) -> dict[str, set[str]]:
+    """The names of the admitted segments, by stream."""
+    return {stream: _names(layout, stream) for stream in STREAMS}
+
+
+def admitted(layout: Layout) -> dict[str, int]:
+    """The number of records in admitted segments, by stream."""
+    counts: Counter[str] = Counter()
+    for stream, names in admitted_names(layout).items():
+        for name in names:
+            segment = parse_name(stream, name)
+            if segment is not None:
+                counts[stream] += segment.rows
+    return dict(counts)
+
+
+def damaged_segments(layout: Layout) -> list[DamagedSegment]:
+    """The segments that the last run left out."""
+    try:
+        return [DamagedSegment(**each) for each in json.loads(_spoilt(layout).read_bytes())]
+    except FileNotFoundError:
+        return []
+
+
+def _names(layout: Layout, stream: str) -> set[str]:
+    try:
+        # Faster than pathlib, and there may be very many.
+        names = os.listdir(layout.admitted / stream)  # noqa: PTH208
+        return {name for name in names if name[0] not in "._"}
+    except FileNotFoundError:
+        return set()
+
+
+def _put(layout: Layout, segment: Segment, source: Path | None, place: Landing) -> None:
+    folder = layout.admitted / segment.stream
+    folder.mkdir(parents=True, exist_ok=True)
+    if source is not None:
+        # Another file system, or one without links: the bytes are copied instead.
+        with contextlib.suppress(OSError):
+            os.link(source, folder / segment.name)
+            return
+    draft = folder / f"_{segment.name}"
+    draft.write_bytes(place.read(segment))
+    draft.rename(folder / segment.name)
+
+
+def _report(layout: Layout, spoilt: list[DamagedSegment]) -> None:
+    layout.runs.mkdir(parents=True, exist_ok=True)
+    _spoilt(layout).write_text(json.dumps([asdict(each) for each in spoilt], indent=1))
+
+
+def _spoilt(layout: Layout) -> Path:
+    return layout.runs / "spoilt.json"

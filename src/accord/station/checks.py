@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from accord.kernel.errors import AccordError
-from accord.pipeline.java import LEAST_JAVA, Java
+from accord.pipeline.session import LEAST_JAVA, Java
 from accord.station.plane import PartReport
 
 _LEAST_PYTHON = (3, 11)

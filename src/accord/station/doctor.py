@@ -25,7 +25,7 @@ from accord.capabilities import models
 from accord.capabilities.settings import ModelsSettings
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.errors import AccordError
-from accord.pipeline.java import find_java
+from accord.pipeline.session import find_java
 from accord.station import checks, listener
 from accord.station.checks import CheckStatus, ClockTimes, DiskProbe, MachineCheck
 from accord.station.errors import SettingsError, StationError

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
-from accord.pipeline.java import find_java
+from accord.pipeline.session import find_java
 from accord.station import checks, doctor
 from accord.station.checks import CheckStatus, DiskProbe, MachineCheck
 from accord.station.home import Home

@@ -18,11 +18,9 @@ from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
-from accord.pipeline.exporter import ExportSource, export
+from accord.pipeline.exporter import ExportSource, Retention, export, prune
 from accord.pipeline.folder import Layout
-from accord.pipeline.landing import Landing
-from accord.pipeline.retention import Retention, prune
-from accord.pipeline.runs.admission import damaged_segments
+from accord.pipeline.landing import Landing, damaged_segments
 from accord.pipeline.runs.versions import published
 from accord.station.home import Home
 from accord.station.plane import PlaneContext

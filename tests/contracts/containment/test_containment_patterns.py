@@ -17,8 +17,8 @@ from accord.contracts.containment import (
     UnsupportedError,
     automaton,
     clear_string_cache,
+    strings,
 )
-from accord.contracts.containment.strings import supply
 from accord.kernel.schema import SchemaError, compile_schema
 
 
@@ -79,7 +79,7 @@ def test_words_that_are_supplied_keep_every_literal(
     wanted: list[tuple[str, bool]], low: int, high: int | None
 ) -> None:
     literals: list[Literal] = [Matches(pattern, holds) for pattern, holds in wanted]
-    found = supply([*literals, Size(low, high)], frozenset(), 5, Budget())
+    found = strings.supply([*literals, Size(low, high)], frozenset(), 5, Budget())
     assert len(set(found.values)) == len(found.values)
     for word in found.values:
         assert low <= len(word) <= (len(word) if high is None else high)
@@ -92,7 +92,7 @@ def test_a_word_exists_where_none_is_said_to_be_left(
     wanted: list[tuple[str, bool]], text: str
 ) -> None:
     literals = [Matches(pattern, holds) for pattern, holds in wanted]
-    found = supply(literals, frozenset(), 5, Budget())
+    found = strings.supply(literals, frozenset(), 5, Budget())
     if found.complete and text not in found.values:
         kept = [compile_schema({"pattern": p}).is_valid(text) == holds for p, holds in wanted]
         assert not all(kept)
@@ -199,7 +199,7 @@ def test_what_was_asked_before_costs_as_many_steps_as_the_first_time() -> None:
 
     def ask(steps: int) -> tuple[object, int]:
         budget = Budget(steps)
-        return supply(literals, frozenset(), 2, budget), budget.left
+        return strings.supply(literals, frozenset(), 2, budget), budget.left
 
     clear_string_cache()
     found, left = ask(1000)

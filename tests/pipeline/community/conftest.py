@@ -11,7 +11,7 @@ from tests.fakes.histories import HistoryWriter, hostile, realistic
 
 from accord.community.rules import Event, FoldResult, Verdict, fold_events
 from accord.pipeline.rules import COMMUNITY_EVENTS, redact
-from accord.pipeline.tables import COMMUNITY_TABLES, GivenTables, columns
+from accord.pipeline.tables import COMMUNITY_TABLES, SILVER, GivenTables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +76,7 @@ def build(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Bu
     ) -> Gold:
         rows = [each if isinstance(each, dict) else silver_row(each) for each in events]
         folder = tmp_path_factory.mktemp("gold")
-        silver = spark.createDataFrame(rows, columns.SILVER)
+        silver = spark.createDataFrame(rows, SILVER)
         silver.write.parquet(str(folder / "silver"))
         read = {COMMUNITY_EVENTS: spark.read.parquet(str(folder / "silver"))}
         golds: dict[str, DataFrame] = {}

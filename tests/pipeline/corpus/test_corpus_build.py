@@ -23,10 +23,9 @@ from tests.pipeline.runner.test_clusters import connect, standalone
 from typer.testing import CliRunner
 
 from accord.cli import pipeline_corpus as corpus_commands
-from accord.pipeline.corpus import builder, catalogue, loader, parts
-from accord.pipeline.corpus.builder import BuildOutcome, BuildRequest
-from accord.pipeline.corpus.sources import TableSource, source_of
+from accord.pipeline.corpus import builder, loader, sources, store
 from accord.pipeline.errors import PipelineError
+from accord.pipeline.runs import runner
 from accord.testing.processes import python_child
 
 pytestmark = pytest.mark.slow
@@ -67,20 +66,25 @@ TAKEN = ("bread.pdf", "deep/book.txt", "page.html", "power.md", "rain.md", "roof
 @dataclass
 class Built:
     out: Path
-    outcome: BuildOutcome
+    outcome: builder.BuildOutcome
 
 
 @pytest.fixture(scope="module")
 def built(spark: "SparkSession", shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     out = tmp_path_factory.mktemp("built")
-    return Built(out, builder.build_in_session(BuildRequest(source_of(shelf), CORPUS, out), spark))
+    return Built(
+        out,
+        builder.build_in_session(
+            builder.BuildRequest(sources.source_of(shelf), CORPUS, out), spark
+        ),
+    )
 
 
-def made_in(out: Path) -> dict[str, parts.BuiltDocument]:
+def made_in(out: Path) -> dict[str, store.BuiltDocument]:
     """What a built corpus consists of, by name."""
-    stands = catalogue.usable(out)
-    folder = catalogue.parts_folder(out)
-    found = [made for part in stands.parts for made in parts.read(folder, part)]
+    stands = store.usable(out)
+    folder = store.parts_folder(out)
+    found = [made for part in stands.parts for made in store.read_part(folder, part)]
     assert len(found) == stands.documents
     return {made.name: made for made in found}
 
@@ -124,7 +128,7 @@ def test_a_corrupt_document_is_named_and_the_rest_is_built(built: Built) -> None
     (refused,) = outcome.refused
     assert refused.name == "zip.pdf"
     assert "unsupported media type" in refused.reason
-    stands = catalogue.usable(built.out)
+    stands = store.usable(built.out)
     assert stands == outcome.published
     assert stands.refused == outcome.refused
 
@@ -135,7 +139,7 @@ def test_only_what_has_changed_is_made_again_and_what_is_gone_leaves_nothing(
     documents, out = tmp_path / "documents", tmp_path / "out"
     shutil.copytree(shelf, documents, symlinks=True)
     shutil.copytree(built.out, out)
-    request = BuildRequest(source_of(documents), CORPUS, out)
+    request = builder.BuildRequest(sources.source_of(documents), CORPUS, out)
     before = made_in(out)
     again = builder.build_in_session(request, spark)
     assert (again.made, again.kept) == (0, len(TAKEN))
@@ -148,8 +152,8 @@ def test_only_what_has_changed_is_made_again_and_what_is_gone_leaves_nothing(
     assert set(after) == set(TAKEN) - {"deep/book.txt"}
     assert after["power.md"].content == BREAD.encode()
     assert after["rain.md"].built.vectors == before["rain.md"].built.vectors
-    files = sorted(each.name for each in catalogue.parts_folder(out).iterdir())
-    assert files == list(catalogue.usable(out).parts), "no other file has the old documents"
+    files = sorted(each.name for each in store.parts_folder(out).iterdir())
+    assert files == list(store.usable(out).parts), "no other file has the old documents"
 
 
 async def test_a_damaged_part_is_not_loaded_and_only_its_documents_are_made_again(
@@ -157,29 +161,31 @@ async def test_a_damaged_part_is_not_loaded_and_only_its_documents_are_made_agai
 ) -> None:
     out = tmp_path / "out"
     shutil.copytree(built.out, out)
-    spoilt = catalogue.parts_folder(out) / catalogue.usable(out).parts[0]
+    spoilt = store.parts_folder(out) / store.usable(out).parts[0]
     data = bytearray(spoilt.read_bytes())
     data[len(data) // 2] ^= 1
     spoilt.write_bytes(data)
     async with reader(tmp_path / "home") as node:
         with pytest.raises(PipelineError, match="gone or damaged; build the corpus again"):
             await load(node, out)
-    mended = builder.build_in_session(BuildRequest(source_of(shelf), CORPUS, out), spark)
-    assert mended.made == parts.documents(spoilt.name)
+    mended = builder.build_in_session(
+        builder.BuildRequest(sources.source_of(shelf), CORPUS, out), spark
+    )
+    assert mended.made == store.part_documents(spoilt.name)
     assert set(made_in(out)) == set(TAKEN)
-    catalogue._path(out).write_bytes(b'{"form": 1')
+    store._catalogue_path(out).write_bytes(b'{"form": 1')
     with pytest.raises(PipelineError, match="catalogue of the corpus is damaged"):
-        catalogue.usable(out)
+        store.usable(out)
 
 
 async def test_a_part_whose_documents_are_not_what_they_say_is_refused(
     built: Built, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    folder = catalogue.parts_folder(out)
+    folder = store.parts_folder(out)
     folder.mkdir(parents=True)
     honest = made_in(built.out)["rain.md"]
-    stands = catalogue.usable(built.out)
+    stands = store.usable(built.out)
     lies = (
         replace(honest, content=b"something else"),
         replace(honest, built=replace(honest.built, vectors=b"")),
@@ -188,8 +194,8 @@ async def test_a_part_whose_documents_are_not_what_they_say_is_refused(
     )
     async with reader(tmp_path / "home") as node:
         for lie in lies:
-            named = (parts.write(folder, [lie]),)
-            catalogue.publish(out, replace(stands, parts=named, documents=1))
+            named = (store.write_part(folder, [lie]),)
+            store.publish(out, replace(stands, parts=named, documents=1))
             with pytest.raises(PipelineError, match="is not what it says"):
                 await load(node, out)
         assert (await rows(node.store))[0] == {}
@@ -202,9 +208,11 @@ def test_a_table_of_documents_is_built_like_a_folder_of_them(
     given = {"file": ["rain.md", "power.md", None, "empty.md"], "body": [RAIN, POWER, "x", None]}
     table = pa.table({"file": given["file"], "body": pa.array(given["body"]).cast(kind)})
     pq.write_table(table, tmp_path / "documents.parquet")
-    source = source_of(tmp_path / "documents.parquet", "file", "body")
-    assert isinstance(source, TableSource)
-    outcome = builder.build_in_session(BuildRequest(source, CORPUS, tmp_path / "out"), spark)
+    source = sources.source_of(tmp_path / "documents.parquet", "file", "body")
+    assert isinstance(source, sources.TableSource)
+    outcome = builder.build_in_session(
+        builder.BuildRequest(source, CORPUS, tmp_path / "out"), spark
+    )
     assert [each.name for each in outcome.refused] == ["", "empty.md"]
     found, same = made_in(tmp_path / "out"), made_in(built.out)
     assert set(found) == {"rain.md", "power.md"}
@@ -213,7 +221,7 @@ def test_a_table_of_documents_is_built_like_a_folder_of_them(
         assert made.built.chunks == same[name].built.chunks
     with pytest.raises(PipelineError, match="has no column 'content'"):
         builder.build_in_session(
-            BuildRequest(replace(source, contents="content"), CORPUS, tmp_path / "x"), spark
+            builder.BuildRequest(replace(source, contents="content"), CORPUS, tmp_path / "x"), spark
         )
 
 
@@ -223,7 +231,7 @@ def test_nothing_is_published_where_there_is_nothing_to_take(
     out, documents = tmp_path / "out", tmp_path / "documents"
     documents.mkdir()
     shutil.copytree(built.out, out)
-    request = BuildRequest(source_of(documents), CORPUS, out)
+    request = builder.BuildRequest(sources.source_of(documents), CORPUS, out)
     with pytest.raises(PipelineError, match="there are no documents"):
         builder.build_in_session(request, spark)
     papers.write(documents, "zip.pdf", papers.archive({"a": b"b"}))
@@ -232,7 +240,7 @@ def test_nothing_is_published_where_there_is_nothing_to_take(
     with pytest.raises(PipelineError, match="cannot lie among its documents"):
         builder.build(replace(request, out=documents / "built"))
     with pytest.raises(PipelineError, match="no folder and no Parquet table"):
-        source_of(tmp_path / "missing")
+        sources.source_of(tmp_path / "missing")
 
 
 def test_a_build_that_was_killed_publishes_nothing_and_the_next_goes_on(
@@ -243,24 +251,26 @@ def test_a_build_that_was_killed_publishes_nothing_and_the_next_goes_on(
     names = [f"book-{number:02}.txt" for number in range(24)]
     for number, name in enumerate(names):
         papers.write(documents, name, book(number, 900))
-    folder = catalogue.parts_folder(out)
+    folder = store.parts_folder(out)
     words = ["build", str(documents), "--corpus", CORPUS, "--out", str(out)]
     for name, value in BRISK.items():
         words += ["--conf", f"{name}={value}"]
     with python_child("-c", COMMAND, *words) as child:
-        while not parts.names(folder):
+        while not store.part_names(folder):
             assert psutil.pid_exists(child.pid)
             time.sleep(0.01)
         child.kill()
         child.assert_gone(within=60)
-    assert catalogue.published(out) is None
-    left = sum(map(parts.documents, parts.names(folder)))
+    assert store.published(out) is None
+    left = sum(map(store.part_documents, store.part_names(folder)))
     assert 0 < left < len(names)
     (folder / "_draft-0123").write_bytes(b"half")
-    outcome = builder.build_in_session(BuildRequest(source_of(documents), CORPUS, out), spark)
+    outcome = builder.build_in_session(
+        builder.BuildRequest(sources.source_of(documents), CORPUS, out), spark
+    )
     assert (outcome.made, outcome.kept) == (len(names) - left, left)
     assert set(made_in(out)) == set(names)
-    assert sorted(each.name for each in folder.iterdir()) == parts.names(folder)
+    assert sorted(each.name for each in folder.iterdir()) == store.part_names(folder)
 
 
 def test_the_commands_build_a_corpus_and_a_node_takes_it(
@@ -271,7 +281,7 @@ def test_the_commands_build_a_corpus_and_a_node_takes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A session of their own, as the test above has it, takes long to start.
-    monkeypatch.setattr(builder, "open_session", lambda *_given, **_more: nullcontext(spark))
+    monkeypatch.setattr(runner, "open_session", lambda *_given, **_more: nullcontext(spark))
     out = tmp_path / "out"
     shutil.copytree(built.out, out)
     words = ["build", str(shelf), "--corpus", CORPUS, "--out", str(out)]
@@ -320,5 +330,5 @@ def test_another_spark_builds_the_same_corpus(
         np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-6)
 
 
-def vectors_of(made: parts.BuiltDocument) -> NDArray[np.float32]:
+def vectors_of(made: store.BuiltDocument) -> NDArray[np.float32]:
     return np.frombuffer(made.built.vectors or b"", "<f4")

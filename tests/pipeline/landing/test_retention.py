@@ -7,11 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.pipeline import retention
+from accord.pipeline import exporter
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.exporter import ExportSource, SegmentLimits, export
+from accord.pipeline.exporter import (
+    ExportSource,
+    Retention,
+    SegmentLimits,
+    contiguous_segments,
+    export,
+    prune,
+)
 from accord.pipeline.landing import Landing, Segment, pack
-from accord.pipeline.retention import Retention, contiguous_segments, prune
 from accord.storage import JournalRecord, Schema, Store, check, journal
 
 STREAM = "bus.calls"
@@ -67,7 +73,7 @@ async def test_a_long_segment_leaves_in_portions_and_whole(
     call: Call,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(retention, "_AT_ONCE", 7)
+    monkeypatch.setattr(exporter, "_PRUNED_AT_ONCE", 7)
     await store.append(*(call(n) for n in range(50)))
     await export([outbox], landing, limits=SegmentLimits(rows=22))
     assert (await prune([outbox], landing, Retention(5), now_ms=LATER)).records == 50

@@ -20,8 +20,8 @@ from tests.pipeline.runner.test_kills import PLACE, PROGRAM
 
 from accord.pipeline.folder import Layout
 from accord.pipeline.generate import GeneratedHistory, land
-from accord.pipeline.java import find_java
 from accord.pipeline.landing import Landing
+from accord.pipeline.session import find_java
 from accord.testing.processes import family, kill, python_child, survivors
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from tests.fakes.tables import build
 from accord.community.rules import Event, fold_events, state_object
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.rules import COMMUNITY_EVENTS, EventHead
-from accord.pipeline.tables import COMMUNITY_TABLES, GivenTables, columns
+from accord.pipeline.tables import COMMUNITY_TABLES, SILVER, GivenTables
 from accord.pipeline.whatif import RevocationCut, able_to_sign, compose_revocation, whatif_revoke
 
 pytestmark = pytest.mark.slow
@@ -60,7 +60,7 @@ def tables(spark: "SparkSession", scribe: HistoryWriter) -> GivenTables:
         )
         for event in scribe.events
     ]
-    silver = spark.createDataFrame(rows, columns.SILVER)
+    silver = spark.createDataFrame(rows, SILVER)
     names = {
         "communities",
         "author_chains",

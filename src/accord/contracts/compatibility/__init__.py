@@ -10,8 +10,12 @@ from typing import Any
 
 from accord.contracts.compatibility.comparison import (
     MAX_CHANGED,
+    Category,
     Comparison,
+    CompatibilityReport,
     CompatibilityRule,
+    ContractChange,
+    Relation,
     read_comparison,
 )
 from accord.contracts.compatibility.differences import strip_annotations
@@ -19,12 +23,6 @@ from accord.contracts.compatibility.proofs import (
     clear_proof_cache,
     declare_members,
     is_obviously_read,
-)
-from accord.contracts.compatibility.report import (
-    Category,
-    CompatibilityReport,
-    ContractChange,
-    Relation,
 )
 from accord.contracts.compatibility.rules import RULES
 from accord.contracts.compatibility.side import Side, read_side
@@ -52,12 +50,8 @@ __all__ = [
 def compare(old: Any, new: Any, relation: Relation = "replacement") -> CompatibilityReport:
     """Compare two manifests of one lineage.
 
-    Args:
-        relation: `replacement` if the old contract goes, `coexistence` if both answer at once.
-
-    Raises:
-        ContractError: A manifest is not valid (it carries the findings), or there is no such
-            relation.
+    The relation is `replacement` if the old contract goes, `coexistence` if both answer at once.
+    Raises ContractError, with the findings, if a manifest is not valid.
     """
     comparison = read_comparison(old, new, relation)
     changes = [change for rule in RULES for change in _changes(rule, comparison)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from accord.contracts import schemas
+from accord.contracts.schemas import conjuncts
 from accord.kernel import canonical
 from accord.kernel.finding import pointer
 
@@ -30,20 +31,14 @@ def strip_annotations(schema: Any) -> Any:
 
 
 def _strip_part(keyword: str, value: Any) -> Any:
-    if isinstance(value, list):
-        holds_schemas = (
-            keyword in schemas.SCHEMA_LIST_KEYWORDS or keyword == schemas.SCHEMA_OR_LIST_KEYWORD
-        )
-        return [strip_annotations(item) for item in value] if holds_schemas else value
-    if not isinstance(value, dict):
-        return value
-    if keyword in schemas.SCHEMA_MAP_KEYWORDS:
+    is_either = keyword == schemas.SCHEMA_OR_LIST_KEYWORD
+    if isinstance(value, list) and (is_either or keyword in schemas.SCHEMA_LIST_KEYWORDS):
+        return [strip_annotations(item) for item in value]
+    if isinstance(value, dict) and keyword in schemas.SCHEMA_MAP_KEYWORDS:
         return {name: strip_annotations(item) for name, item in value.items()}
-    return (
-        strip_annotations(value)
-        if keyword in schemas.SCHEMA_KEYWORDS or keyword == schemas.SCHEMA_OR_LIST_KEYWORD
-        else value
-    )
+    if isinstance(value, dict) and (is_either or keyword in schemas.SCHEMA_KEYWORDS):
+        return strip_annotations(value)
+    return value
 
 
 _RESTS: Final = ("additionalProperties", "unevaluatedProperties")
@@ -61,18 +56,6 @@ class ObjectMembers:
     patterns: dict[str, Any]  # schemas by name pattern
     required: frozenset[str]
     rest: Any  # the schema of all other members; True for anything, False for none
-
-
-def conjuncts(schema: Any) -> Conjuncts:
-    """The schema and everything in its `allOf`."""
-    found = []
-    pending = [schema]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, dict):
-            found.append(part)
-            pending.extend(reversed(part.get("allOf", ())))
-    return found
 
 
 def joined(schemas: list[Any]) -> Any:

@@ -5,6 +5,7 @@ linear time, the rest by `containment`. The budget is counted in bytes of schema
 does not depend on the machine.
 """
 
+import operator
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
@@ -22,27 +23,11 @@ from accord.kernel import canonical
 from accord.kernel.schema import Schema, compile_schema
 
 
-def _most(sent: Any, read: Any) -> bool:
-    return bool(sent <= read)
-
-
-def _least(sent: Any, read: Any) -> bool:
-    return bool(sent >= read)
-
-
 def _types(sent: Any, read: Any) -> bool:
     wanted = {read} if isinstance(read, str) else set(read)
     if "number" in wanted:
         wanted.add("integer")
     return wanted.issuperset([sent] if isinstance(sent, str) else sent)
-
-
-def _values(sent: list[Any], read: list[Any]) -> bool:
-    return {*map(canonical.encode, sent)} <= {*map(canonical.encode, read)}
-
-
-def _names(sent: list[str], read: list[str]) -> bool:
-    return set(sent) >= set(read)
 
 
 def _is_same(sent: Any, read: Any) -> bool:
@@ -52,10 +37,10 @@ def _is_same(sent: Any, read: Any) -> bool:
 
 _KEYWORDS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "type": _types,
-    "enum": _values,
-    "required": _names,
-    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems"), _most),
-    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems"), _least),
+    "enum": lambda sent, read: {*map(canonical.encode, sent)} <= {*map(canonical.encode, read)},
+    "required": lambda sent, read: set(sent) >= set(read),
+    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems"), operator.le),
+    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems"), operator.ge),
     **dict.fromkeys(("const", "pattern", "multipleOf", "uniqueItems", "format"), _is_same),
 }
 """Keywords that stand for themselves: when what one says implies what the other says."""

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from accord.contracts.compatibility.comparison import (
     MAX_CHANGED,
+    Category,
     ChangedPayload,
     Comparison,
     CompatibilityRule,
@@ -18,7 +19,6 @@ from accord.contracts.compatibility.comparison import (
 )
 from accord.contracts.compatibility.differences import Difference, DifferenceKind
 from accord.contracts.compatibility.proofs import refusal_of, witness_of
-from accord.contracts.compatibility.report import Category
 from accord.contracts.compatibility.side import Gate, Path, SettingValue, Side, state_version
 from accord.contracts.containment import ABSENT, ContainmentVerdict
 from accord.contracts.surfaces import SECTIONS

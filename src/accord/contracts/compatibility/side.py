@@ -190,10 +190,7 @@ class Side:
 def read_side(manifest: Any, name: str) -> Side:
     """Read a manifest; raises ContractError with the findings if it is not valid."""
     if findings := validate(manifest):
-        more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
-        raise ContractError(
-            f"the {name} manifest is not valid: {findings[0]}{more}", findings=findings
-        )
+        raise ContractError.invalid(f"the {name} manifest", findings)
     contract = projected(manifest)
     schemas = {name: canonical.encode(s) for name, s in contract.get("schemas", {}).items()}
     return Side(

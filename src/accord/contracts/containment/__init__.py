@@ -6,19 +6,18 @@ payloads around every bound. The method is explained in `docs/concepts/containme
 """
 
 from accord.contracts.containment.boundaries import candidates
-from accord.contracts.containment.budget import MAX_STEPS, Budget, ExhaustedError
-from accord.contracts.containment.decision import (
+from accord.contracts.containment.budget import (
     ABSENT,
+    MAX_STEPS,
+    Budget,
     ContainmentVerdict,
-    contains,
-    find_instance,
-    is_empty,
+    ExhaustedError,
 )
 from accord.contracts.containment.formulas import Literal, Matches, Size
 from accord.contracts.containment.nodes import SchemaNodes
 from accord.contracts.containment.patterns import UnsupportedError, automaton
 from accord.contracts.containment.sender import sender_language
-from accord.contracts.containment.solver import Evaluator
+from accord.contracts.containment.solver import Evaluator, contains, find_instance, is_empty
 from accord.contracts.containment.strings import clear_string_cache
 
 __all__ = [

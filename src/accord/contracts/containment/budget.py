@@ -6,7 +6,8 @@ none; a value is only a candidate until the validator accepts it.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from enum import Enum
+from typing import Any, Final, Literal
 
 from accord.contracts.errors import ContractError
 from accord.kernel.schema import Schema, SchemaError, compile_schema
@@ -64,6 +65,39 @@ class Supply:
 
 EMPTY: Final = Supply((), complete=True)
 UNKNOWN: Final = Supply((), complete=False)
+
+
+class Absent(Enum):
+    """The type of ABSENT, which is no JSON value and so never a witness."""
+
+    ABSENT = "absent"
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final = Absent.ABSENT
+"""No witness; null may be one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainmentVerdict:
+    """Whether every value of one schema is valid under another."""
+
+    # `contained` is proved, `not_contained` has a witness, `unproven` is neither.
+    status: Literal["contained", "not_contained", "unproven"]
+    # For `not_contained`, a value (possibly null) that the validator accepts under the first schema
+    # and refuses under the second.
+    witness: Any = None
+    reason: str = ""  # for `unproven`, the construct that stopped the proof, with its pointer
+
+    @property
+    def has_witness(self) -> bool:
+        """Whether there is a witness; it may be null."""
+        return self.status == "not_contained"
+
+
+CONTAINED: Final = ContainmentVerdict("contained")
 
 
 MAX_VALUES: Final = 100_000

@@ -278,12 +278,7 @@ States: TypeAlias = frozenset[int]
 
 
 class Automaton:
-    """A nondeterministic automaton.
-
-    Attributes:
-        alphabet: The character sets that it distinguishes.
-        initial: The states before the first character.
-    """
+    """A nondeterministic automaton over the character sets that it distinguishes (`alphabet`)."""
 
     def __init__(self, tree: Pattern) -> None:
         self._free: list[list[int]] = []

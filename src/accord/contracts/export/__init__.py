@@ -4,7 +4,7 @@ A generated package needs only Python: its transport is a protocol for the calle
 """
 
 from accord.contracts.export.asyncapi_document import asyncapi, asyncapi_schema
-from accord.contracts.export.names import snake_name
+from accord.contracts.export.layout import snake_name
 from accord.contracts.export.package import package_name, render_sdk, runtime_api, sdk
 from accord.contracts.export.page import render_page
 

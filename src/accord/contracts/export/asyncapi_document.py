@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any, Final
 
 from accord.contracts.errors import ContractError
-from accord.contracts.export.names import UniqueNames
+from accord.contracts.export.layout import UniqueNames
 from accord.contracts.manifest import digest, normalize
 from accord.contracts.surfaces import control_subject, template_pointers
 from accord.kernel.schema import compile_schema

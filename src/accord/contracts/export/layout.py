@@ -1,16 +1,65 @@
-"""Layout of generated code, stable under `ruff format`: lines, methods and their names.
+"""Names and layout of generated code, stable under `ruff format`.
 
-Lists that could grow too long for one line are written one item per line with a final comma, so no
-other line needs breaking.
+Identifiers are unique, limited in length and ASCII, because Python normalises other letters. Lists
+that could grow too long for one line are written one item per line with a final comma, so no other
+line needs breaking.
 """
 
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import Any, Final
 
-from accord.contracts.export.names import UniqueNames, snake_name
+MAX_LENGTH: Final = 36
+
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", re.ASCII)
+
+
+def _words(text: str) -> list[str]:
+    # An accent is dropped; a character without a Latin letter becomes its number.
+    plain = "".join(
+        letter if letter.isascii() else f" u{ord(letter):x} "
+        for letter in unicodedata.normalize("NFKD", text)
+        if not unicodedata.combining(letter)
+    )
+    return _WORDS.findall(plain)
+
+
+def class_name(*texts: str) -> str:
+    """A class name such as `UserFind`."""
+    words = (word for text in texts for word in _words(text))
+    name = "".join(word[0].upper() + word[1:] for word in words)[:MAX_LENGTH]
+    return name if name[:1].isalpha() else f"T{name}"
+
+
+def snake_name(text: str) -> str:
+    """A method name's suffix such as `user_find`."""
+    return "_".join(_words(text)).lower()[:MAX_LENGTH].rstrip("_") or "unnamed"
+
+
+class UniqueNames:
+    """Names of one scope, each used once."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def new(self, wanted: str) -> str:
+        """The wanted name, or the first free one with a number."""
+        name, number = wanted, self._next.get(wanted, 2)
+        while name in self._taken or iskeyword(name):
+            name = f"{wanted}_{number}"
+            number += 1
+        self._next[wanted] = number
+        self._taken.add(name)
+        return name
+
+    def all(self, wanted: Iterable[tuple[str, str]]) -> dict[str, str]:
+        """A name for each key, independent of the order in which they come."""
+        return {key: self.new(name) for key, name in sorted(wanted)}
+
 
 WIDTH: Final = 88
 
@@ -139,10 +188,8 @@ def method(
 ) -> str:
     """A method with one parameter per line.
 
-    Args:
-        head: Everything up to the name, such as `async def call_user_find`.
-        parameters: Those after `self`.
-        returns: The return type; if it has more parts, the first one with the others in brackets.
+    `head` is everything up to the name, such as `async def call_user_find`; `returns` the return
+    type, and the types in its brackets if it has any.
     """
     lines = "".join(f"{INDENT}{parameter},\n" for parameter in ("self", *parameters))
     kind, *arguments = returns

@@ -11,8 +11,17 @@ from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any, Final
 
-from accord.contracts.export.layout import docstring, fits, subscript, text, union, used
-from accord.contracts.export.names import UniqueNames, class_name
+from accord.contracts.export.layout import (
+    UniqueNames,
+    class_name,
+    docstring,
+    fits,
+    subscript,
+    text,
+    union,
+    used,
+)
+from accord.contracts.schemas import conjuncts
 
 _LONGEST_INLINE: Final = 40
 _TYPING: Final = ("Any", "Literal", "Never", "NotRequired", "TypeAlias", "TypedDict")
@@ -215,7 +224,7 @@ def _object_members(schema: Any) -> list[tuple[str, Any, bool]] | None:
         return None
     if "const" in schema or "enum" in schema:
         return None
-    branches = list(_conjuncts(schema))
+    branches = conjuncts(schema)
     named: dict[str, list[Any]] = {}
     required: set[str] = set()
     for branch in branches:
@@ -230,10 +239,3 @@ def _object_members(schema: Any) -> list[tuple[str, Any, bool]] | None:
         (name, parts[0] if len(parts) == 1 else {"allOf": parts}, name in required)
         for name, parts in sorted(named.items())
     ]
-
-
-def _conjuncts(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield schema
-    for branch in schema.get("allOf", ()):
-        if isinstance(branch, Mapping):
-            yield from _conjuncts(branch)

@@ -53,7 +53,7 @@ def digest(manifest: Any) -> str:
     """The digest that identifies a contract; raises ContractError with findings."""
     findings = validate(manifest)
     if findings:
-        raise _refusal(findings)
+        raise ContractError.invalid("the manifest", findings)
     return str(sha256(canonical.encode(projected(manifest))))
 
 
@@ -65,10 +65,5 @@ def text_digest(manifest: Any) -> str:
 def _shaped(form: Callable[[Any], dict[str, Any]], manifest: Any) -> dict[str, Any]:
     seen = read_view(manifest)
     if seen.refusal is not None or seen.faults:
-        raise _refusal(validate(manifest))
+        raise ContractError.invalid("the manifest", validate(manifest))
     return form(manifest)
-
-
-def _refusal(findings: list[Finding]) -> ContractError:
-    more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
-    return ContractError(f"the manifest is not valid: {findings[0]}{more}", findings=findings)

@@ -27,8 +27,7 @@ _TOGETHER: Final = 64
 class DocumentBuilder:
     """Reads, cuts and embeds documents; `weights` is a folder with another embedding model.
 
-    Raises:
-        CommunityError: A library or the weights are missing: `not_implemented`.
+    Raises CommunityError (`not_implemented`) if a library or the weights are missing.
     """
 
     def __init__(self, weights: Path | None) -> None:

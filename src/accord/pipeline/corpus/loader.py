@@ -14,10 +14,10 @@ from accord.capabilities.file.shares import ShareMark
 from accord.capabilities.rag.corpora import Announcer, Corpora
 from accord.capabilities.rag.rules import chunks, search_index
 from accord.capabilities.rag.store import CorpusId
-from accord.pipeline.corpus import catalogue, parts
+from accord.pipeline.corpus import store
 from accord.pipeline.corpus.documents import document_cid
-from accord.pipeline.corpus.parts import BuiltDocument
 from accord.pipeline.corpus.plan import CUT, RECIPE
+from accord.pipeline.corpus.store import BuiltDocument
 from accord.pipeline.errors import PipelineError
 
 DIMENSIONS: Final = 384
@@ -43,12 +43,10 @@ async def load(
 ) -> LoadResult:
     """Load the built corpus in `out` into a corpus of a node, and announce its documents.
 
-    Raises:
-        PipelineError: Nothing is built there, or a part is damaged; earlier documents stay.
-        CommunityError: A document may not be announced, or there is no space.
-        StoreError: The store failed.
+    Raises PipelineError if nothing is built there, or a part is damaged (earlier documents stay),
+    CommunityError if a document may not be announced, or there is no space, and StoreError.
     """
-    built = await asyncio.to_thread(catalogue.usable, out)
+    built = await asyncio.to_thread(store.usable, out)
     done = total = 0
     for name in built.parts:
         # Read as a whole, so that its digest is verified before any of it is loaded.
@@ -69,8 +67,8 @@ async def load(
 
 
 def _sound(out: Path, name: str) -> list[BuiltDocument]:
-    folder = catalogue.parts_folder(out)
-    found = list(parts.read(folder, name))
+    folder = store.parts_folder(out)
+    found = list(store.read_part(folder, name))
     for made in found:
         if not _is_sound(made):
             raise PipelineError(

@@ -59,16 +59,11 @@ class RefusedDocument:
 
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
-    """The plan of a build.
-
-    Attributes:
-        kept: The keys of documents that were built before.
-        same: The names of documents with the same bytes as another.
-    """
+    """The plan of a build."""
 
     orders: tuple[DocumentOrder, ...]
-    kept: frozenset[str]
-    same: tuple[str, ...]
+    kept: frozenset[str]  # the keys of documents that were built before
+    same: tuple[str, ...]  # the names of documents with the same bytes as another
     refused: tuple[RefusedDocument, ...]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from accord.capabilities.rag.documents import MAX_BYTES
 from accord.pipeline.errors import PipelineError
+from accord.pipeline.rows import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -54,21 +55,15 @@ class FolderSource:
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """The rows of a Parquet table, a file or a folder of files.
-
-    Attributes:
-        names: The column with the names of documents.
-        contents: The column with their bytes or text.
-    """
+    """The rows of a Parquet table, a file or a folder of files."""
 
     path: Path
-    names: str = NAME
-    contents: str = CONTENT
+    names: str = NAME  # the column with the names of documents
+    contents: str = CONTENT  # the column with their bytes or text
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
         """The documents as `name` and `content`; raise `PipelineError` if a column is missing."""
         from pyspark.errors import AnalysisException
-        from pyspark.sql import functions as f
 
         try:
             rows = spark.read.parquet(str(self.path))
@@ -86,7 +81,7 @@ class TableSource:
                     mend=f"name it with {option}; there are {', '.join(kinds)}",
                 )
         return rows.select(
-            f.coalesce(_column(self.names), f.lit("")).alias(NAME),
+            F.coalesce(_column(self.names), F.lit("")).alias(NAME),
             _column(self.contents).cast("binary").alias(CONTENT),
         )
 
@@ -115,9 +110,7 @@ def source_of(path: Path, names: str = NAME, contents: str = CONTENT) -> Source:
 
 def _column(name: str) -> "Column":
     """A column whose name may hold dots."""
-    from pyspark.sql import functions as f
-
-    return f.col("`" + name.replace("`", "``") + "`")
+    return F.col("`" + name.replace("`", "``") + "`")
 
 
 def _given(data: bytes | None) -> bytes | str:

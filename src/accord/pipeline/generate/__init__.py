@@ -5,17 +5,17 @@ match their contracts; every invalid record is known. The same seed gives the sa
 part of the pipeline imports this.
 """
 
-from accord.pipeline.generate.arrivals import SegmentRecords
 from accord.pipeline.generate.contracts import broken_payload, lineages, payload
-from accord.pipeline.generate.faults import (
+from accord.pipeline.generate.history import TRUTH_FILE, GeneratedHistory, generate, land, slices
+from accord.pipeline.generate.records import (
     FAULTS,
     KINDS,
     Fault,
     FaultOutcome,
     GroundTruth,
+    SegmentRecords,
     plan_faults,
 )
-from accord.pipeline.generate.history import TRUTH_FILE, GeneratedHistory, generate, land, slices
 from accord.pipeline.generate.relay import PLATFORMS, REMARKS, gate_event, tenant_facts
 
 __all__ = [

@@ -1,24 +1,204 @@
-"""A generated community: its members, their events, and the calls that its bus answered.
+"""A generated community: its members, their signed events, and the calls that its bus answered.
 
-All events here are valid; `community_faults` has the others.
+Nothing is validated when an event is written, so that `community_faults` can write faulty ones; all
+events here are valid.
 """
 
 import base64
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
 from blake3 import blake3
 
 from accord.community.errors import Code
+from accord.community.rules import event, formats, manifests
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
+from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource
-from accord.pipeline.generate.arrivals import RecordDraft
-from accord.pipeline.generate.events import REVOKED, Author, EventWriter, HistoryClock, SignedEvent
+from accord.pipeline.generate.records import HistoryClock, RecordDraft
 from accord.pipeline.rules import redaction
 from accord.pipeline.rules.streams import COMMUNITY_EVENTS
+
+YEAR: Final = 365 * 86_400.0
+REVOKED: Final = "community.member.revoked"
+
+
+@dataclass(slots=True, eq=False)
+class Author:
+    """An author; `prev` and `before` are the hashes of its last two events."""
+
+    name: str
+    key: SigningKey
+    lamport: int = -1
+    seq: int = 0
+    prev: str | None = None
+    before: str | None = None
+    gone: bool = False
+
+    @property
+    def id(self) -> str:
+        """Its node id."""
+        return self.key.id
+
+
+@dataclass(frozen=True, slots=True)
+class SignedEvent:
+    """An event that was written."""
+
+    members: Mapping[str, Any]
+    digest: str
+    body: str
+    at: int
+
+    @property
+    def event_id(self) -> str:
+        """The id of the event."""
+        return str(self.members["event_id"])
+
+    @property
+    def lamport(self) -> int:
+        """Its lamport."""
+        return int(self.members["lamport"])
+
+    def draft(self, kind: str | None = None) -> RecordDraft:
+        """Its record, with the id that a node's log gives it."""
+        return RecordDraft(f"{self.event_id}:{self.digest}", self.at, self.body, kind, self.digest)
+
+
+def derive_key(seed: int, *names: str) -> SigningKey:
+    """A key derived from a seed and names."""
+    return SigningKey.from_seed(blake3("/".join((str(seed), *names)).encode()).digest())
+
+
+class EventWriter:
+    """Writes the events of one community; keys derive from the seed."""
+
+    def __init__(self, seed: int, name: str, chance: Random) -> None:
+        self.name = name
+        self.clock = HistoryClock()
+        self.lamport = -1  # the greatest so far, without explicitly given ones
+        self._seed = seed
+        self._chance = chance
+        self._ids = UlidSource(self.clock, lambda: chance.getrandbits(80))
+        self.root = self.author("root")
+
+    @property
+    def community_id(self) -> str:
+        """The id of the community."""
+        return self.root.id
+
+    def author(self, name: str) -> Author:
+        """A new author; the same name gives the same key."""
+        return Author(name, derive_key(self._seed, self.name, name))
+
+    def write(
+        self,
+        author: Author,
+        event_type: str,
+        data: Mapping[str, Any],
+        *,
+        lamport: int | None = None,
+        version: int = 1,
+    ) -> SignedEvent:
+        """Write the next event of an author; its lamport is above all others unless given."""
+        signed = self.sign(author, event_type, data, lamport=lamport, version=version)
+        self.keep(author, signed)
+        return signed
+
+    def sign(
+        self,
+        author: Author,
+        event_type: str,
+        data: Mapping[str, Any],
+        *,
+        lamport: int | None = None,
+        version: int = 1,
+        by: SigningKey | None = None,
+        wrong: Mapping[str, Any] | None = None,
+    ) -> SignedEvent:
+        """Sign an event without adding it to its author's chain.
+
+        `by` signs it instead of the author; `wrong` are members to overwrite with wrong values.
+        """
+        self.clock.time += self._chance.randrange(1, 90)
+        if lamport is None:
+            self.lamport += 1
+            lamport = self.lamport
+        members = {
+            "schema_version": version,
+            "event_id": self._ids.new(),
+            "lamport": lamport,
+            "wall_clock": format_time(self.clock.time),
+            "community_id": self.community_id,
+            "author": author.id,
+            "author_seq": author.seq + 1,
+            "prev": author.prev,
+            "event_type": event_type,
+            "data": data,
+            **(wrong or {}),
+        }
+        message = canonical.encode(members)
+        return self.sealed(members, message, (by or author.key).sign_bytes(message))
+
+    def sealed(self, members: Mapping[str, Any], message: bytes, signature: bytes) -> SignedEvent:
+        """An event with a signature, valid or not."""
+        whole = {**members, "signature": formats.write_signature(signature)}
+        at = int(self.clock.time * 1000)
+        return SignedEvent(
+            members, blake3(message).hexdigest(), canonical.encode(whole).decode(), at
+        )
+
+    def keep(self, author: Author, signed: SignedEvent) -> None:
+        """Make an event the last of its author's chain."""
+        author.before, author.prev = author.prev, f"blake3:{signed.digest}"
+        author.seq, author.lamport = author.seq + 1, signed.lamport
+
+    def invited(self, inviter: Author, invitee: str, level: str = "member") -> SignedEvent:
+        """An invite that is valid for a year."""
+        expires = format_time(self.clock.time + YEAR)
+        data = {"invitee_node_id": invitee, "initial_level": level, "expires_at": expires}
+        return self.write(inviter, "community.member.invited", data)
+
+    def joined(self, author: Author, invite_event_id: str) -> SignedEvent:
+        """The redemption of an invite."""
+        data = {"invite_event_id": invite_event_id, "node_manifest": self.manifest(author)}
+        return self.write(author, "community.member.joined", data)
+
+    def revocation(
+        self, target: Author, signers: Iterable[Author], *, but_the_last: bool = False
+    ) -> dict[str, Any]:
+        """The data of a co-signed revocation; all events so far stay valid, or all but the last."""
+        data = {
+            "client_id": f"revoke-{self._chance.getrandbits(48):012x}",
+            "target_node_id": target.id,
+            "reason": "compromised",
+            "target_last_seq": target.seq - 1 if but_the_last else target.seq,
+            "target_last_hash": target.before if but_the_last else target.prev,
+        }
+        return {
+            **data,
+            "co_signers": [
+                event.co_sign(each.key, self.community_id, REVOKED, data) for each in signers
+            ],
+        }
+
+    def manifest(self, author: Author, *extensions: str) -> dict[str, Any]:
+        """The manifest of a node."""
+        host = f"{author.name.replace(' ', '-')}.local"
+        about = {
+            "display_name": author.name,
+            "community_id": self.community_id,
+            "profile": "hearth",
+            "endpoints": [{"transport": "https", "host": host, "port": 7080}],
+            "capabilities": [],
+            "extensions": list(extensions),
+        }
+        return manifests.sign_node(author.key, about, now=self.clock.time)
+
 
 POLICY: Final = {
     "min_signatures_to_invite": 1,
@@ -37,28 +217,19 @@ Known = tuple[Author, SignedEvent]
 
 
 class GeneratedCommunity:
-    """A growing community.
-
-    Attributes:
-        elders: The founder and two others: anchors, who are never revoked.
-        members: All members, the elders first.
-        trusted: Members who may teach, and since which lamport.
-        posts: Open posts, by author.
-        sent: Undelivered messages, by recipient.
-        unread: Unread messages, by recipient.
-        files: Files, by holder.
-    """
+    """A growing community."""
 
     def __init__(self, seed: int, name: str, chance: Random) -> None:
         self.writer = EventWriter(seed, name, chance)
         self.chance = chance
+        # The founder and two others: anchors, who are never revoked.
         self.elders: list[Author] = []
-        self.members: list[Author] = []
-        self.trusted: list[tuple[Author, int]] = []
-        self.posts: deque[Known] = deque(maxlen=_KEPT)
-        self.sent: deque[Known] = deque(maxlen=_KEPT)
-        self.unread: deque[Known] = deque(maxlen=_KEPT)
-        self.files: deque[tuple[Author, str]] = deque(maxlen=_KEPT)
+        self.members: list[Author] = []  # all of them, the elders first
+        self.trusted: list[tuple[Author, int]] = []  # who may teach, and since which lamport
+        self.posts: deque[Known] = deque(maxlen=_KEPT)  # open posts, by author
+        self.sent: deque[Known] = deque(maxlen=_KEPT)  # undelivered messages, by recipient
+        self.unread: deque[Known] = deque(maxlen=_KEPT)  # unread messages, by recipient
+        self.files: deque[tuple[Author, str]] = deque(maxlen=_KEPT)  # by holder
         self._number = 0
         self._people = 0
 
@@ -233,14 +404,6 @@ def _seal(community: GeneratedCommunity) -> dict[str, str]:
     }
 
 
-def _receive(community: GeneratedCommunity) -> SignedEvent | None:
-    return _receipt(community, "delivered", community.sent, community.unread)
-
-
-def _read(community: GeneratedCommunity) -> SignedEvent | None:
-    return _receipt(community, "read", community.unread, None)
-
-
 def _receipt(
     community: GeneratedCommunity, what: str, waiting: deque[Known], then: deque[Known] | None
 ) -> SignedEvent | None:
@@ -317,8 +480,8 @@ _ACTS: Final[tuple[tuple[float, Callable[[GeneratedCommunity], SignedEvent | Non
     (0.13, _change),
     (0.18, _end),
     (0.42, _say),
-    (0.55, _receive),
-    (0.60, _read),
+    (0.55, lambda village: _receipt(village, "delivered", village.sent, village.unread)),
+    (0.60, lambda village: _receipt(village, "read", village.unread, None)),
     (0.70, _keep),
     (0.74, _release),
 )
@@ -326,14 +489,8 @@ _ACTS: Final[tuple[tuple[float, Callable[[GeneratedCommunity], SignedEvent | Non
 
 
 _CAPABILITIES: Final = (
-    "llm.chat",
-    "embed.text",
-    "rag.query",
-    "market.post",
-    "market.search",
-    "chat.send",
-    "file.put",
-    "community.invite",
+    *("llm.chat", "embed.text", "rag.query", "market.post", "market.search", "chat.send"),
+    *("file.put", "community.invite"),
 )
 _REFUSED_CALLS: Final = (
     ("trust", Code.UNAUTHORIZED),

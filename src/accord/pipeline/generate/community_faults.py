@@ -4,9 +4,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from accord.kernel import canonical, signing
-from accord.pipeline.generate.arrivals import RecordDraft
-from accord.pipeline.generate.community import POLICY, GeneratedCommunity, landed_draft
-from accord.pipeline.generate.events import REVOKED, Author, SignedEvent
+from accord.pipeline.generate.community import (
+    POLICY,
+    REVOKED,
+    Author,
+    GeneratedCommunity,
+    SignedEvent,
+    landed_draft,
+)
+from accord.pipeline.generate.records import RecordDraft
 from accord.pipeline.rules import redaction
 
 _NOBODYS: Final = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

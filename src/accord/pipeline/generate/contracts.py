@@ -15,9 +15,7 @@ from accord.kernel import base64url, canonical
 from accord.kernel.clock import format_time
 from accord.kernel.ulid import UlidSource
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.generate.arrivals import RecordDraft
-from accord.pipeline.generate.events import HistoryClock
-from accord.pipeline.generate.faults import FaultPlan
+from accord.pipeline.generate.records import FaultPlan, HistoryClock, RecordDraft
 
 JsonSchema = Mapping[str, Any]
 
@@ -26,17 +24,12 @@ _WORDS: Final = ("alder", "birch", "cedar", "elm", "hazel", "linden", "maple", "
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One contract of a lineage.
-
-    Attributes:
-        classification: The compatibility with the previous release; None for the first.
-        previous: The digest of the previous release.
-    """
+    """One contract of a lineage."""
 
     manifest: Mapping[str, Any]
     digest: str
-    classification: str | None
-    previous: str | None
+    classification: str | None  # the compatibility with the previous release; None for the first
+    previous: str | None  # the digest of the previous release
 
     @property
     def contract_id(self) -> str:
@@ -111,11 +104,7 @@ def _releases(manifests: list[dict[str, Any]]) -> tuple[Release, ...]:
 
 
 def _object(required: dict[str, JsonSchema], **optional: JsonSchema) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {**required, **optional},
-        "required": sorted(required),
-    }
+    return {"type": "object", "properties": {**required, **optional}, "required": sorted(required)}
 
 
 _TEXT: Final[JsonSchema] = {"type": "string"}

@@ -18,10 +18,24 @@ from accord.kernel.files import write_private
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import Layout
 from accord.pipeline.generate import community, community_faults, contracts
-from accord.pipeline.generate.arrivals import Arrivals, RecordDraft, RecordSource, SegmentRecords
-from accord.pipeline.generate.community import GeneratedCommunity, Story, community_events, size_of
-from accord.pipeline.generate.events import REVOKED, derive_key
-from accord.pipeline.generate.faults import FaultPlan, GroundTruth, check_plan, plan_faults
+from accord.pipeline.generate.community import (
+    REVOKED,
+    GeneratedCommunity,
+    Story,
+    community_events,
+    derive_key,
+    size_of,
+)
+from accord.pipeline.generate.records import (
+    Arrivals,
+    FaultPlan,
+    GroundTruth,
+    RecordDraft,
+    RecordSource,
+    SegmentRecords,
+    check_plan,
+    plan_faults,
+)
 from accord.pipeline.generate.relay import RelayTraffic
 from accord.pipeline.landing import Landing, pack
 from accord.pipeline.rules.streams import (
@@ -69,14 +83,10 @@ _STORIES: Final[Mapping[str, Story]] = {
 class GeneratedHistory:
     """A history that is generated while it is read, once.
 
-    Args:
-        events: The approximate number of valid community events; other streams are in proportion.
-        faults: How often each kind of fault is planted; by default `plan_faults(events)`.
-        streams: The streams to generate; their records do not depend on each other.
-        rows: How many records a portion has at most.
-
-    Attributes:
-        truth: The ground truth, complete after everything was read.
+    `events` is the approximate number of valid community events; other streams are in proportion,
+    and do not depend on each other. `faults` says how often each kind is planted, by default
+    `plan_faults(events)`. A portion has at most `rows` records. `truth` is complete when everything
+    was read.
     """
 
     def __init__(
@@ -232,10 +242,8 @@ def generate(
     """Generate a history into the landing of a pipeline's folder, and `truth.json` beside it.
 
     See `GeneratedHistory`; `progress` is called with the landed and the approximate total records.
-
-    Raises:
-        PipelineError: An argument is out of range, something has landed there already, or the
-            folder cannot be written.
+    Raises PipelineError if an argument is out of range, something has landed there already, or the
+    folder cannot be written.
     """
     made = GeneratedHistory(events, seed, faults=faults, streams=streams, rows=rows)
     landing, truth = Landing(Layout(folder).landing), folder / TRUTH_FILE

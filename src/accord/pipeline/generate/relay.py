@@ -14,8 +14,7 @@ from blake3 import blake3
 
 from accord.kernel import canonical
 from accord.kernel.ulid import UlidSource
-from accord.pipeline.generate.arrivals import RecordDraft
-from accord.pipeline.generate.events import HistoryClock
+from accord.pipeline.generate.records import HistoryClock, RecordDraft
 from accord.pipeline.rules.streams import (
     RELAY_DECISIONS,
     RELAY_DELIVERIES,
@@ -47,21 +46,15 @@ PLATFORMS: Final = ("discord", "telegram", "matrix")
 
 @dataclass(frozen=True, slots=True)
 class ChatRemark:
-    """A message in a chat.
+    """A message in a chat."""
 
-    Attributes:
-        weight: Its relative frequency.
-        chat: The channel; None for a direct message.
-        place: The scope, if it is not the tenant's own.
-    """
-
-    weight: int
-    chat: str | None
+    weight: int  # its relative frequency
+    chat: str | None  # the channel; None for a direct message
     author: str | None
     is_bot: bool = False
     addressed: bool = False
     thread: str | None = None
-    place: str | None = None
+    place: str | None = None  # the scope, if it is not the tenant's own
     hook: str | None = None
     link: LinkCommand | None = None
 

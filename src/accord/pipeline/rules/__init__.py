@@ -1,6 +1,8 @@
 """Pure rules of the pipeline: redaction, checks of records, proposals for what-ifs."""
 
 from accord.pipeline.rules.checks import (
+    MORE,
+    MOST_SHAPES,
     RULES,
     EventHead,
     Manifests,
@@ -9,11 +11,12 @@ from accord.pipeline.rules.checks import (
     check,
     check_batch,
     check_call,
+    declared_names,
     payload_path,
     read_manifests,
+    shape,
 )
 from accord.pipeline.rules.redaction import body_schema, redact
-from accord.pipeline.rules.shapes import MORE, MOST_SHAPES, declared_names, shape
 from accord.pipeline.rules.streams import (
     BUS_CALLS,
     COLUMNS,

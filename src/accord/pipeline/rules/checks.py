@@ -1,11 +1,11 @@
-"""Checks of landed records, each with the rule that a record breaks.
+"""Checks of landed records, each with the rule that a record breaks, and shapes of payloads.
 
 `check` judges one record by the schema of its stream, its signatures and its contract;
 `batch_checker` does so over the Arrow batches of Spark's workers. Each process compiles a schema
-once.
+once. A shape is the structure of a payload without its values.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,6 +22,9 @@ from accord.pipeline.errors import PipelineError
 from accord.pipeline.rules import redaction, streams
 from accord.pipeline.rules.redaction import body_schema
 from accord.pipeline.rules.streams import CONTRACTS_HISTORY
+
+if TYPE_CHECKING:
+    Batches = Iterator[Any]
 
 RULES: Final = {
     "stream.unknown": "the record belongs to a stream that the pipeline has",
@@ -69,19 +72,12 @@ class EventHead(NamedTuple):
 
 
 class RecordVerdict(NamedTuple):
-    """The verdict on a record.
+    """The verdict on a record."""
 
-    Attributes:
-        digest: Hexadecimal: of an event's signed bytes, elsewhere of stream, id and body.
-        rule: The broken rule; None if the record is valid.
-        reason: A sentence about it.
-        event: The envelope, for an event that could be read.
-    """
-
-    digest: str
-    rule: str | None = None
+    digest: str  # hexadecimal: of an event's signed bytes, elsewhere of stream, id and body
+    rule: str | None = None  # the broken rule; None if the record is valid
     reason: str | None = None
-    event: EventHead | None = None
+    event: EventHead | None = None  # the envelope, for an event that could be read
 
 
 class RefusedError(AccordError):
@@ -271,10 +267,6 @@ def _record_digest(stream: str, record_id: str, raw: bytes) -> str:
     return blake3(name + raw).hexdigest()
 
 
-if TYPE_CHECKING:
-    Batches = Iterator[Any]
-
-
 def batch_checker(manifests: Manifests) -> "Callable[[Batches], Batches]":
     """The function that checks batches of bronze, for `mapInArrow`."""
 
@@ -344,3 +336,66 @@ def _structs(heads: list[EventHead | None]) -> Any:
     ]
     absent = pa.array([head is None for head in heads], pa.bool_())
     return pa.StructArray.from_arrays(arrays, names=list(EventHead._fields), mask=absent)
+
+
+MOST_SHAPES: Final = 16
+"""The most distinct shapes of an array's elements, or of members that no schema names."""
+
+OTHER: Final = "*"
+MORE: Final = "..."
+
+_TYPES: Final = {str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+def shape(value: Any, names: Collection[str]) -> Any:
+    """The shape of a JSON value; member names that are not in `names` are replaced."""
+    if isinstance(value, dict):
+        members = {name: shape(each, names) for name, each in value.items() if name in names}
+        others = [shape(each, names) for name, each in value.items() if name not in names]
+        return {**members, OTHER: _distinct(others)} if others else members
+    if isinstance(value, list):
+        return _distinct([shape(each, names) for each in value])
+    return "null" if value is None else _TYPES[type(value)]
+
+
+def declared_names(schema: Any) -> frozenset[str]:
+    """Every member name that a schema declares, at any depth."""
+    found: set[str] = set()
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            properties = part.get("properties")
+            if isinstance(properties, dict):
+                found.update(properties)
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+    return frozenset(found)
+
+
+def read_shape(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """A row with the shape of a recorded call's payload."""
+    call = canonical.decode(row["body"])
+    if "payload" not in call:
+        return
+    place = (call["kind"], call["surface"], call["part"])
+    names = _names(row["manifest"]).get(payload_path(*place), frozenset())
+    written = canonical.encode(shape(call["payload"], names)).decode()
+    yield call["contract_id"], call["digest"], *place, written, row["recorded_at"]
+
+
+@lru_cache(maxsize=256)
+def _names(manifest: str) -> dict[tuple[str, ...], frozenset[str]]:
+    from accord.contracts.manifest.projection import schema_references
+
+    contract = canonical.decode(manifest)
+    schemas = {name: declared_names(each) for name, each in contract.get("schemas", {}).items()}
+    return {place: schemas[name] for place, name in schema_references(contract) if name in schemas}
+
+
+def _distinct(shapes: list[Any]) -> list[Any]:
+    """Distinct shapes in the order of their canonical text, up to a limit."""
+    known = {canonical.encode(each): each for each in shapes}
+    some = [known[text] for text in sorted(known)]
+    return some if len(some) <= MOST_SHAPES else [*some[:MOST_SHAPES], MORE]

@@ -43,18 +43,13 @@ class CallOutcome(Enum):
 
 
 class JudgedCall(NamedTuple):
-    """An outcome with its reason.
-
-    Attributes:
-        rule: The broken schema rule, or the part of the contract that is missing; None if valid.
-        pointer: Where in the payload, with indices of arrays as `*`.
-        message: A sentence, without any value of the payload.
-    """
+    """An outcome with its reason."""
 
     fate: CallOutcome
+    # The broken schema rule, or the part of the contract that is missing; None if valid.
     rule: str | None = None
-    pointer: str | None = None
-    message: str | None = None
+    pointer: str | None = None  # where in the payload, with indices of arrays as `*`
+    message: str | None = None  # a sentence, without any value of the payload
 
 
 _UNTOUCHED: Final = JudgedCall(CallOutcome.UNTOUCHED)
@@ -64,15 +59,10 @@ _UNRECORDED: Final = JudgedCall(CallOutcome.UNRECORDED)
 
 @dataclass(frozen=True)
 class ProposedContract:
-    """A proposed contract and those under which calls were recorded.
+    """A proposed contract and those under which calls were recorded."""
 
-    Attributes:
-        manifest: The proposed manifest, as canonical JSON.
-        recorded: Recorded manifests by digest, as canonical JSON.
-    """
-
-    manifest: bytes
-    recorded: Mapping[str, bytes]
+    manifest: bytes  # the proposed manifest, as canonical JSON
+    recorded: Mapping[str, bytes]  # recorded manifests by digest, as canonical JSON
     _known: dict[tuple[str, PayloadPath], Schema | JudgedCall] = field(
         default_factory=dict, repr=False
     )

@@ -85,10 +85,8 @@ def restore_event(body: str) -> Event | None:
     """The event of a redacted record, with its original digest; None if a body is not redacted.
 
     Its signature cannot be verified here: the node verified it before writing it to its log, and
-    only chat content is accepted in this form.
-
-    Raises:
-        PipelineError: It claims to be redacted, and no exporter wrote it.
+    only chat content is accepted in this form. Raises PipelineError if it claims to be redacted
+    and no exporter wrote it.
     """
     if not body.startswith(_REDACTED):
         return None

@@ -1,6 +1,6 @@
 """Runs: bring the tables up to date with the landing, and publish them if the accounts balance."""
 
-from accord.pipeline.runs.admission import admit, admitted
+from accord.pipeline.landing import admit, admitted
 from accord.pipeline.runs.queries import StoredTables
 from accord.pipeline.runs.runner import (
     RunOutcome,
@@ -12,7 +12,6 @@ from accord.pipeline.runs.runner import (
     run_once,
     status,
 )
-from accord.pipeline.runs.sql import require_query, run_query
 from accord.pipeline.runs.versions import (
     GoldVersion,
     create_draft,
@@ -20,6 +19,8 @@ from accord.pipeline.runs.versions import (
     open_published,
     publish,
     published,
+    require_query,
+    run_query,
 )
 
 __all__ = [

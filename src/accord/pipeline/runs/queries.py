@@ -17,8 +17,8 @@ from accord.pipeline.folder import LAYERS, Layout
 from accord.pipeline.rules.checks import Manifests
 from accord.pipeline.rules.streams import CONTRACTS_HISTORY
 from accord.pipeline.session import error_text
-from accord.pipeline.tables import columns
 from accord.pipeline.tables.layers import bronze, checked, manifests, quarantine, silver
+from accord.pipeline.tables.table import BRONZE, CHECKED, LANDED, SILVER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +53,7 @@ def finish_reset(layout: Layout) -> None:
     note.unlink()
 
 
-LAYER_SCHEMAS = {"bronze": columns.BRONZE, "checked": columns.CHECKED, "silver": columns.SILVER}
+LAYER_SCHEMAS = {"bronze": BRONZE, "checked": CHECKED, "silver": SILVER}
 
 
 @dataclass(frozen=True)
@@ -120,14 +120,9 @@ class LayerProgress:
 def catch_up(
     layer: str, tables: StoredTables, landed: dict[str, int], alive: Callable[[], None]
 ) -> LayerProgress:
-    """Process all pending records of one layer.
+    """Process all pending records of one layer; `landed` are admitted records by stream.
 
-    Args:
-        landed: Admitted records by stream.
-        alive: Called on progress.
-
-    Raises:
-        PipelineError: The layer's checkpoint does not match its table.
+    Raises PipelineError if the layer's checkpoint does not match its table.
     """
     from pyspark.errors import StreamingQueryException
 
@@ -176,7 +171,7 @@ def _bronze(tables: StoredTables, _landed: dict[str, int]) -> "DataFrame":
     source = tables.layout.admitted
     source.mkdir(parents=True, exist_ok=True)
     landed = (
-        tables.spark.readStream.schema(columns.LANDED)
+        tables.spark.readStream.schema(LANDED)
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", "*.parquet")
         .option("maxBytesPerTrigger", _BATCH_BYTES)

@@ -7,8 +7,8 @@ that stops before that leaves the published version as it was.
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,10 +16,17 @@ from accord import __version__
 from accord.pipeline import folder
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import LAYERS, Layout, lock_folder, lock_holder, table_format
-from accord.pipeline.landing import Landing, Segment
+from accord.pipeline.landing import (
+    DamagedSegment,
+    Landing,
+    Segment,
+    admit,
+    admitted,
+    admitted_names,
+    damaged_segments,
+)
 from accord.pipeline.rules.streams import STREAMS
-from accord.pipeline.runs import admission, queries, versions
-from accord.pipeline.runs.admission import DamagedSegment
+from accord.pipeline.runs import queries, versions
 from accord.pipeline.runs.queries import StoredTables
 from accord.pipeline.session import PATIENCE, open_session, watch_session
 from accord.pipeline.tables import GOLD
@@ -32,27 +39,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The result of a run.
+    """The result of a run."""
 
-    Attributes:
-        version: The current version of gold; None if none was ever published.
-        published: Whether this run published it.
-        admitted: How many segments were new.
-        spoilt: The damaged segments, which were left out.
-        accounts: The accounting of all records that ever landed, by stream.
-        rows: Records that went through each layer in this run.
-        seconds: How long each stage took.
-        built: The gold tables that were built; the others were carried over.
-    """
-
-    version: str | None
-    published: bool
-    admitted: int = 0
-    spoilt: Sequence[DamagedSegment] = ()
+    version: str | None  # the current version of gold; None if none was ever published
+    published: bool  # whether this run published it
+    admitted: int = 0  # how many segments were new
+    spoilt: Sequence[DamagedSegment] = ()  # the damaged segments, which were left out
+    # The accounting of all records that ever landed, by stream.
     accounts: Sequence[StreamAccount] = ()
+    # Records that went through each layer in this run.
     rows: Mapping[str, int] = field(default_factory=dict)
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    built: Sequence[str] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)  # how long each stage took
+    built: Sequence[str] = ()  # the gold tables that were built; the others were carried over
 
     def payload(self) -> dict[str, Any]:
         """The outcome as JSON."""
@@ -74,7 +72,7 @@ def prepare(
     table_format(layout)
     queries.finish_reset(layout)
     folder.relocate(layout)
-    return admission.admit(layout, landing, lambda done, total: progress("admission", done, total))
+    return admit(layout, landing, lambda done, total: progress("admission", done, total))
 
 
 def run(
@@ -90,16 +88,12 @@ def run(
 ) -> RunOutcome:
     """Bring every table up to date with the admitted segments, and publish.
 
-    Args:
-        layout: The folder, whose lock the caller holds.
-        refreshed: Gold tables to build even if nothing has changed, with all downstream.
-        news: The result of `prepare`.
-        alive: Called whenever Spark has made progress.
-
-    Raises:
-        PipelineError: The account does not balance; nothing was published.
+    The caller holds the folder's lock. `news` is the result of `prepare`; `refreshed` are gold
+    tables to build even if nothing has changed, with all downstream. `alive` is called whenever
+    Spark has made progress. Raises PipelineError if the account does not balance; nothing was
+    published then.
     """
-    landed = admission.admitted(layout)
+    landed = admitted(layout)
     steps = len(LAYERS) + 1 + len(definitions)
     done = 0
 
@@ -174,19 +168,16 @@ EVERY_TABLE: Final = "gold"
 
 @dataclass(frozen=True, slots=True)
 class SparkTarget:
-    """Where Spark runs, and how long it may be silent.
+    """Where Spark runs, and how long it may be silent."""
 
-    Attributes:
-        master: A Spark master; by default every core of this machine.
-        remote: A Spark Connect server instead.
-        conf: Spark settings that override ours.
-        patience: Seconds without progress after which a run is aborted.
-    """
-
-    master: str | None = None
-    remote: str | None = None
+    master: str | None = None  # a Spark master; by default every core of this machine
+    remote: str | None = None  # a Spark Connect server instead
     conf: Mapping[str, str] = field(default_factory=dict)
-    patience: float = PATIENCE
+    patience: float = PATIENCE  # seconds without progress after which a run is aborted
+
+    def open(self, layout: Layout, lock: int) -> "AbstractContextManager[SparkSession]":
+        """A session in which Spark holds the folder's lock as long as it lives."""
+        return open_session(layout.root, self.master, self.remote, conf=self.conf, hold=(lock,))
 
 
 def run_once(
@@ -238,19 +229,13 @@ def run_continuously(
 ) -> None:
     """Run whenever something has landed, in one session, until `stop` is set.
 
-    Args:
-        every: Seconds between two looks at the landing.
-        stop: Ends the loop after the current run.
-        each: Called with the outcome of every run.
+    `every` is in seconds; `each` is called with the outcome of every run.
     """
-    with (
-        lock_folder(layout, "run --continuous") as lock,
-        _session(layout, where, lock) as spark,
-    ):
+    with lock_folder(layout, "run --continuous") as lock, where.open(layout, lock) as spark:
         is_first = True
         while not stop.is_set():
             news = prepare(layout, landing, progress)
-            if news[0] or (is_first and admission.admitted(layout)):
+            if news[0] or (is_first and admitted(layout)):
                 with watch_session(spark, layout.spark_log, where.patience) as alive:
                     outcome = run(
                         layout,
@@ -266,14 +251,6 @@ def run_continuously(
             stop.wait(every)
 
 
-@contextmanager
-def _session(layout: Layout, where: SparkTarget, lock: int) -> "Iterator[SparkSession]":
-    with open_session(
-        layout.root, where.master, where.remote, conf=where.conf, hold=(lock,)
-    ) as spark:
-        yield spark
-
-
 def _run(
     layout: Layout,
     where: SparkTarget,
@@ -284,12 +261,12 @@ def _run(
     progress: Progress,
 ) -> RunOutcome:
     news = prepare(layout, landing, progress)
-    if not admission.admitted(layout):
+    if not admitted(layout):
         current = versions.published(layout)
         return RunOutcome(current.name if current else None, False, spoilt=news[1])
     progress("starting Spark", 0, 1)
     with (
-        _session(layout, where, lock) as spark,
+        where.open(layout, lock) as spark,
         watch_session(spark, layout.spark_log, where.patience) as alive,
     ):
         return run(
@@ -313,8 +290,8 @@ def status(layout: Layout, landing: str | None = None) -> dict[str, Any]:
     version = versions.published(layout)
     facts = version.facts if version else {}
     place = Landing(landing or layout.landing)
-    known = admission.admitted_names(layout)
-    spoilt = admission.damaged_segments(layout)
+    known = admitted_names(layout)
+    spoilt = damaged_segments(layout)
     waiting = {
         stream: sum(each.rows for each in place.segments(stream) if each.name not in known[stream])
         for stream in STREAMS

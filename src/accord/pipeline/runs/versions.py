@@ -1,7 +1,8 @@
-"""Versions of gold: built in drafts, published by one rename, removed when unread.
+"""Versions of gold: built in drafts, published by one rename, queried, removed when unread.
 
 A version is complete before it is named and never changes afterwards. A table whose inputs have not
-changed is linked from the previous version. Readers lock the version that they read.
+changed is linked from the previous version. Readers lock the version that they read. For SQL every
+table of the published version is a view; only queries are accepted.
 """
 
 import contextlib
@@ -13,15 +14,20 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from accord.kernel.files import sync_folder
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.folder import LAYERS, Layout
+from accord.pipeline.folder import LAYERS, Layout, table_format
 from accord.pipeline.runs.queries import StoredTables
 from accord.pipeline.tables.layers import TERMS, StreamAccount
 from accord.pipeline.tables.table import GoldTable, downstream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 KEPT_VERSIONS: Final = 3
 """How many versions are kept, the published one included."""
@@ -32,16 +38,11 @@ _NAME: Final = re.compile(r"[0-9]{8}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class GoldVersion:
-    """A published version of gold.
-
-    Attributes:
-        path: The folder with one folder for each table.
-        facts: The record of the run that published it.
-    """
+    """A published version of gold."""
 
     name: str
-    path: Path
-    facts: Mapping[str, Any]
+    path: Path  # the folder with one folder for each table
+    facts: Mapping[str, Any]  # the record of the run that published it
 
     @property
     def tables(self) -> list[str]:
@@ -176,11 +177,8 @@ def build_tables(
 ) -> list[str]:
     """Fill a draft with every table, and return the names of those that were built.
 
-    Args:
-        tables: The inputs; its version is the draft.
-        definitions: The tables, in the order of their dependencies.
-        stale: The names of tables to build; the others are linked from `previous`.
-        progress: Called with the name of each table before it is built.
+    The version of `tables` is the draft. `definitions` are in the order of their dependencies;
+    those that are not `stale` are linked from `previous`.
     """
     built = []
     for table in definitions:
@@ -247,3 +245,65 @@ def _link(source: str, target: str) -> None:
     except OSError:
         # A file system without links.
         shutil.copy2(source, target)
+
+
+_QUERY: Final = re.compile(r"\s*(select|with|from|values|table)\b", re.IGNORECASE)
+_LOOK: Final = re.compile(r"\s*(show|describe|desc)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """The rows of a query; `more` tells whether the limit cut them."""
+
+    version: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    more: bool
+
+
+def run_query(layout: Layout, spark: "SparkSession", question: str, *, limit: int) -> QueryResult:
+    """Run a query on the published version; raise `PipelineError` if it is no query or fails."""
+    require_query(question)
+    with open_published(layout) as version:
+        form = table_format(layout)
+        for table in version.tables:
+            frame = spark.read.format(form).load(str(version.path / table))
+            frame.createOrReplaceTempView(table)
+        answer = spark.sql(_statement(question))
+        found = answer.limit(limit + 1).collect()
+        rows = [[plain_value(value) for value in row] for row in found[:limit]]
+        return QueryResult(version.name, answer.columns, rows, len(found) > limit)
+
+
+def require_query(question: str) -> None:
+    """Raise `PipelineError` unless a text is a query."""
+    if not _QUERY.match(question) and not _LOOK.match(question):
+        raise PipelineError(
+            "only queries can be run on the published tables",
+            mend="begin with SELECT, WITH, SHOW TABLES or DESCRIBE",
+        )
+
+
+def _statement(question: str) -> str:
+    """Wrapped in brackets, Spark's grammar accepts nothing but a query."""
+    bare = question.strip().rstrip(";")
+    return f"SELECT * FROM (\n{bare}\n)" if _QUERY.match(bare) else bare  # noqa: S608 - the user's own
+
+
+def plain_value(value: Any) -> Any:
+    """A value of Spark as JSON: bytes in hexadecimal, times as text."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).hex()
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if hasattr(value, "asDict"):
+        return {name: plain_value(each) for name, each in value.asDict().items()}
+    if isinstance(value, Mapping):
+        return {str(name): plain_value(each) for name, each in value.items()}
+    if isinstance(value, Sequence):
+        return [plain_value(each) for each in value]
+    return str(value)

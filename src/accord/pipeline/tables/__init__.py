@@ -7,7 +7,6 @@ in the order of their dependencies.
 from typing import Final
 
 from accord.pipeline.tables import gold_community, gold_contracts, gold_quality, gold_relay, layers
-from accord.pipeline.tables.columns import LANDED
 from accord.pipeline.tables.gold_community import COMMUNITY_TABLES
 from accord.pipeline.tables.gold_contracts import (
     CONTRACT_TABLES,
@@ -24,15 +23,27 @@ from accord.pipeline.tables.layers import (
     manifests,
     silver,
 )
-from accord.pipeline.tables.table import GivenTables, GoldTable, Tables, downstream
+from accord.pipeline.tables.table import (
+    BRONZE,
+    CHECKED,
+    LANDED,
+    SILVER,
+    GivenTables,
+    GoldTable,
+    Tables,
+    downstream,
+)
 
 __all__ = [
+    "BRONZE",
+    "CHECKED",
     "COMMUNITY_TABLES",
     "CONTRACT_TABLES",
     "GOLD",
     "LANDED",
     "QUALITY_TABLES",
     "RELAY_TABLES",
+    "SILVER",
     "UNREADABLE_DECISION",
     "GivenTables",
     "GoldTable",

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from accord.community.rules.chains import MEMBERSHIP_TYPES
 from accord.community.rules.content import DEFAULT_POST_TTL_SECONDS
 from accord.community.rules.verdicts import Status
-from accord.pipeline import fold as stage_a
-from accord.pipeline import fold as stage_b
-from accord.pipeline import fold as stages_cd
-from accord.pipeline import fold as the_state
-from accord.pipeline.rows import batch_of
+from accord.pipeline import fold
+from accord.pipeline.rows import F, batch_of
 from accord.pipeline.rules.streams import COMMUNITY_EVENTS
 from accord.pipeline.tables.table import GoldTable, Tables
 
@@ -49,10 +46,8 @@ def communities(tables: Tables) -> "DataFrame":
 
     Events with a lamport above `reach` are quarantined.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     events = _events(tables).drop("body")
-    reached = list(stage_a.reaches(events).items())
+    reached = list(fold.reaches(events).items())
     reaches = tables.spark.createDataFrame(reached, "community_id STRING, reach BIGINT")
     place = F.struct("lamport", "event_id", "digest")
     return (
@@ -67,13 +62,11 @@ def communities(tables: Tables) -> "DataFrame":
 
 def author_chains(tables: Tables) -> "DataFrame":
     """Stage (a): one row for each author and log, with the summary of the author's chain."""
-    return stage_a.chains(_events(tables), _reaches(tables))
+    return fold.chains(_events(tables), _reaches(tables))
 
 
 def equivocations(tables: Tables) -> "DataFrame":
     """Authors who signed two events with the same number, with both events as proof."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     forks = (
         tables.gold("author_chains")
         .where("fork_seq IS NOT NULL")
@@ -95,34 +88,32 @@ def membership_timeline(tables: Tables) -> "DataFrame":
     """Stage (b): every membership event with its verdict, and the level or policy that it set."""
     import pyarrow as pa
 
-    membership = stage_b.membership_rows(_events(tables))
-    on = stage_b.grounds(_reaches(tables), tables.gold("author_chains"), membership)
-    rows = stage_b.timeline(on.values(), membership)
-    batch = batch_of(rows, stage_b.TIMELINE)
+    membership = fold.membership_rows(_events(tables))
+    on = fold.grounds(_reaches(tables), tables.gold("author_chains"), membership)
+    rows = fold.timeline(on.values(), membership)
+    batch = batch_of(rows, fold.TIMELINE)
     return tables.spark.createDataFrame(pa.Table.from_batches([batch]))
 
 
 def community_frames(tables: Tables) -> "DataFrame":
     """The state of membership and chains, without content, as JSON: one row for each log."""
-    frames = [(each, stage_b.frame_of(on)) for each, on in _grounds(tables).items()]
+    frames = [(each, fold.frame_of(on)) for each, on in _grounds(tables).items()]
     return tables.spark.createDataFrame(frames, "community_id STRING, frame STRING")
 
 
 def community_parts(tables: Tables) -> "DataFrame":
     """Stages (c) and (d): every event's verdict, and the items of the state that content makes."""
-    return stages_cd.parts(_events(tables), _grounds(tables))
+    return fold.parts(_events(tables), _grounds(tables))
 
 
 def event_verdicts(tables: Tables) -> "DataFrame":
     """The fold's verdict on every event, with the rule that decided."""
     verdicts = tables.gold("community_parts").where("section IS NULL")
-    return verdicts.select(*stages_cd.VERDICT_COLUMNS).drop("said")
+    return verdicts.select(*fold.VERDICT_COLUMNS).drop("said")
 
 
 def members(tables: Tables) -> "DataFrame":
     """The members at head."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     frames = tables.gold("community_frames")
     found = frames.select("community_id", F.inline(F.from_json("frame", _MEMBERS)["members"]))
     names = _items(tables, "manifests", _MANIFEST)
@@ -131,8 +122,6 @@ def members(tables: Tables) -> "DataFrame":
 
 def market(tables: Tables) -> "DataFrame":
     """The posts at head; `ended` is null while a post is open, at most until `expires_at`."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     posts = _items(tables, "market", _POST)
     seconds = F.coalesce("fields.ttl_seconds", F.lit(DEFAULT_POST_TTL_SECONDS))
     expires = F.to_timestamp("created_at") + F.make_dt_interval(secs=seconds)
@@ -146,8 +135,6 @@ def market(tables: Tables) -> "DataFrame":
 
 def market_history(tables: Tables) -> "DataFrame":
     """The history of posts: every event that changed one, and what it changed."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     changes = tables.gold("community_parts").where("subject_kind = 'post' AND rule = 'accepted'")
     said = F.from_json("said", _SAID).alias("change")
     return changes.select(
@@ -163,8 +150,6 @@ def chat_messages(tables: Tables) -> "DataFrame":
 
 def chat_threads(tables: Tables) -> "DataFrame":
     """One row for each pair of members that exchange messages."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     pair = F.array_sort(F.array("author", "recipient"))
     return (
         tables.gold("chat_messages")
@@ -205,12 +190,12 @@ def state(tables: Tables) -> "DataFrame":
     counts = _content_counts(parts)
     heads = {row.community_id: _position(row.head) for row in logs.collect()}
     frames = {
-        row.community_id: the_state.complete_state(
+        row.community_id: fold.complete_state(
             row.frame, heads[row.community_id], counts.get(row.community_id, {})
         )
         for row in tables.gold("community_frames").collect()
     }
-    return the_state.states(items.unionByName(nothing), frames)
+    return fold.states(items.unionByName(nothing), frames)
 
 
 def _events(tables: Tables) -> "DataFrame":
@@ -225,16 +210,14 @@ def _reaches(tables: Tables) -> dict[str, int]:
     return {row.community_id: row.reach for row in rows}
 
 
-def _grounds(tables: Tables) -> stage_b.Grounds:
+def _grounds(tables: Tables) -> fold.Grounds:
     """The settled membership again, from the timeline, which is small and has the events' text."""
-    membership = stage_b.membership_rows(tables.gold("membership_timeline"))
-    return stage_b.grounds(_reaches(tables), tables.gold("author_chains"), membership)
+    membership = fold.membership_rows(tables.gold("membership_timeline"))
+    return fold.grounds(_reaches(tables), tables.gold("author_chains"), membership)
 
 
 def _items(tables: Tables, section: str, schema: str) -> "DataFrame":
     """The items of a section as columns."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     found = tables.gold("community_parts").where(F.col("section") == section)
     read = found.select("community_id", F.from_json("item", schema).alias("item"))
     return read.select("community_id", "item.*")
@@ -242,8 +225,6 @@ def _items(tables: Tables, section: str, schema: str) -> "DataFrame":
 
 def _content_counts(parts: "DataFrame") -> dict[str, dict[str, int]]:
     """Content events by status; quarantined events count as content, as in the fold."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     is_content = ~F.col("event_type").isin(*MEMBERSHIP_TYPES)
     is_quarantined = F.col("status") == Status.QUARANTINED.value
     verdicts = parts.where(F.col("section").isNull() & (is_content | is_quarantined))

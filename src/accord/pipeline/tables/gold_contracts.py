@@ -7,10 +7,9 @@ only their structure.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from accord.pipeline.rows import Columns, flat_map
+from accord.pipeline.rows import F, columns, flat_map
 from accord.pipeline.rules import streams
-from accord.pipeline.tables.columns import moment
-from accord.pipeline.tables.table import GoldTable, Tables
+from accord.pipeline.tables.table import GoldTable, Tables, moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,41 +27,20 @@ _CALL: Final = (
     "service STRING, caller STRUCT<deployment: STRING, session: STRING, contract_id: STRING, "
     "digest: STRING>, outcome STRING, error STRING, ms BIGINT"
 )
-_MANIFEST: Final[Columns] = {
-    "contract_id": "STRING",
-    "digest": "STRING",
-    "at": "BIGINT",
-    "manifest": "STRING",
-}
-_SHAPE: Final[Columns] = {
-    "contract_id": "STRING",
-    "digest": "STRING",
-    "kind": "STRING",
-    "surface": "STRING",
-    "part": "STRING",
-    "shape": "STRING",
-    "at": "BIGINT",
-}
-_COMPATIBILITY: Final[Columns] = {
-    "contract_id": "STRING",
-    "old": "STRING",
-    "new": "STRING",
-    "relation": "STRING",
-    "compatible": "BOOLEAN",
-    "classification": "STRING",
-    "breaking": "BIGINT",
-    "unproven": "BIGINT",
-    "migration": "BIGINT",
-    "rule": "STRING",
-    "pointer": "STRING",
-    "message": "STRING",
-}
+_MANIFEST: Final = columns("contract_id STRING, digest STRING, at BIGINT, manifest STRING")
+_SHAPE: Final = columns(
+    "contract_id STRING, digest STRING, kind STRING, surface STRING, part STRING, shape STRING, "
+    "at BIGINT"
+)
+_COMPATIBILITY: Final = columns(
+    "contract_id STRING, old STRING, new STRING, relation STRING, compatible BOOLEAN, "
+    "classification STRING, breaking BIGINT, unproven BIGINT, migration BIGINT, rule STRING, "
+    "pointer STRING, message STRING"
+)
 
 
 def contracts_history(tables: Tables) -> "DataFrame":
     """Every step in the history of every contract on every deployment."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     history = tables.silver(streams.CONTRACTS_HISTORY)
     return history.select(F.from_json("body", _HISTORY).alias("step"), "seq", "recorded_at").select(
         "step.*", moment("step.at").alias("at_ms"), "recorded_at", "seq"
@@ -76,7 +54,6 @@ def contracts_catalog(tables: Tables) -> "DataFrame":
     deployment may offer several digests of a contract at once.
     """
     from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
 
     steps = tables.gold("contracts_history").where("kind IN ('offered', 'withdrawn', 'expired')")
     life = Window.partitionBy("deployment", "contract_id", "digest").orderBy(
@@ -104,8 +81,6 @@ def contracts_catalog(tables: Tables) -> "DataFrame":
 
 def contracts_manifests(tables: Tables) -> "DataFrame":
     """Every presented contract once, as canonical JSON; `at` is the first time."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     history = tables.silver(streams.CONTRACTS_HISTORY).select("recorded_at", "body")
     return (
         flat_map(history, _read_manifest, _MANIFEST)
@@ -116,8 +91,6 @@ def contracts_manifests(tables: Tables) -> "DataFrame":
 
 def contracts_usage(tables: Tables) -> "DataFrame":
     """Calls by day, caller, service and surface, with their outcomes."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     calls = tables.silver(streams.CONTRACTS_CALLS).select(F.from_json("body", _CALL).alias("call"))
     return calls.groupBy(
         F.to_date(F.try_to_timestamp("call.at")).alias("day"),
@@ -140,9 +113,7 @@ def contracts_shapes(tables: Tables) -> "DataFrame":
     A shape is the structure of a payload without its values. Members that the surface's schema does
     not name are written `*`: where a payload is a map, its keys are values too.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    from accord.pipeline.rules.shapes import read_shape
+    from accord.pipeline.rules.checks import read_shape
 
     calls = tables.silver(streams.CONTRACTS_CALLS).select("recorded_at", "body")
     known = calls.select(
@@ -165,7 +136,6 @@ def contracts_compatibility(tables: Tables) -> "DataFrame":
     Of a contract with many digests the newest `MOST_DIGESTS` are compared.
     """
     from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
 
     newest = Window.partitionBy("contract_id").orderBy(F.desc("at"), "digest")
     known = (

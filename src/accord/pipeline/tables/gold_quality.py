@@ -6,9 +6,9 @@ Days are those on which a record was written; refused records count on the day t
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from accord.pipeline.rows import F
 from accord.pipeline.rules.streams import STREAMS
-from accord.pipeline.tables.columns import day
-from accord.pipeline.tables.table import GoldTable, Tables
+from accord.pipeline.tables.table import GoldTable, Tables, day
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 def traffic(tables: Tables) -> "DataFrame":
     """Records and bytes of every stream by day and source."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     return (
         _all([tables.silver(stream) for stream in STREAMS])
         .groupBy("stream", day("recorded_at").alias("day"), "source")
@@ -32,8 +30,6 @@ def traffic(tables: Tables) -> "DataFrame":
 
 def refusals(tables: Tables) -> "DataFrame":
     """Quarantined records of every stream by day and rule, with one reason as an example."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     return (
         _all([tables.quarantine(stream) for stream in STREAMS])
         .groupBy("stream", day("recorded_at").alias("day"), "rule")
@@ -47,8 +43,6 @@ def refusals(tables: Tables) -> "DataFrame":
 
 def quality(tables: Tables) -> "DataFrame":
     """Accepted and refused records of every stream by day."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     stood = tables.gold("traffic").select("stream", "day", F.col("records").alias("accepted"))
     fell = tables.gold("refusals").select("stream", "day", F.col("records").alias("quarantined"))
     both = stood.unionByName(fell, allowMissingColumns=True)

@@ -6,13 +6,12 @@ Verdicts are the gate's own, read from its records.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from accord.pipeline.rows import Columns, flat_map
+from accord.pipeline.rows import F, columns, flat_map
 from accord.pipeline.rules import streams
-from accord.pipeline.tables.columns import day
-from accord.pipeline.tables.table import GoldTable, Tables
+from accord.pipeline.tables.table import GoldTable, Tables, day
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from accord.relay.rules.decision_records import DecisionRecord
     from accord.relay.rules.verdicts import GateVerdict
@@ -30,7 +29,6 @@ def relay_timelines(tables: Tables) -> "DataFrame":
     A session is an agent's part in one chat. `gap_ms` is the time since the step before.
     """
     from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
 
     rows = tables.gold("relay_deliveries")
     session_key = ["tenant", "instance", "platform", "chat_id"]
@@ -74,8 +72,6 @@ def relay_timelines(tables: Tables) -> "DataFrame":
 
 def relay_latency(tables: Tables) -> "DataFrame":
     """The time until events were acknowledged, by day, platform and agent."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     shares = F.percentile("latency_ms", F.array(*map(F.lit, (0.5, 0.9, 0.99))))
     return (
         tables.gold("relay_deliveries")
@@ -92,37 +88,16 @@ def relay_latency(tables: Tables) -> "DataFrame":
 
 def relay_drops(tables: Tables) -> "DataFrame":
     """Events that did not reach an agent, by day, layer and reason: at the gate, and after it."""
-    from pyspark.sql import functions as F  # noqa: N812
 
-    gate = (
-        tables.gold("relay_verdicts")
-        .where("NOT delivers")
-        .groupBy(
-            day("decided_at").alias("day"),
-            "platform",
-            "tenant",
-            "instance",
-            "dropped_by",
-            "rule",
-            "reason",
-        )
-        .agg(F.count("*").alias("drops"))
-    )
-    dead = (
-        tables.gold("relay_deliveries")
-        .where("outcome = 'dead'")
-        .groupBy(
-            day("ended_at").alias("day"),
-            "platform",
-            "tenant",
-            "instance",
-            F.lit("delivery").alias("dropped_by"),
-            F.lit("delivery.dead").alias("rule"),
-            "reason",
-        )
-        .agg(F.count("*").alias("drops"))
-    )
-    return gate.unionByName(dead)
+    def counted(rows: "DataFrame", at: str, dropped_by: "Column", rule: "Column") -> "DataFrame":
+        why = (dropped_by.alias("dropped_by"), rule.alias("rule"), "reason")
+        alike = rows.groupBy(day(at).alias("day"), "platform", "tenant", "instance", *why)
+        return alike.agg(F.count("*").alias("drops"))
+
+    gate = tables.gold("relay_verdicts").where("NOT delivers")
+    dead = tables.gold("relay_deliveries").where("outcome = 'dead'")
+    at_gate = counted(gate, "decided_at", F.col("dropped_by"), F.col("rule"))
+    return at_gate.unionByName(counted(dead, "ended_at", F.lit("delivery"), F.lit("delivery.dead")))
 
 
 def relay_wakes(tables: Tables) -> "DataFrame":
@@ -133,7 +108,6 @@ def relay_wakes(tables: Tables) -> "DataFrame":
     stopped by the gate. Both would have cost a wake, had every event been pushed.
     """
     from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
 
     earlier = (
         Window.partitionBy("instance")
@@ -170,28 +144,12 @@ def relay_wakes(tables: Tables) -> "DataFrame":
 UNREADABLE_DECISION: Final = "record.unreadable"
 """The rule of decisions that the gate cannot read."""
 
-_VERDICTS: Final[Columns] = {
-    "event": "STRING",
-    "decided_at": "BIGINT",
-    "platform": "STRING",
-    "scope_id": "STRING",
-    "chat_id": "STRING",
-    "author": "STRING",
-    "is_dm": "BOOLEAN",
-    "tenant": "STRING",
-    "instance": "STRING",
-    "delivers": "BOOLEAN",
-    "link": "STRING",
-    "origin": "STRING",
-    "routing": "STRING",
-    "candidates": "STRING",
-    "authority": "STRING",
-    "visibility": "STRING",
-    "relevance": "STRING",
-    "dropped_by": "STRING",
-    "rule": "STRING",
-    "reason": "STRING",
-}
+_VERDICTS: Final = columns(
+    "event STRING, decided_at BIGINT, platform STRING, scope_id STRING, chat_id STRING, "
+    "author STRING, is_dm BOOLEAN, tenant STRING, instance STRING, delivers BOOLEAN, link STRING, "
+    "origin STRING, routing STRING, candidates STRING, authority STRING, visibility STRING, "
+    "relevance STRING, dropped_by STRING, rule STRING, reason STRING"
+)
 
 _DELIVERY: Final = (
     "pending ARRAY<ARRAY<STRING>>, acked ARRAY<ARRAY<STRING>>, dead ARRAY<ARRAY<STRING>>, "
@@ -216,8 +174,6 @@ def relay_deliveries(tables: Tables) -> "DataFrame":
     `latency_ms` is the time from the platform's delivery of the event to the acknowledgement. An
     event that was delivered again from the dead letters has a row for each time.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     deliveries = tables.silver(streams.RELAY_DELIVERIES).select(
         "recorded_at", F.from_json("body", _DELIVERY).alias("delivery")
     )
@@ -234,22 +190,12 @@ def relay_deliveries(tables: Tables) -> "DataFrame":
         .join(verdicts, ["event", "instance"], "left")
         .withColumn("latency_ms", F.try_subtract(ended_at, F.coalesce("received_at", "queued_at")))
         .select(
-            "instance",
-            "number",
-            "event",
-            "tenant",
-            "platform",
-            "scope_id",
-            "chat_id",
+            *("instance", "number", "event", "tenant", "platform", "scope_id", "chat_id"),
             "about.thread_id",
             F.col("about.kind").alias("kind"),
-            "author",
-            "is_dm",
+            *("author", "is_dm"),
             *("link", "origin", "routing", "candidates", "authority", "visibility", "relevance"),
-            "received_at",
-            "queued_at",
-            "ended_at",
-            "outcome",
+            *("received_at", "queued_at", "ended_at", "outcome"),
             F.col("why").alias("reason"),
             "latency_ms",
         )
@@ -263,7 +209,6 @@ def _with_outcome(deliveries: "DataFrame") -> "DataFrame":
     not overlap and need not be expanded.
     """
     from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
 
     entry, ended = F.col("entry"), F.col("ended")
     queued = deliveries.select("recorded_at", F.explode("delivery.pending").alias("entry")).select(

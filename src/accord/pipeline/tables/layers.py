@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from accord.pipeline.rows import F
 from accord.pipeline.rules.checks import Manifests, batch_checker, read_manifests
 from accord.pipeline.rules.streams import COLUMNS, CONTRACTS_HISTORY, STREAMS
-from accord.pipeline.tables import columns
-from accord.pipeline.tables.table import GoldTable, Tables
+from accord.pipeline.tables.table import CHECKED, GoldTable, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,20 +49,19 @@ class StreamAccount:
 
 def accounting(bronze: "DataFrame", checked: "DataFrame", silver: "DataFrame") -> "DataFrame":
     """Every term that Spark counts: `stream`, `term`, `count`."""
-    from pyspark.sql import functions as f
 
     def counted(term: str, rows: "DataFrame") -> "DataFrame":
-        return rows.groupBy("stream").count().select("stream", f.lit(term).alias("term"), "count")
+        return rows.groupBy("stream").count().select("stream", F.lit(term).alias("term"), "count")
 
-    stands = f.col("rule").isNull()
+    stands = F.col("rule").isNull()
     copies = checked.where(stands).groupBy("stream", "digest").count()
-    extra = copies.groupBy("stream").agg(f.sum(f.col("count") - 1).alias("count"))
+    extra = copies.groupBy("stream").agg(F.sum(F.col("count") - 1).alias("count"))
     return (
         counted("bronze", bronze)
         .unionByName(counted("checked", checked))
         .unionByName(counted("accepted", silver))
         .unionByName(counted("quarantined", checked.where(~stands)))
-        .unionByName(extra.select("stream", f.lit("duplicates").alias("term"), "count"))
+        .unionByName(extra.select("stream", F.lit("duplicates").alias("term"), "count"))
     )
 
 
@@ -83,21 +82,17 @@ def accounts(
 
 def bronze(landed: "DataFrame") -> "DataFrame":
     """The landed columns, and the name of the record's segment."""
-    from pyspark.sql import functions as f
-
-    return landed.select(*COLUMNS, f.col("_metadata.file_name").alias("segment"))
+    return landed.select(*COLUMNS, F.col("_metadata.file_name").alias("segment"))
 
 
 def checked(bronze: "DataFrame", manifests: Manifests) -> "DataFrame":
     """Every record with its verdict; calls are checked against the presented manifests."""
-    return bronze.select(*COLUMNS, "segment").mapInArrow(batch_checker(manifests), columns.CHECKED)
+    return bronze.select(*COLUMNS, "segment").mapInArrow(batch_checker(manifests), CHECKED)
 
 
 def manifests(bronze: "DataFrame") -> "DataFrame":
     """The valid manifests that were presented: `digest`, and `manifest` as canonical JSON."""
-    from pyspark.sql import functions as f
-
-    history = bronze.where(f.col("stream") == CONTRACTS_HISTORY)
+    history = bronze.where(F.col("stream") == CONTRACTS_HISTORY)
     found = history.select("stream", "id", "body").mapInArrow(
         _manifests, "digest STRING, manifest BINARY"
     )
@@ -110,9 +105,7 @@ def _manifests(batches: "Iterator[Any]") -> "Iterator[Any]":
 
 def quarantine(checked: "DataFrame") -> "DataFrame":
     """The records that break a rule."""
-    from pyspark.sql import functions as f
-
-    return checked.where(f.col("rule").isNotNull())
+    return checked.where(F.col("rule").isNotNull())
 
 
 def refused(tables: Tables) -> "DataFrame":
@@ -131,8 +124,6 @@ QUARANTINE_TABLES: Final = (GoldTable("quarantine", refused, STREAMS),)
 
 def silver(checked: "DataFrame") -> "DataFrame":
     """The records that break no rule, without duplicates."""
-    from pyspark.sql import functions as f
-
-    valid = checked.where(f.col("rule").isNull())
+    valid = checked.where(F.col("rule").isNull())
     once = valid.dropDuplicates(["stream", "digest"])
     return once.select(*COLUMNS, "segment", "digest", "event")

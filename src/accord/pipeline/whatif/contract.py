@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from accord.contracts import CompatibilityReport, compare, digest
 from accord.kernel import canonical
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.rows import Columns, flat_map
+from accord.pipeline.rows import F, columns, flat_map
 from accord.pipeline.rules import streams
 from accord.pipeline.rules.proposals import CallOutcome, ProposedContract, witness, written_by
 from accord.pipeline.tables.table import Tables
@@ -26,12 +26,7 @@ _MOST_WITNESSES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class SurfaceReplay:
-    """The outcomes of the recorded payloads of one part of one surface.
-
-    Attributes:
-        untouched: Calls under contracts with the same schema for this payload.
-        unrecorded: Calls whose payload was not recorded, by policy.
-    """
+    """The outcomes of the recorded payloads of one part of one surface."""
 
     kind: str
     surface: str
@@ -39,8 +34,8 @@ class SurfaceReplay:
     kept: int = 0
     failed: int = 0
     gone: int = 0
-    unrecorded: int = 0
-    untouched: int = 0
+    unrecorded: int = 0  # calls whose payload was not recorded, by policy
+    untouched: int = 0  # calls under contracts with the same schema for this payload
 
     @property
     def name(self) -> str:
@@ -60,11 +55,7 @@ class SurfaceReplay:
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """Calls that would have failed with the same surface, caller and rule.
-
-    Attributes:
-        samples: The first and the last of them, with their payloads if these are short.
-    """
+    """Calls that would have failed with the same surface, caller and rule."""
 
     kind: str
     surface: str
@@ -76,6 +67,7 @@ class CallFailure:
     pointer: str | None
     message: str
     calls: int
+    # The first and the last of them, with their payloads if these are short.
     samples: tuple[SampleRecord, ...]
 
     @property
@@ -92,23 +84,17 @@ class CallFailure:
 
 @dataclass(frozen=True, slots=True)
 class ContractWhatIf:
-    """The result of replaying recorded calls against a proposed contract.
-
-    Attributes:
-        against: The digest of the static comparison; by default the last one accepted or offered.
-        static: Its verdict; None if history has no such contract.
-        surfaces: Every part of every surface that was called.
-        failures: Groups of failing calls, the largest first, at most `MOST_GROUPS`.
-        callers: The number of distinct callers with a failing call.
-    """
+    """The result of replaying recorded calls against a proposed contract."""
 
     contract_id: str
     proposed: str
+    # The digest of the static comparison; by default the last one accepted or offered.
     against: str | None
-    static: CompatibilityReport | None
-    surfaces: tuple[SurfaceReplay, ...]
+    static: CompatibilityReport | None  # its verdict; None if history has no such contract
+    surfaces: tuple[SurfaceReplay, ...]  # every part of every surface that was called
+    # Groups of failing calls, the largest first, at most `MOST_GROUPS`.
     failures: tuple[CallFailure, ...]
-    callers: int
+    callers: int  # the number of distinct callers with a failing call
 
     @property
     def calls(self) -> int:
@@ -196,21 +182,11 @@ class ContractWhatIf:
 MOST_GROUPS: Final = 1000
 """The most groups of failures by surface, caller and rule."""
 
-_JUDGED: Final[Columns] = {
-    "kind": "STRING",
-    "surface": "STRING",
-    "part": "STRING",
-    "service": "STRING",
-    "caller": "STRING",
-    "caller_contract": "STRING",
-    "fate": "STRING",
-    "rule": "STRING",
-    "pointer": "STRING",
-    "message": "STRING",
-    "at": "BIGINT",
-    "id": "STRING",
-    "payload": "STRING",
-}
+_JUDGED: Final = columns(
+    "kind STRING, surface STRING, part STRING, service STRING, caller STRING, "
+    "caller_contract STRING, fate STRING, rule STRING, pointer STRING, message STRING, at BIGINT, "
+    "id STRING, payload STRING"
+)
 _SURFACE: Final = ("kind", "surface", "part")
 _ALIKE: Final = (*_SURFACE, "service", "caller", "caller_contract", "fate", "rule", "pointer")
 _FAILING: Final = (CallOutcome.FAILED.value, CallOutcome.GONE.value)
@@ -219,11 +195,9 @@ _FAILING: Final = (CallOutcome.FAILED.value, CallOutcome.GONE.value)
 def whatif_contract(tables: Tables, manifest: Any, against: str | None = None) -> ContractWhatIf:
     """Replay every recorded call of a contract against a proposed manifest of it.
 
-    `against` is the digest to compare with, by default the one accepted or offered last.
-
-    Raises:
-        ContractError: The proposal is not a valid manifest; it carries the findings.
-        PipelineError: The digest to compare with is not in history.
+    `against` is the digest to compare with, by default the one accepted or offered last. Raises
+    ContractError, with the findings, if the proposal is not a valid manifest, and PipelineError if
+    the digest to compare with is not in history.
     """
     proposed = digest(manifest)
     identity: str = manifest["id"]
@@ -238,14 +212,10 @@ def whatif_contract(tables: Tables, manifest: Any, against: str | None = None) -
     proposal = ProposedContract(canonical.encode(manifest), recorded)
     groups = _groups(tables, identity, proposal).cache()
     try:
+        failing = groups.where(F.col("fate").isin(*_FAILING))
+        callers = failing.select("caller").distinct().count()
         return ContractWhatIf(
-            identity,
-            proposed,
-            base,
-            static,
-            _surfaces(groups),
-            _failures(groups),
-            _callers(groups),
+            identity, proposed, base, static, _surfaces(groups), _failures(failing), callers
         )
     finally:
         groups.unpersist()
@@ -253,8 +223,6 @@ def whatif_contract(tables: Tables, manifest: Any, against: str | None = None) -
 
 def _recorded(tables: Tables, identity: str, proposed: str) -> tuple[dict[str, bytes], str | None]:
     """Every manifest of a contract by digest, and the other digest that was taken up last."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     known = tables.gold("contracts_manifests").where(F.col("contract_id") == identity)
     recorded = {row.digest: row.manifest.encode() for row in known.collect()}
     taken_up = F.col("kind").isin("accepted", "offered")
@@ -271,7 +239,6 @@ def _recorded(tables: Tables, identity: str, proposed: str) -> tuple[dict[str, b
 
 def _groups(tables: Tables, identity: str, proposal: ProposedContract) -> "DataFrame":
     """Calls with the same outcome, counted, with the first and the last of them."""
-    from pyspark.sql import functions as F  # noqa: N812
 
     def judge(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
         call = canonical.decode(row["body"])
@@ -320,34 +287,14 @@ def _surfaces(groups: "DataFrame") -> tuple[SurfaceReplay, ...]:
     )
 
 
-def _failures(groups: "DataFrame") -> tuple[CallFailure, ...]:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    rows = (
-        groups.where(F.col("fate").isin(*_FAILING))
-        .orderBy(F.desc("calls"), *_ALIKE)
-        .limit(MOST_GROUPS)
-        .collect()
-    )
+def _failures(failing: "DataFrame") -> tuple[CallFailure, ...]:
+    rows = failing.orderBy(F.desc("calls"), *_ALIKE).limit(MOST_GROUPS).collect()
     return tuple(
         CallFailure(
-            row.kind,
-            row.surface,
-            row.part,
-            row.service,
-            row.caller,
-            row.caller_contract,
-            row.rule,
-            row.pointer,
-            row.message,
-            row.calls,
-            tuple(SampleRecord(*each) for each in dict.fromkeys((row["first"], row["last"]))),
+            **{name: row[name] for name in CallFailure.__slots__ if name != "samples"},
+            samples=tuple(
+                SampleRecord(*each) for each in dict.fromkeys((row["first"], row["last"]))
+            ),
         )
         for row in rows
     )
-
-
-def _callers(groups: "DataFrame") -> int:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return groups.where(F.col("fate").isin(*_FAILING)).select("caller").distinct().count()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from accord.kernel import canonical
 from accord.kernel.errors import AccordError
-from accord.pipeline.rows import Columns, flat_map
+from accord.pipeline.rows import F, columns, flat_map
 from accord.pipeline.rules import streams
 from accord.pipeline.rules.proposals import ProposedPolicy
 from accord.pipeline.tables.table import Tables
@@ -23,27 +23,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryChange:
-    """Messages of one chat that one agent would newly receive, or no longer, for the same reason.
-
-    Attributes:
-        delivered: Whether it would newly receive them.
-        layer: The layer of the gate that makes the difference.
-        reason: The sentence of `rule_after`.
-        samples: The first and the last of the messages.
-    """
+    """Messages of one chat that one agent would newly receive, or not, for the same reason."""
 
     tenant: str | None
     instance: str
     platform: str
     scope_id: str | None
     chat_id: str
-    delivered: bool
-    layer: str
+    delivered: bool  # whether it would newly receive them
+    layer: str  # the layer of the gate that makes the difference
     rule_before: str
     rule_after: str
-    reason: str
+    reason: str  # the sentence of `rule_after`
     messages: int
-    samples: tuple[SampleRecord, ...]
+    samples: tuple[SampleRecord, ...]  # the first and the last of the messages
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -53,24 +46,18 @@ class DeliveryChange:
 
 @dataclass(frozen=True, slots=True)
 class PolicyWhatIf:
-    """The changes by a proposed policy; every number counts messages per agent.
-
-    Attributes:
-        unreadable: Records that the gate cannot read.
-        drifted: Decisions that today's gate would not repeat even without the policy; they are not
-            in the other numbers.
-        groups: How many kinds of change there are.
-        changes: The largest of them, at most `MOST_GROUPS`.
-    """
+    """The changes by a proposed policy; every number counts messages per agent."""
 
     newly_delivered: int
     newly_dropped: int
     still_delivered: int
     still_dropped: int
-    unreadable: int
+    unreadable: int  # records that the gate cannot read
+    # Decisions that today's gate would not repeat even without the policy; they are not in the
+    # other numbers.
     drifted: int
-    groups: int
-    changes: tuple[DeliveryChange, ...]
+    groups: int  # how many kinds of change there are
+    changes: tuple[DeliveryChange, ...]  # the largest of them, at most `MOST_GROUPS`
 
     @property
     def considered(self) -> int:
@@ -160,21 +147,11 @@ DROPPED: Final = "dropped"
 UNREADABLE: Final = "unreadable"
 DRIFTED: Final = "drifted"
 
-_JUDGED: Final[Columns] = {
-    "tenant": "STRING",
-    "instance": "STRING",
-    "platform": "STRING",
-    "scope_id": "STRING",
-    "chat_id": "STRING",
-    "before": "STRING",
-    "after": "STRING",
-    "layer": "STRING",
-    "rule_before": "STRING",
-    "rule_after": "STRING",
-    "reason": "STRING",
-    "at": "BIGINT",
-    "id": "STRING",
-}
+_JUDGED: Final = columns(
+    "tenant STRING, instance STRING, platform STRING, scope_id STRING, chat_id STRING, "
+    "before STRING, after STRING, layer STRING, rule_before STRING, rule_after STRING, "
+    "reason STRING, at BIGINT, id STRING"
+)
 _ALIKE: Final = tuple(name for name in _JUDGED if name not in ("at", "id"))
 
 
@@ -203,8 +180,6 @@ def replay_decision(recorded: DecisionRecord, policy: ProposedPolicy) -> Decisio
 
 def whatif_policy(tables: Tables, policy: ProposedPolicy) -> PolicyWhatIf:
     """Replay every recorded decision under a proposed policy."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     groups = _groups(tables, policy).cache()
     try:
         moved = groups.where(
@@ -232,8 +207,6 @@ def whatif_policy(tables: Tables, policy: ProposedPolicy) -> PolicyWhatIf:
 
 
 def _groups(tables: Tables, policy: ProposedPolicy) -> "DataFrame":
-    from pyspark.sql import functions as F  # noqa: N812
-
     def judge(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
         try:
             recorded = from_record(canonical.decode(row["body"]))
@@ -291,16 +264,8 @@ def _outcome(candidate: Candidate) -> MessageOutcome:
 
 def _changed(row: Any) -> DeliveryChange:
     return DeliveryChange(
-        row.tenant,
-        row.instance,
-        row.platform,
-        row.scope_id,
-        row.chat_id,
-        row.after == DELIVERED,
-        row.layer,
-        row.rule_before,
-        row.rule_after,
-        row.reason,
-        row.messages,
-        tuple(SampleRecord(*each) for each in dict.fromkeys((row["first"], row["last"]))),
+        **{name: row[name] for name in _ALIKE if name not in ("before", "after")},
+        delivered=row.after == DELIVERED,
+        messages=row.messages,
+        samples=tuple(SampleRecord(*each) for each in dict.fromkeys((row["first"], row["last"]))),
     )

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 from accord.community.rules.event import Event
 from accord.kernel import canonical
 from accord.pipeline.errors import PipelineError
+from accord.pipeline.rows import F
 from accord.pipeline.rules import proposals
 from accord.pipeline.rules.checks import EventHead
 from accord.pipeline.rules.proposals import RevocationCut
 from accord.pipeline.rules.streams import COMMUNITY_EVENTS
-from accord.pipeline.tables import columns, gold_community
+from accord.pipeline.tables import SILVER, gold_community
 from accord.pipeline.tables.table import GivenTables, Tables
 from accord.pipeline.text import count, format_table, shorten
 
@@ -55,30 +56,21 @@ class LostItems:
 
 @dataclass(frozen=True, slots=True)
 class RevokeWhatIf:
-    """The effects of a revocation.
-
-    Attributes:
-        last_seq: The number of the target's last event that would stay valid, of `known_seq`.
-        stands: Whether the fold would accept the revocation, by `rule` and `reason`.
-        signatures: How many members must sign it.
-        able: Members who may sign.
-        turned: Events whose verdict would change, the largest groups first.
-        members: Others who would lose membership, because whoever admitted them had no right to.
-        lost: What the state would lose.
-    """
+    """The effects of a revocation."""
 
     community_id: str
     target: str
-    last_seq: int
+    last_seq: int  # the number of the target's last event that would stay valid, of `known_seq`
     known_seq: int
-    stands: bool
+    stands: bool  # whether the fold would accept the revocation, by `rule` and `reason`
     rule: str
     reason: str
-    signatures: int
-    able: tuple[str, ...]
-    turned: tuple[VerdictChange, ...]
+    signatures: int  # how many members must sign it
+    able: tuple[str, ...]  # members who may sign
+    turned: tuple[VerdictChange, ...]  # events whose verdict would change, the largest groups first
+    # Others who would lose membership, because whoever admitted them had no right to.
     members: tuple[str, ...]
-    lost: tuple[LostItems, ...]
+    lost: tuple[LostItems, ...]  # what the state would lose
 
     @property
     def voided(self) -> int:
@@ -181,16 +173,11 @@ def whatif_revoke(
 ) -> RevokeWhatIf:
     """The effects of revoking a member.
 
-    Args:
-        node: The member's id, a prefix of it, or its display name.
-        upto: The number of its last event that would stay valid; by default all known ones.
-        community: The id or a prefix, if the member is in several communities.
-
-    Raises:
-        PipelineError: There is no such member or event, or nobody could revoke the member.
+    `node` is the member's id, a prefix of it, or its display name; `upto` the number of its last
+    event that would stay valid, by default all known ones; `community` an id or a prefix, if the
+    member is in several. Raises PipelineError if there is no such member or event, or nobody could
+    revoke the member.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     community_id, target = _find(tables, node, community)
     state = _state(tables, community_id)
     cut = _cut(tables, state, community_id, target, upto)
@@ -227,15 +214,11 @@ def whatif_revoke(
 
 
 def _is(community_id: str) -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812
-
     return F.col("community_id") == community_id
 
 
 def _find(tables: Tables, node: str, community: str | None) -> tuple[str, str]:
     """The community and the full id of the member."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     authors = tables.gold("author_chains").select("community_id", F.col("author").alias("node_id"))
     named = tables.gold("members").select("community_id", "node_id", "display_name")
     known = authors.join(named, ["community_id", "node_id"], "full")
@@ -279,14 +262,8 @@ def _cut(
     tables: Tables, state: proposals.StateObject, community_id: str, target: str, upto: int | None
 ) -> RevocationCut:
     """The last event that would stay valid, and its hash, which identifies the branch."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     chain = next((each for each in state["authors"] if each["author"] == target), None)
-    head = (
-        RevocationCut(0, None)
-        if chain is None
-        else RevocationCut(chain["author_seq"], chain["hash"])
-    )
+    head = RevocationCut(chain["author_seq"], chain["hash"]) if chain else RevocationCut(0, None)
     if upto is None or upto == head.seq:
         return head
     if upto > head.seq:
@@ -309,23 +286,12 @@ def _cut(
 
 def _supposed(tables: Tables, community_id: str, event: Event) -> GivenTables:
     """The gold tables of a community over its log with one more event."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     ours = F.col("event.community_id") == community_id
     log = tables.silver(COMMUNITY_EVENTS).where(ours)
     body, digest = event.encode().decode(), event.digest.hex()
-    row = (
-        COMMUNITY_EVENTS,
-        0,
-        digest,
-        0,
-        "whatif",
-        body,
-        "whatif",
-        digest,
-        tuple(EventHead.of(event)),
-    )
-    one = tables.spark.createDataFrame([row], columns.SILVER)
+    landed = (COMMUNITY_EVENTS, 0, digest, 0, "whatif", body)
+    row = (*landed, "whatif", digest, tuple(EventHead.of(event)))
+    one = tables.spark.createDataFrame([row], SILVER)
     supposed = GivenTables(tables.spark, {COMMUNITY_EVENTS: log.unionByName(one)})
     for table in gold_community.COMMUNITY_TABLES:
         if table.name in _BUILT:
@@ -336,8 +302,6 @@ def _supposed(tables: Tables, community_id: str, event: Event) -> GivenTables:
 
 def _turned(before: "DataFrame", after: "DataFrame") -> tuple[VerdictChange, ...]:
     """Events whose verdict would change, grouped."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     then = after.select(
         "digest",
         F.col("status").alias("becomes"),
@@ -361,16 +325,9 @@ def _turned(before: "DataFrame", after: "DataFrame") -> tuple[VerdictChange, ...
     )
     return tuple(
         VerdictChange(
-            row.author,
-            row.event_type,
-            row.status,
-            row.rule,
-            row.becomes,
-            row.rule_after,
-            row.reason,
-            row.events,
-            row["first"].event_id,
-            row["last"].event_id,
+            **{name: row[name] for name in (*_ALIKE, "events")},
+            first=row["first"].event_id,
+            last=row["last"].event_id,
         )
         for row in rows
     )
@@ -378,7 +335,6 @@ def _turned(before: "DataFrame", after: "DataFrame") -> tuple[VerdictChange, ...
 
 def _lost(tables: Tables, supposed: Tables, community_id: str) -> tuple[LostItems, ...]:
     """Items of content that would be lost."""
-    from pyspark.sql import functions as F  # noqa: N812
 
     def items(of: Tables) -> Any:
         kept = F.col("section").isNotNull() & _is(community_id)

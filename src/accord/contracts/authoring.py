@@ -1,28 +1,233 @@
-"""The contract builder: one method for each kind of declaration.
+"""Writing a contract in Python: declare surfaces over typed classes, get a manifest.
 
-It derives subjects from names and versions, schemas from types, global capability keys from local
-names, and adds baseline uses. `validate` decides what is valid.
+    graph = Contract("graph@v1", display_name="Graph", description="Serve users.")
+    graph.capability("users.read", "Read users", "View user records.")
+    graph.rpc("User.Find", FindUser, User, call=["users.read"])
+    graph.to_json()  # the same bytes every time
+
+Payload types are pydantic models, dataclasses or TypedDicts. Capabilities are written by their
+local names. The uses that every participant needs are added.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Unpack
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
-from accord.contracts.authoring.schemas import schema_of
-from accord.contracts.authoring.settings import (
-    ConsumerSettings,
-    Docs,
-    JobSettings,
-    KvSettings,
-    StoreSettings,
-    SurfaceSettings,
-    Transfer,
-    members,
-)
+from accord.contracts import schemas
 from accord.contracts.errors import ContractError
 from accord.contracts.manifest import normalize, validate
 from accord.contracts.surfaces import SECTIONS, template_pointers
 from accord.contracts.uses import with_baseline
 from accord.kernel import canonical
+
+if TYPE_CHECKING:
+    from pydantic.json_schema import GenerateJsonSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Docs:
+    """Documentation of a contract or one of its parts; it never changes the digest."""
+
+    markdown: str
+    summary: str | None = None
+
+
+class SurfaceSettings(TypedDict, total=False):
+    """Version and subject of a surface, instead of those by convention."""
+
+    version: str
+    subject: str
+    docs: Docs
+
+
+class Transfer(TypedDict, total=False):
+    """The file that an operation's caller uploads: pointers into the input, and limits."""
+
+    store: str
+    key: str
+    content_type: str
+    metadata: str
+    expires_in_ms: int
+    max_bytes: int
+
+
+class KeyConcurrency(TypedDict, total=False):
+    """How many jobs of one key run at once."""
+
+    key: Sequence[str]
+    max_active: int
+    heartbeat_interval_ms: int
+    heartbeat_ttl_ms: int
+    stale_policy: Literal["fail-stale", "block"]
+
+
+class Queue(TypedDict, total=False):
+    """How many jobs of one key may wait."""
+
+    max_queued_per_key: int
+    when_full: Literal["reject", "coalesce", "replace-oldest"]
+
+
+class JobSettings(TypedDict, total=False):
+    """Delivery settings of a job queue."""
+
+    max_deliver: int
+    backoff_ms: Sequence[int]
+    ack_wait_ms: int
+    default_deadline_ms: int
+    progress: bool
+    logs: bool
+    dlq: bool
+    concurrency: int
+    key_concurrency: KeyConcurrency
+    queue: Queue
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """Delivery settings of a consumer group."""
+
+    replay: Literal["new", "all"]
+    ordering: Literal["strict"]
+    concurrency: int
+    ack_wait_ms: int
+    max_deliver: int
+    backoff_ms: Sequence[int]
+
+
+class KvSettings(TypedDict, total=False):
+    """Settings of a key-value bucket."""
+
+    required: bool
+    history: int
+    ttl_ms: int
+    max_value_bytes: int
+
+
+class StoreSettings(TypedDict, total=False):
+    """Settings of an object store."""
+
+    required: bool
+    ttl_ms: int
+    max_total_bytes: int
+    max_object_bytes: int
+
+
+def members(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as manifest members, without those that are None."""
+    return {_camel(name): _plain(value) for name, value in settings.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Docs):
+        return members({"markdown": value.markdown, "summary": value.summary})
+    if isinstance(value, Mapping):
+        return members(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+_DEFINITIONS: Final = "#/$defs/"
+# An inlined definition is repeated wherever it is used, so a small type can have a huge schema.
+_MAX_PARTS: Final = 50_000
+
+
+def schema_of(annotation: Any) -> Any:
+    """The JSON Schema of a type that pydantic understands: draft 2019-09, without references.
+
+    A type has one schema, that of what it reads, whichever side sends it. Class names, field titles
+    and docstrings are left out, so that renaming them does not change the digest; what the author
+    sets on purpose (`Field(description=...)`) stays.
+    Raises ContractError if the type is recursive, its schema too large, or it cannot be described.
+    """
+    from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+
+    name = getattr(annotation, "__name__", "the type")
+    try:
+        written = TypeAdapter(annotation).json_schema(schema_generator=_generator())
+    except (PydanticUserError, PydanticSchemaGenerationError) as error:
+        raise ContractError(
+            f"the type has no JSON Schema: {error.message.splitlines()[0]}",
+            where=name,
+            mend="use a pydantic model, a dataclass, a TypedDict, or a schema written by hand",
+        ) from None
+    except RecursionError:
+        raise ContractError("the type is nested too deeply", where=name) from None
+    return _Inliner(name, written.pop("$defs", {})).inlined(written, ())
+
+
+@dataclass(slots=True)
+class _Inliner:
+    """Replaces references by their definitions, in the keywords of draft 2019-09."""
+
+    _name: str
+    _definitions: Mapping[str, Any]
+    _parts: int = 0
+
+    def inlined(self, schema: Any, inside: tuple[str, ...]) -> Any:
+        self._parts += 1
+        if self._parts > _MAX_PARTS:
+            raise ContractError(
+                f"the schema has more than {_MAX_PARTS} parts when definitions are written out",
+                where=self._name,
+            )
+        if not isinstance(schema, Mapping):
+            return schema
+        result = self._definition(schema["$ref"], inside) if "$ref" in schema else {}
+        for keyword, value in schema.items():
+            if keyword in schemas.SCHEMA_KEYWORDS:
+                result[keyword] = self.inlined(value, inside)
+            elif keyword in schemas.SCHEMA_MAP_KEYWORDS:
+                result[keyword] = {name: self.inlined(part, inside) for name, part in value.items()}
+            elif keyword in schemas.SCHEMA_LIST_KEYWORDS:
+                result[keyword] = [self.inlined(part, inside) for part in value]
+            elif keyword == "prefixItems":
+                result["items"] = [self.inlined(part, inside) for part in value]
+            elif keyword == "items":
+                after = "additionalItems" if "prefixItems" in schema else "items"
+                result[after] = self.inlined(value, inside)
+            elif keyword not in ("$ref", "discriminator"):
+                result[keyword] = value
+        return result
+
+    def _definition(self, reference: str, inside: tuple[str, ...]) -> dict[str, Any]:
+        name = reference.removeprefix(_DEFINITIONS)
+        if name in inside:
+            raise ContractError(
+                f"the type contains itself, through {name}",
+                where=self._name,
+                mend="a manifest has no references; refer to the inner value by an id instead",
+            )
+        inner: dict[str, Any] = self.inlined(self._definitions[name], (*inside, name))
+        return inner
+
+
+def _generator() -> "type[GenerateJsonSchema]":
+    """pydantic's generator without generated titles and descriptions."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Plain(GenerateJsonSchema):
+        def field_title_should_be_set(self, schema: Any) -> bool:
+            return False
+
+        def generate_inner(self, schema: Any) -> dict[str, Any]:
+            written = super().generate_inner(schema)
+            cls = schema.get("cls")
+            if isinstance(cls, type):
+                reference = written.get("$ref")
+                named = self.get_schema_from_definitions(reference) if reference else written
+                doc = inspect.cleandoc(cls.__doc__ or "")
+                for keyword, text in (("title", cls.__name__), ("description", doc)):
+                    if named and named.get(keyword) == text:
+                        del named[keyword]
+            return written
+
+    return Plain
+
 
 NameList = Iterable[str] | None
 """An unordered list of names; None leaves it out."""
@@ -362,12 +567,7 @@ class Contract:
         # Validated first, because baseline uses can only be merged into valid ones.
         findings = validate(written) or validate(with_baseline(written))
         if findings:
-            more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
-            raise ContractError(
-                f"the contract is not valid: {findings[0]}{more}",
-                where=self._head["id"],
-                findings=findings,
-            )
+            raise ContractError.invalid("the contract", findings, self._head["id"])
         return normalize(with_baseline(written))
 
     def to_json(self) -> bytes:

@@ -1,17 +1,230 @@
-"""The sections of the report: one function each, from tables to a few numbers and a chart."""
+"""The report: one HTML file with plots of the published tables, which loads and executes nothing.
 
-from collections.abc import Callable, Sequence
+Charts are values, drawn as SVG by matplotlib; the same values give the same bytes. Each section is
+one function from tables to a few numbers and a chart.
+"""
+
+import io
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import cache
+from importlib import resources
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.report.charts import Bars, Chart, Days, Matrix
-from accord.pipeline.tables.columns import day
-from accord.pipeline.tables.table import Tables
+from accord.pipeline.rows import F
+from accord.pipeline.tables.table import Tables, day
+from accord.pipeline.text import shorten
 
 if TYPE_CHECKING:
+    from jinja2 import Template
+    from matplotlib.axes import Axes
     from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """Values over days."""
+
+    days: Sequence[date]  # in order
+    # By name, a value for each day; None where there is none.
+    series: Mapping[str, Sequence[float | None]]
+    unit: str
+    stacked: bool = True  # stacked bars; otherwise lines
+    is_log: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Stacked horizontal bars; `series` has by name a value for each label."""
+
+    labels: Sequence[str]
+    series: Mapping[str, Sequence[float]]
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A square matrix of words; `cells` are row by row, None on the diagonal."""
+
+    labels: Sequence[str]
+    cells: Sequence[Sequence[str | None]]
+
+
+Chart = Days | Bars | Matrix
+
+
+# Distinguishable with colour vision deficiency.
+_COLOURS: Final = (
+    *("#33658a", "#f6ae2d", "#758e4f", "#b3446c", "#86bbd8", "#f26419", "#5c5470", "#2f4858"),
+)
+_VERDICTS: Final = {
+    "compatible": "#758e4f",
+    "migration": "#f6ae2d",
+    "unproven": "#86bbd8",
+    "breaking": "#b3446c",
+}
+_INK: Final = "#333333"
+
+
+def style(ink: str, grid: str, size: int) -> dict[Any, Any]:
+    """The style of charts; `ink` is the colour of text and axes."""
+    inked = ("axes.labelcolor", "text.color", "xtick.color", "ytick.color")
+    return {
+        "svg.fonttype": "none",
+        # Labels are names, not formulas.
+        "text.parse_math": False,
+        "svg.hashsalt": "accord",
+        "font.family": "sans-serif",
+        "font.size": size,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": grid,
+        "legend.frameon": False,
+        **dict.fromkeys(inked, ink),
+    }
+
+
+_STYLE: Final = {**style(_INK, "#e6e6e6", 9), "axes.edgecolor": "#999999"}
+_WIDTH: Final = 8.0
+_LONGEST: Final = 48
+# In days: the margin beside the first and the last bar, and the least width, so that a single day
+# is not as wide as the chart.
+_MARGIN: Final = 0.65
+_LEAST_DAYS: Final = 4.0
+_FEW_DAYS: Final = timedelta(days=7)
+
+
+def draw(chart: Chart) -> str:
+    """A chart as an SVG element."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(_WIDTH, _height(chart)), layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = figure.add_subplot()
+        match chart:
+            case Days():
+                _days(axes, chart)
+            case Bars():
+                _bars(axes, chart)
+            case Matrix():
+                _matrix(axes, chart)
+        written = io.StringIO()
+        with warnings.catch_warnings():
+            # Text stays text in the SVG; the browser has its own fonts.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")
+            figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+    text = written.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _height(chart: Chart) -> float:
+    match chart:
+        case Days():
+            return 2.8
+        case Bars():
+            return 0.9 + 0.24 * len(chart.labels)
+        case Matrix():
+            return 1.2 + 0.34 * len(chart.labels)
+
+
+def _days(axes: "Axes", chart: Days) -> None:
+    from matplotlib import dates
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    ticks: Any = dates
+    days: Any = list(chart.days)
+    below = [0.0] * len(days)
+    for place, (name, values) in enumerate(chart.series.items()):
+        look = _look(place, name)
+        if chart.stacked:
+            heights = [value or 0.0 for value in values]
+            axes.bar(days, heights, bottom=below, width=0.9, **look)
+            below = [one + other for one, other in zip(below, heights, strict=True)]
+        else:
+            points: Any = [float("nan") if value is None else value for value in values]
+            axes.plot(days, points, marker="o", markersize=3, **look)
+    if chart.is_log:
+        axes.set_yscale("log")
+        plain = FuncFormatter(lambda value, _: f"{value:,.0f}")
+        axes.yaxis.set_major_formatter(plain)
+        # Within one power of ten there are only minor ticks.
+        axes.yaxis.set_minor_formatter(plain if _is_narrow(chart) else NullFormatter())
+    else:
+        axes.set_ylim(bottom=0)
+    first, last = ticks.date2num(days[0]), ticks.date2num(days[-1])
+    margin = max(_MARGIN, (_LEAST_DAYS - (last - first)) / 2)
+    axes.set_xlim(first - margin, last + margin)
+    if days[-1] - days[0] <= _FEW_DAYS:
+        axes.set_xticks(days, [day.isoformat() for day in days])
+    else:
+        locator = ticks.AutoDateLocator(minticks=2, maxticks=8)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ticks.ConciseDateFormatter(locator))
+    axes.set_ylabel(chart.unit)
+    axes.grid(visible=False, axis="x")
+    _legend(axes, list(chart.series))
+
+
+def _is_narrow(chart: Days) -> bool:
+    found = [value for values in chart.series.values() for value in values if value]
+    return bool(found) and max(found) < 10 * min(found)
+
+
+def _bars(axes: "Axes", chart: Bars) -> None:
+    places = range(len(chart.labels))
+    left = [0.0] * len(chart.labels)
+    for place, (name, values) in enumerate(chart.series.items()):
+        look = _look(place, name)
+        axes.barh(places, list(values), left=left, height=0.7, **look)
+        left = [one + other for one, other in zip(left, values, strict=True)]
+    axes.set_yticks(list(places), [shorten(label, _LONGEST) for label in chart.labels])
+    axes.invert_yaxis()
+    axes.set_xlabel(chart.unit)
+    axes.grid(visible=False, axis="y")
+    _legend(axes, list(chart.series))
+
+
+def _matrix(axes: "Axes", chart: Matrix) -> None:
+    from matplotlib.patches import Patch, Rectangle
+
+    size = len(chart.labels)
+    for row, cells in enumerate(chart.cells):
+        for column, word in enumerate(cells):
+            colour = "#f4f4f4" if word is None else _VERDICTS.get(word, _INK)
+            axes.add_patch(Rectangle((column, row), 0.94, 0.94, color=colour, linewidth=0))
+    middle = [place + 0.47 for place in range(size)]
+    axes.set_xlim(0, size)
+    axes.set_ylim(size, 0)
+    axes.set_aspect("equal")
+    axes.set_xticks(middle, list(chart.labels), rotation=45, ha="right")
+    axes.set_yticks(middle, list(chart.labels))
+    axes.set_xlabel("the new contract")
+    axes.set_ylabel("the old one")
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    seen = {word for cells in chart.cells for word in cells}
+    patches = [
+        Patch(color=colour, label=word) for word, colour in _VERDICTS.items() if word in seen
+    ]
+    axes.legend(handles=patches, loc="center left", bbox_to_anchor=(1.02, 0.5))
+
+
+def _look(place: int, name: str) -> dict[str, Any]:
+    return {"color": _COLOURS[place % len(_COLOURS)], "label": shorten(name, _LONGEST)}
+
+
+def _legend(axes: "Axes", names: Sequence[str]) -> None:
+    if len(names) > 1:
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8)
 
 
 MOST_DIGESTS: Final = 16
@@ -21,8 +234,6 @@ def compatibility_of(
     tables: Tables,
 ) -> tuple[str, Matrix | None, Sequence[str], Sequence[Sequence[Any]]]:
     """A sentence, the matrix, and its rows as a table."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     pairs = tables.gold("contracts_compatibility").where("relation = 'replacement'")
     longest = (
         pairs.groupBy("contract_id")
@@ -68,27 +279,19 @@ MOST_BARS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of the report.
+    """A section of the report."""
 
-    Attributes:
-        name: The anchor of its link.
-        sentence: What it shows, with the most important number.
-        more: Whether rows were left out.
-    """
-
-    name: str
+    name: str  # the anchor of its link
     title: str
-    sentence: str
+    sentence: str  # what it shows, with the most important number
     chart: Chart | None = None
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
-    more: bool = False
+    more: bool = False  # whether rows were left out
 
 
 def traffic(tables: Tables) -> Section:
     """Records of every stream."""
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
-
     found = tables.gold("traffic").groupBy("day", "stream").agg(F.sum("records").alias("n"))
     series, days = _by_day(found, "stream")
     total = sum(sum(filter(None, values)) for values in series.values())
@@ -98,8 +301,6 @@ def traffic(tables: Tables) -> Section:
 
 def quality(tables: Tables) -> Section:
     """Refused records by stream and rule."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     sums = tables.gold("quality").agg(F.sum("accepted").alias("a"), F.sum("quarantined").alias("q"))
     row = sums.first()
     accepted, refused = (row.a or 0, row.q or 0) if row else (0, 0)
@@ -119,8 +320,6 @@ def quality(tables: Tables) -> Section:
 
 def latency(tables: Tables) -> Section:
     """Time from a platform's delivery to an agent's acknowledgement."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     shares = (0.5, 0.9, 0.99)
     rows = (
         tables.gold("relay_deliveries")
@@ -144,8 +343,6 @@ def latency(tables: Tables) -> Section:
 
 def drops(tables: Tables) -> Section:
     """Why events did not reach an agent."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     found = (
         tables.gold("relay_drops")
         .groupBy("dropped_by", "rule", "reason")
@@ -161,8 +358,6 @@ def drops(tables: Tables) -> Section:
 
 def wakes(tables: Tables) -> Section:
     """Events that woke agents, and those that did not."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     names = ("wakes", "joined", "spared")
     found = (
         tables.gold("relay_wakes")
@@ -181,8 +376,6 @@ def wakes(tables: Tables) -> Section:
 
 def growth(tables: Tables) -> Section:
     """Members over time."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     kind = F.col("event_type")
     step = (
         F.when(kind.isin("community.created", "community.member.joined"), 1)
@@ -208,8 +401,6 @@ def growth(tables: Tables) -> Section:
 
 def market(tables: Tables) -> Section:
     """Posts over time."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     at = F.to_date(F.try_to_timestamp("at"))
     found = (
         tables.gold("market_history")
@@ -223,8 +414,6 @@ def market(tables: Tables) -> Section:
 
 def verdicts(tables: Tables) -> Section:
     """Invalid events by the fold's verdict."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     found = (
         tables.gold("event_verdicts")
         .where("status <> 'accepted'")
@@ -240,8 +429,6 @@ def verdicts(tables: Tables) -> Section:
 
 def usage(tables: Tables) -> Section:
     """Which surfaces are used most."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     found = (
         tables.gold("contracts_usage")
         .groupBy("contract_id", "surface")
@@ -301,8 +488,6 @@ def collect(
 
 def _by_day(counted: "DataFrame", name: str) -> tuple[dict[str, list[float | None]], list[Any]]:
     """Series of a column `n` over the latest days, the largest series first."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     known = counted.where(F.col("day").isNotNull())
     latest = known.select("day").distinct().orderBy(F.desc("day")).limit(MOST_DAYS)
     rows = known.join(F.broadcast(latest), "day").collect()
@@ -316,8 +501,6 @@ def _by_day(counted: "DataFrame", name: str) -> tuple[dict[str, list[float | Non
 
 def _greatest(frame: "DataFrame", by: str, *columns: str) -> tuple[list[tuple[Any, ...]], bool]:
     """The rows with the largest numbers, and whether there are more."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     ordered = frame.select(by, *columns).orderBy(F.desc(by), *columns)
     rows = [tuple(row) for row in ordered.limit(MOST_BARS + 1).collect()]
     return rows[:MOST_BARS], len(rows) > MOST_BARS
@@ -331,3 +514,47 @@ def _of_days(name: str, title: str, sentence: str, chart: Days) -> Section:
     columns = ("day", *chart.series)
     shown = chart if rows else None
     return Section(name, title, sentence, shown, columns, rows[:31], len(rows) > 31)
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The heading of the page; `version` is that of gold, `made_at` the time as text."""
+
+    title: str
+    version: str
+    made_at: str
+
+
+def render(heading: Heading, sections: Sequence[Section]) -> str:
+    """The page."""
+    from markupsafe import Markup
+
+    plots = {
+        each.name: Markup(draw(each.chart))  # noqa: S704 - our own drawing
+        for each in sections
+        if each.chart is not None
+    }
+    return _template().render(heading=heading, sections=sections, plots=plots)
+
+
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["shown"] = shown
+    text = resources.files("accord.pipeline").joinpath("data/report.html.j2").read_text("utf-8")
+    return environment.from_string(text)
+
+
+def shown(value: Any) -> str:
+    """A value as text of a table cell."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return str(value)
