@@ -14,7 +14,7 @@ import httpx
 from accord.community.bus import streams
 from accord.community.bus.registry import Frame
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import frames, headers, requests
+from accord.community.rules import requests, wire
 from accord.community.rules.capabilities import must_verify_answer
 from accord.community.rules.requests import NO_BODY, SignedRequest
 from accord.community.rules.routing import REFUSED_FOR_NOW, RetryPolicy
@@ -234,7 +234,7 @@ class Client:
         return answer
 
     async def _frames(self, found: httpx.Response, request: SignedRequest) -> AsyncIterator[Frame]:
-        transcript = frames.Transcript()
+        transcript = wire.Transcript()
         waiting = bytearray()
         async for part in found.aiter_bytes():
             blocks: list[bytes] = []
@@ -247,28 +247,28 @@ class Client:
             if len(waiting) > _MAX_FRAME:
                 raise CommunityError(Code.BAD_REQUEST, "a frame of the stream is too long")
             for block in blocks:
-                frame = frames.parse_frame(block, transcript)
+                frame = wire.parse_frame(block, transcript)
                 if frame is None:
                     continue
-                if frame.event in frames.TERMINAL:
+                if frame.event in wire.TERMINAL:
                     self._verify_stream(frame, request, transcript)
-                    if frame.event == frames.ERROR:
+                    if frame.event == wire.ERROR:
                         raise node_refusal(frame.data, found.status_code)
                 yield Frame(frame.event, frame.data)
-                if frame.event == frames.DONE:
+                if frame.event == wire.DONE:
                     return
         raise CommunityError(Code.PARTITION, "the stream broke off")
 
     def _verify_stream(
-        self, frame: frames.ParsedFrame, request: SignedRequest, transcript: frames.Transcript
+        self, frame: wire.ParsedFrame, request: SignedRequest, transcript: wire.Transcript
     ) -> None:
         if not (self._verify or must_verify_answer(request.capability or "")):
             return
         raw = [
-            (headers.FROM.encode(), self.node_id.encode()),
-            (headers.REQUEST_ID.encode(), request.request_id.encode()),
-            (headers.TIMESTAMP.encode(), frame.timestamp or b""),
-            (headers.SIGNATURE.encode(), frame.signature or b""),
+            (wire.FROM.encode(), self.node_id.encode()),
+            (wire.REQUEST_ID.encode(), request.request_id.encode()),
+            (wire.TIMESTAMP.encode(), frame.timestamp or b""),
+            (wire.SIGNATURE.encode(), frame.signature or b""),
         ]
         self._exchange.verify(raw, request, 200, transcript.body())
 

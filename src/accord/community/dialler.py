@@ -15,7 +15,7 @@ from accord.community.client import Client
 from accord.community.discovery import announced_ports
 from accord.community.errors import Code, CommunityError
 from accord.community.identity import fingerprint, pinned_context, probe_certificate
-from accord.community.rules import formats, headers, manifests
+from accord.community.rules import formats, manifests, wire
 from accord.community.transport import empty_trust
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
@@ -185,7 +185,7 @@ class Dialler:
     async def _manifest(
         self, address: str, community_id: str, transport: httpx.AsyncBaseTransport
     ) -> Any:
-        named = {headers.COMMUNITY: community_id}
+        named = {wire.COMMUNITY: community_id}
         try:
             # Not closed here: the node's client uses the transport, too.
             http = responses.bounded_client(

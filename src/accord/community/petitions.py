@@ -6,9 +6,8 @@ from typing import Any, Final
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
 from accord.community.rules.formats import Level, display_id
-from accord.community.rules.invites import Invite
+from accord.community.rules.invites import Invite, Petition
 from accord.community.rules.membership import signatures_needed
-from accord.community.rules.petitions import Petition
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource

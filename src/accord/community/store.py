@@ -31,8 +31,7 @@ from accord.community.rules.chains import MEMBERSHIP_TYPES, ChainLink
 from accord.community.rules.event import Event, Position, read_stored_event
 from accord.community.rules.schemas import EVENT_TYPES
 from accord.community.rules.snapshots import SNAPSHOTS_KEPT, Snapshot, Stub
-from accord.community.rules.sync_index import SyncItem
-from accord.community.rules.sync_messages import SyncBody
+from accord.community.rules.sync import SyncBody, SyncItem
 from accord.community.tables import EVENT_STREAM, communities, events, snapshots
 from accord.storage import BulkInsert, JournalRecord, StoreError, journal
 

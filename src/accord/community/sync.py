@@ -25,8 +25,7 @@ from accord.community.rules.event import parse_event
 from accord.community.rules.formats import Level
 from accord.community.rules.reconcile import FetchBodies, SyncInitiator, SyncReply, respond_sync
 from accord.community.rules.snapshots import MAX_SNAPSHOT, Snapshot, read_snapshot
-from accord.community.rules.sync_index import SyncIndex, SyncItem
-from accord.community.rules.sync_messages import SALT_BYTES, SyncBody
+from accord.community.rules.sync import SALT_BYTES, SyncBody, SyncIndex, SyncItem
 from accord.community.store import sync_bodies, sync_items
 from accord.kernel import base64url, canonical
 from accord.kernel.base64url import Base64Error

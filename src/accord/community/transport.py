@@ -10,7 +10,7 @@ import httpx
 from starlette.types import ASGIApp, Message
 
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import headers
+from accord.community.rules import wire
 from accord.community.rules.requests import SignedRequest, opaque, verify_response
 from accord.community.rules.routing import UNSENT
 from accord.kernel import canonical
@@ -115,9 +115,7 @@ class Exchange:
         self.verify(found.headers.raw, request, found.status_code, opaque(raw))
         return raw
 
-    def verify(
-        self, raw: headers.RawHeaders, request: SignedRequest, status: int, body: Any
-    ) -> None:
+    def verify(self, raw: wire.RawHeaders, request: SignedRequest, status: int, body: Any) -> None:
         """Check that the node signed an answer; see `verify_response`."""
         verify_response(
             raw,

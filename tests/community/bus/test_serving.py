@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 
 from accord.community.bus import AdmittedRequest, Call, public_routes
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import Level, headers
+from accord.community.rules import Level, wire
 from accord.community.transport import LocalTransport
 from accord.kernel.signing import SigningKey
 
@@ -174,9 +174,9 @@ async def test_anyone_may_ask_for_the_nodes_manifest_and_health() -> None:
     transport = LocalTransport(Starlette(routes=list(routes)))
     async with httpx.AsyncClient(base_url="http://node", transport=transport) as http:
         assert (await http.get("/manifest")).json() == {"version": 1}
-        other = await http.get("/manifest", headers={headers.COMMUNITY: OTHER.id})
+        other = await http.get("/manifest", headers={wire.COMMUNITY: OTHER.id})
         assert other.json() == {"version": 2}
-        unknown = await http.get("/manifest", headers={headers.COMMUNITY: "nobody"})
+        unknown = await http.get("/manifest", headers={wire.COMMUNITY: "nobody"})
         assert (unknown.status_code, unknown.json()["error"]) == (404, "not_found")
         assert (await http.get("/health")).json() == {"status": "ok"}
         assert (await http.get("/ready")).status_code == 503

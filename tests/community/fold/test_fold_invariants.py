@@ -16,10 +16,10 @@ from accord.community.rules import (
     MemoryHistory,
     Replay,
     Roster,
+    fold,
     fold_events,
     fold_history,
     read_state,
-    revocations,
     state_bytes,
     views,
 )
@@ -197,7 +197,7 @@ def test_a_quarrel_costs_a_bounded_number_of_passes(monkeypatch: pytest.MonkeyPa
             passes += 1
             super().__init__(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(revocations, "Roster", Counted)
+    monkeypatch.setattr(fold, "Roster", Counted)
     town = Town()
     scribe = town.scribe
     puppets = [town.admit(f"puppet {number}", "trusted") for number in range(60)]

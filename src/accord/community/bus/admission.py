@@ -15,11 +15,11 @@ from starlette.requests import Request as HttpRequest
 from accord.community.bus.answers import ClientGoneError, RequestContext
 from accord.community.bus.settings import BusSettings, RateLimits, UnsignedCalls
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import checks, headers, requests
+from accord.community.rules import checks, requests, wire
 from accord.community.rules.checks import CommunityFacts
 from accord.community.rules.formats import Level
-from accord.community.rules.headers import Named
 from accord.community.rules.requests import SignedRequest
+from accord.community.rules.wire import Named
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.signing import SigningKey
@@ -180,13 +180,13 @@ _MAX_HEADER_BYTES: Final = 16 * 1024
 # A longer body is parsed in a thread.
 _LONG: Final = 64 * 1024
 _EVERY: Final = (
-    headers.REQUEST_ID,
-    headers.FROM,
-    headers.COMMUNITY,
-    headers.TIMESTAMP,
-    headers.SIGNATURE,
+    wire.REQUEST_ID,
+    wire.FROM,
+    wire.COMMUNITY,
+    wire.TIMESTAMP,
+    wire.SIGNATURE,
 )
-_REQUEST_ID: Final = headers.REQUEST_ID.lower().encode()
+_REQUEST_ID: Final = wire.REQUEST_ID.lower().encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ class Admission:
             )
 
     def _sender(self, http: HttpRequest, named: Named) -> Sender:
-        host, caller = _host(http), named[headers.FROM]
+        host, caller = _host(http), named[wire.FROM]
         if caller == self._node_id:
             is_owner = is_from_here(host, http.headers)
             return Sender(SenderClaim.OWNER if is_owner else SenderClaim.STRANGER, host, None)
@@ -344,12 +344,12 @@ class Admission:
     def _check_claims(self, visit: RequestContext, named: Named) -> None:
         """Check the unverified headers: member, fresh, for this node; they are checked again."""
         visit.check = checks.SIGNATURE
-        requests.check_recipient(named.get(headers.TO), self._node_id)
+        requests.check_recipient(named.get(wire.TO), self._node_id)
         visit.check = checks.FRESHNESS
-        headers.check_fresh(named[headers.TIMESTAMP], self._clock.now())
+        wire.check_fresh(named[wire.TIMESTAMP], self._clock.now())
         visit.check = checks.MEMBERSHIP
-        community = self._communities.get(named[headers.COMMUNITY])
-        checks.check_membership(community, named[headers.FROM])
+        community = self._communities.get(named[wire.COMMUNITY])
+        checks.check_membership(community, named[wire.FROM])
 
     async def _read_body(
         self, http: HttpRequest, visit: RequestContext, sender: Sender, named: Named
@@ -427,7 +427,7 @@ class Admission:
         )
         checks.check_names_recipient(request, required=required)
         visit.check = checks.FRESHNESS
-        headers.check_fresh(request.timestamp, self._clock.now())
+        wire.check_fresh(request.timestamp, self._clock.now())
         visit.check = checks.MEMBERSHIP
         level = Level.UNKNOWN
         if not strangers:
@@ -458,9 +458,9 @@ def _declared(http: HttpRequest) -> int:
 
 def _named(http: HttpRequest) -> Named:
     """The protocol's headers; raises if one is missing, repeated or malformed."""
-    named = headers.find(http.scope["headers"])
+    named = wire.find_headers(http.scope["headers"])
     for name in _EVERY:
-        headers.required(named, name)
+        wire.required_header(named, name)
     return named
 
 

@@ -28,7 +28,7 @@ from accord.community.bus.streams import CallStream, StreamPace
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import checks
 from accord.community.rules.checks import RequestClaim, RequestStatus
-from accord.community.rules.frames import Transcript
+from accord.community.rules.wire import Transcript
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.storage import StoreError

@@ -28,7 +28,7 @@ from accord.community.bus.registry import Registry
 from accord.community.bus.settings import BusSettings
 from accord.community.bus.topics import SubscriptionServer, Topics
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import checks, headers
+from accord.community.rules import checks, wire
 from accord.community.rules.checks import CommunityFacts
 from accord.kernel import canonical, traceparent
 from accord.kernel.clock import Clock
@@ -238,7 +238,7 @@ def public_routes(
     """
 
     async def show(request: Request) -> Response:
-        found = manifest(request.headers.get(headers.COMMUNITY))
+        found = manifest(request.headers.get(wire.COMMUNITY))
         if found is None:
             error = CommunityError(
                 Code.NOT_FOUND,

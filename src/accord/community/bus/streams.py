@@ -23,8 +23,8 @@ from accord.community.bus.answers import (
 from accord.community.bus.registry import Call, Frame, Offer
 from accord.community.bus.settings import BusSettings
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import frames, headers
-from accord.community.rules.frames import Transcript
+from accord.community.rules import wire
+from accord.community.rules.wire import Transcript
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
 
@@ -137,15 +137,13 @@ class CallStream(Response):
         except Exception:  # noqa: BLE001 - whatever a handler does, its caller hears of an end
             _log.exception("a stream failed", capability=self._offer.descriptor.key)
             refusal = internal_failure()
-        return refusal.code, frames.write_frame(
-            frames.ERROR, self._pace.last(), error_body(refusal)
-        )
+        return refusal.code, wire.write_frame(wire.ERROR, self._pace.last(), error_body(refusal))
 
     async def _forward(self, send: Send) -> bytes:
-        while (frame := await self._next()).event != frames.DONE:
+        while (frame := await self._next()).event != wire.DONE:
             number = await self._pace.next(self._settings.stall_seconds)
-            await self._send(send, frames.write_frame(frame.event, number, frame.data))
-        return frames.write_frame(frame.event, self._pace.last(), frame.data)
+            await self._send(send, wire.write_frame(frame.event, number, frame.data))
+        return wire.write_frame(frame.event, self._pace.last(), frame.data)
 
     async def _next(self) -> Frame:
         async with asyncio.timeout(self._offer.seconds):
@@ -153,7 +151,7 @@ class CallStream(Response):
         key = self._offer.descriptor.key
         if frame is None:
             raise RuntimeError(f"{key} ended its stream without `done`")
-        if not frames.is_allowed(self._offer.descriptor.frame, frame.event, frame.data):
+        if not wire.is_allowed(self._offer.descriptor.frame, frame.event, frame.data):
             raise RuntimeError(f"{key} broke its own schema in the frame {frame.event!r}")
         return frame
 
@@ -161,9 +159,7 @@ class CallStream(Response):
         self._transcript.add(text)
         if is_last:
             signed = self._signer.sign(self._visit, 200, self._transcript.body())
-            text += frames.write_signature_lines(
-                signed[headers.TIMESTAMP], signed[headers.SIGNATURE]
-            )
+            text += wire.write_signature_lines(signed[wire.TIMESTAMP], signed[wire.SIGNATURE])
         message = {"type": "http.response.body", "body": text + b"\n", "more_body": not is_last}
         try:
             async with asyncio.timeout(self._settings.stall_seconds):
@@ -174,8 +170,8 @@ class CallStream(Response):
     def _head(self) -> Message:
         named = {
             "content-type": "text/event-stream",
-            headers.REQUEST_ID: self._call.request_id,
-            headers.FROM: self._signer.node_id,
+            wire.REQUEST_ID: self._call.request_id,
+            wire.FROM: self._signer.node_id,
         }
         raw = [(name.lower().encode(), value.encode()) for name, value in named.items()]
         return {"type": "http.response.start", "status": 200, "headers": raw}

@@ -25,7 +25,7 @@ from accord.community.bus.answers import (
 )
 from accord.community.bus.settings import BusSettings
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import headers
+from accord.community.rules import wire
 from accord.community.rules.checks import check_membership
 from accord.community.rules.formats import Level
 from accord.kernel import canonical, signing
@@ -253,7 +253,7 @@ class SubscriptionServer:
         }
 
     def _events(self, topic: str, last_seq: int, guest: AdmittedRequest) -> Response:
-        named = {headers.REQUEST_ID: guest.request.request_id, headers.FROM: self.signer.node_id}
+        named = {wire.REQUEST_ID: guest.request.request_id, wire.FROM: self.signer.node_id}
 
         async def tell(say: Callable[[bytes], Awaitable[None]]) -> None:
             seq = last_seq

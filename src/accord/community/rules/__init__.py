@@ -45,12 +45,19 @@ from accord.community.rules.event import (
     verify_event,
 )
 from accord.community.rules.fold import (
+    MAX_CONTESTED,
+    MAX_CONTESTED_BY_AUTHOR,
+    MAX_RIVALS,
+    NAMING_TYPES,
     FoldBasis,
     FoldResult,
+    assemble_state,
     fold_events,
     fold_history,
     judge_events,
     read_basis,
+    settle_membership,
+    subject,
 )
 from accord.community.rules.formats import Level, display_id, write_signature
 from accord.community.rules.invites import (
@@ -58,21 +65,15 @@ from accord.community.rules.invites import (
     INVITE_LINK,
     INVITE_TTL_SECONDS,
     MAX_INVITE_BYTES,
+    MAX_PETITION_TEXT,
     Invite,
+    Petition,
 )
 from accord.community.rules.manifests import Pins, check_community, sign_node
 from accord.community.rules.membership import Roster, cutoff_of, signatures_needed, signers
-from accord.community.rules.partitions import NAMING_TYPES, assemble_state, subject
-from accord.community.rules.petitions import MAX_PETITION_TEXT, Petition
 from accord.community.rules.reconcile import SaltedIndex, SyncInitiator, SyncReply, respond_sync
 from accord.community.rules.replay import Advance, NeedsHistoryError, Replay
 from accord.community.rules.requests import SignedRequest
-from accord.community.rules.revocations import (
-    MAX_CONTESTED,
-    MAX_CONTESTED_BY_AUTHOR,
-    MAX_RIVALS,
-    settle_membership,
-)
 from accord.community.rules.routing import (
     FRESH_SECONDS,
     QUARANTINE_SECONDS,
@@ -103,24 +104,22 @@ from accord.community.rules.state import (
     state_items,
     state_object,
 )
-from accord.community.rules.sync_index import (
+from accord.community.rules.sync import (
     FIRST_BOUND,
     LAST_BOUND,
-    RECORD_BYTES,
-    SyncIndex,
-    SyncItem,
-    decode_item,
-    encode_item,
-)
-from accord.community.rules.sync_messages import (
     MAX_SYNC_BODY,
     MAX_SYNC_RANGES,
+    RECORD_BYTES,
     RangeMode,
     SyncBody,
+    SyncIndex,
+    SyncItem,
     SyncLimits,
     SyncMessage,
     SyncRange,
+    decode_item,
     decode_message,
+    encode_item,
     encode_message,
 )
 from accord.community.rules.verdicts import ACCEPTED, VERDICTS, Status, Verdict
