@@ -353,7 +353,7 @@ class EventLog:
         return self.folding.state
 
     async def view(self, ask: Callable[[CommunityState], T]) -> T:
-        """Call a function with the state while it does not change, as with `views.members`."""
+        """Call a function with the state while it does not change."""
         return await self.folding.view(ask)
 
     @property

@@ -24,7 +24,7 @@ from accord.community.metrics import node_metrics
 from accord.community.peers import Endpoint, PeerBook
 from accord.community.presence import OwnManifests, announce_node
 from accord.community.proofs import ProverPool
-from accord.community.rules import formats, schemas
+from accord.community.rules import formats
 from accord.community.rules.formats import display_id
 from accord.community.rules.invites import Invite
 from accord.community.scheduler import NodeScheduler
@@ -191,8 +191,8 @@ class Node:
         hosted = self.community(community_id)
         before = dict(hosted.state.roster.policy or {})
         policy = {**before, **changes}
-        schemas.check_event_data(
-            POLICY_UPDATED, schemas.current_version(POLICY_UPDATED), {"policy": policy}
+        formats.check_event_data(
+            POLICY_UPDATED, formats.current_version(POLICY_UPDATED), {"policy": policy}
         )
         if policy == before:
             raise CommunityError(Code.BAD_REQUEST, "the policy would not change")

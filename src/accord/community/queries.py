@@ -10,7 +10,6 @@ from sqlalchemy import Connection, Row, func, select
 from accord.community.communities import HostedCommunity
 from accord.community.errors import Code, CommunityError
 from accord.community.peers import Endpoint
-from accord.community.rules import views
 from accord.community.rules.formats import Level
 from accord.community.rules.snapshots import digest_of_state
 from accord.community.rules.state import CommunityState, state_object
@@ -82,7 +81,7 @@ async def list_members(hosted: HostedCommunity) -> list[dict[str, Any]]:
                     for each in (known[node_id].endpoints if node_id in known else ())
                 ],
             }
-            for member in views.members(state)
+            for member in state.members()
             for node_id in [member["node_id"]]
         ]
 

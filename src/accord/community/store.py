@@ -29,7 +29,7 @@ from sqlalchemy import update as sql_update
 
 from accord.community.rules.chains import MEMBERSHIP_TYPES, ChainLink
 from accord.community.rules.event import Event, Position, read_stored_event
-from accord.community.rules.schemas import EVENT_TYPES
+from accord.community.rules.formats import EVENT_TYPES
 from accord.community.rules.snapshots import SNAPSHOTS_KEPT, Snapshot, Stub
 from accord.community.rules.sync import SyncBody, SyncItem
 from accord.community.tables import EVENT_STREAM, communities, events, snapshots

@@ -31,7 +31,7 @@ from accord.community.bus import Call
 from accord.community.communities import HostedCommunity
 from accord.community.errors import Code, CommunityError
 from accord.community.node import Node
-from accord.community.rules import capabilities, views
+from accord.community.rules import capabilities
 from accord.community.rules.content import client_key
 from accord.community.rules.formats import Level
 from accord.kernel import base64url
@@ -203,7 +203,7 @@ class _ChatService:
         if not message["body"] and not attached:
             raise CommunityError(Code.BAD_REQUEST, "the message is empty", where="/input/body")
         await asyncio.to_thread(self._check_attachments, attached)
-        extensions = views.extensions_of(hosted.state, recipient)
+        extensions = hosted.state.extensions_of(recipient)
         is_clear_allowed = message.get("allow_clear", False)
         if EXTENSION in extensions:
             if FILES_EXTENSION in extensions or recipient == hosted.own_id:

@@ -14,7 +14,6 @@ from typing import Final
 from accord.capabilities.file.shares import ShareMark, Shares
 from accord.community.communities import HostedCommunity
 from accord.community.log import LogUpdate
-from accord.community.rules import views
 from accord.community.rules.event import Event
 from accord.community.rules.state import CommunityState
 
@@ -33,7 +32,7 @@ def blobs_to_keep(
     advertised = {cid for cid, by in state.content.files if by == holder}
     mentioned = {
         cid
-        for post in views.market(state, as_of)
+        for post in state.market(as_of)
         if post["author"] == holder
         for text in (post["title"], post["body"])
         for cid in _CIDS.findall(text)

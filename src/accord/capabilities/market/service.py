@@ -25,7 +25,7 @@ from accord.community.bus import Call
 from accord.community.communities import HostedCommunity
 from accord.community.errors import Code, CommunityError
 from accord.community.node import Node
-from accord.community.rules import capabilities, views
+from accord.community.rules import capabilities
 from accord.community.rules.content import DEFAULT_POST_TTL_SECONDS, MarketPost, client_key
 from accord.community.rules.formats import Level
 from accord.community.rules.state import CommunityState
@@ -150,7 +150,7 @@ class _MarketService:
         now = self._clock.now()
 
         def look(state: CommunityState) -> tuple[list[ShownPost], int]:
-            return views.market(state, now), state.lamport
+            return state.market(now), state.lamport
 
         return await self._node.community(community).log.view(look)
 

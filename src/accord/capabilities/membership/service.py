@@ -14,7 +14,7 @@ from accord.community.bus import Call
 from accord.community.communities import HostedCommunity
 from accord.community.errors import Code, CommunityError
 from accord.community.node import Node
-from accord.community.rules import capabilities, views
+from accord.community.rules import capabilities
 from accord.community.rules.event import has_signed
 from accord.community.rules.formats import Level
 from accord.community.rules.invites import INVITE_TTL_SECONDS, Invite
@@ -93,7 +93,7 @@ class _MembershipService:
         wanted = call.body["input"].get("invite_event_id")
         found = [
             event_id
-            for event_id in views.open_invites(hosted.state, invitee, self._clock.now())
+            for event_id in hosted.state.open_invites(invitee, self._clock.now())
             if wanted in (None, event_id)
         ]
         if not found:
@@ -113,7 +113,7 @@ class _MembershipService:
     async def _open(self, hosted: HostedCommunity, invitee: str) -> "list[_OpenInvite]":
         """Return the open invites of this node for another, with the data of their events."""
         found = []
-        for event_id in views.open_invites(hosted.state, invitee, self._clock.now()):
+        for event_id in hosted.state.open_invites(invitee, self._clock.now()):
             for invite in hosted.state.roster.invites[event_id, invitee]:
                 if invite.inviter == self._node.key.id and invite.is_open:
                     data = await self._written(hosted, event_id)

@@ -59,7 +59,15 @@ from accord.community.rules.fold import (
     settle_membership,
     subject,
 )
-from accord.community.rules.formats import Level, display_id, write_signature
+from accord.community.rules.formats import (
+    EVENT_TYPES,
+    EventType,
+    Level,
+    Stage,
+    display_id,
+    event_schema,
+    write_signature,
+)
 from accord.community.rules.invites import (
     INVITE_BLOB,
     INVITE_LINK,
@@ -81,7 +89,6 @@ from accord.community.rules.routing import (
     CapabilityProvider,
     RetryPolicy,
 )
-from accord.community.rules.schemas import EVENT_TYPES, EventType, Stage, event_schema
 from accord.community.rules.snapshots import (
     SNAPSHOT_LAMPORTS,
     SNAPSHOTS_KEPT,

@@ -14,7 +14,7 @@ import orjson
 from blake3 import blake3
 
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import formats, schemas
+from accord.community.rules import formats
 from accord.kernel import canonical, signing
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import is_ulid
@@ -142,7 +142,7 @@ def read_signed_event(payload: Any) -> ParsedEvent:
     signed = formats.signed_bytes(payload)
     if len(signed) > MAX_EVENT_BYTES:
         raise _bad(f"an event is at most {MAX_EVENT_BYTES} bytes")
-    schemas.check_event_data(payload["event_type"], payload["schema_version"], payload["data"])
+    formats.check_event_data(payload["event_type"], payload["schema_version"], payload["data"])
     return ParsedEvent(_event(payload, blake3(signed).digest()), signed)
 
 
@@ -165,7 +165,7 @@ def compose_event(
 ) -> Event:
     """Create and sign an event; raises `bad_request` if it is invalid."""
     members = {
-        "schema_version": schemas.current_version(event_type),
+        "schema_version": formats.current_version(event_type),
         "event_id": event_id,
         "lamport": lamport,
         "wall_clock": wall_clock,
@@ -304,11 +304,11 @@ def signature_claims(event: Event, signed: bytes | None = None) -> list[Signatur
     """
     message = formats.signed_bytes(event.payload()) if signed is None else signed
     claims = [_claim(event.author, message, event.signature, "/signature")]
-    kind = schemas.find_event_type(event.event_type, event.schema_version)
+    kind = formats.find_event_type(event.event_type, event.schema_version)
     if kind is None:
         return claims
     for path in kind.manifests:
-        manifest = schemas.value_at(event.data, path)
+        manifest = formats.value_at(event.data, path)
         where = f"/data/{'/'.join(path)}"
         if manifest["node_id"] != event.author:
             raise _invalid("the manifest is another node's", where)
@@ -316,7 +316,7 @@ def signature_claims(event: Event, signed: bytes | None = None) -> list[Signatur
             _claim(event.author, formats.signed_bytes(manifest), manifest["signature"], where)
         )
     for path in kind.intents:
-        if co_signers := schemas.value_at(event.data, path):
+        if co_signers := formats.value_at(event.data, path):
             intent = intent_bytes(event.community_id, event.event_type, event.data)
             where = f"/data/{'/'.join(path)}"
             claims += (

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import event, formats, schemas
+from accord.community.rules import event, formats
 from accord.kernel import base64url, canonical, signing
 from accord.kernel.clock import parse_time
 from accord.kernel.signing import SigningKey
@@ -19,7 +19,7 @@ INVITE_TTL_SECONDS: Final = 24 * 3600
 MAX_INVITE_BYTES: Final = 500
 """An invite is shorter than this, as canonical JSON."""
 
-_SCHEMA: Final = schemas.definition("invite")
+_SCHEMA: Final = formats.definition("invite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Invite:
 
     @classmethod
     def _read(cls, payload: Any) -> Self:
-        schemas.check_against(_SCHEMA, payload)
+        formats.check_against(_SCHEMA, payload)
         if not formats.is_time(payload["expires_at"]):
             raise CommunityError(Code.BAD_REQUEST, "this is not a valid time", where="/expires_at")
         size = len(canonical.encode(payload))
@@ -170,8 +170,8 @@ class Petition:
             raise _bad("not a petition", mend="copy the whole line")
         if event.CO_SIGNERS in data:
             raise _bad("the signatures stand beside the data, not in it", where="/data")
-        schemas.check_event_data(
-            event_type, schemas.current_version(event_type), {**data, "co_signers": co_signers}
+        formats.check_event_data(
+            event_type, formats.current_version(event_type), {**data, "co_signers": co_signers}
         )
         signatures = {each["node_id"]: each["signature"] for each in co_signers}
         if list(signatures) != sorted(each["node_id"] for each in co_signers):
@@ -194,10 +194,10 @@ class Petition:
         )
         if not formats.is_id(community_id):
             raise _bad("expected the full id of a community", where="/community_id")
-        version = schemas.current_version(event_type)
-        if not schemas.EVENT_TYPES[event_type].intents:
+        version = formats.current_version(event_type)
+        if not formats.EVENT_TYPES[event_type].intents:
             raise _bad(f"{event_type} takes no co-signatures")
-        schemas.check_event_data(event_type, version, petition.event_data())
+        formats.check_event_data(event_type, version, petition.event_data())
         intent = event.intent_bytes(community_id, event_type, data)
         for signer, text in petition.signatures.items():
             public, signature = formats.public_key(signer), formats.read_signature(text)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import formats, schemas
+from accord.community.rules import formats
 from accord.community.rules.formats import Level, display_id
 from accord.kernel import canonical, signing
 from accord.kernel.clock import format_time, parse_time
@@ -24,8 +24,8 @@ MAX_BYTES: Final = 64 * 1024
 MAX_PINS: Final = 10_000
 _MAX_ANCHORS: Final = 64
 
-_NODE: Final = schemas.definition("node_manifest")
-_COMMUNITY: Final = schemas.definition("community_manifest")
+_NODE: Final = formats.definition("node_manifest")
+_COMMUNITY: Final = formats.definition("community_manifest")
 _MAJOR: Final = re.compile(r"([0-9]{1,4})\.[0-9]{1,4}", re.ASCII)
 
 
@@ -43,7 +43,7 @@ def sign_node(key: SigningKey, about: Mapping[str, Any], *, now: float) -> dict[
         "expires_at": format_time(now + LIFE_SECONDS),
     }
     manifest = _signed(members, key)
-    schemas.check_against(_NODE, manifest)
+    formats.check_against(_NODE, manifest)
     _check_hosts(manifest)
     if len(canonical.encode(manifest)) > MAX_BYTES:
         raise _bad(f"a manifest is at most {MAX_BYTES} bytes")
@@ -72,7 +72,7 @@ def check(
             lifetime; `invalid_signature` for another node or a bad signature; `expired`.
     """
     _check_contract(manifest)
-    schemas.check_against(_NODE, manifest)
+    formats.check_against(_NODE, manifest)
     _check_hosts(manifest)
     for member in ("issued_at", "expires_at"):
         if not formats.is_time(manifest[member]):
@@ -119,7 +119,7 @@ def extensions(manifest: Mapping[str, Any]) -> frozenset[str]:
 def sign_community(key: SigningKey, derived: Mapping[str, Any]) -> dict[str, Any]:
     """Sign a community manifest and name the signer in it; raises `bad_request`."""
     manifest = _signed({**derived, "signed_by": key.id}, key)
-    schemas.check_against(_COMMUNITY, manifest)
+    formats.check_against(_COMMUNITY, manifest)
     return manifest
 
 
@@ -129,7 +129,7 @@ def check_community(manifest: Any, community_id: str, levels: Mapping[str, Level
     A manifest without a signer is tried against the root key and the anchors. Raises `bad_request`
     for a bad form, `invalid_signature` if neither the root key nor an anchor signed it.
     """
-    schemas.check_against(_COMMUNITY, manifest)
+    formats.check_against(_COMMUNITY, manifest)
     if {manifest["community_id"], manifest["root_key"]} != {community_id}:
         raise _bad("the manifest is another community's", where="/community_id")
     anchors = sorted(node for node, level in levels.items() if level is Level.ANCHOR)

@@ -16,7 +16,6 @@ from accord.community.rules.event import MAX_LAMPORT, Position
 from accord.community.rules.formats import Level
 from accord.community.rules.state import CommunityState, read_state, state_bytes
 from accord.community.rules.verdicts import Status
-from accord.community.rules.views import level_of
 from accord.kernel import canonical, signing
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import is_ulid
@@ -119,7 +118,7 @@ def read_snapshot(raw: bytes, community_id: str) -> Snapshot:
 
 def is_anchor(state: CommunityState, node_id: str) -> bool:
     """Whether a node is an anchor in a state."""
-    return level_of(state, node_id) is Level.ANCHOR
+    return state.level_of(node_id) is Level.ANCHOR
 
 
 def check_snapshot_author(snapshot: Snapshot, known_anchors: Collection[str]) -> None:
