@@ -23,9 +23,8 @@ from accord.capabilities import membership
 from accord.community.discovery import announced
 from accord.community.node import Node, open_node
 from accord.community.peers import Endpoint
-from accord.community.quota import LogLimits
 from accord.community.rules import compose_event
-from accord.community.settings import NodeSettings
+from accord.community.settings import LogLimits, NodeSettings
 from accord.community.sync import sync_with
 from accord.kernel.clock import SystemClock, format_time
 from accord.kernel.signing import SigningKey

@@ -10,8 +10,8 @@ import pytest
 from tests.community.node.conftest import House, Street, post
 
 from accord.community.errors import Code, CommunityError
-from accord.community.quota import LogLimits
 from accord.community.rules import Event, compose_event, sign_node
+from accord.community.settings import LogLimits
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
 from accord.testing import VirtualClock

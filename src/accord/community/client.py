@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 
 import httpx
 
-from accord.community.bus import streams
-from accord.community.bus.registry import Frame
+from accord.community.bus import calls
+from accord.community.bus.calls import Frame
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import requests, wire
 from accord.community.rules.capabilities import must_verify_answer
@@ -149,7 +149,7 @@ class Client:
         """
         body = {"params": dict(params or {}), "input": dict(input or {})}
         request = self._sign_call(capability, version, body)
-        further = [(streams.ACK, "frames")] if acks else []
+        further = [(calls.ACK, "frames")] if acks else []
         progress = _Progress()
         acknowledging = asyncio.create_task(self._acknowledge(request, progress))
         try:

@@ -24,11 +24,12 @@ from accord.community.author import (
 from accord.community.errors import Code, CommunityError
 from accord.community.log_state import LogState
 from accord.community.proofs import ProofOutcome, ProverPool, prove_events, too_early
-from accord.community.quota import EARLY, LogLimits, Quota
+from accord.community.quota import EARLY, Quota
 from accord.community.rules.event import MAX_EVENT_BYTES, Event, Position
 from accord.community.rules.fold import Trial
 from accord.community.rules.formats import Level
 from accord.community.rules.state import CommunityState
+from accord.community.settings import LogLimits
 from accord.community.store import ProvenEvent, register_community
 from accord.kernel import canonical
 from accord.kernel.clock import Clock

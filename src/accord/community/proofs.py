@@ -187,7 +187,7 @@ class _ProverProcess:
             return None
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "accord.community.prover"],
+                [sys.executable, "-m", "accord.community.proofs"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 process_group=0,  # Ctrl-C reaches only this process, which then ends it
@@ -209,3 +209,7 @@ class _ProverProcess:
             # Leaving its block closes both pipes and waits for it.
             with contextlib.suppress(BrokenPipeError), process:
                 pass
+
+
+if __name__ == "__main__":
+    serve_proofs(sys.stdin.buffer, sys.stdout.buffer)

@@ -21,10 +21,9 @@ from accord.community.discovery import announced
 from accord.community.identity import ensure_certificate, fingerprint, read_certificate
 from accord.community.node import Node, open_node
 from accord.community.peers import Endpoint
-from accord.community.quota import LogLimits
 from accord.community.rules.formats import display_id
 from accord.community.rules.invites import Invite
-from accord.community.settings import NodeSettings
+from accord.community.settings import LogLimits, NodeSettings
 from accord.community.tables import COMMUNITY_STORE
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey

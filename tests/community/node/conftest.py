@@ -18,7 +18,6 @@ from accord.community.discovery import announced
 from accord.community.identity import ensure_certificate, fingerprint, read_certificate
 from accord.community.node import Node, open_node
 from accord.community.peers import Endpoint
-from accord.community.quota import LogLimits
 from accord.community.rules import (
     Event,
     Invite,
@@ -28,7 +27,7 @@ from accord.community.rules import (
     requests,
     state_bytes,
 )
-from accord.community.settings import NodeSettings
+from accord.community.settings import LogLimits, NodeSettings
 from accord.community.transport import LocalTransport
 from accord.kernel import canonical
 from accord.kernel.clock import format_time

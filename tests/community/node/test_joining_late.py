@@ -9,8 +9,8 @@ from tests.community.node.conftest import post
 
 from accord.community import retention, sync
 from accord.community.errors import Code, CommunityError
-from accord.community.quota import LogLimits
 from accord.community.rules import Snapshot
+from accord.community.settings import LogLimits
 from accord.kernel import canonical
 
 DAY = 24 * 3600.0

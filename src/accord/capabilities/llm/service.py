@@ -30,7 +30,7 @@ from accord.capabilities.llm.rules.generation import (
 )
 from accord.capabilities.settings import ModelsSettings, split_server
 from accord.community.bus import Call, Frame
-from accord.community.bus.registry import Produced
+from accord.community.bus.calls import Produced
 from accord.community.errors import Code, CommunityError
 from accord.community.node import Node
 from accord.community.rules import capabilities

@@ -1,12 +1,13 @@
 """The signed bus: calls between devices that trust keys, not addresses.
 
-`rules.checks` lists the checks of a call; `admission` and `calls` make them; `registry` holds the
-capabilities of a node; `ledger` remembers requests across restarts; `streams` and `topics` send
-over time; `server` has the HTTP routes.
+`rules.checks` lists the checks of a call, `admission` and `calls` make them; `calls` has what a
+node offers and runs it; `ledger` remembers requests across restarts; `topics` sends to subscribers;
+`server` has the HTTP routes.
 """
 
 from accord.community.bus.admission import AdmittedRequest, Rates
 from accord.community.bus.answers import ClientGoneError, while_connected
+from accord.community.bus.calls import Call, Frame, Handler, Offer, Produced, Registry
 from accord.community.bus.ledger import (
     BUS_STORE,
     CALL_STREAM,
@@ -14,9 +15,7 @@ from accord.community.bus.ledger import (
     CallLedger,
     open_ledger,
 )
-from accord.community.bus.registry import Call, Frame, Handler, Offer, Produced, Registry
 from accord.community.bus.server import Bus, member_routes, public_routes
-from accord.community.bus.settings import BusSettings, RateLimits, UnsignedCalls
 from accord.community.bus.topics import (
     MAX_TOPIC_BYTES,
     MAX_TOPIC_MESSAGES,
@@ -27,6 +26,7 @@ from accord.community.bus.topics import (
     check_listener,
 )
 from accord.community.rules.checks import CHECKS, CallCheck, CommunityFacts
+from accord.community.settings import BusSettings, RateLimits, UnsignedCalls
 
 __all__ = [
     "BUS_STORE",

@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from starlette.requests import Request as HttpRequest
 
 from accord.community.bus.answers import ClientGoneError, RequestContext
-from accord.community.bus.settings import BusSettings, RateLimits, UnsignedCalls
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import checks, requests, wire
 from accord.community.rules.checks import CommunityFacts
 from accord.community.rules.formats import Level
 from accord.community.rules.requests import SignedRequest
 from accord.community.rules.wire import Named
+from accord.community.settings import BusSettings, RateLimits, UnsignedCalls
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.signing import SigningKey

@@ -13,7 +13,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
-from accord.community.bus import streams
+from accord.community.bus import calls
 from accord.community.bus.admission import Admission, AdmittedRequest, Rates, rate_limited
 from accord.community.bus.answers import (
     AnswerSigner,
@@ -22,14 +22,13 @@ from accord.community.bus.answers import (
     error_body,
     internal_failure,
 )
-from accord.community.bus.calls import CallServer
+from accord.community.bus.calls import CallServer, Registry
 from accord.community.bus.ledger import CallLedger
-from accord.community.bus.registry import Registry
-from accord.community.bus.settings import BusSettings
 from accord.community.bus.topics import SubscriptionServer, Topics
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import checks, wire
 from accord.community.rules.checks import CommunityFacts
+from accord.community.settings import BusSettings
 from accord.kernel import canonical, traceparent
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
@@ -163,7 +162,7 @@ class Bus:
                 guest,
                 visit,
                 schema_hash=http.headers.get(checks.SCHEMA_HASH),
-                acks=http.headers.get(streams.ACK) == "frames",
+                acks=http.headers.get(calls.ACK) == "frames",
             )
 
     async def _subscribe(self, http: HttpRequest, visit: RequestContext) -> Response:

@@ -23,11 +23,11 @@ from accord.community.bus.answers import (
     RequestContext,
     while_connected,
 )
-from accord.community.bus.settings import BusSettings
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import wire
 from accord.community.rules.checks import check_membership
 from accord.community.rules.formats import Level
+from accord.community.settings import BusSettings
 from accord.kernel import canonical, signing
 from accord.kernel.clock import Clock
 
