@@ -20,9 +20,8 @@ import uvloop
 from nacl.bindings import crypto_sign_open
 
 from accord.capabilities import membership
-from accord.community.discovery import announced
 from accord.community.node import Node, open_node
-from accord.community.peers import Endpoint
+from accord.community.peers import Endpoint, announced
 from accord.community.rules import compose_event
 from accord.community.settings import LogLimits, NodeSettings
 from accord.community.sync import sync_with
@@ -110,8 +109,7 @@ async def _serve() -> None:
 
 
 async def _invite(node: Node, community: str) -> str:
-    from accord.community.client import Client
-    from accord.community.transport import LocalTransport
+    from accord.community.client import Client, LocalTransport
 
     wanted = {
         "invitee_node_id": CALLER.id,

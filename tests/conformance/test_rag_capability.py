@@ -19,7 +19,7 @@ from tests.community.node.conftest import House, Street
 from accord.capabilities.rag.service import open_corpora, register
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import CommunityState, Level, capabilities, must_verify_answer
-from accord.community.tables import events
+from accord.community.store import events
 from accord.testing import VirtualClock
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 from starlette.routing import Route
 
 from accord.community import queries
-from accord.community.audit import verify_log
 from accord.community.bus import AdmittedRequest, Bus
 from accord.community.errors import Code, CommunityError
 from accord.community.log import export_log, import_log
 from accord.community.proofs import prove_event
+from accord.community.queries import verify_log
 from accord.community.retention import offer_snapshot
 from accord.community.rules import formats
 from accord.community.rules.snapshots import MAX_SNAPSHOT, Snapshot, read_snapshot

@@ -11,12 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import httpx
 
-from accord.community.client import Client
-from accord.community.discovery import announced_ports
+from accord.community.client import Client, empty_trust
 from accord.community.errors import Code, CommunityError
 from accord.community.identity import fingerprint, pinned_context, probe_certificate
+from accord.community.peers import announced_ports
 from accord.community.rules import formats, manifests, wire
-from accord.community.transport import empty_trust
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.web import responses

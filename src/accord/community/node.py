@@ -20,18 +20,15 @@ from accord.community.dialler import Dialler
 from accord.community.errors import Code, CommunityError
 from accord.community.identity import community_folder, create_root, load_root
 from accord.community.log import open_log
-from accord.community.metrics import node_metrics
-from accord.community.peers import Endpoint, PeerBook
-from accord.community.presence import OwnManifests, announce_node
+from accord.community.peers import Endpoint, OwnManifests, PeerBook, announce_node
 from accord.community.proofs import ProverPool
 from accord.community.rules import formats
 from accord.community.rules.formats import display_id
 from accord.community.rules.invites import Invite
-from accord.community.scheduler import NodeScheduler
+from accord.community.scheduler import NodeScheduler, node_metrics
 from accord.community.settings import NodeSettings
-from accord.community.store import known_communities
+from accord.community.store import COMMUNITY_STORE, known_communities
 from accord.community.sync import LogHoldings, sync_routes
-from accord.community.tables import COMMUNITY_STORE
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningError, SigningKey
 from accord.storage import Store, open_store

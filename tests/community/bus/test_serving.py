@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 
 from accord.community.bus import AdmittedRequest, Call, public_routes
+from accord.community.client import LocalTransport
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import Level, wire
-from accord.community.transport import LocalTransport
 from accord.kernel.signing import SigningKey
 
 OTHER = SigningKey.from_seed(b"o" * 32)

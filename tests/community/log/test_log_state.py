@@ -13,8 +13,7 @@ from accord.community.errors import Code, CommunityError
 from accord.community.log import LogUpdate
 from accord.community.log_state import LogState
 from accord.community.rules import CommunityState, Event, fold_events, fold_history, state_bytes
-from accord.community.store import ProvenEvent, StoreHistory
-from accord.community.tables import events
+from accord.community.store import ProvenEvent, StoreHistory, events
 from accord.kernel.signing import SigningKey
 
 POST = "market.post.created"

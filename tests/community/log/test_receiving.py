@@ -16,7 +16,7 @@ from accord.community.errors import Code
 from accord.community.log import open_log
 from accord.community.proofs import ProverPool, prove_event
 from accord.community.rules import Event, compose_event
-from accord.community.tables import COMMUNITY_STORE, EVENT_STREAM, events
+from accord.community.store import COMMUNITY_STORE, EVENT_STREAM, events
 from accord.kernel import base64url
 from accord.kernel.signing import SigningKey
 from accord.storage import check, journal, open_store

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from accord.community import queries
-from accord.community.client import Client
+from accord.community.client import Client, LocalTransport
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import Invite
-from accord.community.transport import LocalTransport
 from accord.kernel.clock import format_time
 
 

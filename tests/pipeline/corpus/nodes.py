@@ -18,9 +18,8 @@ from accord.capabilities.rag.service import open_corpora, register
 from accord.capabilities.rag.store import CorpusId
 from accord.capabilities.rag.tables import chunks, documents
 from accord.capabilities.settings import ModelsSettings
-from accord.community.client import Client
+from accord.community.client import Client, LocalTransport
 from accord.community.node import Node, open_node
-from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.pipeline.corpus import loader

@@ -8,11 +8,10 @@ from contextlib import aclosing
 from typing import Any, cast
 
 from accord.community.bus import Frame, Offer
-from accord.community.client import Client
+from accord.community.client import Client, LocalTransport
 from accord.community.errors import Code, CommunityError
 from accord.community.node import Node
 from accord.community.rules.routing import RetryPolicy
-from accord.community.transport import LocalTransport
 from accord.kernel.clock import Clock
 
 

@@ -29,7 +29,7 @@ from accord.community.rules import capabilities
 from accord.community.rules.content import DEFAULT_POST_TTL_SECONDS, MarketPost, client_key
 from accord.community.rules.formats import Level
 from accord.community.rules.state import CommunityState
-from accord.community.tables import events
+from accord.community.store import events
 from accord.kernel.clock import Clock
 
 _CREATED: Final = "market.post.created"
