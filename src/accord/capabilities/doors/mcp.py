@@ -17,9 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from accord import __version__
 from accord.capabilities import models
-from accord.capabilities.descriptions import descriptions
-from accord.capabilities.doors.caller import BusCaller
-from accord.capabilities.doors.guard import LocalGuard
+from accord.capabilities.doors.local import BusCaller, LocalGuard, descriptions
 from accord.community.bus import Offer
 from accord.community.errors import Code, CommunityError
 

@@ -13,12 +13,18 @@ from typing import Any, Final
 
 import structlog
 
-from accord.capabilities.file.blobs import Blobs
-from accord.capabilities.file.rights import ReadRights, blobs_to_keep, received_blobs
+from accord.capabilities.file.blobs import Blobs, FileSettings, FileUploads, Upload
 from accord.capabilities.file.rules import PREFIX, Manifest, read_manifest
-from accord.capabilities.file.shares import FileShare, ShareMark, file_name, file_title
+from accord.capabilities.file.shares import (
+    FileShare,
+    ReadRights,
+    ShareMark,
+    blobs_to_keep,
+    file_name,
+    file_title,
+    received_blobs,
+)
 from accord.capabilities.file.transfer import BlobFetcher, HolderHints, read_chunk, write_chunk
-from accord.capabilities.file.uploads import FileSettings, FileUploads, Upload
 from accord.community.bus import Call, Frame
 from accord.community.communities import HostedCommunity
 from accord.community.errors import Code, CommunityError

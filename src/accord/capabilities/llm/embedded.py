@@ -18,7 +18,7 @@ import httpx
 import structlog
 
 from accord.capabilities import models
-from accord.capabilities.llm.rules import openai
+from accord.capabilities.llm.rules import generation
 from accord.capabilities.llm.rules.generation import BackendModel, GenerationRequest, Piece
 from accord.capabilities.models import LanguageWeights
 from accord.community.errors import Code, CommunityError
@@ -85,7 +85,7 @@ class EmbeddedBackend:
         ask = (
             server.handle_completions if asked.messages is None else server.handle_chat_completions
         )
-        reader = openai.AnswerReader()
+        reader = generation.AnswerReader()
         chunks: asyncio.Queue[Any] = asyncio.Queue()  # no longer than the answer
         gone = threading.Event()
         working = self._begin(ask, _body(asked), chunks, gone)
@@ -188,7 +188,7 @@ async def _offers_tools(address: str, key: str) -> bool:
 
 def _body(asked: GenerationRequest) -> dict[str, Any]:
     """The request, with the options by which tokens are counted."""
-    body = openai.request_body(asked) | {"return_progress": True, "timings_per_token": True}
+    body = generation.request_body(asked) | {"return_progress": True, "timings_per_token": True}
     if asked.messages is None:
         body["logprobs"] = 1
     elif not asked.tools:  # the library has no probabilities for the pieces of a tool call

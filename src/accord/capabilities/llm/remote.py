@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 import structlog
 
-from accord.capabilities.llm.rules import openai
+from accord.capabilities.llm.rules import generation
 from accord.capabilities.llm.rules.generation import BackendModel, GenerationRequest, Piece
 from accord.community.errors import Code, CommunityError
 from accord.web import responses
@@ -65,7 +65,7 @@ class RemoteBackend:
 
     async def generate(self, asked: GenerationRequest) -> AsyncGenerator[Piece]:
         """Generate; see `Backend`."""
-        reader = openai.AnswerReader()
+        reader = generation.AnswerReader()
         try:
             async with self._open(asked) as answer:
                 async for chunk in _chunks(answer):
@@ -84,7 +84,7 @@ class RemoteBackend:
     @asynccontextmanager
     async def _open(self, asked: GenerationRequest) -> AsyncIterator[httpx.Response]:
         path = "completions" if asked.messages is None else "chat/completions"
-        body = openai.request_body(asked)
+        body = generation.request_body(asked)
         if asked.ctx is not None:
             body["max_tokens"] = min(asked.max_tokens, asked.ctx)
         extras = _EXTRAS if asked.messages is not None else {**_EXTRAS, "logprobs": 1}

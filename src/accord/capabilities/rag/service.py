@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from accord.capabilities import models
 from accord.capabilities.file import Blobs
-from accord.capabilities.file.rights import ReadRights
-from accord.capabilities.file.shares import ShareMark
+from accord.capabilities.file.shares import ReadRights, ShareMark
 from accord.capabilities.models import Embedder
 from accord.capabilities.rag.tables import SCHEMA
+from accord.capabilities.settings import PERSONAL_CORPUS, SYSTEM_CORPUS
 from accord.community.bus import Call
 from accord.community.errors import Code, CommunityError
 from accord.community.node import Node
@@ -128,25 +128,22 @@ class _RagService:
     def _place(self, call: Call, corpus: str) -> tuple["CorpusId", "Announcer"]:
         """Return the corpus of a call, and how its documents are announced."""
         from accord.capabilities.rag.corpora import CommunityAnnouncer, PrivateAnnouncer
-        from accord.capabilities.rag.names import PERSONAL
         from accord.capabilities.rag.store import CorpusId
 
-        if corpus == PERSONAL:
+        if corpus == PERSONAL_CORPUS:
             return CorpusId("", corpus), PrivateAnnouncer(self._blobs)
         hosted = self._node.community(call.community)
         return CorpusId(call.community, corpus), CommunityAnnouncer(hosted, corpus)
 
     def _check_corpus(self, call: Call, corpus: str) -> None:
-        from accord.capabilities.rag.names import PERSONAL, SYSTEM
-
-        if corpus == SYSTEM:
+        if corpus == SYSTEM_CORPUS:
             raise CommunityError(
                 Code.BAD_REQUEST,
                 "the corpus system is reserved",
                 where="/params/corpus",
                 mend="choose another name",
             )
-        if corpus == PERSONAL and not call.own:
+        if corpus == PERSONAL_CORPUS and not call.own:
             raise CommunityError(
                 Code.UNAUTHORIZED, "the corpus personal is for the node's owner alone"
             )
