@@ -11,7 +11,7 @@ from accord.capabilities.file.rules import (
     read_manifest,
 )
 from accord.capabilities.file.service import Files, register
-from accord.capabilities.file.shares import FileShare, ReadRights, ShareMark, file_name, file_title
+from accord.capabilities.file.shares import FileShare, ShareMark, file_name, file_title
 from accord.capabilities.file.transfer import (
     HolderHints,
     node_addresses,
@@ -32,7 +32,6 @@ __all__ = [
     "HolderHints",
     "Label",
     "Manifest",
-    "ReadRights",
     "ShareMark",
     "check_cid",
     "cid_of",

@@ -20,7 +20,6 @@ from accord.capabilities.llm.rules.generation import (
 from accord.capabilities.llm.service import (
     GenerationMetrics,
     GenerationQueue,
-    LanguageModels,
     open_language_models,
     register,
 )
@@ -33,7 +32,6 @@ __all__ = [
     "GenerationMetrics",
     "GenerationQueue",
     "GenerationRequest",
-    "LanguageModels",
     "Piece",
     "PromptRead",
     "RemoteBackend",

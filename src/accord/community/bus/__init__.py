@@ -6,8 +6,7 @@ node offers and runs it; `ledger` remembers requests across restarts; `topics` s
 """
 
 from accord.community.bus.admission import AdmittedRequest, Rates
-from accord.community.bus.answers import ClientGoneError, while_connected
-from accord.community.bus.calls import Call, Frame, Handler, Offer, Produced, Registry
+from accord.community.bus.calls import Call, Frame, Offer, Registry
 from accord.community.bus.ledger import (
     BUS_STORE,
     CALL_STREAM,
@@ -25,7 +24,7 @@ from accord.community.bus.topics import (
     Topics,
     check_listener,
 )
-from accord.community.rules.checks import CHECKS, CallCheck, CommunityFacts
+from accord.community.rules.checks import CHECKS
 from accord.community.settings import BusSettings, RateLimits, UnsignedCalls
 
 __all__ = [
@@ -41,14 +40,9 @@ __all__ = [
     "Bus",
     "BusSettings",
     "Call",
-    "CallCheck",
     "CallLedger",
-    "ClientGoneError",
-    "CommunityFacts",
     "Frame",
-    "Handler",
     "Offer",
-    "Produced",
     "RateLimits",
     "Rates",
     "Registry",
@@ -59,5 +53,4 @@ __all__ = [
     "member_routes",
     "open_ledger",
     "public_routes",
-    "while_connected",
 ]

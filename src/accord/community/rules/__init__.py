@@ -13,34 +13,25 @@ from accord.community.rules.capabilities import (
     load_descriptors,
     must_verify_answer,
     read_descriptor,
-    schema_hash,
 )
 from accord.community.rules.chains import (
     MEMBERSHIP_TYPES,
     Chain,
     ChainLink,
-    History,
     MemoryHistory,
     all_chains,
 )
 from accord.community.rules.checks import REPLAY_SECONDS, SCHEMA_HASH, ReplayGuard
 from accord.community.rules.content import CONTENT_RULES, Content
 from accord.community.rules.event import (
-    MAX_AHEAD_SECONDS,
     MAX_EVENT_BYTES,
-    MAX_LAMPORT,
     Event,
-    ParsedEvent,
     Position,
-    SignatureClaim,
     co_sign,
     compose_event,
-    has_signed,
     parse_event,
     parse_signed_event,
     read_event,
-    read_signed_event,
-    read_stored_event,
     signature_claims,
     verify_event,
 )
@@ -61,9 +52,7 @@ from accord.community.rules.fold import (
 )
 from accord.community.rules.formats import (
     EVENT_TYPES,
-    EventType,
     Level,
-    Stage,
     display_id,
     event_schema,
     write_signature,
@@ -71,16 +60,15 @@ from accord.community.rules.formats import (
 from accord.community.rules.invites import (
     INVITE_BLOB,
     INVITE_LINK,
-    INVITE_TTL_SECONDS,
     MAX_INVITE_BYTES,
     MAX_PETITION_TEXT,
     Invite,
     Petition,
 )
 from accord.community.rules.manifests import Pins, check_community, sign_node
-from accord.community.rules.membership import Roster, cutoff_of, signatures_needed, signers
-from accord.community.rules.reconcile import SaltedIndex, SyncInitiator, SyncReply, respond_sync
-from accord.community.rules.replay import Advance, NeedsHistoryError, Replay
+from accord.community.rules.membership import Roster, cutoff_of, signers
+from accord.community.rules.reconcile import SaltedIndex, SyncInitiator, respond_sync
+from accord.community.rules.replay import NeedsHistoryError, Replay
 from accord.community.rules.requests import SignedRequest
 from accord.community.rules.routing import (
     FRESH_SECONDS,
@@ -139,14 +127,11 @@ __all__ = [
     "FRESH_SECONDS",
     "INVITE_BLOB",
     "INVITE_LINK",
-    "INVITE_TTL_SECONDS",
     "LAST_BOUND",
-    "MAX_AHEAD_SECONDS",
     "MAX_CONTESTED",
     "MAX_CONTESTED_BY_AUTHOR",
     "MAX_EVENT_BYTES",
     "MAX_INVITE_BYTES",
-    "MAX_LAMPORT",
     "MAX_PETITION_TEXT",
     "MAX_RIVALS",
     "MAX_SYNC_BODY",
@@ -160,7 +145,6 @@ __all__ = [
     "SNAPSHOTS_KEPT",
     "SNAPSHOT_LAMPORTS",
     "VERDICTS",
-    "Advance",
     "CallOutcome",
     "CapabilityDescriptor",
     "CapabilityProvider",
@@ -170,15 +154,12 @@ __all__ = [
     "CommunityState",
     "Content",
     "Event",
-    "EventType",
     "FoldBasis",
     "FoldResult",
-    "History",
     "Invite",
     "Level",
     "MemoryHistory",
     "NeedsHistoryError",
-    "ParsedEvent",
     "Petition",
     "Pins",
     "Position",
@@ -188,10 +169,8 @@ __all__ = [
     "RetryPolicy",
     "Roster",
     "SaltedIndex",
-    "SignatureClaim",
     "SignedRequest",
     "Snapshot",
-    "Stage",
     "StateItem",
     "Status",
     "Stub",
@@ -202,7 +181,6 @@ __all__ = [
     "SyncLimits",
     "SyncMessage",
     "SyncRange",
-    "SyncReply",
     "Verdict",
     "Version",
     "all_chains",
@@ -223,7 +201,6 @@ __all__ = [
     "event_schema",
     "fold_events",
     "fold_history",
-    "has_signed",
     "judge_events",
     "load_descriptors",
     "must_verify_answer",
@@ -232,19 +209,15 @@ __all__ = [
     "read_basis",
     "read_descriptor",
     "read_event",
-    "read_signed_event",
     "read_snapshot",
     "read_state",
-    "read_stored_event",
     "read_stub",
     "respond_sync",
-    "schema_hash",
     "settle_membership",
     "settled_state",
     "sign_node",
     "sign_snapshot",
     "signature_claims",
-    "signatures_needed",
     "signers",
     "snapshot_due",
     "state_bytes",

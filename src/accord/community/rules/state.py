@@ -332,13 +332,6 @@ def _runs_out(post: MarketPost) -> float:
     return parse_time(post.created_at) + ttl
 
 
-def empty_state(community_id: str) -> CommunityState:
-    """The state before the first event."""
-    return CommunityState(
-        community_id, Roster(community_id, {}), {}, Content(), dict.fromkeys(Status, 0)
-    )
-
-
 def state_bytes(state: CommunityState) -> bytes:
     """Encode a state."""
     return canonical.encode(state_object(state))
