@@ -16,7 +16,7 @@ from tests.capabilities.rag.conftest import HashEmbedder
 from tests.capabilities.rag.papers import BREAD, POWER, RAIN
 from tests.community.node.conftest import House, Street
 
-from accord.capabilities.rag.service import open_corpora, register
+from accord.capabilities.rag import open_corpora, register
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import CommunityState, Level, capabilities, must_verify_answer
 from accord.community.store import events

@@ -24,8 +24,8 @@ from accord.capabilities.llm import (
     TextPiece,
 )
 from accord.capabilities.llm import register as register_llm
-from accord.capabilities.rag.service import open_corpora
-from accord.capabilities.rag.service import register as register_rag
+from accord.capabilities.rag import open_corpora
+from accord.capabilities.rag import register as register_rag
 from accord.community.client import LocalTransport
 from accord.community.node import Node, open_node
 from accord.console import Console, ConsoleParts, NodeAccess, PlaneHealth, ShownSetting, Tickets
