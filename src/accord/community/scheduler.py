@@ -1,4 +1,4 @@
-"""The periodic work of a node: sync with others, republish manifests, maintain its logs."""
+"""The periodic work of a node: sync with others, republish manifests, maintain logs; metrics."""
 
 import asyncio
 from collections import Counter

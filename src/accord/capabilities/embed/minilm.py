@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+# As much of ONNX as one transformer needs. A model is a Protocol Buffers message with the field
+# numbers of ONNX; tensors refer to their bytes in a file beside the model.
 FLOAT: Final = 1
 INT32: Final = 6
 INT64: Final = 7

@@ -516,7 +516,11 @@ class Upload:
 
 
 class FileUploads:
-    """The uploads of a node."""
+    """Blobs that other nodes are uploading: progress, ownership and limits.
+
+    An upload without activity is dropped after a while; its chunks stay in the store, so that the
+    caller can resume.
+    """
 
     def __init__(self, blobs: Blobs, clock: Clock, settings: FileSettings) -> None:
         self._blobs = blobs

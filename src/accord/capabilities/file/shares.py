@@ -1,7 +1,8 @@
-"""What this node shares and with whom, as small records on disk beside the blobs.
+"""What this node shares and with whom, and so who may read a blob here.
 
-Only the node's owner writes them; files that everybody may read are also advertised in the log.
-`ShareCatalogue` holds what other members share with this node. Blocking: callers use threads.
+Shares are small records on disk beside the blobs. Only the node's owner writes them; files that
+everybody may read are also advertised in the log. `ShareCatalogue` holds what other members share
+with this node. Blocking: callers use threads.
 """
 
 import asyncio
@@ -304,7 +305,12 @@ def received_blobs(state: CommunityState, own: str) -> tuple[set[str], set[str]]
 
 
 class ReadRights:
-    """Who may read which blobs of this node in one community, kept up to date with its log."""
+    """Who may read which blobs of this node in one community, kept up to date with its log.
+
+    Rights follow from acts of this node alone: a file it shared, a document it ingested, a message
+    it sent with an attachment. Events of others grant nothing: CIDs in the log are public, so
+    naming one must not give the right to read it.
+    """
 
     def __init__(self, hosted: HostedCommunity, shares: Shares) -> None:
         self.hosted = hosted

@@ -51,7 +51,10 @@ _WORD: Final = re.compile(r"\w+")
 
 
 class PostSearch:
-    """Searches posts; by words if `embedder` is None."""
+    """Ranks posts by the cosine with the query; vectors are cached by text.
+
+    If `embedder` is None, by the words that they share with it, weighted by how rare they are.
+    """
 
     def __init__(self, embedder: Embedder | None) -> None:
         self._embedder = embedder

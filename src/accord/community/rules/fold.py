@@ -121,7 +121,11 @@ _Known = tuple[Event, ...]
 def settle_membership(
     events: Sequence[Event], chains: Mapping[str, Chain], community_id: str
 ) -> Roster:
-    """Fold the membership events, which come in total order."""
+    """Fold the membership events, which come in total order.
+
+    A revocation that voids a membership event before its own position takes effect from the start,
+    or not at all. docs/concepts/fold.md explains how contested revocations are weighed.
+    """
     return _Settlement(events, chains, community_id).settled()
 
 
@@ -649,6 +653,10 @@ def _trial_refusal(event: Event, verdict: Verdict | None) -> CommunityError:
     )
 
 
+# Content can be judged in partitions. In a first round each event that names something new (a post,
+# a message) is judged together with all that its author named. In a second round those that were
+# accepted, and everything else, are judged by subject. A partition is any set of whole groups in
+# total order, judged by `judge_events`.
 NAMING_TYPES: Final = frozenset({"market.post.created", "chat.message.sent"})
 """The types that name something new: their groups in the first round are the authors."""
 

@@ -373,7 +373,10 @@ def request_body(asked: GenerationRequest) -> dict[str, Any]:
 
 
 class AnswerReader:
-    """Reads the chunks of one answer."""
+    """Reads the chunks of one answer of an OpenAI-compatible server, which may be malformed.
+
+    llama.cpp uses the same format, so both backends share it.
+    """
 
     def __init__(self) -> None:
         self._texts = 0
