@@ -56,7 +56,7 @@ def register(
     """Offer chat on a node's bus; the caller runs the returned `Chat`."""
     descriptors = capabilities.load_descriptors("accord.capabilities.chat")
     delivery = MessageDelivery(node)
-    service = _ChatService(node, clock, blobs, delivery, random_bytes)
+    service = _ChatService(node, blobs, delivery, random_bytes)
     send = descriptors["chat.send@1.0"]
     node.bus.registry.register(send, service.send, max_concurrent=_AT_ONCE, seconds=_SECONDS)
     # The call is idempotent, but the bus stores the answers of idempotent calls, and decrypted
@@ -94,20 +94,17 @@ class _ChatService:
     def __init__(
         self,
         node: Node,
-        clock: Clock,
         blobs: Blobs,
         delivery: MessageDelivery,
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._node = node
-        self._clock = clock
         self._blobs = blobs
         self._random_bytes = random_bytes
         self._delivery = delivery
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def send(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         call.check_own("speak in its name")
         hosted = self._node.community(call.community)
         message = call.body["input"]
@@ -121,10 +118,9 @@ class _ChatService:
         if not sent.is_delivered:
             way = await self._delivery.deliver(hosted, sent.recipient)
         output = {"event_id": sent.event_id, "lamport": sent.lamport, "delivered": way.value}
-        return {"output": output, "meta": {"ms": self._ms(began)}}
+        return call.answer(output)
 
     async def history(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         call.check_own("read its messages")
         hosted = self._node.community(call.community)
         query = call.body["input"]
@@ -141,13 +137,9 @@ class _ChatService:
         page = await hosted.log.store.read(
             lambda c: reader.page(c, entries, limit, newest=since is None)
         )
-        meta: dict[str, Any] = {"ms": self._ms(began)}
-        if page.more:
-            meta["more"] = True
-        return {"output": {"messages": page.messages}, "meta": meta}
+        return call.answer({"messages": page.messages}, more=page.more or None)
 
     async def attachment(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         call.check_own("read its messages")
         hosted = self._node.community(call.community)
         cid = call.body["input"]["cid"]
@@ -172,7 +164,7 @@ class _ChatService:
             "from": entry.message.author,
             "to": entry.message.recipient,
         }
-        return {"output": output, "meta": {"ms": self._ms(began)}}
+        return call.answer(output)
 
     async def _matching(
         self, found: Sequence[tuple[ChatEntry, Mapping[str, str]]], cid: str
@@ -255,9 +247,6 @@ class _ChatService:
                     where=each["cid"],
                     mend="add it first with `accord file add`",
                 )
-
-    def _ms(self, began: float) -> int:
-        return int((self._clock.monotonic() - began) * 1000)
 
 
 async def _sent_message(hosted: HostedCommunity, client_id: str) -> _SentMessage | None:

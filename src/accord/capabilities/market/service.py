@@ -171,7 +171,6 @@ class _MarketService:
         self._writing = asyncio.Lock()
 
     async def list_posts(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         given = call.body["input"]
         posts, head = await self._current(call.community)
         since = given.get("since_lamport", -1)
@@ -181,10 +180,9 @@ class _MarketService:
         ]
         some, max_lamport = page(fitting, given.get("limit", _LIMIT), head)
         output = {"posts": [show_post(post) for post in some], "max_lamport": max_lamport}
-        return {"output": output, "meta": {"ms": self._ms(began)}}
+        return call.answer(output)
 
     async def post(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         hosted = self._node.community(call.community)
         call.check_own("post in its name", _AT_HOME)
         data = {"ttl_seconds": DEFAULT_POST_TTL_SECONDS, **call.body["input"]}
@@ -193,10 +191,9 @@ class _MarketService:
             if made is None:
                 event = await hosted.log.append(_CREATED, data)
                 made = event.event_id, event.lamport
-        return self._answer(made, began)
+        return call.answer({"event_id": made[0], "lamport": made[1]})
 
     async def expire(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         hosted = self._node.community(call.community)
         given = call.body["input"]
         client_id = given["client_id"]
@@ -222,18 +219,14 @@ class _MarketService:
                 }
                 event = await hosted.log.append(_EXPIRED, data)
                 made = event.event_id, event.lamport
-        return self._answer(made, began)
+        return call.answer({"event_id": made[0], "lamport": made[1]})
 
     async def search(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         given = call.body["input"]
         posts, head = await self._current(call.community)
         best = await self._search.best(given["query"], posts, given.get("k", _K))
         output = {"posts": [show_post(post) for post in best], "max_lamport": max(head, 0)}
-        return {
-            "output": output,
-            "meta": {"ms": self._ms(began), "ranking": self._search.ranking},
-        }
+        return call.answer(output, ranking=self._search.ranking)
 
     def _check_ending(
         self, hosted: HostedCommunity, call: Call, posts: tuple[MarketPost, ...], reason: str
@@ -264,13 +257,6 @@ class _MarketService:
             return state.market(now), state.lamport
 
         return await self._node.community(community).log.view(look)
-
-    def _answer(self, made: tuple[str, int], began: float) -> Mapping[str, Any]:
-        output = {"event_id": made[0], "lamport": made[1]}
-        return {"output": output, "meta": {"ms": self._ms(began)}}
-
-    def _ms(self, began: float) -> int:
-        return int((self._clock.monotonic() - began) * 1000)
 
 
 async def _posted(hosted: HostedCommunity, client_id: str) -> tuple[str, int] | None:

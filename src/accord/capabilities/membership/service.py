@@ -48,7 +48,6 @@ class _MembershipService:
         self._inviting = asyncio.Lock()
 
     async def invite(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         call.check_own("invite in its name", _AT_HOME)
         hosted = self._node.community(call.community)
         wanted = self._whole(call.body["input"])
@@ -71,14 +70,11 @@ class _MembershipService:
                 for each in before:
                     if not each.is_witnessed:
                         await self._withdraw(hosted, wanted["invitee_node_id"], each.event_id)
-        return {
-            "output": {"invite_blob": self._invite(hosted, standing.data).blob},
-            "meta": {
-                "event_id": standing.event_id,
-                "lamport": standing.lamport,
-                "ms": self._ms(began),
-            },
-        }
+        return call.answer(
+            {"invite_blob": self._invite(hosted, standing.data).blob},
+            event_id=standing.event_id,
+            lamport=standing.lamport,
+        )
 
     async def _guard(self, hosted: HostedCommunity) -> None:
         """Declare once that redeeming an invite of this node requires a witness."""
@@ -86,7 +82,6 @@ class _MembershipService:
             await hosted.log.append(_GUARDED, {})
 
     async def withdraw(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         call.check_own("withdraw invites in its name", _AT_HOME)
         hosted = self._node.community(call.community)
         invitee = call.body["input"]["invitee_node_id"]
@@ -104,7 +99,7 @@ class _MembershipService:
             )
         for event_id in found:
             await self._withdraw(hosted, invitee, event_id)
-        return {"output": {"withdrawn": found}, "meta": {"ms": self._ms(began)}}
+        return call.answer({"withdrawn": found})
 
     async def _withdraw(self, hosted: HostedCommunity, invitee: str, event_id: str) -> None:
         data = {"invite_event_id": event_id, "invitee_node_id": invitee}
@@ -135,15 +130,11 @@ class _MembershipService:
         }
 
     async def revoke(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         hosted = self._node.community(call.community)
         data = call.body["input"]
         self._check_signers(hosted, call, data)
         event = await hosted.log.append(_REVOKED, data)
-        return {
-            "output": {"event_id": event.event_id, "lamport": event.lamport},
-            "meta": {"ms": self._ms(began)},
-        }
+        return call.answer({"event_id": event.event_id, "lamport": event.lamport})
 
     def _check_inviter(self, hosted: HostedCommunity, call: Call, level: Level) -> None:
         least = hosted.state.roster.least_inviter
@@ -205,9 +196,6 @@ class _MembershipService:
                     refusal = error
         assert refusal is not None
         raise refusal
-
-    def _ms(self, began: float) -> int:
-        return int((self._clock.monotonic() - began) * 1000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ class Call:
         own: Whether it is from this node's own client on this machine.
         body: The request, valid by the capability's schema.
         deadline: When the caller gets `timeout`, by the node's monotonic clock.
+        began: When the handler was called, by the same clock.
         gone: Set when nobody waits for the answer any more. The handler's task is cancelled too;
             this is for work in threads.
     """
@@ -75,6 +76,8 @@ class Call:
     body: Mapping[str, Any]
     deadline: float
     trace_id: str
+    clock: Clock
+    began: float
     gone: threading.Event = field(default_factory=threading.Event)
 
     def check_own(self, what: str, mend: str | None = None) -> None:
@@ -88,6 +91,16 @@ class Call:
                 f"only this node's own clients, on its machine, {what}",
                 mend=mend,
             )
+
+    @property
+    def elapsed_ms(self) -> int:
+        """Milliseconds since the handler was called."""
+        return int((self.clock.monotonic() - self.began) * 1000)
+
+    def answer(self, output: Mapping[str, Any], **meta: Any) -> dict[str, Any]:
+        """The usual form of an answer; members of `meta` that are None are left out."""
+        told = {name: value for name, value in meta.items() if value is not None}
+        return {"output": output, "meta": {"ms": self.elapsed_ms, **told}}
 
 
 Produced: TypeAlias = Mapping[str, Any] | AsyncIterator[Frame]
@@ -484,6 +497,7 @@ class CallServer:
             if not offer.repeatable:
                 await self._durable(claim)
             request = guest.request
+            now = self.clock.monotonic()
             call = Call(
                 offer.descriptor.key,
                 request.request_id,
@@ -492,8 +506,10 @@ class CallServer:
                 guest.own,
                 request.community,
                 guest.body,
-                self.clock.monotonic() + offer.seconds,
+                now + offer.seconds,
                 visit.trace.id if visit.trace else "",
+                self.clock,
+                now,
             )
             produced = await _produce(offer, call)
             if not isinstance(produced, AsyncIterator):
