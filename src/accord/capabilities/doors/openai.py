@@ -24,7 +24,7 @@ from accord.capabilities.doors.local import (
 )
 from accord.community.bus import Frame
 from accord.community.bus.answers import ClientGoneError, while_connected
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
@@ -73,14 +73,14 @@ class CompletionRequest:
 def read_completion(body: Any, *, is_chat: bool) -> CompletionRequest:
     """Convert a request, or raise `bad_request` for what is not supported."""
     if not isinstance(body, dict):
-        raise _bad("the body is a JSON object", None)
+        raise bad_request("the body is a JSON object", None)
     for name, neutral in _NEUTRAL.items():
         given = body.get(name)
         if given is not None and given not in neutral:
-            raise _bad("this is not offered here", name)
+            raise bad_request("this is not offered here", name)
     model = body.get("model")
     if not isinstance(model, str) or not model:
-        raise _bad("expected the name of a model", "model")
+        raise bad_request("expected the name of a model", "model")
     chosen = {name: body[name] for name in _SAME if body.get(name) is not None}
     most = body.get("max_completion_tokens") or body.get("max_tokens")
     if most is not None:
@@ -106,13 +106,13 @@ def read_completion(body: Any, *, is_chat: bool) -> CompletionRequest:
 
 def _messages(given: Any) -> list[dict[str, Any]]:
     if not isinstance(given, list) or not given:
-        raise _bad("expected a list of messages", "messages")
+        raise bad_request("expected a list of messages", "messages")
     return [_message(each, place) for place, each in enumerate(given)]
 
 
 def _message(given: Any, place: int) -> dict[str, Any]:
     if not isinstance(given, dict):
-        raise _bad("expected an object with role and content", f"messages[{place}]")
+        raise bad_request("expected an object with role and content", f"messages[{place}]")
     if given.get("role") not in _ROLES:
         raise OpenAiError(
             Code.BAD_REQUEST,
@@ -130,7 +130,7 @@ def _message(given: Any, place: int) -> dict[str, Any]:
     if isinstance(content, list):
         parts = [each if isinstance(each, dict) else {} for each in content]
         if any(each.get("type") != "text" for each in parts):
-            raise _bad("only text is offered here", f"messages[{place}].content")
+            raise bad_request("only text is offered here", f"messages[{place}].content")
         content = "".join(str(each.get("text", "")) for each in parts)
     return message | {"content": _read_text(content, f"messages[{place}].content")}
 
@@ -141,7 +141,7 @@ def _prompt(given: Any) -> str:
 
 def _read_text(given: Any, param: str) -> str:
     if not isinstance(given, str):
-        raise _bad("expected a text", param)
+        raise bad_request("expected a text", param)
     if len(given) > _LONGEST_TEXT:
         raise OpenAiError(
             Code.BAD_REQUEST,
@@ -234,10 +234,6 @@ def _usage(tokens_in: int, tokens_out: int) -> dict[str, int]:
     }
 
 
-def _bad(what: str, where: str | None) -> CommunityError:
-    return CommunityError(Code.BAD_REQUEST, what, where=where)
-
-
 TEXTS_PER_CALL: Final = 256
 """The most texts in one call of `embed.text`."""
 
@@ -248,21 +244,23 @@ _LONGEST_INPUT: Final = 8192
 def read_embedding(body: Any) -> tuple[str, list[str], bool]:
     """Return model, texts, and whether vectors are wanted as base64; or raise `bad_request`."""
     if not isinstance(body, dict):
-        raise _bad("the body is a JSON object", None)
+        raise bad_request("the body is a JSON object", None)
     texts = [body["input"]] if isinstance(body.get("input"), str) else body.get("input")
     if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
-        raise _bad("expected a text or a list of texts; tokens are not taken here", "input")
+        raise bad_request("expected a text or a list of texts; tokens are not taken here", "input")
     if not 1 <= len(texts) <= _MOST_INPUTS:
-        raise _bad(f"expected 1 to {_MOST_INPUTS} texts", "input")
+        raise bad_request(f"expected 1 to {_MOST_INPUTS} texts", "input")
     for place, text in enumerate(texts):
         if not 1 <= len(text) <= _LONGEST_INPUT:
-            raise _bad(f"expected a text of 1 to {_LONGEST_INPUT} characters", f"input[{place}]")
+            raise bad_request(
+                f"expected a text of 1 to {_LONGEST_INPUT} characters", f"input[{place}]"
+            )
     form = body.get("encoding_format", "float")
     if form not in ("float", "base64"):
-        raise _bad("expected float or base64", "encoding_format")
+        raise bad_request("expected float or base64", "encoding_format")
     model = body.get("model")
     if not isinstance(model, str):
-        raise _bad("expected the name of a model", "model")
+        raise bad_request("expected the name of a model", "model")
     return model, texts, form == "base64"
 
 
@@ -275,7 +273,7 @@ def embedding_batches(texts: Sequence[str]) -> Iterator[list[str]]:
 def check_dimensions(body: Any, dimensions: int) -> None:
     """Raise `bad_request` if another vector length than the model's is wanted."""
     if body.get("dimensions") not in (None, dimensions):
-        raise _bad(f"the vectors have {dimensions} dimensions", "dimensions")
+        raise bad_request(f"the vectors have {dimensions} dimensions", "dimensions")
 
 
 def embedding_answer(

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from blake3 import blake3
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.kernel import canonical
 
 CHUNK: Final = 262_144
@@ -121,20 +121,14 @@ def read_manifest(value: Any) -> Manifest:
         numbers = [each["i"] for each in chunks]
         named = [check_cid(each["cid"]) for each in chunks]
     except (AttributeError, KeyError, TypeError):
-        raise _bad_manifest(
-            "expected size_bytes and a list of chunks, each with i and cid"
-        ) from None
+        raise bad_request("expected size_bytes and a list of chunks, each with i and cid") from None
     if chunk_size != CHUNK:
-        raise _bad_manifest(f"a chunk has {CHUNK} bytes", "/chunk_size_bytes")
+        raise bad_request(f"a chunk has {CHUNK} bytes", "/chunk_size_bytes")
     if type(size) is not int or size < 0:
-        raise _bad_manifest("expected a whole number", "/size_bytes")
+        raise bad_request("expected a whole number", "/size_bytes")
     if len(named) > MAX_CHUNKS or numbers != list(range(len(named))):
-        raise _bad_manifest("the chunks are not in order", "/chunks")
+        raise bad_request("the chunks are not in order", "/chunks")
     manifest = Manifest.of(size, named)
     if told is not None and told != manifest.cid:
-        raise _bad_manifest("the manifest has another CID than it says", "/cid")
+        raise bad_request("the manifest has another CID than it says", "/cid")
     return manifest
-
-
-def _bad_manifest(what: str, where: str | None = None) -> CommunityError:
-    return CommunityError(Code.BAD_REQUEST, what, where=where)

@@ -185,14 +185,14 @@ class _FileService:
         return call.answer(output)
 
     async def gc(self, call: Call) -> Mapping[str, Any]:
-        _check_own(call, "collects garbage")
+        call.check_own("collect its garbage")
         grace = call.body["input"].get("grace_seconds", self._settings.grace_seconds)
         collected = await self._collect(grace)
         output = {"blobs": collected[0], "size_bytes": collected[1]}
         return call.answer(output)
 
     async def share(self, call: Call) -> Mapping[str, Any]:
-        _check_own(call, "shares its files")
+        call.check_own("share its files")
         hosted = self._node.community(call.community)
         given = call.body["input"]
         readers = given.get("with")
@@ -220,7 +220,7 @@ class _FileService:
         return call.answer(output)
 
     async def unshare(self, call: Call) -> Mapping[str, Any]:
-        _check_own(call, "shares its files")
+        call.check_own("share its files")
         hosted = self._node.community(call.community)
         cid = call.body["input"]["cid"]
         async with self._sharing:
@@ -259,7 +259,7 @@ class _FileService:
         return call.answer({"files": files}, more=len(found) > limit or None)
 
     async def offered(self, call: Call) -> Mapping[str, Any]:
-        _check_own(call, "asks what is shared with it")
+        call.check_own("ask what is shared with it")
         hosted = self._node.community(call.community)
         away: list[str] = []
         if call.body["input"].get("refresh", True):
@@ -443,13 +443,6 @@ class _FileService:
 
             await asyncio.to_thread(pin)
         await asyncio.to_thread(self._blobs.shares.adopt)
-
-
-def _check_own(call: Call, what: str) -> None:
-    if not call.own:
-        raise CommunityError(
-            Code.UNAUTHORIZED, f"only the node's owner, on its own machine, {what}"
-        )
 
 
 def _listed_share(share: FileShare, *, shows_readers: bool) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import event, formats
 from accord.kernel import base64url, canonical, signing
 from accord.kernel.clock import parse_time
@@ -155,27 +155,27 @@ class Petition:
     def parse(cls, text: str) -> Self:
         """Parse a petition strictly and verify it; raises `bad_request` or `invalid_signature`."""
         if len(text) > MAX_PETITION_TEXT:
-            raise _bad(f"a petition is at most {MAX_PETITION_TEXT} characters")
+            raise bad_request(f"a petition is at most {MAX_PETITION_TEXT} characters")
         try:
             raw = base64url.decode(text)
             payload = canonical.decode(raw)
             is_canonical = canonical.encode(payload) == raw
         except (base64url.Base64Error, canonical.CanonicalError) as error:
-            raise _bad(f"not a petition: {error}", mend="copy the whole line") from None
+            raise bad_request(f"not a petition: {error}", mend="copy the whole line") from None
         if not isinstance(payload, dict) or payload.keys() != _MEMBERS or not is_canonical:
-            raise _bad("not a petition", mend="copy the whole line")
+            raise bad_request("not a petition", mend="copy the whole line")
         community_id, event_type = payload["community_id"], payload["event_type"]
         data, co_signers = payload["data"], payload["co_signers"]
         if not isinstance(event_type, str) or not isinstance(data, dict):
-            raise _bad("not a petition", mend="copy the whole line")
+            raise bad_request("not a petition", mend="copy the whole line")
         if event.CO_SIGNERS in data:
-            raise _bad("the signatures stand beside the data, not in it", where="/data")
+            raise bad_request("the signatures stand beside the data, not in it", where="/data")
         formats.check_event_data(
             event_type, formats.current_version(event_type), {**data, "co_signers": co_signers}
         )
         signatures = {each["node_id"]: each["signature"] for each in co_signers}
         if list(signatures) != sorted(each["node_id"] for each in co_signers):
-            raise _bad("signers come once each, in order", where="/co_signers")
+            raise bad_request("signers come once each, in order", where="/co_signers")
         return cls._checked(community_id, event_type, data, signatures)
 
     @classmethod
@@ -193,10 +193,10 @@ class Petition:
             dict(sorted(signatures.items())),
         )
         if not formats.is_id(community_id):
-            raise _bad("expected the full id of a community", where="/community_id")
+            raise bad_request("expected the full id of a community", where="/community_id")
         version = formats.current_version(event_type)
         if not formats.EVENT_TYPES[event_type].intents:
-            raise _bad(f"{event_type} takes no co-signatures")
+            raise bad_request(f"{event_type} takes no co-signatures")
         formats.check_event_data(event_type, version, petition.event_data())
         intent = event.intent_bytes(community_id, event_type, data)
         for signer, text in petition.signatures.items():
@@ -229,7 +229,7 @@ class Petition:
     def merge(self, other: Self) -> Self:
         """One petition with the signatures of both; `bad_request` if the intents differ."""
         if self._intent() != other._intent():
-            raise _bad("two petitions that want different things cannot become one")
+            raise bad_request("two petitions that want different things cannot become one")
         return self._checked(
             self.community_id,
             self.event_type,
@@ -262,7 +262,3 @@ class Petition:
 
     def _intent(self) -> bytes:
         return event.intent_bytes(self.community_id, self.event_type, self.data)
-
-
-def _bad(what: str, *, where: str | None = None, mend: str | None = None) -> CommunityError:
-    return CommunityError(Code.BAD_REQUEST, what, where=where, mend=mend)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import formats
 from accord.community.rules.formats import Level, display_id
 from accord.kernel import canonical, signing
@@ -46,7 +46,7 @@ def sign_node(key: SigningKey, about: Mapping[str, Any], *, now: float) -> dict[
     formats.check_against(_NODE, manifest)
     _check_hosts(manifest)
     if len(canonical.encode(manifest)) > MAX_BYTES:
-        raise _bad(f"a manifest is at most {MAX_BYTES} bytes")
+        raise bad_request(f"a manifest is at most {MAX_BYTES} bytes")
     return manifest
 
 
@@ -76,16 +76,16 @@ def check(
     _check_hosts(manifest)
     for member in ("issued_at", "expires_at"):
         if not formats.is_time(manifest[member]):
-            raise _bad("this is not a valid time", where=f"/{member}")
+            raise bad_request("this is not a valid time", where=f"/{member}")
     issued, expires = parse_time(manifest["issued_at"]), parse_time(manifest["expires_at"])
     if round((expires - issued) * 1000) != LIFE_SECONDS * 1000:
-        raise _bad(f"a manifest lives exactly {LIFE_SECONDS} seconds", where="/expires_at")
+        raise bad_request(f"a manifest lives exactly {LIFE_SECONDS} seconds", where="/expires_at")
     if expected_node not in (None, manifest["node_id"]):
         raise CommunityError(
             Code.INVALID_SIGNATURE, f"the manifest is not that of {expected_node}", where="/node_id"
         )
     if expected_community not in (None, manifest["community_id"]):
-        raise _bad("the manifest is for another community", where="/community_id")
+        raise bad_request("the manifest is for another community", where="/community_id")
     if not signing.verify(manifest, manifest["node_id"]):
         raise CommunityError(Code.INVALID_SIGNATURE, "the manifest is not signed by its node")
     if now > expires:
@@ -131,7 +131,7 @@ def check_community(manifest: Any, community_id: str, levels: Mapping[str, Level
     """
     formats.check_against(_COMMUNITY, manifest)
     if {manifest["community_id"], manifest["root_key"]} != {community_id}:
-        raise _bad("the manifest is another community's", where="/community_id")
+        raise bad_request("the manifest is another community's", where="/community_id")
     anchors = sorted(node for node, level in levels.items() if level is Level.ANCHOR)
     signers = [community_id, *anchors[:_MAX_ANCHORS]]
     if "signed_by" in manifest:
@@ -199,7 +199,3 @@ def _check_hosts(manifest: Mapping[str, Any]) -> None:
 def _signed(members: Mapping[str, Any], key: SigningKey) -> dict[str, Any]:
     signature = key.sign_bytes(formats.signed_bytes(members))
     return {**members, "signature": formats.write_signature(signature)}
-
-
-def _bad(what: str, *, where: str | None = None) -> CommunityError:
-    return CommunityError(Code.BAD_REQUEST, what, where=where)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from blake3 import blake3
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import formats
 from accord.community.rules.capabilities import Version, check_capability
 from accord.kernel import canonical
@@ -48,7 +48,7 @@ def find_headers(raw: RawHeaders) -> Named:
         if name is None:
             continue
         if name in found:
-            raise _bad_header("the header comes more than once", name)
+            raise bad_request("the header comes more than once", name)
         found[name] = raw_value.decode("ascii", "replace")
     check_headers(found)
     return found
@@ -67,7 +67,7 @@ def required_header(named: Named, name: str) -> str:
     """The value of a header; raises `bad_request` if it is missing."""
     value = named.get(name)
     if value is None:
-        raise _bad_header("the header is missing", name)
+        raise bad_request("the header is missing", name)
     return value
 
 
@@ -85,7 +85,7 @@ def refuse_headers(named: Named, *names: str) -> None:
     """Raise `bad_request` if one of these headers is present."""
     for name in names:
         if name in named:
-            raise _bad_header("the header has no place here", name)
+            raise bad_request("the header has no place here", name)
 
 
 def check_fresh(timestamp: str, now: float) -> None:
@@ -127,10 +127,6 @@ _FORMS: Final[dict[str, tuple[Callable[[str], object], str]]] = {
 }
 
 _NAMES: Final = {name.lower().encode(): name for name in _FORMS}
-
-
-def _bad_header(what: str, where: str) -> CommunityError:
-    return CommunityError(Code.BAD_REQUEST, what, where=where)
 
 
 DONE: Final = "done"
