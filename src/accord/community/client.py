@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message
 
 from accord.community.bus import calls
 from accord.community.bus.calls import Frame
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import requests, routing, wire
 from accord.community.rules.capabilities import must_verify_answer
 from accord.community.rules.requests import NO_BODY, SignedRequest, opaque, verify_response
@@ -109,7 +109,7 @@ class Exchange:
             code = Code.PARTITION if isinstance(error, httpx.ConnectTimeout) else Code.TIMEOUT
             raise _lost(code, error) from error
         except ResponseError as error:
-            raise CommunityError(Code.BAD_REQUEST, str(error)) from error
+            raise bad_request(str(error)) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise _lost(Code.PARTITION, error) from error
 
@@ -398,9 +398,7 @@ class Client:
                 ) as found:
                     if not found.headers.get("content-type", "").startswith(EVENT_STREAM_TYPE):
                         await self._exchange.read(found, request, verify=self._verify)
-                        raise CommunityError(
-                            Code.BAD_REQUEST, f"{capability} answered at once", mend="use call"
-                        )
+                        raise bad_request(f"{capability} answered at once", mend="use call")
                     async for frame in self._frames(found, request):
                         yield frame
                         progress.read += 1
@@ -461,14 +459,10 @@ class Client:
         traced = [(traceparent.HEADER, tracing.traceparent())]
         async with self._exchange.open("POST", _CALL, request, content, further=traced) as found:
             if found.headers.get("content-type", "").startswith(EVENT_STREAM_TYPE):
-                raise CommunityError(
-                    Code.BAD_REQUEST,
-                    f"{request.capability} answers by a stream",
-                    mend="use stream",
-                )
+                raise bad_request(f"{request.capability} answers by a stream", mend="use stream")
             answer = await self._exchange.read(found, request, verify=verify)
         if not isinstance(answer, dict):
-            raise CommunityError(Code.BAD_REQUEST, "the answer is not a JSON object")
+            raise bad_request("the answer is not a JSON object")
         return answer
 
     async def _frames(self, found: httpx.Response, request: SignedRequest) -> AsyncIterator[Frame]:
@@ -483,7 +477,7 @@ class Client:
                 *blocks, rest = bytes(waiting).split(b"\n\n")
                 waiting = bytearray(rest)
             if len(waiting) > _MAX_FRAME:
-                raise CommunityError(Code.BAD_REQUEST, "a frame of the stream is too long")
+                raise bad_request("a frame of the stream is too long")
             for block in blocks:
                 frame = wire.parse_frame(block, transcript)
                 if frame is None:
@@ -548,9 +542,7 @@ def _encode(body: Any) -> bytes:
     try:
         return canonical.encode(body)
     except canonical.CanonicalError as error:
-        raise CommunityError(
-            Code.BAD_REQUEST, f"this cannot be sent as JSON: {error.what}", where=error.where
-        ) from None
+        raise bad_request(f"this cannot be sent as JSON: {error.what}", where=error.where) from None
 
 
 T = TypeVar("T")

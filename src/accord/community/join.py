@@ -13,7 +13,7 @@ from accord.community import queries
 from accord.community.client import Client
 from accord.community.communities import HostedCommunity
 from accord.community.dialler import Dialler
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.peers import Endpoint
 from accord.community.retention import adopt_snapshot
 from accord.community.rules import formats
@@ -204,8 +204,8 @@ async def _from_first(
             failure = error
             continue
         return
-    raise failure or CommunityError(
-        Code.BAD_REQUEST, "no address of a node to ask is known", mend="name one, or a new invite"
+    raise failure or bad_request(
+        "no address of a node to ask is known", mend="name one, or a new invite"
     )
 
 

@@ -21,7 +21,7 @@ from accord.community.author import (
     SigningMarker,
     chain_head,
 )
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.log_state import LogState
 from accord.community.proofs import ProofOutcome, ProverPool, prove_events, too_early
 from accord.community.quota import EARLY, Quota
@@ -635,11 +635,9 @@ def _check_header(line: bytes, community_id: str) -> None:
     except canonical.CanonicalError:
         header = None
     if not isinstance(header, dict) or header.get("format") != EXPORT_FORMAT:
-        raise CommunityError(
-            Code.BAD_REQUEST, "this is not an exported log", mend="export it with this version"
-        )
+        raise bad_request("this is not an exported log", mend="export it with this version")
     if header.get("community_id") != community_id:
-        raise CommunityError(Code.BAD_REQUEST, "the file holds the log of another community")
+        raise bad_request("the file holds the log of another community")
 
 
 def _part(file: BinaryIO) -> list[bytes]:

@@ -17,7 +17,7 @@ from accord.community.bus import BUS_STORE, Bus, member_routes, open_ledger, pub
 from accord.community.communities import CommunityFolders, HostedCommunity
 from accord.community.control import LogJobs, control_routes
 from accord.community.dialler import Dialler
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.identity import community_folder, create_root, load_root
 from accord.community.log import open_log
 from accord.community.peers import Endpoint, OwnManifests, PeerBook, announce_node
@@ -192,16 +192,14 @@ class Node:
             POLICY_UPDATED, formats.current_version(POLICY_UPDATED), {"policy": policy}
         )
         if policy == before:
-            raise CommunityError(Code.BAD_REQUEST, "the policy would not change")
+            raise bad_request("the policy would not change")
         try:
             if root_key is None:
                 root = await asyncio.to_thread(load_root, self._home, community_id)
             else:
                 root = await asyncio.to_thread(SigningKey.load, root_key)
         except SigningError as error:
-            raise CommunityError(
-                Code.BAD_REQUEST, error.what, where=error.where, mend=error.mend
-            ) from error
+            raise bad_request(error.what, where=error.where, mend=error.mend) from error
         if root is None or root.id != community_id:
             raise CommunityError(
                 Code.UNAUTHORIZED,
@@ -322,8 +320,7 @@ class Node:
         is_lost = await self._expect_lost(community_id, only_if=not alone)
         if alone:
             if is_lost or not self.community(community_id).state.is_founded:
-                raise CommunityError(
-                    Code.BAD_REQUEST,
+                raise bad_request(
                     "this node has no log of that community to continue with",
                     mend="restore a backup, or name a member's address with --peer",
                 )
@@ -474,18 +471,14 @@ class Node:
 def check_name(name: str) -> None:
     """Check a display name; raises `bad_request`."""
     if not name.strip() or name != name.strip() or len(name) > _LONGEST_NAME:
-        raise CommunityError(
-            Code.BAD_REQUEST,
+        raise bad_request(
             "a name has 1 to 120 characters, and no space at its ends",
             where="/name",
             mend="choose another name",
         )
     if not name.isprintable():
-        raise CommunityError(
-            Code.BAD_REQUEST,
-            "a name has only printable characters",
-            where="/name",
-            mend="choose another name",
+        raise bad_request(
+            "a name has only printable characters", where="/name", mend="choose another name"
         )
 
 

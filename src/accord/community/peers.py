@@ -24,7 +24,7 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 
 from accord.community.bus import Registry
 from accord.community.communities import HostedCommunity
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import formats, manifests
 from accord.community.rules.formats import display_id
 from accord.community.rules.manifests import REPUBLISH_SECONDS, Pins, sign_node
@@ -111,11 +111,11 @@ class PeerBook:
         manifests.check(manifest, now=now, expected_community=community_id)
         node_id = manifest["node_id"]
         if node_id == self._own_id:
-            raise CommunityError(Code.BAD_REQUEST, "this is the node's own manifest")
+            raise bad_request("this is the node's own manifest")
         key = (community_id, node_id)
         known = self._peers.get(key)
         if known is not None and _issued(manifest) < _issued(known.manifest):
-            raise CommunityError(Code.BAD_REQUEST, "a newer manifest of this node is known")
+            raise bad_request("a newer manifest of this node is known")
         pins = self.pins.pin(node_id)
         if known is None and len(self._peers) >= MAX_PEERS:
             self._make_room(is_member=is_member)

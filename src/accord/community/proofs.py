@@ -16,7 +16,7 @@ from typing import IO, Any, Final, TypeAlias
 import ormsgpack
 import structlog
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules.event import (
     MAX_AHEAD_SECONDS,
     parse_signed_event,
@@ -38,9 +38,7 @@ def prove_event(raw: bytes, community_id: str) -> ProvenEvent:
     """
     event, signed = parse_signed_event(raw)
     if event.community_id != community_id:
-        raise CommunityError(
-            Code.BAD_REQUEST, "the event is of another community", where="/community_id"
-        )
+        raise bad_request("the event is of another community", where="/community_id")
     verify_event(event, signed)
     return ProvenEvent(event, _with_signature(signed, event.signature))
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, func, select
 
 from accord.community import store
 from accord.community.communities import HostedCommunity
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.log import EventLog, Progress, no_progress
 from accord.community.log_state import ReplayedLog, replay_log
 from accord.community.peers import Endpoint
@@ -191,8 +191,7 @@ async def find_events(hosted: HostedCommunity, name: str) -> list[dict[str, Any]
             events.c.digest >= bytes.fromhex(least), events.c.digest <= bytes.fromhex(most)
         )
     else:
-        raise CommunityError(
-            Code.BAD_REQUEST,
+        raise bad_request(
             f"{name[:80]!r} does not name an event",
             mend="give its id, or at least 8 digits of its hash",
         )

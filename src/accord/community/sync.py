@@ -277,7 +277,7 @@ class SnapshotServer:
             )
             return whole
         if type(offset) is not int or not 0 <= offset < len(held.raw):
-            raise CommunityError(Code.BAD_REQUEST, "the snapshot has no such part", where="/offset")
+            raise bad_request("the snapshot has no such part", where="/offset")
         return {
             "lamport": held.lamport,
             "size_bytes": len(held.raw),
@@ -506,9 +506,7 @@ class _SyncServer:
 def _raws(body: Any) -> list[bytes]:
     events = body.get("events") if isinstance(body, dict) else None
     if not isinstance(events, list) or len(events) > _MAX_EVENTS:
-        raise CommunityError(
-            Code.BAD_REQUEST, f"expected at most {_MAX_EVENTS} events", where="/events"
-        )
+        raise bad_request(f"expected at most {_MAX_EVENTS} events", where="/events")
     return [canonical.encode(event) for event in events]
 
 

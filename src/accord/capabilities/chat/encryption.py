@@ -92,8 +92,7 @@ def seal(envelope: MessageEnvelope, content: MessageContent) -> dict[str, Any]:
         }
     )
     if len(plain) > MAX_BYTES:
-        raise CommunityError(
-            Code.BAD_REQUEST,
+        raise bad_request(
             f"the message has {len(plain)} bytes and may have {MAX_BYTES}",
             mend="attach what is long as a file",
         )
@@ -206,6 +205,4 @@ def _public(node_id: str) -> bytes:
     try:
         return crypto_sign_ed25519_pk_to_curve25519(signing.parse_id(node_id))
     except (signing.SigningError, CryptoError) as error:
-        raise CommunityError(
-            Code.BAD_REQUEST, "nothing can be sealed to this id", where=node_id[:80]
-        ) from error
+        raise bad_request("nothing can be sealed to this id", where=node_id[:80]) from error

@@ -29,7 +29,7 @@ from accord.capabilities.file import Blobs
 from accord.capabilities.file.shares import ShareMark
 from accord.community.bus import Call
 from accord.community.communities import HostedCommunity
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.node import Node
 from accord.community.rules import capabilities
 from accord.community.rules.content import client_key
@@ -193,7 +193,7 @@ class _ChatService:
                 Code.NOT_FOUND, "the recipient is no member of this community", where=recipient
             )
         if not message["body"] and not attached:
-            raise CommunityError(Code.BAD_REQUEST, "the message is empty", where="/input/body")
+            raise bad_request("the message is empty", where="/input/body")
         await asyncio.to_thread(self._check_attachments, attached)
         extensions = hosted.state.extensions_of(recipient)
         is_clear_allowed = message.get("allow_clear", False)
@@ -201,8 +201,7 @@ class _ChatService:
             if FILES_EXTENSION in extensions or recipient == hosted.own_id:
                 attached = [await self._encrypted(each) for each in attached]
             elif attached and not is_clear_allowed:
-                raise CommunityError(
-                    Code.BAD_REQUEST,
+                raise bad_request(
                     "the recipient's node has never said that it can open encrypted attachments",
                     where=recipient,
                     mend="ask its owner to update it; allow_clear seals the text and leaves the "
@@ -216,8 +215,7 @@ class _ChatService:
             content = MessageContent(message["body"], attached, self._random_bytes(NONCE_BYTES))
             return encryption.seal(envelope, content)
         if not is_clear_allowed:
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 "the recipient's node has never said that it can open sealed messages",
                 where=recipient,
                 mend="allow_clear sends it so that every member can read it",

@@ -459,4 +459,4 @@ async def _json(request: Request) -> Any:
     try:
         return canonical.decode(raw, max_bytes=_MAX_BODY)
     except canonical.CanonicalError as error:
-        raise CommunityError(Code.BAD_REQUEST, f"the body is not JSON: {error.what}") from None
+        raise bad_request(f"the body is not JSON: {error.what}") from None

@@ -16,7 +16,7 @@ from accord.capabilities import models
 from accord.capabilities.embed.minilm import MiniLM
 from accord.capabilities.settings import ModelsSettings
 from accord.community.bus import Call
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import bad_request
 from accord.community.node import Node
 from accord.community.rules import capabilities
 from accord.kernel.clock import Clock
@@ -162,8 +162,7 @@ class _EmbedService:
     async def text(self, call: Call) -> Mapping[str, Any]:
         wanted = call.body["params"]["model"]
         if wanted != self.embedder.model:
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 f"{wanted} is not offered here",
                 where="/params/model",
                 mend=f"ask for {self.embedder.model}",

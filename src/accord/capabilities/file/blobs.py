@@ -29,7 +29,7 @@ from blake3 import blake3
 from accord.capabilities.file.blob_folder import BlobFolder, disk_errors
 from accord.capabilities.file.rules import CHUNK, PREFIX, Manifest, check_cid, check_size, cid_of
 from accord.capabilities.file.shares import ShareCatalogue, Shares
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.files import sync_folder, write_private
 from accord.kernel.ulid import UlidSource
@@ -90,12 +90,12 @@ class Incoming:
         if not self.missing:
             await asyncio.to_thread(self._finish)
         if self.missing:
-            raise CommunityError(Code.BAD_REQUEST, f"{len(self.missing)} chunks are missing")
+            raise bad_request(f"{len(self.missing)} chunks are missing")
 
     def _take(self, chunks: Mapping[int, bytes]) -> None:
         for i, data in chunks.items():
             if not 0 <= i < len(self.manifest.chunks):
-                raise CommunityError(Code.BAD_REQUEST, f"the blob has no chunk {i}")
+                raise bad_request(f"the blob has no chunk {i}")
             self.manifest.check_chunk(i, data)
         with disk_errors(), self._draft().open("r+b") as file:
             for i, data in chunks.items():
@@ -212,7 +212,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _unreadable(error: OSError) -> CommunityError:
-    return CommunityError(Code.BAD_REQUEST, f"it cannot be read ({error.strerror or error})")
+    return bad_request(f"it cannot be read ({error.strerror or error})")
 
 
 MIN_FREE_BYTES: Final = 1024**3
@@ -463,7 +463,7 @@ class Blobs:
 
     def _pin(self, cid: str, owner: str) -> Path:
         if not _OWNER.fullmatch(owner):
-            raise CommunityError(Code.BAD_REQUEST, f"{owner[:80]!r} cannot own a pin")
+            raise bad_request(f"{owner[:80]!r} cannot own a pin")
         return self._pins / owner / check_cid(cid).removeprefix(PREFIX)
 
 

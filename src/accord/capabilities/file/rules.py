@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from blake3 import blake3
 
-from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.errors import bad_request
 from accord.kernel import canonical
 
 CHUNK: Final = 262_144
@@ -26,10 +26,8 @@ _CID: Final = re.compile(r"blake3:[0-9a-f]{64}", re.ASCII)
 def check_cid(cid: str) -> str:
     """Return a well-formed CID, else raise `bad_request`, since CIDs become paths."""
     if not _CID.fullmatch(cid):
-        raise CommunityError(
-            Code.BAD_REQUEST,
-            f"{cid[:80]!r} is not a CID",
-            mend="expected blake3: and 64 hexadecimal digits",
+        raise bad_request(
+            f"{cid[:80]!r} is not a CID", mend="expected blake3: and 64 hexadecimal digits"
         )
     return cid
 
@@ -37,11 +35,7 @@ def check_cid(cid: str) -> str:
 def check_size(size_bytes: int) -> None:
     """Raise `bad_request` if a blob is too long."""
     if size_bytes > MAX_SIZE:
-        raise CommunityError(
-            Code.BAD_REQUEST,
-            f"a blob has at most {MAX_SIZE} bytes",
-            mend="cut it into several",
-        )
+        raise bad_request(f"a blob has at most {MAX_SIZE} bytes", mend="cut it into several")
 
 
 def cid_of(data: bytes | memoryview) -> str:
@@ -63,9 +57,8 @@ class Manifest:
         check_size(size_bytes)
         expected = -(-size_bytes // CHUNK)
         if len(named) != expected:
-            raise CommunityError(
-                Code.BAD_REQUEST,
-                f"a blob of {size_bytes} bytes has {expected} chunks, not {len(named)}",
+            raise bad_request(
+                f"a blob of {size_bytes} bytes has {expected} chunks, not {len(named)}"
             )
         return cls(size_bytes, named)
 
@@ -101,12 +94,9 @@ class Manifest:
     def check_chunk(self, i: int, data: bytes) -> None:
         """Raise `bad_request` unless bytes are the chunk of that number."""
         if cid_of(data) != self.chunks[i]:
-            raise CommunityError(
-                Code.BAD_REQUEST, "the bytes of a chunk do not match its CID", where=f"chunk {i}"
-            )
+            raise bad_request("the bytes of a chunk do not match its CID", where=f"chunk {i}")
         if len(data) != self.length(i):
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 f"the manifest's size is wrong: a chunk has {len(data)} bytes instead of "
                 f"{self.length(i)}",
                 where=f"chunk {i}",

@@ -27,7 +27,7 @@ from accord.capabilities.file.shares import (
 from accord.capabilities.file.transfer import BlobFetcher, HolderHints, read_chunk, write_chunk
 from accord.community.bus import Call, Frame
 from accord.community.communities import HostedCommunity
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.log import LogUpdate
 from accord.community.node import Node
 from accord.community.rules import capabilities
@@ -464,7 +464,5 @@ def _chunks(upload: Upload, told: list[Mapping[str, Any]]) -> dict[int, bytes]:
     manifest: Manifest = upload.manifest
     for each in told:
         if each["i"] >= len(manifest.chunks) or manifest.chunks[each["i"]] != each["cid"]:
-            raise CommunityError(
-                Code.BAD_REQUEST, "the manifest has another chunk there", where=f"chunk {each['i']}"
-            )
+            raise bad_request("the manifest has another chunk there", where=f"chunk {each['i']}")
     return dict(map(read_chunk, told))

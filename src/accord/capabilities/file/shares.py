@@ -22,7 +22,7 @@ from blake3 import blake3
 from accord.capabilities.file.blob_folder import disk_errors
 from accord.capabilities.file.rules import PREFIX, check_cid
 from accord.community.communities import HostedCommunity
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import CommunityError, bad_request
 from accord.community.log import LogUpdate
 from accord.community.rules.event import Event
 from accord.community.rules.state import CommunityState
@@ -253,15 +253,11 @@ def _short(name: str) -> str:
 
 def _line(text: str, what: str, most: int) -> str:
     if _UNSEEN.search(text):
-        raise CommunityError(
-            Code.BAD_REQUEST,
-            f"a {what} must be one line of visible characters",
-            where=f"/input/{what}",
+        raise bad_request(
+            f"a {what} must be one line of visible characters", where=f"/input/{what}"
         )
     if len(text) > most:
-        raise CommunityError(
-            Code.BAD_REQUEST, f"a {what} has at most {most} characters", where=f"/input/{what}"
-        )
+        raise bad_request(f"a {what} has at most {most} characters", where=f"/input/{what}")
     return text
 
 

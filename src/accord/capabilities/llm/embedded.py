@@ -21,7 +21,7 @@ from accord.capabilities import models
 from accord.capabilities.llm.rules import generation
 from accord.capabilities.llm.rules.generation import BackendModel, GenerationRequest, Piece
 from accord.capabilities.models import LanguageWeights
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.web import responses
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -129,7 +129,7 @@ class EmbeddedBackend:
                 if not gone.is_set():
                     ask(body, tell)
             except ValueError as error:  # what it says of a request that it cannot read
-                raise CommunityError(Code.BAD_REQUEST, str(error)[:300]) from error
+                raise bad_request(str(error)[:300]) from error
 
         def end(done: "asyncio.Future[None]") -> None:
             del self._under_way[done]
@@ -213,7 +213,7 @@ def _check(chunk: Any) -> None:
             details={"context_length": most},
         )
     if code in _CLIENT_ERRORS:
-        raise CommunityError(Code.BAD_REQUEST, f"the model refuses this: {message}")
+        raise bad_request(f"the model refuses this: {message}")
     if code == _BUSY:
         raise CommunityError(Code.CAPACITY_EXCEEDED, message, details={"retry_after_ms": 1000})
     raise RuntimeError(f"llama.cpp failed: {message}")

@@ -13,7 +13,7 @@ import structlog
 
 from accord.capabilities.llm.rules import generation
 from accord.capabilities.llm.rules.generation import BackendModel, GenerationRequest, Piece
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.web import responses
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -112,7 +112,7 @@ class RemoteBackend:
                 Code.NOT_IMPLEMENTED, f"the server of {asked.model} does not have it now"
             )
         if status in _REFUSED:
-            raise CommunityError(Code.BAD_REQUEST, f"the server of {asked.model} says: {said}")
+            raise bad_request(f"the server of {asked.model} says: {said}")
         if status in _BUSY:
             raise CommunityError(
                 Code.CAPACITY_EXCEEDED,

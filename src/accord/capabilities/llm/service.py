@@ -33,7 +33,7 @@ from accord.capabilities.llm.rules.generation import (
 from accord.capabilities.settings import ModelsSettings, split_server
 from accord.community.bus import Call, Frame
 from accord.community.bus.calls import Produced
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.node import Node
 from accord.community.rules import capabilities
 from accord.kernel.clock import Clock
@@ -203,9 +203,7 @@ class _LlmService:
             )
         most = self._ctx[asked.model]
         if asked.ctx is not None and most is not None and asked.ctx > most:
-            raise CommunityError(
-                Code.BAD_REQUEST, f"{asked.model} takes {most} tokens", where="/params/ctx"
-            )
+            raise bad_request(f"{asked.model} takes {most} tokens", where="/params/ctx")
         wrong = generation.role_violation(asked.messages) if asked.messages is not None else None
         if wrong is not None:
             raise CommunityError(

@@ -12,7 +12,7 @@ from typing import Any, Final
 from accord.community import queries
 from accord.community.bus import Call
 from accord.community.communities import HostedCommunity
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.node import Node
 from accord.community.rules import capabilities
 from accord.community.rules.event import has_signed
@@ -54,9 +54,7 @@ class _MembershipService:
         level = Level.parse(wanted["initial_level"])
         self._check_inviter(hosted, call, level)
         if parse_time(wanted["expires_at"]) <= self._clock.now():
-            raise CommunityError(
-                Code.BAD_REQUEST, "the invite would have expired", where="/input/expires_at"
-            )
+            raise bad_request("the invite would have expired", where="/input/expires_at")
         async with self._inviting:
             before = await self._open(hosted, wanted["invitee_node_id"])
             standing = next((each for each in before if each.serves(wanted)), None)

@@ -17,7 +17,7 @@ from accord.capabilities.models import Embedder
 from accord.capabilities.rag.tables import SCHEMA
 from accord.capabilities.settings import PERSONAL_CORPUS, SYSTEM_CORPUS
 from accord.community.bus import Call
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.node import Node
 from accord.community.rules import capabilities
 from accord.kernel.clock import Clock
@@ -125,11 +125,8 @@ class _RagService:
 
     def _check_corpus(self, call: Call, corpus: str) -> None:
         if corpus == SYSTEM_CORPUS:
-            raise CommunityError(
-                Code.BAD_REQUEST,
-                "the corpus system is reserved",
-                where="/params/corpus",
-                mend="choose another name",
+            raise bad_request(
+                "the corpus system is reserved", where="/params/corpus", mend="choose another name"
             )
         if corpus == PERSONAL_CORPUS and not call.own:
             raise CommunityError(

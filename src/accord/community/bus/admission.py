@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from starlette.requests import Request as HttpRequest
 
 from accord.community.bus.answers import ClientGoneError, RequestContext
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import checks, requests, wire
 from accord.community.rules.checks import CommunityFacts
 from accord.community.rules.formats import Level
@@ -64,13 +64,11 @@ class UnsignedCaller:
     ) -> tuple[SignedRequest, dict[str, Any]]:
         """Read a flat call, in the community that it names or in the only one."""
         if not isinstance(body, dict) or not body.keys() <= _UNSIGNED_MEMBERS:
-            raise CommunityError(
-                Code.BAD_REQUEST, f"expected an object of {', '.join(sorted(_UNSIGNED_MEMBERS))}"
-            )
+            raise bad_request(f"expected an object of {', '.join(sorted(_UNSIGNED_MEMBERS))}")
         community = body.get("community") or next(iter(communities), None)
         named = (body.get("capability"), body.get("version", "1.0"), community)
         if not all(isinstance(each, str) for each in named):
-            raise CommunityError(Code.BAD_REQUEST, "capability, version and community are texts")
+            raise bad_request("capability, version and community are texts")
         capability, version, community = (str(each) for each in named)
         said = {"params": body.get("params", {}), "input": body.get("input", {})}
         request = requests.sign_request(
@@ -240,7 +238,7 @@ class Admission:
         def read(named: Named, raw: bytes) -> tuple[SignedRequest, Any]:
             body = _json(raw)
             if not isinstance(body, dict):
-                raise CommunityError(Code.BAD_REQUEST, "the body of a call is a JSON object")
+                raise bad_request("the body of a call is a JSON object")
             return requests.read_request(named, body), body
 
         return await self._let_in(http, visit, read)
@@ -325,9 +323,8 @@ class Admission:
         visit.check = checks.HEADERS
         size = sum(len(name) + len(value) for name, value in sent)
         if len(sent) > _MAX_HEADERS or size > _MAX_HEADER_BYTES:
-            raise CommunityError(
-                Code.BAD_REQUEST,
-                f"a request has at most {_MAX_HEADERS} headers of {_MAX_HEADER_BYTES} bytes in all",
+            raise bad_request(
+                f"a request has at most {_MAX_HEADERS} headers of {_MAX_HEADER_BYTES} bytes in all"
             )
 
     def _sender(self, http: HttpRequest, named: Named) -> Sender:
@@ -468,10 +465,8 @@ def _json(raw: bytes) -> Any:
     try:
         return canonical.decode(raw)
     except canonical.CanonicalError as error:
-        raise CommunityError(Code.BAD_REQUEST, f"the body is not strict JSON: {error}") from None
+        raise bad_request(f"the body is not strict JSON: {error}") from None
 
 
 def _too_long(most: int) -> CommunityError:
-    return CommunityError(
-        Code.BAD_REQUEST, f"a body is at most {most} bytes", mend="send large content as a file"
-    )
+    return bad_request(f"a body is at most {most} bytes", mend="send large content as a file")

@@ -30,7 +30,7 @@ from accord.community.bus.answers import (
 )
 from accord.community.bus.ledger import MAX_KEPT_ANSWER, CallLedger
 from accord.community.bus.topics import Topics
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import checks, wire
 from accord.community.rules.capabilities import CapabilityDescriptor, Version, check_registrable
 from accord.community.rules.checks import RequestClaim, RequestStatus
@@ -156,7 +156,7 @@ class Registry:
         check_registrable(descriptor.name)
         versions = self._offers.setdefault(descriptor.name, {})
         if descriptor.key in versions:
-            raise CommunityError(Code.BAD_REQUEST, f"{descriptor.key} is offered already")
+            raise bad_request(f"{descriptor.key} is offered already")
         offer = Offer(descriptor, handler, params or {}, max_concurrent, seconds)
         versions[descriptor.key] = offer
         self._topics.publish("capability.registered", offer.listing())
@@ -219,9 +219,7 @@ class StreamPace:
     def ack(self, upto: int) -> None:
         """Record that the client has read `upto` frames; `bad_request` if fewer were sent."""
         if upto > self._sent:
-            raise CommunityError(
-                Code.BAD_REQUEST, f"{self._sent} frames were sent so far", where="/upto"
-            )
+            raise bad_request(f"{self._sent} frames were sent so far", where="/upto")
         self._read = max(self._read, upto)
         self._moved.set()
 

@@ -25,7 +25,7 @@ from accord.community.bus.answers import (
 from accord.community.bus.calls import CallServer, Registry
 from accord.community.bus.ledger import CallLedger
 from accord.community.bus.topics import SubscriptionServer, Topics
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import checks, wire
 from accord.community.rules.checks import CommunityFacts
 from accord.community.settings import BusSettings
@@ -172,12 +172,12 @@ class Bus:
     async def _ack(self, guest: AdmittedRequest) -> dict[str, Any]:
         body = guest.body
         if not isinstance(body, dict) or body.keys() != {"request_id", "upto"}:
-            raise CommunityError(Code.BAD_REQUEST, "expected request_id and upto")
+            raise bad_request("expected request_id and upto")
         request_id, upto = body["request_id"], body["upto"]
         if not isinstance(request_id, str) or not is_ulid(request_id):
-            raise CommunityError(Code.BAD_REQUEST, "expected a ULID", where="/request_id")
+            raise bad_request("expected a ULID", where="/request_id")
         if type(upto) is not int or upto < 0:
-            raise CommunityError(Code.BAD_REQUEST, "expected an integer from 0", where="/upto")
+            raise bad_request("expected an integer from 0", where="/upto")
         self._calls.ack(guest.request.caller, request_id, upto)
         return {"upto": upto}
 

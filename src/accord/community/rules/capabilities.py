@@ -46,10 +46,8 @@ class Version(NamedTuple):
         """Parse `X.Y`; raises `bad_request`."""
         match = _VERSION.fullmatch(text)
         if match is None:
-            raise CommunityError(
-                Code.BAD_REQUEST,
-                f"{text[:40]!r} is not a version",
-                mend="expected major.minor, such as 1.0",
+            raise bad_request(
+                f"{text[:40]!r} is not a version", mend="expected major.minor, such as 1.0"
             )
         return cls(int(match[1]), int(match[2]))
 
@@ -72,8 +70,7 @@ class CapabilityQuery(NamedTuple):
         """Parse `name@>=A.B`; raises `bad_request`."""
         name, separator, version = text.partition("@>=")
         if not separator:
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 f"{text[:120]!r} is not a version requirement",
                 mend="expected name@>=major.minor, such as llm.chat@>=1.0",
             )
@@ -87,8 +84,7 @@ class CapabilityQuery(NamedTuple):
 def check_capability(name: str) -> str:
     """Return the name if it has the form of a capability's; raises `bad_request`."""
     if len(name) > _MAX_NAME or not _CAPABILITY.fullmatch(name):
-        raise CommunityError(
-            Code.BAD_REQUEST,
+        raise bad_request(
             f"{name[:120]!r} is not the name of a capability",
             mend="expected lower-case words with dots between, such as llm.chat",
         )
@@ -99,15 +95,13 @@ def check_registrable(name: str) -> str:
     """Return the name if it may be registered (section 3.1); raises `bad_request`."""
     prefix = check_capability(name).partition(".")[0]
     if prefix in RESERVED_NAMES:
-        raise CommunityError(
-            Code.BAD_REQUEST,
+        raise bad_request(
             f"the prefix {prefix}. is reserved",
             where=name,
             mend=f"register it as {EXPERIMENTAL_PREFIX}.{name}",
         )
     if prefix not in OWNED_NAMES and prefix != EXPERIMENTAL_PREFIX:
-        raise CommunityError(
-            Code.BAD_REQUEST,
+        raise bad_request(
             f"no service owns the prefix {prefix}.",
             where=name,
             mend=f"register it as {EXPERIMENTAL_PREFIX}.{name}",

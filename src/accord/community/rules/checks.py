@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import wire
 from accord.community.rules.capabilities import CapabilityDescriptor
 from accord.community.rules.formats import Level
@@ -266,8 +266,7 @@ class ReplayGuard:
         if known is not None:
             if idempotent and known.digest == digest:
                 return known, False
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 "a request with this id came before",
                 where="X-HearthNet-Request-Id",
                 mend="give each request an id of its own",

@@ -14,7 +14,7 @@ from importlib.resources import files
 from ipaddress import ip_address
 from typing import Any, Final, Self
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.kernel import base64url, canonical, signing
 from accord.kernel.clock import TimestampError, parse_time
 from accord.kernel.finding import pointer
@@ -92,7 +92,7 @@ def signed_bytes(payload: Mapping[str, Any]) -> bytes:
     try:
         return signing.signed_bytes(payload)
     except canonical.CanonicalError as error:
-        raise CommunityError(Code.BAD_REQUEST, error.what, where=error.where) from None
+        raise bad_request(error.what, where=error.where) from None
 
 
 class Level(IntEnum):
@@ -114,8 +114,7 @@ class Level(IntEnum):
         for level in cls:
             if level.text == text:
                 return level
-        raise CommunityError(
-            Code.BAD_REQUEST,
+        raise bad_request(
             f"there is no trust level {text[:40]!r}",
             mend="expected unknown, member, trusted or anchor",
         )
@@ -129,7 +128,7 @@ def display_id(node_id: str) -> str:
     try:
         public = signing.parse_id(node_id)
     except signing.SigningError as error:
-        raise CommunityError(Code.BAD_REQUEST, error.what, mend=error.mend) from None
+        raise bad_request(error.what, mend=error.mend) from None
     text = base64.b32encode(public[:10]).decode("ascii")
     return "-".join(text[start : start + 4] for start in range(0, 16, 4))
 
@@ -248,7 +247,7 @@ def current_version(event_type: str) -> int:
     """The schema version in which events of a type are written; `bad_request` if unknown."""
     kind = EVENT_TYPES.get(event_type)
     if kind is None:
-        raise CommunityError(Code.BAD_REQUEST, f"there is no event type {event_type[:80]!r}")
+        raise bad_request(f"there is no event type {event_type[:80]!r}")
     return kind.version
 
 
@@ -276,6 +275,4 @@ def check_event_data(event_type: str, schema_version: int, data: Any) -> None:
     for path in kind.times:
         moment = value_at(data, path)
         if moment is not None and not is_time(moment):
-            raise CommunityError(
-                Code.BAD_REQUEST, "this is not a valid time", where=f"/data{pointer(*path)}"
-            )
+            raise bad_request("this is not a valid time", where=f"/data{pointer(*path)}")

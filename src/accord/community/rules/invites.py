@@ -74,21 +74,18 @@ class Invite:
                     break
                 if is_canonical:
                     return cls._read(payload)
-        raise CommunityError(
-            Code.BAD_REQUEST,
-            "this is not an invite",
-            mend=f"copy the whole link, from {INVITE_LINK} on",
+        raise bad_request(
+            "this is not an invite", mend=f"copy the whole link, from {INVITE_LINK} on"
         )
 
     @classmethod
     def _read(cls, payload: Any) -> Self:
         formats.check_against(_SCHEMA, payload)
         if not formats.is_time(payload["expires_at"]):
-            raise CommunityError(Code.BAD_REQUEST, "this is not a valid time", where="/expires_at")
+            raise bad_request("this is not a valid time", where="/expires_at")
         size = len(canonical.encode(payload))
         if size >= MAX_INVITE_BYTES:
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 f"the invite has {size} bytes and must have fewer than {MAX_INVITE_BYTES}",
                 mend="name fewer endpoints, or write the community's name shorter",
             )

@@ -55,7 +55,7 @@ def parse_node(raw: bytes) -> Any:
     try:
         return canonical.decode(raw, max_bytes=MAX_BYTES)
     except canonical.CanonicalError as error:
-        raise CommunityError(Code.BAD_REQUEST, f"not a manifest: {error}") from None
+        raise bad_request(f"not a manifest: {error}") from None
 
 
 def check(
@@ -188,8 +188,7 @@ def _check_hosts(manifest: Mapping[str, Any]) -> None:
     """Refuse hosts that would put a port, a path or a query into the dialled address."""
     for number, endpoint in enumerate(manifest["endpoints"]):
         if not formats.is_host(endpoint["host"]):
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 "an endpoint's host is a DNS name or an IP address",
                 where=f"/endpoints/{number}/host",
                 mend="advertise one of these, without brackets, port or path",

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import bad_request
 from accord.community.rules import formats
 from accord.community.rules.chains import Chain
 from accord.community.rules.content import (
@@ -532,7 +532,7 @@ MAX_STATE_BYTES: Final = 1024 * 1024 * 1024
 
 def read_state(raw: bytes) -> CommunityState:
     """Read a state that `state_bytes` wrote; raises `bad_request`."""
-    refusal = CommunityError(Code.BAD_REQUEST, "this is not a state that a fold wrote")
+    refusal = bad_request("this is not a state that a fold wrote")
     try:
         payload = canonical.decode(raw, max_bytes=MAX_STATE_BYTES)
     except canonical.CanonicalError:

@@ -8,7 +8,7 @@ from enum import IntEnum
 from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import CommunityError, bad_request
 
 SyncItem = tuple[int, str, bytes]
 """Lamport, event id (a ULID) and digest: a `Position` of the log."""
@@ -292,7 +292,7 @@ def decode_message(raw: bytes, limits: SyncLimits) -> SyncMessage:
 
 def bad_message(what: str, mend: str | None = None) -> CommunityError:
     """The error for a malformed message."""
-    return CommunityError(Code.BAD_REQUEST, what, mend=mend)
+    return bad_request(what, mend=mend)
 
 
 def _put(out: bytearray, number: int) -> None:

@@ -220,6 +220,4 @@ def parse_frame(block: bytes, transcript: Transcript) -> ParsedFrame | None:
             fields.get(b"signature"),
         )
     except canonical.CanonicalError as error:
-        raise CommunityError(
-            Code.BAD_REQUEST, f"a frame of the stream is broken: {error}"
-        ) from None
+        raise bad_request(f"a frame of the stream is broken: {error}") from None
