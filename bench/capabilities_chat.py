@@ -18,13 +18,11 @@ from typing import Any
 from accord.capabilities import chat, membership
 from accord.capabilities.chat import NONCE_BYTES, MessageContent, MessageEnvelope, encryption
 from accord.capabilities.file import Blobs
-from accord.community.client import Client
-from accord.community.discovery import announced
+from accord.community.client import Client, LocalTransport
 from accord.community.node import Node, open_node
-from accord.community.peers import Endpoint
+from accord.community.peers import Endpoint, announced
 from accord.community.rules import Invite
 from accord.community.settings import NodeSettings
-from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station.listener import Listener, bind

@@ -20,13 +20,11 @@ from blake3 import blake3
 
 from accord.capabilities import file, membership
 from accord.capabilities.file import CHUNK, Blobs, pull, push
-from accord.community.client import Client
-from accord.community.discovery import announced
+from accord.community.client import Client, LocalTransport
 from accord.community.node import Node, open_node
-from accord.community.peers import Endpoint
+from accord.community.peers import Endpoint, announced
 from accord.community.rules import Invite
 from accord.community.settings import NodeSettings
-from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station.listener import Listener, bind

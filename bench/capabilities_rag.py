@@ -39,9 +39,8 @@ from accord.capabilities.rag.rules.search_index import FEEDBACK, WORDS, Index
 from accord.capabilities.rag.service import open_corpora, register
 from accord.capabilities.rag.store import CorpusId, StoredDocument
 from accord.capabilities.rag.tables import SCHEMA, documents
-from accord.community.client import Client
+from accord.community.client import Client, LocalTransport
 from accord.community.node import open_node
-from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.storage import Store, open_store

@@ -29,8 +29,7 @@ from accord.community.log import open_log
 from accord.community.log_state import replay_log, without_gc
 from accord.community.proofs import ProverPool
 from accord.community.rules import Event, MemoryHistory, fold_history, signature_claims
-from accord.community.store import ProvenEvent, StoreHistory
-from accord.community.tables import COMMUNITY_STORE
+from accord.community.store import COMMUNITY_STORE, ProvenEvent, StoreHistory
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.storage import Store, open_store

@@ -20,12 +20,10 @@ import uvloop
 from nacl.bindings import crypto_sign_open
 
 from accord.capabilities import membership
-from accord.community.discovery import announced
 from accord.community.node import Node, open_node
-from accord.community.peers import Endpoint
-from accord.community.quota import LogLimits
+from accord.community.peers import Endpoint, announced
 from accord.community.rules import compose_event
-from accord.community.settings import NodeSettings
+from accord.community.settings import LogLimits, NodeSettings
 from accord.community.sync import sync_with
 from accord.kernel.clock import SystemClock, format_time
 from accord.kernel.signing import SigningKey
@@ -111,8 +109,7 @@ async def _serve() -> None:
 
 
 async def _invite(node: Node, community: str) -> str:
-    from accord.community.client import Client
-    from accord.community.transport import LocalTransport
+    from accord.community.client import Client, LocalTransport
 
     wanted = {
         "invitee_node_id": CALLER.id,

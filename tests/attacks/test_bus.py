@@ -14,7 +14,8 @@ from tests.community.bus.test_bad_requests import listening, wire
 from accord.community.bus import BusSettings, RateLimits
 from accord.community.client import Client
 from accord.community.errors import Code
-from accord.community.rules import Level, headers
+from accord.community.rules import Level
+from accord.community.rules import wire as headers
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 

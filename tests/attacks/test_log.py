@@ -10,8 +10,8 @@ import pytest
 from tests.community.node.conftest import House, Street, post
 
 from accord.community.errors import Code, CommunityError
-from accord.community.quota import LogLimits
-from accord.community.rules import Event, compose_event, sign_node, views
+from accord.community.rules import Event, compose_event, sign_node
+from accord.community.settings import LogLimits
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
 from accord.testing import VirtualClock
@@ -122,9 +122,9 @@ async def test_a_post_does_not_outlive_its_time_by_a_date_in_the_future(street: 
     street.clock.advance(365 * DAY)
     assert (await push(bob, alice, community, future))["accepted"] == 1
     state, now = alice.in_(community).state, street.clock.now()
-    assert [each["event_id"] for each in views.market(state, now)] == [future.event_id]
-    assert views.market(state, now - DAY) == []
-    assert views.market(state, now + DAY) == []
+    assert [each["event_id"] for each in state.market(now)] == [future.event_id]
+    assert state.market(now - DAY) == []
+    assert state.market(now + DAY) == []
 
 
 async def test_a_clock_that_is_a_little_ahead_hinders_nobody(street: Street) -> None:

@@ -15,9 +15,8 @@ from tests.community.node.conftest import street  # noqa: F401 - a fixture
 
 from accord.community import dialler, queries
 from accord.community.dialler import Dialler
-from accord.community.discovery import announced
 from accord.community.errors import Code, CommunityError
-from accord.community.peers import Endpoint
+from accord.community.peers import Endpoint, announced
 from accord.community.rules import formats
 from accord.community.sync import sync_with
 

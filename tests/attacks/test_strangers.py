@@ -10,7 +10,7 @@ import pytest
 from tests.community.node.conftest import House, Street
 
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import Level, check_community, headers
+from accord.community.rules import Level, check_community, wire
 from accord.testing import VirtualClock
 
 MEMBERS_ONLY = ("/community/manifest", "/metrics")
@@ -34,7 +34,7 @@ async def test_nobody_reads_roster_or_figures_unsigned(street: Street, path: str
     alice = await street.house("alice")
     community = await street.found(alice)
     async with httpx.AsyncClient(base_url=alice.url, trust_env=False) as http:
-        for named in ({}, {headers.COMMUNITY: community}):
+        for named in ({}, {wire.COMMUNITY: community}):
             answer = await http.get(path, headers=named)
             assert answer.status_code in (400, 401)
             assert alice.id not in answer.text

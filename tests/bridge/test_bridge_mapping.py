@@ -24,7 +24,7 @@ from accord.bridge.rules import (
     to_fabric,
 )
 from accord.bridge.settings import BridgeSettings
-from accord.capabilities.descriptions import descriptions
+from accord.capabilities.doors import descriptions
 from accord.community.bus import Call, Registry, Topics
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import check_registrable, load_descriptors, read_descriptor

@@ -19,12 +19,10 @@ from accord.bridge.rules import make_offering
 from accord.bridge.settings import BridgeSettings
 from accord.capabilities import market, membership
 from accord.community.bus import BUS_STORE, Call
-from accord.community.client import Client
-from accord.community.discovery import announced
+from accord.community.client import Client, LocalTransport
 from accord.community.node import Node, open_node
-from accord.community.peers import Endpoint
+from accord.community.peers import Endpoint, announced
 from accord.community.rules import CapabilityDescriptor, Invite, RetryPolicy, load_descriptors
-from accord.community.transport import LocalTransport
 from accord.contracts import digest
 from accord.contracts.authoring import Contract
 from accord.fabric import Authority, Request, Service, Session

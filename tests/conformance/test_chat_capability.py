@@ -16,7 +16,7 @@ import pytest_asyncio
 from tests.capabilities.chat.conftest import Neighbour, Neighbours, move_in
 
 from accord.capabilities.chat import attachments, encryption
-from accord.community import presence, queries
+from accord.community import peers, queries
 from accord.community.client import Client
 from accord.community.errors import Code
 from accord.community.rules import (
@@ -57,7 +57,7 @@ async def chat(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Chat]:
             opened.push_async_callback(each.leave)
         await dave.join(three.alice)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(presence, "EXTENSIONS", ("to",))
+            patch.setattr(peers, "EXTENSIONS", ("to",))
             await erin.join(three.alice)
         await dave.leave()
         found = Chat(three.alice, three.bob, three.carol, three.clock, dave, erin)
@@ -326,7 +326,7 @@ async def test_who_ever_could_open_seals_always_can(chat: Chat) -> None:
     """A manifest that no longer says so changes nothing."""
     carol = chat.carol
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(presence, "EXTENSIONS", ("to",))
+        patch.setattr(peers, "EXTENSIONS", ("to",))
         manifest = dict(carol.node.presence.manifest(carol.hosted))
     assert manifest["extensions"] == ["to"]
     await carol.node.act(carol.community, "node.manifest.updated", {"manifest": manifest})

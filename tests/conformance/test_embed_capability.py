@@ -13,14 +13,12 @@ import pytest
 from accord.capabilities import embed, membership, models
 from accord.capabilities.embed import MiniLM
 from accord.community.bus import BusSettings, RateLimits
-from accord.community.client import Client
-from accord.community.discovery import announced
+from accord.community.client import Client, LocalTransport
 from accord.community.errors import Code, CommunityError
 from accord.community.node import Node, open_node
-from accord.community.peers import Endpoint
+from accord.community.peers import Endpoint, announced
 from accord.community.rules import Invite, RetryPolicy
 from accord.community.settings import NodeSettings
-from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station import listener

@@ -16,10 +16,10 @@ from tests.capabilities.rag.conftest import HashEmbedder
 from tests.capabilities.rag.papers import BREAD, POWER, RAIN
 from tests.community.node.conftest import House, Street
 
-from accord.capabilities.rag.service import open_corpora, register
+from accord.capabilities.rag import open_corpora, register
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import Level, capabilities, must_verify_answer, views
-from accord.community.tables import events
+from accord.community.rules import CommunityState, Level, capabilities, must_verify_answer
+from accord.community.store import events
 from accord.testing import VirtualClock
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -239,7 +239,7 @@ async def test_ingesting_tells_how_much_was_indexed_and_publishes_an_event(
     assert meta["corpus"] == corpus
     assert meta["ms"] >= 0
     log = readers.alice.in_(readers.street.community).log
-    (listed,) = [each for each in await log.view(views.corpora) if each["name"] == corpus]
+    (listed,) = [each for each in await log.view(CommunityState.corpora) if each["name"] == corpus]
     (document,) = listed["documents"]
     assert document["doc_cid"] == cid
     assert document["title"] == "Notfall-Trinkwasser"
@@ -361,7 +361,7 @@ async def test_an_unsupported_or_damaged_document_is_a_bad_request(
     assert (await refused(readers.ingest(data, corpus))).code is Code.BAD_REQUEST
     assert (await refused(readers.query("a", corpus))).code is Code.NOT_FOUND
     log = readers.alice.in_(readers.street.community).log
-    assert corpus not in {each["name"] for each in await log.view(views.corpora)}
+    assert corpus not in {each["name"] for each in await log.view(CommunityState.corpora)}
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,10 @@ from accord.capabilities.llm import (
     TextPiece,
 )
 from accord.capabilities.llm import register as register_llm
-from accord.capabilities.rag.service import open_corpora
-from accord.capabilities.rag.service import register as register_rag
+from accord.capabilities.rag import open_corpora
+from accord.capabilities.rag import register as register_rag
+from accord.community.client import LocalTransport
 from accord.community.node import Node, open_node
-from accord.community.transport import LocalTransport
 from accord.console import Console, ConsoleParts, NodeAccess, PlaneHealth, ShownSetting, Tickets
 from accord.console.pages import PAGES
 from accord.kernel.clock import SystemClock

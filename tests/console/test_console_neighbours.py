@@ -10,8 +10,7 @@ from pathlib import Path
 import httpx
 from tests.console.consoles import EVIL, Browser, Opened, opened, served
 
-from accord.community.discovery import announced
-from accord.community.peers import Endpoint
+from accord.community.peers import Endpoint, announced
 from accord.station import listener
 
 

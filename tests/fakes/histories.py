@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from blake3 import blake3
 
-from accord.community.rules import Event, compose_event, event, manifests, schemas
+from accord.community.rules import Event, compose_event, event, formats, manifests
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
 
@@ -105,7 +105,7 @@ class HistoryWriter:
         seq = pen.seq + 1 if chained else None
         prev = pen.prev if chained else None
         where = community_id or self.community_id
-        if pen.key is not None and chained and version == 1 and event_type in schemas.EVENT_TYPES:
+        if pen.key is not None and chained and version == 1 and event_type in formats.EVENT_TYPES:
             event = compose_event(
                 pen.key,
                 event_type,

@@ -12,7 +12,7 @@ from pathlib import Path
 from accord.community.log import EventLog, open_log
 from accord.community.proofs import ProverPool
 from accord.community.rules import Event, compose_event
-from accord.community.tables import COMMUNITY_STORE
+from accord.community.store import COMMUNITY_STORE
 from accord.kernel.clock import SystemClock, format_time
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource

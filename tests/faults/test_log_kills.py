@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from accord.community.audit import verify_log
 from accord.community.log import EventLog, open_log
-from accord.community.store import sync_items
-from accord.community.tables import COMMUNITY_STORE
+from accord.community.queries import verify_log
+from accord.community.store import COMMUNITY_STORE, sync_items
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.storage import StoreError, check, open_store

@@ -21,8 +21,8 @@ from accord.capabilities.llm import (
     StopReason,
     TextPiece,
 )
-from accord.community.metrics import MOST_PEERS, SyncCounters, node_metrics
 from accord.community.peers import Peer
+from accord.community.scheduler import MOST_PEERS, SyncCounters, node_metrics
 from accord.kernel.ulid import UlidSource
 from accord.pipeline.folder import Layout
 from accord.pipeline.runs import versions

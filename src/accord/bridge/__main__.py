@@ -7,7 +7,7 @@ import sys
 
 from accord.bridge.rules import make_offering
 from accord.bridge.settings import BridgeSettings
-from accord.capabilities.descriptions import descriptions
+from accord.capabilities.doors.local import descriptions
 from accord.kernel import canonical
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from typing import Any, Final, Literal
 
 import structlog
 
+from accord.community.client import EVENT_STREAM_TYPE, Exchange, LocalTransport
 from accord.community.errors import Code, CommunityError
 from accord.community.node import Node
 from accord.community.rules import requests
-from accord.community.transport import EVENT_STREAM_TYPE, Exchange, LocalTransport
 from accord.fabric import Link
 from accord.fabric.link import raise_error
 from accord.fabric.rules import proofs

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from accord.bridge.calls import CANCELLED, BridgeBus, BridgedCall, BridgeJournal, CallsInProgress
 from accord.bridge.rules import CONTRACT, BridgedCapability, BridgeOffering, to_fabric
-from accord.capabilities.descriptions import descriptions
+from accord.capabilities.doors.local import descriptions
 from accord.community.bus import Registry
 from accord.community.errors import Code, CommunityError
 from accord.fabric import Authority, Request, Service

@@ -1,4 +1,4 @@
-"""The settings `[models]` and `[doors]`: names, types, defaults and descriptions."""
+"""The settings `[models]` and `[doors]`, and the names that a corpus may have."""
 
 import re
 from typing import Annotated, Final
@@ -84,3 +84,18 @@ def split_server(server: str) -> tuple[str, tuple[str, ...]]:
     if not models or not all(map(_NAME.fullmatch, models)):
         raise ValueError("should name at least one model behind the address")
     return url.rstrip("/"), tuple(models)
+
+
+CORPUS_PATTERN: Final = "[a-z0-9-]{1,64}"
+"""The pattern in the schemas of the capabilities."""
+
+PERSONAL_CORPUS: Final = "personal"
+"""The corpus that never leaves its node."""
+
+SYSTEM_CORPUS: Final = "system"
+"""Reserved."""
+
+
+def is_corpus_name(text: str) -> bool:
+    """Whether a text is a valid name."""
+    return re.fullmatch(CORPUS_PATTERN, text, re.ASCII) is not None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup, TyperOption
 
-from accord.capabilities.rag import names
+from accord.capabilities.settings import SYSTEM_CORPUS, is_corpus_name
 
 if TYPE_CHECKING:
     from accord.kernel.errors import AccordError
@@ -137,7 +137,7 @@ def check_corpus(name: str) -> str:
     Raises:
         typer.BadParameter: It cannot be one.
     """
-    if not names.is_name(name):
+    if not is_corpus_name(name):
         raise typer.BadParameter("expected at most 64 of a-z, 0-9 and -, such as `manuals`")
     return name
 
@@ -148,7 +148,7 @@ def check_own_corpus(name: str) -> str:
     Raises:
         typer.BadParameter: It cannot be one.
     """
-    if check_corpus(name) == names.SYSTEM:
+    if check_corpus(name) == SYSTEM_CORPUS:
         raise typer.BadParameter(f"`{name}` is reserved; choose another name")
     return name
 

@@ -312,8 +312,8 @@ async def _open_node(
     with_models: bool,
 ) -> LocalNode:
     """Open the node in this process."""
+    from accord.community.client import LocalTransport
     from accord.community.node import open_node
-    from accord.community.transport import LocalTransport
     from accord.kernel.clock import SystemClock
     from accord.station import logs
     from accord.station.capabilities import open_capabilities

@@ -138,9 +138,9 @@ async def _load(
 ) -> dict[str, Any]:
     from accord.capabilities.file import Blobs
     from accord.capabilities.rag.corpora import CommunityAnnouncer, PrivateAnnouncer
-    from accord.capabilities.rag.names import PERSONAL
     from accord.capabilities.rag.service import open_corpora
     from accord.capabilities.rag.store import CorpusId
+    from accord.capabilities.settings import PERSONAL_CORPUS
     from accord.kernel.clock import SystemClock
     from accord.pipeline.corpus import loader
     from accord.station.store import store_location as stores
@@ -150,7 +150,7 @@ async def _load(
         blobs = Blobs(settings.home / "blobs", SystemClock())
         place = CorpusId("", corpus)
         telling: Announcer = PrivateAnnouncer(blobs)
-        if corpus != PERSONAL:
+        if corpus != PERSONAL_CORPUS:
             listed = [
                 {"community_id": each, "name": hosted.state.roster.name}
                 for each, hosted in node.communities.items()

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, select
 
 from accord.community.errors import Code, CommunityError
 from accord.community.rules.event import MAX_EVENT_BYTES, Event, compose_event, parse_event
-from accord.community.tables import events
+from accord.community.store import events
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.files import sync_folder, write_private
 from accord.kernel.signing import SigningKey

@@ -1,29 +1,267 @@
-"""Calling one node of a community from Python, async (`Client`) or not (`SyncClient`)."""
+"""Call a node of a community, async (`Client`) or not (`SyncClient`), or the best one (`Router`).
+
+`Exchange` is one signed request and its verified answer, `LocalTransport` the way without a socket.
+"""
 
 import asyncio
 import random
 import ssl
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlencode
 
 import httpx
+from starlette.types import ASGIApp, Message
 
-from accord.community.bus import streams
-from accord.community.bus.registry import Frame
-from accord.community.errors import Code, CommunityError
-from accord.community.rules import frames, headers, requests
+from accord.community.bus import calls
+from accord.community.bus.calls import Frame
+from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.rules import requests, routing, wire
 from accord.community.rules.capabilities import must_verify_answer
-from accord.community.rules.requests import NO_BODY, SignedRequest
-from accord.community.rules.routing import REFUSED_FOR_NOW, RetryPolicy
-from accord.community.transport import EVENT_STREAM_TYPE, JSON_TYPE, Exchange, node_refusal
+from accord.community.rules.requests import NO_BODY, SignedRequest, opaque, verify_response
+from accord.community.rules.routing import (
+    REFUSED_FOR_NOW,
+    UNSENT,
+    CallOutcome,
+    CapabilityProvider,
+    RetryPolicy,
+)
 from accord.kernel import canonical, traceparent
 from accord.kernel.clock import Clock, SystemClock, format_time
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource
 from accord.telemetry import tracing
+from accord.web import responses
+from accord.web.responses import ResponseError
+
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+JSON_TYPE: Final = "application/json"
+EVENT_STREAM_TYPE: Final = "text/event-stream"
+_FIRST_ERROR_STATUS: Final = 400
+
+
+def empty_trust() -> ssl.SSLContext:
+    """A TLS context that trusts nobody, for connections without TLS."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+class Exchange:
+    """The HTTP connection to the node `node_id`, which must sign the answers.
+
+    `ssl_context` pins its certificate; `seconds` is how long it may be silent.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        node_id: str,
+        *,
+        clock: Clock,
+        ssl_context: ssl.SSLContext | None,
+        transport: httpx.AsyncBaseTransport | None,
+        seconds: float,
+    ) -> None:
+        self._node_id = node_id
+        self._clock = clock
+        # Loading the system certificates takes long, and plain HTTP needs none.
+        trust = ssl_context or (endpoint.startswith("https:") or empty_trust())
+        # A proxy of the environment must not see traffic between nodes.
+        self._http = responses.bounded_client(
+            None,
+            base_url=endpoint,
+            verify=trust,
+            transport=transport,
+            timeout=httpx.Timeout(seconds, connect=10.0),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        target: str,
+        request: SignedRequest,
+        content: bytes,
+        *,
+        accept: str = JSON_TYPE,
+        further: Iterable[tuple[str, str]] = (),
+    ) -> AsyncIterator[httpx.Response]:
+        """Send a request; the body of the response is not read yet.
+
+        Raises `partition` if the node cannot be reached, `timeout` if it is silent.
+        """
+        named = {"Accept": accept, **request.headers, **dict(further)}
+        if content:
+            named["Content-Type"] = JSON_TYPE
+        try:
+            async with self._http.stream(method, target, content=content, headers=named) as found:
+                yield found
+        except httpx.TimeoutException as error:
+            code = Code.PARTITION if isinstance(error, httpx.ConnectTimeout) else Code.TIMEOUT
+            raise _lost(code, error) from error
+        except ResponseError as error:
+            raise bad_request(str(error)) from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise _lost(Code.PARTITION, error) from error
+
+    async def read(self, found: httpx.Response, request: SignedRequest, *, verify: bool) -> Any:
+        """Read the JSON of an answer.
+
+        Raises the node's refusal, or `invalid_signature` if the answer is not the node's.
+        """
+        body = _json(await responses.read_bounded(found, MAX_ANSWER_BYTES))
+        if verify:
+            self.verify(found.headers.raw, request, found.status_code, body)
+        if found.status_code < _FIRST_ERROR_STATUS:
+            return body
+        raise node_refusal(body, found.status_code)
+
+    async def read_bytes(self, found: httpx.Response, request: SignedRequest) -> bytes:
+        """Read an answer that is not JSON; see `read`."""
+        if found.status_code >= _FIRST_ERROR_STATUS:
+            await self.read(found, request, verify=True)
+        raw = await responses.read_bounded(found, MAX_ANSWER_BYTES)
+        self.verify(found.headers.raw, request, found.status_code, opaque(raw))
+        return raw
+
+    def verify(self, raw: wire.RawHeaders, request: SignedRequest, status: int, body: Any) -> None:
+        """Check that the node signed an answer; see `verify_response`."""
+        verify_response(
+            raw,
+            request=request,
+            server=self._node_id,
+            status=status,
+            body=body,
+            now=self._clock.now(),
+        )
+
+
+def node_refusal(body: Any, status: int) -> CommunityError:
+    """The error in a node's refusal."""
+    details = dict(body) if isinstance(body, dict) else {}
+    try:
+        code = Code(details.pop("error", None))
+    except ValueError:
+        code = Code.INTERNAL_ERROR
+    message = details.pop("message", None)
+    what = message if isinstance(message, str) else f"the node refused this ({status})"
+    return CommunityError(code, what, details=details)
+
+
+def _json(raw: bytes) -> Any:
+    try:
+        return canonical.decode(raw, max_bytes=MAX_ANSWER_BYTES)
+    except canonical.CanonicalError as error:
+        raise CommunityError(
+            Code.INVALID_SIGNATURE, f"the answer is not the node's: {error.what}"
+        ) from None
+
+
+def _lost(code: Code, error: Exception) -> CommunityError:
+    unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.InvalidURL)
+    return CommunityError(
+        code,
+        f"the node cannot be reached ({type(error).__name__}: {error})",
+        details={UNSENT: True} if unsent else None,
+    )
+
+
+_AHEAD: Final = 16
+
+
+class LocalTransport(httpx.AsyncBaseTransport):
+    """Passes requests to an ASGI application, by default as from this machine (`address`)."""
+
+    def __init__(self, app: ASGIApp, *, address: str = "127.0.0.1") -> None:
+        self._app = app
+        self._address = address
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Pass a request on; returns as soon as the response has started."""
+        exchange = _LocalExchange(await request.aread())
+        path, _, query = request.url.raw_path.partition(b"?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": request.method,
+            "headers": [(name.lower(), value) for name, value in request.headers.raw],
+            "scheme": request.url.scheme,
+            "path": request.url.path,
+            "raw_path": path,
+            "query_string": query,
+            "server": (request.url.host, request.url.port),
+            "client": (self._address, 0),
+            "root_path": "",
+        }
+        exchange.start(self._app, scope)
+        try:
+            head = await exchange.head()
+        except BaseException:
+            await exchange.aclose()
+            raise
+        return httpx.Response(head["status"], headers=head.get("headers", ()), stream=exchange)
+
+
+class _LocalExchange(httpx.AsyncByteStream):
+    """One request and its response, which arrives in parts."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body: bytes | None = body
+        self._gone = asyncio.Event()
+        self._sent: asyncio.Queue[Message | None] = asyncio.Queue(_AHEAD)
+        self._task: asyncio.Task[None] | None = None
+        self._complete = False
+
+    def start(self, app: ASGIApp, scope: dict[str, Any]) -> None:
+        async def run() -> None:
+            try:
+                await app(scope, self._receive, self._sent.put)
+            finally:
+                await self._sent.put(None)
+
+        self._task = asyncio.create_task(run(), name=f"local {scope['path']}")
+
+    async def head(self) -> Message:
+        """The status and headers of the response."""
+        message = await self._sent.get()
+        if message is None or message["type"] != "http.response.start":
+            raise httpx.RemoteProtocolError("the application gave no answer")
+        return message
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (message := await self._sent.get()) is not None:
+            if part := message.get("body", b""):
+                yield part
+            if not message.get("more_body", False):
+                self._complete = True
+                return
+        raise httpx.RemoteProtocolError("the application stopped in the middle of its answer")
+
+    async def aclose(self) -> None:
+        """Disconnect, and wait until the application has ended."""
+        self._gone.set()
+        if self._task is not None:
+            if not self._complete:
+                self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _receive(self) -> Message:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
 
 _CALL: Final = "/bus/v1/call"
 _ACK: Final = "/bus/v1/ack"
@@ -149,7 +387,7 @@ class Client:
         """
         body = {"params": dict(params or {}), "input": dict(input or {})}
         request = self._sign_call(capability, version, body)
-        further = [(streams.ACK, "frames")] if acks else []
+        further = [(calls.ACK, "frames")] if acks else []
         progress = _Progress()
         acknowledging = asyncio.create_task(self._acknowledge(request, progress))
         try:
@@ -160,9 +398,7 @@ class Client:
                 ) as found:
                     if not found.headers.get("content-type", "").startswith(EVENT_STREAM_TYPE):
                         await self._exchange.read(found, request, verify=self._verify)
-                        raise CommunityError(
-                            Code.BAD_REQUEST, f"{capability} answered at once", mend="use call"
-                        )
+                        raise bad_request(f"{capability} answered at once", mend="use call")
                     async for frame in self._frames(found, request):
                         yield frame
                         progress.read += 1
@@ -223,18 +459,14 @@ class Client:
         traced = [(traceparent.HEADER, tracing.traceparent())]
         async with self._exchange.open("POST", _CALL, request, content, further=traced) as found:
             if found.headers.get("content-type", "").startswith(EVENT_STREAM_TYPE):
-                raise CommunityError(
-                    Code.BAD_REQUEST,
-                    f"{request.capability} answers by a stream",
-                    mend="use stream",
-                )
+                raise bad_request(f"{request.capability} answers by a stream", mend="use stream")
             answer = await self._exchange.read(found, request, verify=verify)
         if not isinstance(answer, dict):
-            raise CommunityError(Code.BAD_REQUEST, "the answer is not a JSON object")
+            raise bad_request("the answer is not a JSON object")
         return answer
 
     async def _frames(self, found: httpx.Response, request: SignedRequest) -> AsyncIterator[Frame]:
-        transcript = frames.Transcript()
+        transcript = wire.Transcript()
         waiting = bytearray()
         async for part in found.aiter_bytes():
             blocks: list[bytes] = []
@@ -245,30 +477,30 @@ class Client:
                 *blocks, rest = bytes(waiting).split(b"\n\n")
                 waiting = bytearray(rest)
             if len(waiting) > _MAX_FRAME:
-                raise CommunityError(Code.BAD_REQUEST, "a frame of the stream is too long")
+                raise bad_request("a frame of the stream is too long")
             for block in blocks:
-                frame = frames.parse_frame(block, transcript)
+                frame = wire.parse_frame(block, transcript)
                 if frame is None:
                     continue
-                if frame.event in frames.TERMINAL:
+                if frame.event in wire.TERMINAL:
                     self._verify_stream(frame, request, transcript)
-                    if frame.event == frames.ERROR:
+                    if frame.event == wire.ERROR:
                         raise node_refusal(frame.data, found.status_code)
                 yield Frame(frame.event, frame.data)
-                if frame.event == frames.DONE:
+                if frame.event == wire.DONE:
                     return
         raise CommunityError(Code.PARTITION, "the stream broke off")
 
     def _verify_stream(
-        self, frame: frames.ParsedFrame, request: SignedRequest, transcript: frames.Transcript
+        self, frame: wire.ParsedFrame, request: SignedRequest, transcript: wire.Transcript
     ) -> None:
         if not (self._verify or must_verify_answer(request.capability or "")):
             return
         raw = [
-            (headers.FROM.encode(), self.node_id.encode()),
-            (headers.REQUEST_ID.encode(), request.request_id.encode()),
-            (headers.TIMESTAMP.encode(), frame.timestamp or b""),
-            (headers.SIGNATURE.encode(), frame.signature or b""),
+            (wire.FROM.encode(), self.node_id.encode()),
+            (wire.REQUEST_ID.encode(), request.request_id.encode()),
+            (wire.TIMESTAMP.encode(), frame.timestamp or b""),
+            (wire.SIGNATURE.encode(), frame.signature or b""),
         ]
         self._exchange.verify(raw, request, 200, transcript.body())
 
@@ -310,9 +542,7 @@ def _encode(body: Any) -> bytes:
     try:
         return canonical.encode(body)
     except canonical.CanonicalError as error:
-        raise CommunityError(
-            Code.BAD_REQUEST, f"this cannot be sent as JSON: {error.what}", where=error.where
-        ) from None
+        raise bad_request(f"this cannot be sent as JSON: {error.what}", where=error.where) from None
 
 
 T = TypeVar("T")
@@ -388,3 +618,93 @@ class SyncClient:
                 yield item  # type: ignore[misc]
         finally:
             self._run(close())
+
+
+# The provider failed or has no room; another one may succeed.
+_ELSEWHERE = frozenset(
+    {
+        Code.PARTITION,
+        Code.TIMEOUT,
+        Code.INTERNAL_ERROR,
+        Code.CAPACITY_EXCEEDED,
+        Code.RATE_LIMITED,
+        Code.INVALID_SIGNATURE,
+    }
+)
+# Refused before anything was done, so any call may go to another provider.
+_UNTOUCHED = frozenset({Code.CAPACITY_EXCEEDED, Code.RATE_LIMITED})
+
+
+class Router:
+    """The known providers of a community's capabilities, for one caller."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._clients: dict[str, Client] = {}
+        self._providers: dict[str, dict[str, CapabilityProvider]] = {}
+
+    def add(self, capability: str, client: Client, *, local: bool = False, load: float = 0) -> None:
+        """Add a provider named by a verified manifest. The caller closes the client."""
+        self._clients[client.node_id] = client
+        known = self._providers.setdefault(capability, {})
+        provider = known.setdefault(client.node_id, CapabilityProvider(client.node_id, local))
+        provider.load, provider.seen = load, self._clock.monotonic()
+
+    def remove(self, node_id: str) -> None:
+        """Remove a node."""
+        self._clients.pop(node_id, None)
+        for known in self._providers.values():
+            known.pop(node_id, None)
+
+    def providers(self, capability: str) -> list[CapabilityProvider]:
+        """The providers that may be called, best first."""
+        known = self._providers.get(capability, {})
+        return routing.choose(known.values(), self._clock.monotonic())
+
+    async def call(
+        self,
+        capability: str,
+        params: Mapping[str, Any] | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the protocol's word
+        *,
+        idempotent: bool = False,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Call the best provider; after a failure the next, if repeating the call is safe.
+
+        Raises the last provider's error; `not_found` if there is no provider.
+        """
+        last = CommunityError(Code.NOT_FOUND, f"no node that can be reached offers {capability}")
+        for provider in self.providers(capability):
+            try:
+                return await self._observed(
+                    provider, capability, params, input, idempotent=idempotent, **options
+                )
+            except CommunityError as error:
+                if error.code not in _ELSEWHERE:
+                    raise
+                if not idempotent and error.code not in _UNTOUCHED:
+                    raise
+                last = error
+        raise last
+
+    async def _observed(
+        self, provider: CapabilityProvider, *what: Any, **options: Any
+    ) -> dict[str, Any]:
+        started = self._clock.monotonic()
+        if provider.quarantined_until:
+            provider.begin_probe()
+        succeeded: bool | None = None
+        try:
+            answer = await self._clients[provider.node_id].call(*what, **options)
+            succeeded = True
+        except CommunityError as error:
+            succeeded = error.code not in _ELSEWHERE
+            raise
+        finally:
+            if succeeded is None:
+                provider.end_probe()  # a cancelled call says nothing about the provider
+            else:
+                now = self._clock.monotonic()
+                provider.observe(CallOutcome(now, now - started, succeeded))
+        return answer

@@ -15,7 +15,7 @@ from accord.community.bus import Topics
 from accord.community.errors import Code, CommunityError
 from accord.community.identity import community_folder
 from accord.community.log import EventLog, LogUpdate
-from accord.community.rules import formats, views
+from accord.community.rules import formats
 from accord.community.rules.event import Event
 from accord.community.rules.formats import Level, display_id
 from accord.community.rules.manifests import sign_community
@@ -221,19 +221,19 @@ class HostedCommunity:
 
     def level_of(self, node_id: str) -> Level:
         """The trust level of a node."""
-        return views.level_of(self.state, node_id)
+        return self.state.level_of(node_id)
 
     def is_revoked(self, node_id: str) -> bool:
         """Whether a node was revoked."""
-        return views.is_revoked(self.state, node_id)
+        return self.state.is_revoked(node_id)
 
     def requires_to(self, node_id: str) -> bool:
         """Whether a node has ever declared that its requests name their recipient."""
-        return "to" in views.extensions_of(self.state, node_id)
+        return "to" in self.state.extensions_of(node_id)
 
     def is_invited(self, node_id: str) -> bool:
         """Whether there is an open invite for a node."""
-        return bool(views.open_invites(self.state, node_id, self._clock.now()))
+        return bool(self.state.open_invites(node_id, self._clock.now()))
 
     async def witness(self, node_id: str) -> None:
         """Log that a node came here while its invite was open, so that it may join.
@@ -242,7 +242,7 @@ class HostedCommunity:
         """
         roster, now = self.state.roster, self._clock.now()
         level = self.level_of(self._key.id)
-        for event_id in views.open_invites(self.state, node_id, now):
+        for event_id in self.state.open_invites(node_id, now):
             wanted = [
                 each
                 for each in roster.invites[event_id, node_id]
@@ -261,7 +261,7 @@ class HostedCommunity:
         if self.level_of(self._key.id) < Level.ANCHOR:
             return None
         if self._signed is None or self._signed[0] is not self.state:
-            derived = views.community_manifest(self.state)
+            derived = self.state.community_manifest()
             self._signed = self.state, sign_community(self._key, derived)
         return self._signed[1]
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 from starlette.routing import Route
 
 from accord.community import queries
-from accord.community.audit import verify_log
 from accord.community.bus import AdmittedRequest, Bus
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.log import export_log, import_log
 from accord.community.proofs import prove_event
+from accord.community.queries import verify_log
 from accord.community.retention import offer_snapshot
 from accord.community.rules import formats
 from accord.community.rules.snapshots import MAX_SNAPSHOT, Snapshot, read_snapshot
@@ -62,10 +62,7 @@ class LogJobs:
         """
         work = self._kinds.get(kind)
         if work is None or (path and not Path(path).is_absolute()):
-            raise CommunityError(
-                Code.BAD_REQUEST,
-                "expected verify, export, import or snapshot, and an absolute path",
-            )
+            raise bad_request("expected verify, export, import or snapshot, and an absolute path")
         name = community_id, kind, path
         job = self._jobs.get(name)
         if job is None:
@@ -99,8 +96,7 @@ class LogJobs:
             try:
                 return await work(name[0], Path(name[2]), progress)
             except OSError as error:
-                raise CommunityError(
-                    Code.BAD_REQUEST,
+                raise bad_request(
                     f"the file cannot be used ({error.strerror or error})",
                     where=name[2],
                     mend="name one that this user may use",
@@ -182,8 +178,7 @@ def _check_founding(file: BinaryIO, community_id: str) -> None:
     file.readline(_LINE)
     first = prove_event(file.readline(_LINE).rstrip(b"\n"), community_id).event
     if first.event_type != "community.created":
-        raise CommunityError(
-            Code.BAD_REQUEST,
+        raise bad_request(
             "this node is not in that community, and the file does not begin with its founding",
             mend="export the log anew on a node that has all of it",
         )
@@ -208,7 +203,7 @@ def control_routes(bus: Bus, node: "Node") -> Sequence[Route]:
                 )
             body = guest.body if method == "POST" else {}
             if not isinstance(body, dict):
-                raise CommunityError(Code.BAD_REQUEST, "expected a JSON object")
+                raise bad_request("expected a JSON object")
             found: Mapping[str, Any] = await work(guest, body)
             return found
 
@@ -320,35 +315,33 @@ def control_routes(bus: Bus, node: "Node") -> Sequence[Route]:
 def _text(body: Mapping[str, Any], name: str) -> str:
     value = body.get(name)
     if not isinstance(value, str):
-        raise CommunityError(Code.BAD_REQUEST, "expected a text", where=f"/{name}")
+        raise bad_request("expected a text", where=f"/{name}")
     return value
 
 
 def _texts(body: Mapping[str, Any], name: str) -> list[str]:
     value = body.get(name)
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise CommunityError(Code.BAD_REQUEST, "expected a list of texts", where=f"/{name}")
+        raise bad_request("expected a list of texts", where=f"/{name}")
     return value
 
 
 def _object(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = body.get(name, {})
     if not isinstance(value, dict):
-        raise CommunityError(Code.BAD_REQUEST, "expected an object", where=f"/{name}")
+        raise bad_request("expected an object", where=f"/{name}")
     return value
 
 
 def _id(body: Mapping[str, Any], name: str) -> str:
     value = body.get(name)
     if not formats.is_id(value):
-        raise CommunityError(Code.BAD_REQUEST, "expected the full id of a node", where=f"/{name}")
+        raise bad_request("expected the full id of a node", where=f"/{name}")
     return str(value)
 
 
 def _count(body: Mapping[str, Any], name: str, most: int) -> int:
     value = body.get(name)
     if type(value) is not int or not 0 <= value <= most:
-        raise CommunityError(
-            Code.BAD_REQUEST, f"expected a whole number from 0 to {most}", where=f"/{name}"
-        )
+        raise bad_request(f"expected a whole number from 0 to {most}", where=f"/{name}")
     return value

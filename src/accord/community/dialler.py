@@ -11,12 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import httpx
 
-from accord.community.client import Client
-from accord.community.discovery import announced_ports
-from accord.community.errors import Code, CommunityError
+from accord.community.client import Client, empty_trust
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.identity import fingerprint, pinned_context, probe_certificate
-from accord.community.rules import formats, headers, manifests
-from accord.community.transport import empty_trust
+from accord.community.peers import announced_ports
+from accord.community.rules import formats, manifests, wire
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.web import responses
@@ -109,10 +108,8 @@ class Dialler:
     ) -> tuple[Client, Mapping[str, Any]]:
         place = _parsed(address)
         if place is None:
-            raise CommunityError(
-                Code.BAD_REQUEST,
-                f"{address[:120]!r} is not the address of a node",
-                mend="expected https://host:port",
+            raise bad_request(
+                f"{address[:120]!r} is not the address of a node", mend="expected https://host:port"
             )
         policy = await self._policy(place)
         addresses = await self._judged(place, policy)
@@ -165,8 +162,7 @@ class Dialler:
                 raise _refusal(place, verdict)
         is_here = all(is_loopback(str(address)) for address in addresses)
         if place.scheme == "http" and not (is_here or self._plain_http):
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 "another machine is dialled with https only",
                 where=place.url,
                 mend="use https, or set [community] plain_http = true in a network that you trust",
@@ -185,7 +181,7 @@ class Dialler:
     async def _manifest(
         self, address: str, community_id: str, transport: httpx.AsyncBaseTransport
     ) -> Any:
-        named = {headers.COMMUNITY: community_id}
+        named = {wire.COMMUNITY: community_id}
         try:
             # Not closed here: the node's client uses the transport, too.
             http = responses.bounded_client(
@@ -195,8 +191,8 @@ class Dialler:
                 self._compare(address, found.headers.get("date", ""))
                 raw = await responses.read_bounded(found, manifests.MAX_BYTES)
         except ResponseError as error:
-            raise CommunityError(
-                Code.BAD_REQUEST, f"the manifest cannot be read: {error}", where=address[:120]
+            raise bad_request(
+                f"the manifest cannot be read: {error}", where=address[:120]
             ) from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise CommunityError(
@@ -232,8 +228,7 @@ def _refusal(place: _DialAddress, verdict: OutgoingVerdict) -> CommunityError:
             mend="start its station; where another user runs it, put the address into "
             "[community] peers",
         )
-    return CommunityError(
-        Code.BAD_REQUEST,
+    return bad_request(
         f"the address may not be dialled: {verdict.reason}",
         where=place.url,
         mend="put it into [community] peers, if a node that you know is there",

@@ -96,3 +96,8 @@ class CommunityError(AccordError):
         self.code = code
         self.findings = tuple(findings)
         self.details = dict(details or {})
+
+
+def bad_request(what: str, where: str | None = None, *, mend: str | None = None) -> CommunityError:
+    """The error for something malformed or impossible."""
+    return CommunityError(Code.BAD_REQUEST, what, where=where, mend=mend)

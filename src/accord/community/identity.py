@@ -20,7 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules.formats import display_id
 from accord.kernel.files import sync_folder, write_private
 from accord.kernel.signing import SigningKey
@@ -92,7 +92,7 @@ def pinned_context(der: bytes) -> ssl.SSLContext:
     try:
         context.load_verify_locations(cadata=der)
     except (ssl.SSLError, ValueError) as error:
-        raise CommunityError(Code.BAD_REQUEST, "this is not a certificate") from error
+        raise bad_request("this is not a certificate") from error
     return context
 
 

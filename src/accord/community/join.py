@@ -13,10 +13,10 @@ from accord.community import queries
 from accord.community.client import Client
 from accord.community.communities import HostedCommunity
 from accord.community.dialler import Dialler
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.peers import Endpoint
 from accord.community.retention import adopt_snapshot
-from accord.community.rules import schemas, views
+from accord.community.rules import formats
 from accord.community.rules.formats import Level, display_id
 from accord.community.rules.invites import Invite
 from accord.community.rules.snapshots import Snapshot, choose_snapshot
@@ -121,8 +121,8 @@ DEFAULT_POLICY: Final[Mapping[str, Any]] = {
 def founding_data(founder: str, name: str, policy: Mapping[str, Any]) -> dict[str, Any]:
     """The data of a founding event; raises `bad_request` if the name or policy is invalid."""
     data = {"name": name, "founder_node_id": founder, "policy": {**DEFAULT_POLICY, **policy}}
-    schemas.check_event_data(
-        "community.created", schemas.current_version("community.created"), data
+    formats.check_event_data(
+        "community.created", formats.current_version("community.created"), data
     )
     return data
 
@@ -208,8 +208,8 @@ async def _from_first(
             failure = error
             continue
         return
-    raise failure or CommunityError(
-        Code.BAD_REQUEST, "no address of a node to ask is known", mend="name one, or a new invite"
+    raise failure or bad_request(
+        "no address of a node to ask is known", mend="name one, or a new invite"
     )
 
 
@@ -228,7 +228,7 @@ async def _join(
 ) -> None:
     if hosted.is_member:
         return
-    standing = views.open_invites(hosted.state, hosted.own_id, hosted.log.clock.now())
+    standing = hosted.state.open_invites(hosted.own_id, hosted.log.clock.now())
     if not hosted.state.is_founded or not standing:
         raise CommunityError(
             Code.UNAUTHORIZED,

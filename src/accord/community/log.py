@@ -21,14 +21,15 @@ from accord.community.author import (
     SigningMarker,
     chain_head,
 )
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.log_state import LogState
 from accord.community.proofs import ProofOutcome, ProverPool, prove_events, too_early
-from accord.community.quota import EARLY, LogLimits, Quota
+from accord.community.quota import EARLY, Quota
 from accord.community.rules.event import MAX_EVENT_BYTES, Event, Position
 from accord.community.rules.fold import Trial
 from accord.community.rules.formats import Level
 from accord.community.rules.state import CommunityState
+from accord.community.settings import LogLimits
 from accord.community.store import ProvenEvent, register_community
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
@@ -353,7 +354,7 @@ class EventLog:
         return self.folding.state
 
     async def view(self, ask: Callable[[CommunityState], T]) -> T:
-        """Call a function with the state while it does not change, as with `views.members`."""
+        """Call a function with the state while it does not change."""
         return await self.folding.view(ask)
 
     @property
@@ -634,11 +635,9 @@ def _check_header(line: bytes, community_id: str) -> None:
     except canonical.CanonicalError:
         header = None
     if not isinstance(header, dict) or header.get("format") != EXPORT_FORMAT:
-        raise CommunityError(
-            Code.BAD_REQUEST, "this is not an exported log", mend="export it with this version"
-        )
+        raise bad_request("this is not an exported log", mend="export it with this version")
     if header.get("community_id") != community_id:
-        raise CommunityError(Code.BAD_REQUEST, "the file holds the log of another community")
+        raise bad_request("the file holds the log of another community")
 
 
 def _part(file: BinaryIO) -> list[bytes]:

@@ -17,21 +17,18 @@ from accord.community.bus import BUS_STORE, Bus, member_routes, open_ledger, pub
 from accord.community.communities import CommunityFolders, HostedCommunity
 from accord.community.control import LogJobs, control_routes
 from accord.community.dialler import Dialler
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.identity import community_folder, create_root, load_root
 from accord.community.log import open_log
-from accord.community.metrics import node_metrics
-from accord.community.peers import Endpoint, PeerBook
-from accord.community.presence import OwnManifests, announce_node
+from accord.community.peers import Endpoint, OwnManifests, PeerBook, announce_node
 from accord.community.proofs import ProverPool
-from accord.community.rules import formats, schemas
+from accord.community.rules import formats
 from accord.community.rules.formats import display_id
 from accord.community.rules.invites import Invite
-from accord.community.scheduler import NodeScheduler
+from accord.community.scheduler import NodeScheduler, node_metrics
 from accord.community.settings import NodeSettings
-from accord.community.store import known_communities
+from accord.community.store import COMMUNITY_STORE, known_communities
 from accord.community.sync import LogHoldings, sync_routes
-from accord.community.tables import COMMUNITY_STORE
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningError, SigningKey
 from accord.storage import Store, open_store
@@ -191,20 +188,18 @@ class Node:
         hosted = self.community(community_id)
         before = dict(hosted.state.roster.policy or {})
         policy = {**before, **changes}
-        schemas.check_event_data(
-            POLICY_UPDATED, schemas.current_version(POLICY_UPDATED), {"policy": policy}
+        formats.check_event_data(
+            POLICY_UPDATED, formats.current_version(POLICY_UPDATED), {"policy": policy}
         )
         if policy == before:
-            raise CommunityError(Code.BAD_REQUEST, "the policy would not change")
+            raise bad_request("the policy would not change")
         try:
             if root_key is None:
                 root = await asyncio.to_thread(load_root, self._home, community_id)
             else:
                 root = await asyncio.to_thread(SigningKey.load, root_key)
         except SigningError as error:
-            raise CommunityError(
-                Code.BAD_REQUEST, error.what, where=error.where, mend=error.mend
-            ) from error
+            raise bad_request(error.what, where=error.where, mend=error.mend) from error
         if root is None or root.id != community_id:
             raise CommunityError(
                 Code.UNAUTHORIZED,
@@ -325,8 +320,7 @@ class Node:
         is_lost = await self._expect_lost(community_id, only_if=not alone)
         if alone:
             if is_lost or not self.community(community_id).state.is_founded:
-                raise CommunityError(
-                    Code.BAD_REQUEST,
+                raise bad_request(
                     "this node has no log of that community to continue with",
                     mend="restore a backup, or name a member's address with --peer",
                 )
@@ -477,18 +471,14 @@ class Node:
 def check_name(name: str) -> None:
     """Check a display name; raises `bad_request`."""
     if not name.strip() or name != name.strip() or len(name) > _LONGEST_NAME:
-        raise CommunityError(
-            Code.BAD_REQUEST,
+        raise bad_request(
             "a name has 1 to 120 characters, and no space at its ends",
             where="/name",
             mend="choose another name",
         )
     if not name.isprintable():
-        raise CommunityError(
-            Code.BAD_REQUEST,
-            "a name has only printable characters",
-            where="/name",
-            mend="choose another name",
+        raise bad_request(
+            "a name has only printable characters", where="/name", mend="choose another name"
         )
 
 

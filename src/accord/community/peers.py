@@ -1,18 +1,35 @@
-"""The peer book: which nodes were reached, at which addresses, and with what result.
+"""Other nodes: which are known, how they are found, and what this node tells them of itself.
 
-A peer enters only with a verified, fresh manifest. Hints from the local network are only addresses
-to try. Everything is bounded; members displace strangers.
+Discovery is multicast DNS on the local network, and nodes of the same user on this machine. Anybody
+on the network can announce anything: announcements are only hints, and their number is bounded.
 """
 
+import asyncio
+import contextlib
+import fcntl
+import ipaddress
+import os
+import stat
+import tempfile
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
-from accord.community.errors import Code, CommunityError
-from accord.community.rules import manifests
-from accord.community.rules.manifests import Pins
-from accord.kernel.clock import parse_time
+import structlog
+from zeroconf import Error, InterfaceChoice, ServiceStateChange, Zeroconf
+from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
+
+from accord.community.bus import Registry
+from accord.community.communities import HostedCommunity
+from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.rules import formats, manifests
+from accord.community.rules.formats import display_id
+from accord.community.rules.manifests import REPUBLISH_SECONDS, Pins, sign_node
+from accord.kernel.clock import Clock, parse_time
+from accord.kernel.signing import SigningKey
 
 MAX_PEERS: Final = 1024
 MAX_HINTS: Final = 256
@@ -94,11 +111,11 @@ class PeerBook:
         manifests.check(manifest, now=now, expected_community=community_id)
         node_id = manifest["node_id"]
         if node_id == self._own_id:
-            raise CommunityError(Code.BAD_REQUEST, "this is the node's own manifest")
+            raise bad_request("this is the node's own manifest")
         key = (community_id, node_id)
         known = self._peers.get(key)
         if known is not None and _issued(manifest) < _issued(known.manifest):
-            raise CommunityError(Code.BAD_REQUEST, "a newer manifest of this node is known")
+            raise bad_request("a newer manifest of this node is known")
         pins = self.pins.pin(node_id)
         if known is None and len(self._peers) >= MAX_PEERS:
             self._make_room(is_member=is_member)
@@ -198,3 +215,329 @@ def _endpoints(written: list[dict[str, Any]]) -> tuple[Endpoint, ...]:
         Endpoint(each["transport"], each["host"], each["port"], each.get("certificate"))
         for each in written
     )
+
+
+_log = structlog.stdlib.get_logger(__name__)
+
+_MOST: Final = 1024
+
+
+@contextmanager
+def announced(port: int) -> Iterator[None]:
+    """Announce a listening port to other nodes of this user, while this context is open."""
+    try:
+        held = _hold(_folder() / str(port))
+    except OSError as error:
+        _log.warning("other nodes on this machine do not find this one", why=str(error))
+        held = None
+    try:
+        yield
+    finally:
+        if held is not None:
+            with suppress(OSError):
+                (_folder() / str(port)).unlink()
+            os.close(held)
+
+
+def announced_ports() -> frozenset[int]:
+    """The ports of this machine on which nodes of this user listen."""
+    try:
+        entries = [entry for _, entry in zip(range(_MOST), _folder().iterdir(), strict=False)]
+    except OSError:
+        return frozenset()
+    return frozenset(int(entry.name) for entry in entries if _is_held(entry))
+
+
+def _folder() -> Path:
+    """The folder, created if missing; raises `OSError` if others could write to it."""
+    own = os.getuid()
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{own}")
+    if runtime.is_absolute() and os.access(runtime, os.W_OK):
+        folder = runtime / "accord-nodes"
+    else:
+        folder = Path(tempfile.gettempdir()) / f"accord-nodes-{own}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != own or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not this user's own")
+    return folder
+
+
+def _hold(path: Path) -> int:
+    while True:
+        held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_SH)
+            # Another node may have taken it for a stale one and removed it before it was locked.
+            if path.exists() and os.path.samestat(os.fstat(held), path.stat()):
+                return held
+        except OSError:
+            os.close(held)
+            raise
+        os.close(held)
+
+
+def _is_held(path: Path) -> bool:
+    if not path.name.isascii() or not path.name.isdecimal():
+        return False
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    else:
+        # Its node was killed.
+        with suppress(OSError):
+            path.unlink()
+        return False
+    finally:
+        os.close(opened)
+
+
+SERVICE: Final = "_hearthnet._tcp.local."
+MAX_NAMES: Final = 256
+"""How many announced names are followed at one time."""
+
+_MAX_ADDRESSES: Final = 8
+_MAX_SHOWN: Final = 8
+_RESOLVE_MS: Final = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What a node announces on the local network.
+
+    Attributes:
+        communities: Full ids; only the display ids of the first few are announced.
+    """
+
+    node_id: str
+    communities: tuple[str, ...]
+    addresses: tuple[str, ...]
+    port: int
+    transport: str
+
+    def properties(self) -> dict[str, str]:
+        """The TXT record."""
+        return {
+            "version": "1",
+            "node_id": self.node_id,
+            "communities": ",".join(map(display_id, self.communities[:_MAX_SHOWN])),
+            "port": str(self.port),
+            "transport": self.transport,
+        }
+
+
+class LocalNetwork:
+    """Multicast DNS for one node, from `start` to `close`.
+
+    `noticed` is called with a hint for each announced node; `interfaces` default to all.
+    """
+
+    def __init__(
+        self, noticed: Callable[[Hint], None], *, interfaces: Sequence[str] | None = None
+    ) -> None:
+        self._noticed = noticed
+        self._interfaces = list(interfaces) if interfaces is not None else InterfaceChoice.All
+        self._network: AsyncZeroconf | None = None
+        self._browser: AsyncServiceBrowser | None = None
+        self._following: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self, announcement: Announcement) -> None:
+        """Announce this node and listen for others; raises `partition` without multicast."""
+        name = display_id(announcement.node_id)
+        info = AsyncServiceInfo(
+            SERVICE,
+            f"{name}.{SERVICE}",
+            port=announcement.port,
+            properties=announcement.properties(),
+            server=f"{name}.local.",
+            parsed_addresses=list(announcement.addresses),
+        )
+        try:
+            self._network = AsyncZeroconf(interfaces=self._interfaces)
+            await self._network.async_register_service(info, allow_name_change=True)
+            self._browser = AsyncServiceBrowser(
+                self._network.zeroconf, SERVICE, handlers=[self._changed]
+            )
+        except (OSError, Error, RuntimeError) as error:
+            await self.close()
+            raise CommunityError(
+                Code.PARTITION,
+                f"multicast DNS is not available ({error})",
+                mend="configure peers by address",
+            ) from error
+
+    async def close(self) -> None:
+        """Withdraw the announcement and stop listening."""
+        browser, self._browser = self._browser, None
+        network, self._network = self._network, None
+        if browser is not None:
+            await browser.async_cancel()
+        following = list(self._following.values())
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
+        if network is not None:
+            await network.async_close()
+
+    def _changed(
+        self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange
+    ) -> None:
+        if (
+            state_change is ServiceStateChange.Removed
+            or name in self._following
+            or len(self._following) >= MAX_NAMES
+        ):
+            return
+        task = asyncio.ensure_future(self._follow(zeroconf, service_type, name))
+        self._following[name] = task
+        task.add_done_callback(lambda _: self._following.pop(name, None))
+
+    async def _follow(self, zeroconf: Zeroconf, service_type: str, name: str) -> None:
+        info = AsyncServiceInfo(service_type, name)
+        # A name that cannot be resolved is ignored.
+        with contextlib.suppress(OSError, Error):
+            if await info.async_request(zeroconf, _RESOLVE_MS):
+                for hint in read_hints(info.properties, info.parsed_addresses(), info.port):
+                    self._noticed(hint)
+
+
+def read_hints(
+    properties: Mapping[bytes, bytes | None], addresses: Iterable[str], port: int | None
+) -> list[Hint]:
+    """The hints in an announcement; none if it is malformed."""
+    node_id = (properties.get(b"node_id") or b"").decode("ascii", "replace")
+    transport = (properties.get(b"transport") or b"").decode("ascii", "replace")
+    if not formats.is_id(node_id) or transport not in ("http", "https") or not port:
+        return []
+    places = list(addresses)[:_MAX_ADDRESSES]
+    return [Hint(node_id, Endpoint(transport, host, port)) for host in places]
+
+
+async def announce_node(
+    node_id: str,
+    communities: Iterable[str],
+    endpoints: Sequence[Endpoint],
+    running: AsyncExitStack,
+    *,
+    noticed: Callable[[Hint], None],
+) -> None:
+    """Announce a node, and listen for others until `running` ends.
+
+    Needs at least one endpoint. Without multicast on this machine it only logs a warning.
+    """
+    network = LocalNetwork(noticed)
+    announcement = Announcement(
+        node_id,
+        tuple(communities),
+        tuple(endpoint.host for endpoint in endpoints if _is_address(endpoint.host)),
+        endpoints[0].port,
+        endpoints[0].transport,
+    )
+    try:
+        await network.start(announcement)
+    except CommunityError as error:
+        _log.warning("the local network is not searched for nodes", why=str(error))
+        return
+    running.push_async_callback(network.close)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+EXTENSIONS: Final = ("to", "seal", "seal_files")
+"""The additions to the protocol that this node keeps."""
+
+
+class OwnManifests:
+    """The manifests of one node.
+
+    `endpoints` are empty until it listens; `names` has its display name by community, where that
+    differs from the general one.
+    """
+
+    def __init__(
+        self, key: SigningKey, clock: Clock, registry: Registry, display_name: str
+    ) -> None:
+        self.endpoints: Sequence[Endpoint] = ()
+        self.names: dict[str, str] = {}
+        self._key = key
+        self._clock = clock
+        self._registry = registry
+        self._display_name = display_name
+        self._born = clock.monotonic()
+        self._made: dict[str, tuple[float, Mapping[str, Any], Mapping[str, Any]]] = {}
+
+    def manifest(self, hosted: HostedCommunity) -> Mapping[str, Any]:
+        """The signed manifest for a community, at most twenty seconds old."""
+        lasting = self.lasting(hosted)
+        made = self._made.get(hosted.community_id)
+        now = self._clock.now()
+        if made is not None and 0 <= now - made[0] < REPUBLISH_SECONDS and made[1] == lasting:
+            return made[2]
+        manifest = sign_node(self._key, {**lasting, **self._passing()}, now=now)
+        self._made[hosted.community_id] = now, lasting, manifest
+        return manifest
+
+    async def log_manifest(self, hosted: HostedCommunity) -> None:
+        """Log this node's manifest, unless its lasting part is logged already."""
+        if not hosted.is_member or hosted.log.is_recovering:
+            return
+        manifest = self.manifest(hosted)
+        logged = hosted.state.content.manifests.get(self._key.id)
+        if (
+            logged is None
+            or logged.display_name != manifest["display_name"]
+            or not {*logged.extensions} >= {*manifest["extensions"]}
+            or [Endpoint(*each) for each in logged.endpoints] != list(self.endpoints)
+        ):
+            try:
+                await hosted.log.append("node.manifest.updated", {"manifest": dict(manifest)})
+            except CommunityError as error:
+                # It is tried again with the next round; others find this node by other ways.
+                _log.warning("the manifest is not logged", why=str(error))
+
+    def name_in(self, community_id: str) -> str:
+        """This node's display name in a community."""
+        return self.names.get(community_id, self._display_name)
+
+    def lasting(self, hosted: HostedCommunity) -> Mapping[str, Any]:
+        """The part of the manifest that seldom changes."""
+        return {
+            "display_name": self.name_in(hosted.community_id),
+            "community_id": hosted.community_id,
+            "profile": hosted.level_of(self._key.id).text,
+            "endpoints": [_endpoint(each) for each in self.endpoints],
+            "hardware": {"cpu_cores": os.cpu_count() or 1},
+            "capabilities": self._registry.listings(),
+            "extensions": list(EXTENSIONS),
+        }
+
+    def _passing(self) -> Mapping[str, Any]:
+        load = os.getloadavg()[0] / (os.cpu_count() or 1)
+        return {
+            "uptime_seconds": int(self._clock.monotonic() - self._born),
+            "load": {"cpu": round(load, 2), "in_flight_total": self._registry.in_hand},
+        }
+
+
+def _endpoint(endpoint: Endpoint) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "transport": endpoint.transport,
+        "host": endpoint.host,
+        "port": endpoint.port,
+    }
+    if endpoint.certificate is not None:
+        written["certificate"] = endpoint.certificate
+    return written

@@ -4,11 +4,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from accord.community.client import Client
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules.formats import Level, display_id
-from accord.community.rules.invites import Invite
+from accord.community.rules.invites import Invite, Petition
 from accord.community.rules.membership import signatures_needed
-from accord.community.rules.petitions import Petition
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource
@@ -70,9 +69,7 @@ def read_petition(blob: str) -> Petition:
     """Read a petition; raises if it is malformed or cannot be submitted with this command."""
     found = Petition.parse(blob.strip())
     if found.event_type not in _NEEDED:
-        raise CommunityError(
-            Code.BAD_REQUEST, f"{found.event_type} cannot be co-signed by a petition"
-        )
+        raise bad_request(f"{found.event_type} cannot be co-signed by a petition")
     return found
 
 

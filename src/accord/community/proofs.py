@@ -16,7 +16,7 @@ from typing import IO, Any, Final, TypeAlias
 import ormsgpack
 import structlog
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules.event import (
     MAX_AHEAD_SECONDS,
     parse_signed_event,
@@ -38,9 +38,7 @@ def prove_event(raw: bytes, community_id: str) -> ProvenEvent:
     """
     event, signed = parse_signed_event(raw)
     if event.community_id != community_id:
-        raise CommunityError(
-            Code.BAD_REQUEST, "the event is of another community", where="/community_id"
-        )
+        raise bad_request("the event is of another community", where="/community_id")
     verify_event(event, signed)
     return ProvenEvent(event, _with_signature(signed, event.signature))
 
@@ -187,7 +185,7 @@ class _ProverProcess:
             return None
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "accord.community.prover"],
+                [sys.executable, "-m", "accord.community.proofs"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 process_group=0,  # Ctrl-C reaches only this process, which then ends it
@@ -209,3 +207,7 @@ class _ProverProcess:
             # Leaving its block closes both pipes and waits for it.
             with contextlib.suppress(BrokenPipeError), process:
                 pass
+
+
+if __name__ == "__main__":
+    serve_proofs(sys.stdin.buffer, sys.stdout.buffer)

@@ -4,7 +4,6 @@ import shutil
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,7 @@ from accord.community.log_state import LogState
 from accord.community.proofs import ProofOutcome
 from accord.community.rules.chains import MEMBERSHIP_TYPES
 from accord.community.rules.event import Position
+from accord.community.settings import LogLimits
 from accord.community.store import ProvenEvent
 from accord.kernel.clock import Clock
 
@@ -22,20 +22,6 @@ QUOTA: Final = "quota"
 DISK: Final = "disk"
 EARLY: Final = "early"
 """Why events are not taken for now, as figures name it."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogLimits:
-    """Limits of a log.
-
-    Attributes:
-        author_bytes_per_day: For one author, and for all non-members together; 0 is unlimited.
-            Membership events have the same amount again.
-        min_free_bytes: Free disk space below which no content is accepted.
-    """
-
-    author_bytes_per_day: int = 64 * 1024 * 1024
-    min_free_bytes: int = 256 * 1024 * 1024
 
 
 _Key = tuple[str, bool]

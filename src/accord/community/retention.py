@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from accord.community import store
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.log import EventLog, LogUpdate
 from accord.community.log_state import state_at_lamport
 from accord.community.rules.replay import NeedsHistoryError, Replay
@@ -239,8 +239,7 @@ async def receive_stubs(log: EventLog, raws: list[bytes]) -> int:
     stubs = [read_stub(raw) for raw in raws]
     for stub in stubs:
         if not _is_settled(stub, log.state):
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 "a stub is taken only of content that a retention floor has settled",
                 where=stub.hash,
                 mend="send the event itself",

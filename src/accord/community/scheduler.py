@@ -1,7 +1,8 @@
-"""The periodic work of a node: sync with others, republish manifests, maintain its logs."""
+"""The periodic work of a node: sync with others, republish manifests, maintain logs; metrics."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from enum import Enum
@@ -9,6 +10,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 import structlog
+from prometheus_client.metrics_core import Metric
 
 from accord.community.bus import Topics
 from accord.community.communities import HostedCommunity
@@ -16,9 +18,8 @@ from accord.community.dialler import Dialler
 from accord.community.errors import Code, CommunityError
 from accord.community.join import sync_or_begin
 from accord.community.log import LogUpdate
-from accord.community.metrics import SyncCounters
-from accord.community.peers import Endpoint, PeerBook
-from accord.community.presence import OwnManifests
+from accord.community.peers import Endpoint, OwnManifests, PeerBook
+from accord.community.quota import DISK, EARLY, QUOTA
 from accord.community.retention import maintain_log
 from accord.community.rules.formats import Level
 from accord.community.rules.manifests import REPUBLISH_SECONDS
@@ -26,6 +27,73 @@ from accord.community.settings import NodeSettings
 from accord.community.sync import SyncResult
 from accord.kernel.clock import Clock
 from accord.storage import StoreError
+from accord.telemetry.metrics import family
+
+MOST_PEERS: Final = 64
+"""How many members of a community are shown one by one."""
+
+
+class SyncCounters:
+    """Sync results since the start."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        self.received: Counter[tuple[str]] = Counter()
+        self._behind: dict[tuple[str, str], int] = {}
+
+    def met(self, community_id: str, node_id: str, met: SyncResult) -> None:
+        """Count a successful sync."""
+        self.outcomes[community_id, "met"] += 1
+        self.received[(community_id,)] += met.received
+        self._behind[community_id, node_id] = met.received
+
+    def failed(self, community_id: str) -> None:
+        """Count a failed sync."""
+        self.outcomes[community_id, "failed"] += 1
+
+    def behind(self, community_id: str, node_id: str) -> int:
+        """How many events the last sync with a node brought."""
+        return self._behind.get((community_id, node_id), 0)
+
+
+def node_metrics(
+    communities: Iterable[HostedCommunity], book: PeerBook, syncs: SyncCounters
+) -> Iterator[Metric]:
+    """All metric families."""
+    members, lamports, folded, seconds = {}, {}, {}, {}
+    peers: Counter[tuple[str, str]] = Counter()
+    met, behind = {}, {}
+    refused: Counter[tuple[str, str]] = Counter()
+    shares = {}
+    for each in communities:
+        community = each.community_id
+        members[(community,)] = float(len(each.state.roster.members))
+        lamports[(community,)] = float(each.log.head_lamport)
+        events, folding = each.log.folded
+        folded[(community,)], seconds[(community,)] = float(events), folding
+        for reason in (QUOTA, DISK, EARLY):
+            refused[community, reason] = each.log.quota.refused[reason]
+        shares[(community,)] = each.log.quota.largest_share
+        known = [peer for peer in book.peers(community) if peer.is_member]
+        for state in ("reached", "lost"):
+            peers[community, state] = 0
+        for peer in known:
+            peers[community, "lost" if peer.failures else "reached"] += 1
+        for peer in sorted(known, key=lambda peer: -peer.seen)[:MOST_PEERS]:
+            met[community, peer.node_id] = peer.seen
+            behind[community, peer.node_id] = float(syncs.behind(community, peer.node_id))
+    yield family("accord_community_members", members)
+    yield family("accord_community_head_lamport", lamports)
+    yield family("accord_fold_events_total", folded)
+    yield family("accord_fold_seconds_total", seconds)
+    yield family("accord_log_refused_events_total", refused)
+    yield family("accord_log_quota_used_ratio", shares)
+    yield family("accord_sync_meetings_total", syncs.outcomes)
+    yield family("accord_sync_received_events_total", syncs.received)
+    yield family("accord_sync_peers", peers)
+    yield family("accord_sync_met_timestamp_seconds", met)
+    yield family("accord_sync_behind_events", behind)
+
 
 _log = structlog.stdlib.get_logger(__name__)
 

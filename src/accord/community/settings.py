@@ -1,9 +1,81 @@
-"""The settings of a node."""
+"""Settings of a node, its bus and its logs."""
 
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
 
-from accord.community.bus import BusSettings
-from accord.community.quota import LogLimits
+
+class UnsignedCalls(Enum):
+    """From where unsigned calls are admitted."""
+
+    OFF = "off"
+    LOOPBACK = "loopback"
+    ANYWHERE = "anywhere"
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """Calls per second.
+
+    Attributes:
+        per_capability: For one capability and one caller.
+        per_caller: For one caller in total.
+        hard: The factor on `per_caller` for one address, before anything is verified.
+        remembered: How many addresses and callers are remembered.
+    """
+
+    per_capability: float = 10.0
+    per_caller: float = 100.0
+    hard: float = 10.0
+    remembered: int = 8192
+
+
+MAX_REQUEST_BODY: Final = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BusSettings:
+    """The limits of a bus.
+
+    Attributes:
+        require_to: Whether every call must name its recipient.
+        max_body: The longest body of a request, in bytes.
+        max_unverified: The most bytes held of unverified bodies, shared by senders that claim to
+            be members; at most a quarter for one address and for one claimed member. The owner has
+            a quarter of this in addition.
+        max_stranger_body: The longest body of a sender that does not claim to be a member; at most
+            two of these for one address at a time, and sixteen in total.
+        body_seconds: How long a body may take to arrive.
+        stall_seconds: How long a stream waits for a client that has stopped reading.
+        ack_window: How many frames a stream runs ahead of the client's acknowledgements.
+        legacy: From where unsigned calls are admitted.
+        max_listeners: The most subscriptions; one caller may have a 64th of them.
+    """
+
+    limits: RateLimits = field(default_factory=RateLimits)
+    require_to: bool = False
+    max_body: int = MAX_REQUEST_BODY
+    max_unverified: int = 16 * MAX_REQUEST_BODY
+    max_stranger_body: int = 256 * 1024
+    body_seconds: float = 30.0
+    stall_seconds: float = 60.0
+    ack_window: int = 64
+    legacy: UnsignedCalls = UnsignedCalls.OFF
+    max_listeners: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """Limits of a log.
+
+    Attributes:
+        author_bytes_per_day: For one author, and for all non-members together; 0 is unlimited.
+            Membership events have the same amount again.
+        min_free_bytes: Free disk space below which no content is accepted.
+    """
+
+    author_bytes_per_day: int = 64 * 1024 * 1024
+    min_free_bytes: int = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Queries on the community store: events, verdicts, snapshots, stubs, and the log as a `History`.
+"""The community store: its tables, and queries on events, verdicts, snapshots and stubs.
 
-Events are read in total order, one page at a time.
+`StoreHistory` is a log as the rules read it. Events are read in total order, one page at a time.
 """
 
 import heapq
@@ -8,13 +8,22 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
+    BigInteger,
+    Boolean,
     Column,
     Connection,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
     Row,
     Select,
+    Table,
+    Text,
     and_,
     bindparam,
     delete,
@@ -25,16 +34,85 @@ from sqlalchemy import (
     tuple_,
     update,
 )
-from sqlalchemy import update as sql_update
 
 from accord.community.rules.chains import MEMBERSHIP_TYPES, ChainLink
 from accord.community.rules.event import Event, Position, read_stored_event
-from accord.community.rules.schemas import EVENT_TYPES
+from accord.community.rules.formats import EVENT_TYPES
 from accord.community.rules.snapshots import SNAPSHOTS_KEPT, Snapshot, Stub
-from accord.community.rules.sync_index import SyncItem
-from accord.community.rules.sync_messages import SyncBody
-from accord.community.tables import EVENT_STREAM, communities, events, snapshots
-from accord.storage import BulkInsert, JournalRecord, StoreError, journal
+from accord.community.rules.sync import SyncBody, SyncItem
+from accord.storage import BulkInsert, JournalRecord, Schema, StoreError, journal
+
+EVENT_STREAM: Final = "community.events"
+"""The journal stream of everything that entered a log, as exact JSON."""
+
+# Ids are compared as bytes, whatever the server's collation.
+_NAME = Text().with_variant(Text(collation="C"), "postgresql")
+
+_metadata = MetaData()
+
+communities = Table(
+    "communities",
+    _metadata,
+    Column("number", Integer, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+)
+
+events = Table(
+    "events",
+    _metadata,
+    Column("community", Integer, primary_key=True, autoincrement=False),
+    Column("lamport", BigInteger, primary_key=True, autoincrement=False),
+    Column("event_id", _NAME, primary_key=True),
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("author", _NAME, nullable=False),
+    Column("author_seq", BigInteger),
+    Column("prev", Text),
+    Column("event_type", Text, nullable=False),
+    Column("stage", Text, nullable=False),
+    # Exact canonical JSON; null in a stub.
+    Column("body", Text),
+    # The fold's verdict; a new row counts as accepted until it is folded.
+    Column("status", Text, nullable=False),
+    Column("rule", Text),
+    Column("received_at", BigInteger, nullable=False),
+    # Its number in the journal, in commit order; null in a stub from a peer.
+    Column("arrival", BigInteger),
+)
+Index(
+    "events_by_author",
+    events.c.community,
+    events.c.author,
+    events.c.author_seq,
+    events.c.digest,
+)
+Index("events_by_arrival", events.c.community, events.c.arrival)
+_is_membership = events.c.stage == "membership"
+Index(
+    "events_of_membership",
+    events.c.community,
+    events.c.lamport,
+    events.c.event_id,
+    events.c.digest,
+    sqlite_where=_is_membership,
+    postgresql_where=_is_membership,
+)
+
+snapshots = Table(
+    "snapshots",
+    _metadata,
+    Column("community", Integer, primary_key=True, autoincrement=False),
+    Column("lamport", BigInteger, primary_key=True, autoincrement=False),
+    Column("wall_clock", Text, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+    # Whether bodies at or below it are pruned, so that nothing can be folded without it.
+    Column("is_base", Boolean, nullable=False),
+    # Both null in an unsigned snapshot.
+    Column("author", Text),
+    Column("signature", Text),
+)
+
+COMMUNITY_STORE: Final = Schema("community", _metadata, Path(__file__).parent / "migrations")
+
 
 PAGE: Final = 500
 """How many rows are fetched at once: not many, since each may hold the largest of events."""
@@ -62,7 +140,7 @@ _SINCE = select(events.c.arrival, events.c.digest).where(
     events.c.body.is_not(None),
 )
 _VERDICT = (
-    sql_update(events)
+    update(events)
     .where(
         events.c.community == bindparam("of"),
         events.c.lamport == bindparam("at_lamport"),

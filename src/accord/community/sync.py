@@ -18,15 +18,14 @@ from starlette.routing import Route
 
 from accord.community.bus import AdmittedRequest, Bus
 from accord.community.client import Client
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.log import EventLog, IntakeReceipt, LogUpdate
 from accord.community.retention import offered_snapshot, receive_stubs
 from accord.community.rules.event import parse_event
 from accord.community.rules.formats import Level
 from accord.community.rules.reconcile import FetchBodies, SyncInitiator, SyncReply, respond_sync
 from accord.community.rules.snapshots import MAX_SNAPSHOT, Snapshot, read_snapshot
-from accord.community.rules.sync_index import SyncIndex, SyncItem
-from accord.community.rules.sync_messages import SALT_BYTES, SyncBody
+from accord.community.rules.sync import SALT_BYTES, SyncBody, SyncIndex, SyncItem
 from accord.community.store import sync_bodies, sync_items
 from accord.kernel import base64url, canonical
 from accord.kernel.base64url import Base64Error
@@ -278,7 +277,7 @@ class SnapshotServer:
             )
             return whole
         if type(offset) is not int or not 0 <= offset < len(held.raw):
-            raise CommunityError(Code.BAD_REQUEST, "the snapshot has no such part", where="/offset")
+            raise bad_request("the snapshot has no such part", where="/offset")
         return {
             "lamport": held.lamport,
             "size_bytes": len(held.raw),
@@ -370,13 +369,13 @@ class _Part:
             data = base64url.decode(answer["data_b64"])
             is_right = answer["offset"] == offset
         except (TypeError, KeyError, AttributeError, Base64Error) as error:
-            raise _bad("this is no part of a snapshot") from error
+            raise bad_request("this is no part of a snapshot") from error
         if type(lamport) is not int or type(size) is not int or not isinstance(digest, str):
-            raise _bad("this is no part of a snapshot")
+            raise bad_request("this is no part of a snapshot")
         if not 0 < size <= MAX_SNAPSHOT:
-            raise _bad(f"a snapshot has at most {MAX_SNAPSHOT} bytes")
+            raise bad_request(f"a snapshot has at most {MAX_SNAPSHOT} bytes")
         if not is_right or not data or offset + len(data) > size:
-            raise _bad("a part of the snapshot is not where it should be")
+            raise bad_request("a part of the snapshot is not where it should be")
         return cls(lamport, size, digest, data)
 
 
@@ -393,12 +392,8 @@ def _written(snapshot: Snapshot) -> _Held:
 
 def _proven(raw: bytes, digest: str, community_id: str) -> Snapshot:
     if "blake3:" + blake3(raw).hexdigest() != digest:
-        raise _bad("the parts do not make up the snapshot")
+        raise bad_request("the parts do not make up the snapshot")
     return read_snapshot(raw, community_id)
-
-
-def _bad(what: str) -> CommunityError:
-    return CommunityError(Code.BAD_REQUEST, what)
 
 
 _JOINED: Final = "community.member.joined"
@@ -511,9 +506,7 @@ class _SyncServer:
 def _raws(body: Any) -> list[bytes]:
     events = body.get("events") if isinstance(body, dict) else None
     if not isinstance(events, list) or len(events) > _MAX_EVENTS:
-        raise CommunityError(
-            Code.BAD_REQUEST, f"expected at most {_MAX_EVENTS} events", where="/events"
-        )
+        raise bad_request(f"expected at most {_MAX_EVENTS} events", where="/events")
     return [canonical.encode(event) for event in events]
 
 

@@ -9,10 +9,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from accord.capabilities.file import Blobs
-from accord.community.client import Client
+from accord.community.client import Client, LocalTransport
 from accord.community.errors import Code, CommunityError
 from accord.community.petitions import MEMBER_INVITED, make_petition, submit_petition
-from accord.community.transport import LocalTransport
 from accord.demo.home import DemoHome, load_or_create_key
 from accord.demo.story import STATION, Neighbour, Story
 from accord.kernel.clock import Clock, format_time

@@ -21,8 +21,14 @@ from accord.community.rules.chains import (
 )
 from accord.community.rules.content import Content
 from accord.community.rules.event import Event, read_stored_event
-from accord.community.rules.fold import FoldBasis, fold_membership, judge_events
-from accord.community.rules.partitions import NAMING_TYPES, assemble_state, subject
+from accord.community.rules.fold import (
+    NAMING_TYPES,
+    FoldBasis,
+    assemble_state,
+    fold_membership,
+    judge_events,
+    subject,
+)
 from accord.community.rules.snapshots import digest_of_state
 from accord.community.rules.state import MAX_STATE_BYTES, StateItem, state_items, state_object
 from accord.community.rules.verdicts import ACCEPTED, VERDICTS, Verdict

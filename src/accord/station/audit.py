@@ -16,8 +16,8 @@ from sqlalchemy import Connection, Select, literal, select
 from accord.authority import audit
 from accord.authority.tables import AUTHORITY
 from accord.authority.tables import history as steps
-from accord.community.tables import COMMUNITY_STORE as COMMUNITY
-from accord.community.tables import communities, events
+from accord.community.store import COMMUNITY_STORE as COMMUNITY
+from accord.community.store import communities, events
 from accord.kernel.clock import format_time, parse_time
 from accord.relay.connector import RELAY
 from accord.relay.connector.store import CONTROL_STREAM as CONTROL

@@ -17,15 +17,13 @@ from starlette.types import Receive, Scope, Send
 
 from accord.capabilities.doors import door_token, open_doors
 from accord.community.bus import BUS_STORE, BusSettings, UnsignedCalls
-from accord.community.discovery import announced
 from accord.community.identity import ensure_certificate, fingerprint, read_certificate
 from accord.community.node import Node, open_node
-from accord.community.peers import Endpoint
-from accord.community.quota import LogLimits
+from accord.community.peers import Endpoint, announced
 from accord.community.rules.formats import display_id
 from accord.community.rules.invites import Invite
-from accord.community.settings import NodeSettings
-from accord.community.tables import COMMUNITY_STORE
+from accord.community.settings import LogLimits, NodeSettings
+from accord.community.store import COMMUNITY_STORE
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.station import listener, machine, membership

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from accord.authority.assembly import RunningAuthority
 from accord.capabilities.file import Blobs
-from accord.community.transport import LocalTransport
+from accord.community.client import LocalTransport
 from accord.console import Console, ConsoleParts, NodeAccess, PlaneHealth, ShownSetting, Tickets
 from accord.console.commands import CommandRunner
 from accord.console.pages import PAGES

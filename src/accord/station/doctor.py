@@ -200,7 +200,7 @@ def key_checks(home: Home) -> Iterator[MachineCheck]:
 
 def store_checks(settings: Settings) -> Iterator[MachineCheck]:
     """Check that this version can read every store, and that none is damaged."""
-    from accord.community.tables import COMMUNITY_STORE as COMMUNITY
+    from accord.community.store import COMMUNITY_STORE as COMMUNITY
     from accord.station import membership
     from accord.station.versions import (
         unreadable_stores,  # which knows the stores, and so loads every plane

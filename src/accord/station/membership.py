@@ -88,7 +88,7 @@ def set_log_aside(settings: Settings) -> Path:
         HomeHeldError: A station runs here.
         StationError: The log is not damaged, or is not in a file.
     """
-    from accord.community.tables import COMMUNITY_STORE
+    from accord.community.store import COMMUNITY_STORE
     from accord.storage.location import locate
 
     file = locate(store_location(settings), COMMUNITY_STORE).file

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
-from accord.capabilities.rag import names
+from accord.capabilities.settings import CORPUS_PATTERN
 from accord.kernel.section import Section
 from accord.relay.platforms.settings import (
     DiscordSettings,
@@ -273,7 +273,7 @@ class ConciergeSettings(Section):
     corpus: Annotated[
         str,
         Field(
-            pattern=f"^({names.PATTERN})?$",
+            pattern=f"^({CORPUS_PATTERN})?$",
             description="answer from this corpus only; empty for all of the community's",
         ),
     ] = ""

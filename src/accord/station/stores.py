@@ -6,7 +6,7 @@ from typing import Final
 from accord.authority.tables import AUTHORITY
 from accord.capabilities.rag.tables import SCHEMA as RAG
 from accord.community.bus import BUS_STORE as BUS
-from accord.community.tables import COMMUNITY_STORE as COMMUNITY
+from accord.community.store import COMMUNITY_STORE as COMMUNITY
 from accord.relay.connector import RELAY
 from accord.relay.platforms.webchat.tables import WEBCHAT
 from accord.station.store import STATION

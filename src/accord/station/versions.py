@@ -15,8 +15,8 @@ from sqlalchemy import Connection, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError
 
 from accord import storage
+from accord.community.store import COMMUNITY_STORE as COMMUNITY
 from accord.community.store import known_communities
-from accord.community.tables import COMMUNITY_STORE as COMMUNITY
 from accord.relay.gateway.inbox import INBOX_SCHEMA as INBOX
 from accord.station.home import Home, hold_home
 from accord.station.settings import Settings

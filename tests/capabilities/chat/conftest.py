@@ -15,15 +15,13 @@ import pytest
 
 from accord.capabilities import chat, file, membership
 from accord.capabilities.file import Blobs
-from accord.community.client import Client
+from accord.community.client import Client, LocalTransport
 from accord.community.communities import HostedCommunity
-from accord.community.discovery import announced
 from accord.community.errors import CommunityError
 from accord.community.node import Node, open_node
-from accord.community.peers import Endpoint
+from accord.community.peers import Endpoint, announced
 from accord.community.rules import Invite
 from accord.community.settings import NodeSettings
-from accord.community.transport import LocalTransport
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.station import listener

@@ -21,9 +21,9 @@ from accord.capabilities.chat import (
     plain_size,
 )
 from accord.capabilities.file import Blobs
-from accord.community import presence
+from accord.community import peers
 from accord.community.errors import Code, CommunityError
-from accord.community.tables import events
+from accord.community.store import events
 from accord.testing import VirtualClock
 
 KEY = bytes(range(32))
@@ -253,7 +253,7 @@ async def test_a_file_goes_to_a_node_of_the_version_before_only_if_its_sender_al
     erin = Neighbour("erin", tmp_path / "erin", neighbours.clock)
     await erin.arrive()
     try:
-        monkeypatch.setattr(presence, "EXTENSIONS", ("to", "seal"))
+        monkeypatch.setattr(peers, "EXTENSIONS", ("to", "seal"))
         await erin.join(alice)
         await neighbours.sync()
         data = b"a plan for erin"

@@ -11,8 +11,7 @@ from tests.capabilities.chat.conftest import Neighbour, Neighbours
 
 from accord.capabilities.chat import delivery
 from accord.community import queries
-from accord.community.discovery import announced
-from accord.community.peers import Endpoint
+from accord.community.peers import Endpoint, announced
 
 MESSAGES = 6
 

@@ -11,7 +11,7 @@ from sqlalchemy import update
 from tests.capabilities.chat.conftest import Neighbour, Neighbours, move_in
 
 from accord.capabilities.chat import MessageContent, MessageEnvelope, encryption, messages
-from accord.community.tables import events
+from accord.community.store import events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -14,7 +14,7 @@ from tests.capabilities.chat.conftest import Neighbour, Neighbours, move_in
 
 from accord.community.bus import BUS_STORE
 from accord.community.bus import CALL_STREAM as CALLS
-from accord.community.tables import COMMUNITY_STORE
+from accord.community.store import COMMUNITY_STORE
 from accord.pipeline.rules import COMMUNITY_EVENTS, redaction
 from accord.storage import journal, open_store
 

@@ -19,7 +19,7 @@ from accord.capabilities.chat import (
 )
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import MAX_EVENT_BYTES as LARGEST_EVENT
-from accord.community.rules import Event, compose_event, parse_event, schemas, verify_event
+from accord.community.rules import Event, compose_event, formats, parse_event, verify_event
 from accord.kernel import base64url, canonical
 from accord.kernel.signing import SigningKey
 
@@ -86,7 +86,7 @@ def test_nobody_else_opens_it(letter: MessageContent) -> None:
 @given(letters)
 def test_a_sealed_message_is_a_valid_event_and_shows_nothing(letter: MessageContent) -> None:
     data = seal(ENVELOPE, letter)
-    schemas.check_event_data("chat.message.sent", 1, data)
+    formats.check_event_data("chat.message.sent", 1, data)
     assert set(data) <= {"client_id", "recipient", "sealed", "attachments"}
     assert all(each["name"] == COVERED for each in data.get("attachments", ()))
 
@@ -228,7 +228,7 @@ def test_the_longest_message_fits_into_an_event_and_a_longer_one_is_refused() ->
     spare = len(canonical.encode({"attachments": names})) + 400
     longest = MessageContent("x" * (MAX_BYTES - spare), names, NONCE)
     data = seal(ENVELOPE, longest)
-    schemas.check_event_data("chat.message.sent", 1, data)
+    formats.check_event_data("chat.message.sent", 1, data)
     assert len(canonical.encode(data)) + 1000 < LARGEST_EVENT
     with pytest.raises(CommunityError) as caught:
         seal(ENVELOPE, MessageContent("x" * MAX_BYTES, (), NONCE))

@@ -9,8 +9,8 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from accord.capabilities.doors import LocalGuard, door_token
+from accord.community.client import LocalTransport
 from accord.community.errors import CommunityError
-from accord.community.transport import LocalTransport
 
 TOKEN = "t" * 32
 

@@ -19,10 +19,9 @@ from accord.capabilities.llm import (
     read_request,
 )
 from accord.capabilities.models import LanguageWeights
-from accord.community.client import Client
+from accord.community.client import Client, LocalTransport
 from accord.community.errors import Code, CommunityError
 from accord.community.node import open_node
-from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 

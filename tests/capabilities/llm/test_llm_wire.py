@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.capabilities.llm import GenerationEnd, PromptRead, StopReason, TextPiece, ToolCallDelta
-from accord.capabilities.llm.rules import openai
+from accord.capabilities.llm.rules import generation
 
 VALUES: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -47,7 +47,7 @@ VALUES: Any = st.recursive(
 
 @given(st.lists(VALUES, max_size=4))
 def test_no_chunk_breaks_the_reader(chunks: list[Any]) -> None:
-    reader = openai.AnswerReader()
+    reader = generation.AnswerReader()
     for chunk in chunks:
         for piece in reader.read(chunk):
             assert isinstance(piece, PromptRead | TextPiece | ToolCallDelta)
@@ -55,7 +55,7 @@ def test_no_chunk_breaks_the_reader(chunks: list[Any]) -> None:
 
 
 def read(*chunks: Any) -> list[Any]:
-    reader = openai.AnswerReader()
+    reader = generation.AnswerReader()
     return [piece for chunk in chunks for piece in reader.read(chunk)] + [reader.ended()]
 
 

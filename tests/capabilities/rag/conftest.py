@@ -11,11 +11,15 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from accord.capabilities.models import Embedder
-from accord.capabilities.rag import words
-from accord.capabilities.rag.corpora import Announcement, Corpora
-from accord.capabilities.rag.prepared import IngestRequest
-from accord.capabilities.rag.store import CorpusId, StoredDocument
-from accord.capabilities.rag.tables import SCHEMA
+from accord.capabilities.rag import (
+    Announcement,
+    Corpora,
+    CorpusId,
+    IngestRequest,
+    StoredDocument,
+    tables,
+    words,
+)
 from accord.community.errors import CommunityError
 from accord.storage import Store, open_store
 
@@ -111,7 +115,7 @@ Opened: TypeAlias = Callable[..., AbstractAsyncContextManager[Library]]
 async def opened(
     where: str | Path, heard: Heard | None = None, embedder: Embedder | None = None
 ) -> AsyncIterator[Library]:
-    async with open_store(where, SCHEMA) as store:
+    async with open_store(where, tables.SCHEMA) as store:
         corpora = Corpora(store, words.word_tokens(), embedder)
         yield Library(corpora, store, heard or Heard())
 

@@ -123,12 +123,12 @@ async def rows_of(store: Store) -> dict[str, int]:
     """How many rows the tables have."""
     from sqlalchemy import func, select
 
-    from accord.capabilities.rag.tables import chunks, documents, standing
+    from accord.capabilities.rag import tables
 
     return await store.read(
         lambda c: {
             table.name: c.scalar(select(func.count()).select_from(table)) or 0
-            for table in (documents, chunks, standing)
+            for table in (tables.documents, tables.chunks, tables.standing)
         }
     )
 

@@ -26,11 +26,8 @@ from tests.capabilities.rag.papers import BREAD, POWER, RAIN, rows_of
 
 from accord.capabilities import models
 from accord.capabilities.file import Blobs
-from accord.capabilities.rag import prepared, words
+from accord.capabilities.rag import CorpusId, open_corpora, prepared, tables, words
 from accord.capabilities.rag.rules import chunks, document_text
-from accord.capabilities.rag.service import open_corpora
-from accord.capabilities.rag.store import CorpusId
-from accord.capabilities.rag.tables import SCHEMA, documents
 from accord.community.errors import Code, CommunityError
 from accord.storage import StoreError, check
 from accord.testing.servers import Server
@@ -88,7 +85,7 @@ async def test_what_stands_is_found_after_a_restart(tmp_path: Path) -> None:
     async with opened(tmp_path, embedder=HashEmbedder()) as after:
         assert await after.corpora.query(PLACE, after.heard, "Wasser im Freien", 5) == expected
         assert await after.ask("Wasser", min_year=2025) == []
-    assert check(tmp_path, SCHEMA).ok
+    assert check(tmp_path, tables.SCHEMA).ok
 
 
 async def test_it_is_the_same_on_postgresql(postgres: Server, tmp_path: Path) -> None:
@@ -247,7 +244,9 @@ async def test_what_was_built_elsewhere_is_what_ingest_would_have_made(tmp_path:
             # Ingesting what was loaded does nothing more.
             await library.ingest(data)
             kept.append(
-                await library.store.read(lambda c: c.execute(documents.select()).mappings().one())
+                await library.store.read(
+                    lambda c: c.execute(tables.documents.select()).mappings().one()
+                )
             )
     assert kept[0] == kept[1]
 
@@ -292,7 +291,7 @@ async def test_without_a_model_words_are_enough(tmp_path: Path) -> None:
 async def test_damage_is_noticed(tmp_path: Path) -> None:
     async with opened(tmp_path) as library:
         await library.ingest(RAIN)
-        damage = update(documents).values(terms=b"12345678", checksum=b"x" * 32)
+        damage = update(tables.documents).values(terms=b"12345678", checksum=b"x" * 32)
         await library.store.write(lambda c: c.execute(damage).close())
         with pytest.raises(StoreError, match="damaged"):
             await library.ask("Regenwasser")
@@ -301,7 +300,7 @@ async def test_damage_is_noticed(tmp_path: Path) -> None:
 async def test_the_migrations_make_the_tables_that_are_declared(tmp_path: Path) -> None:
     async with opened(tmp_path) as library:
         found = await library.store.read(
-            lambda c: compare_metadata(MigrationContext.configure(c), SCHEMA.metadata)
+            lambda c: compare_metadata(MigrationContext.configure(c), tables.SCHEMA.metadata)
         )
     assert found == []
 

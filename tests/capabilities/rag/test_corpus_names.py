@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from accord.capabilities.rag import names
+from accord.capabilities import settings
 
 RAG = resources.files("accord.capabilities.rag").joinpath("data")
 SCHEMAS = [
@@ -26,14 +26,16 @@ def patterns(schema: Any) -> set[str]:
 
 def test_the_schemas_have_the_same_form() -> None:
     found = set().union(*(patterns(json.loads(each.read_text())) for each in SCHEMAS))
-    assert found == {f"^{names.PATTERN}$"}
+    assert found == {f"^{settings.CORPUS_PATTERN}$"}
 
 
 @pytest.mark.parametrize("text", ["", "Manuals", "a b", "manuals\n", "é", "a" * 65, "٣"])
 def test_what_is_no_name(text: str) -> None:
-    assert not names.is_name(text)
+    assert not settings.is_corpus_name(text)
 
 
-@pytest.mark.parametrize("text", ["manuals", "a-1", "-", "a" * 64, names.PERSONAL, names.SYSTEM])
+@pytest.mark.parametrize(
+    "text", ["manuals", "a-1", "-", "a" * 64, settings.PERSONAL_CORPUS, settings.SYSTEM_CORPUS]
+)
 def test_what_is_one(text: str) -> None:
-    assert names.is_name(text)
+    assert settings.is_corpus_name(text)

@@ -8,21 +8,20 @@ import pytest
 from tests.capabilities.rag import papers
 
 from accord.capabilities.rag import documents, readers
-from accord.capabilities.rag.documents import parse
 from accord.capabilities.rag.rules.document_text import TextDocument
 from accord.community.errors import Code, CommunityError
 
 
 async def refused(data: bytes, *, seconds: float = documents.SECONDS) -> str:
     with pytest.raises(CommunityError) as caught:
-        await parse(data, seconds=seconds)
+        await documents.parse(data, seconds=seconds)
     assert caught.value.code is Code.BAD_REQUEST
     return str(caught.value)
 
 
 async def test_what_a_process_reads_is_what_a_reader_reads() -> None:
     data = papers.pdf(["One page", "Another"], outline=[("Head", 0)])
-    document = await parse(data)
+    document = await documents.parse(data)
     assert isinstance(document, TextDocument)
     assert [each.page for each in document.passages] == [1, 2]
     assert document.passages[0].heading == "Head"
@@ -77,7 +76,7 @@ async def test_a_locked_pdf_is_refused() -> None:
 async def test_html_may_nest_as_deep_as_it_likes() -> None:
     deep = b"<html>" + b"<div>" * 100_000
     assert "no text" in await refused(deep)
-    assert (await parse(deep + b"found")).passages[0].text == "found"
+    assert (await documents.parse(deep + b"found")).passages[0].text == "found"
 
 
 async def test_what_takes_too_long_is_ended_and_leaves_no_process() -> None:
@@ -102,7 +101,7 @@ async def test_a_caller_that_leaves_ends_the_process(monkeypatch: pytest.MonkeyP
         return process
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", noted)
-    reading = asyncio.create_task(parse(b"<html>"))
+    reading = asyncio.create_task(documents.parse(b"<html>"))
     process = await started.get()
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):

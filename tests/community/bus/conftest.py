@@ -23,7 +23,7 @@ from accord.community.bus import (
     RateLimits,
     open_ledger,
 )
-from accord.community.client import Client
+from accord.community.client import Client, LocalTransport
 from accord.community.errors import Code
 from accord.community.rules import (
     CapabilityDescriptor,
@@ -32,7 +32,6 @@ from accord.community.rules import (
     read_descriptor,
     requests,
 )
-from accord.community.transport import LocalTransport
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey

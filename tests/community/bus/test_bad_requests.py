@@ -13,7 +13,7 @@ import pytest
 
 from accord.community.bus import BusSettings, Call, Frame, RateLimits
 from accord.community.client import Client
-from accord.community.rules import headers
+from accord.community.rules import wire as headers
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 from accord.station import listener

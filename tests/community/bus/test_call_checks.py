@@ -8,7 +8,7 @@ import pytest
 
 from accord.community.bus import CHECKS, BusSettings
 from accord.community.errors import Code
-from accord.community.rules import SCHEMA_HASH, headers
+from accord.community.rules import SCHEMA_HASH, wire
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 
@@ -83,15 +83,13 @@ async def test_an_address_that_sends_too_often_is_refused_before_anything_is_rea
 
 Change = Callable[[Any, dict[str, str]], dict[str, str]]
 CHANGED: dict[str, Change] = {
-    "another capability": lambda stage, _: {headers.CAPABILITY: "experimental.other"},
-    "another version": lambda stage, _: {headers.VERSION: "1.1"},
-    "another id": lambda stage, _: {headers.REQUEST_ID: stage.ids.new()},
-    "another caller": lambda stage, _: {headers.FROM: stage.anchor.id},
-    "another community": lambda stage, _: {headers.COMMUNITY: stage.member.id},
-    "another time": lambda stage, _: {headers.TIMESTAMP: format_time(stage.clock.now() + 1)},
-    "another signature": lambda stage, _: {
-        headers.SIGNATURE: stage.sign({}).headers[headers.SIGNATURE]
-    },
+    "another capability": lambda stage, _: {wire.CAPABILITY: "experimental.other"},
+    "another version": lambda stage, _: {wire.VERSION: "1.1"},
+    "another id": lambda stage, _: {wire.REQUEST_ID: stage.ids.new()},
+    "another caller": lambda stage, _: {wire.FROM: stage.anchor.id},
+    "another community": lambda stage, _: {wire.COMMUNITY: stage.member.id},
+    "another time": lambda stage, _: {wire.TIMESTAMP: format_time(stage.clock.now() + 1)},
+    "another signature": lambda stage, _: {wire.SIGNATURE: stage.sign({}).headers[wire.SIGNATURE]},
 }
 
 
@@ -116,7 +114,7 @@ async def test_a_call_to_another_node_is_refused(stage: Any) -> None:
 
 async def test_a_recipient_that_is_stripped_breaks_the_signature(stage: Any) -> None:
     named = stage.sign(BODY, to=stage.node.id).headers
-    del named[headers.TO]
+    del named[wire.TO]
     answer = await stage.send(None, canonical.encode(BODY), headers=named)
     stage.refused(answer, "signature", Code.INVALID_SIGNATURE)
 

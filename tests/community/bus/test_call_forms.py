@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 
 from accord.community.errors import Code
-from accord.community.rules import headers
+from accord.community.rules import wire
 from accord.kernel import canonical
 
 BODY: dict[str, Any] = {"params": {}, "input": {"say": "hello"}}
 NAMES = [
-    headers.CAPABILITY,
-    headers.VERSION,
-    headers.REQUEST_ID,
-    headers.FROM,
-    headers.COMMUNITY,
-    headers.TIMESTAMP,
-    headers.SIGNATURE,
+    wire.CAPABILITY,
+    wire.VERSION,
+    wire.REQUEST_ID,
+    wire.FROM,
+    wire.COMMUNITY,
+    wire.TIMESTAMP,
+    wire.SIGNATURE,
 ]
 
 
@@ -28,7 +28,7 @@ async def test_a_missing_header_is_refused(stage: Any, name: str) -> None:
     stage.refused(answer, "headers", Code.BAD_REQUEST)
 
 
-@pytest.mark.parametrize("name", [*NAMES, headers.TO])
+@pytest.mark.parametrize("name", [*NAMES, wire.TO])
 async def test_a_repeated_header_is_refused(stage: Any, name: str) -> None:
     named = list(stage.sign(BODY).headers.items())
     named.append((name, dict(named)[name]))
@@ -36,9 +36,9 @@ async def test_a_repeated_header_is_refused(stage: Any, name: str) -> None:
     stage.refused(answer, "headers", Code.BAD_REQUEST)
 
 
-@pytest.mark.parametrize("name", [*NAMES, headers.TO])
+@pytest.mark.parametrize("name", [*NAMES, wire.TO])
 async def test_a_malformed_header_is_refused(stage: Any, name: str) -> None:
-    code = Code.INVALID_SIGNATURE if name == headers.SIGNATURE else Code.BAD_REQUEST
+    code = Code.INVALID_SIGNATURE if name == wire.SIGNATURE else Code.BAD_REQUEST
     for value in ("", "x", "ed25519:", "0", "2026-01-01", "é", "a" * 4000):
         named = [(each, text) for each, text in stage.sign(BODY).headers.items() if each != name]
         raw = [(each.encode(), text.encode()) for each, text in [*named, (name, value)]]

@@ -18,9 +18,9 @@ from accord.community.bus import (
     Topics,
     check_listener,
 )
+from accord.community.client import LocalTransport
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import Level, requests
-from accord.community.transport import LocalTransport
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
 from accord.testing import VirtualClock, run_virtual

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 
 from accord.community.bus import AdmittedRequest, Call, public_routes
+from accord.community.client import LocalTransport
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import Level, headers
-from accord.community.transport import LocalTransport
+from accord.community.rules import Level, wire
 from accord.kernel.signing import SigningKey
 
 OTHER = SigningKey.from_seed(b"o" * 32)
@@ -174,9 +174,9 @@ async def test_anyone_may_ask_for_the_nodes_manifest_and_health() -> None:
     transport = LocalTransport(Starlette(routes=list(routes)))
     async with httpx.AsyncClient(base_url="http://node", transport=transport) as http:
         assert (await http.get("/manifest")).json() == {"version": 1}
-        other = await http.get("/manifest", headers={headers.COMMUNITY: OTHER.id})
+        other = await http.get("/manifest", headers={wire.COMMUNITY: OTHER.id})
         assert other.json() == {"version": 2}
-        unknown = await http.get("/manifest", headers={headers.COMMUNITY: "nobody"})
+        unknown = await http.get("/manifest", headers={wire.COMMUNITY: "nobody"})
         assert (unknown.status_code, unknown.json()["error"]) == (404, "not_found")
         assert (await http.get("/health")).json() == {"status": "ok"}
         assert (await http.get("/ready")).status_code == 503

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from accord.community.bus import BusSettings, Call, Frame, RateLimits
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import frames
+from accord.community.rules import wire
 from accord.kernel import canonical
 
 
@@ -251,14 +251,14 @@ async def test_a_stream_that_was_changed_on_the_way_is_noticed(stage: Any) -> No
     request = stage.sign(asked(3), "experimental.tokens")
     answer = await stage.send(request, canonical.encode(asked(3)))
     for old, new in ((b'"1"', b'"7"'), (b"id: 2", b"id: 9"), (b'"count":3', b'"count":4')):
-        transcript = frames.Transcript()
+        transcript = wire.Transcript()
         parsed = [
-            frames.parse_frame(block, transcript)
+            wire.parse_frame(block, transcript)
             for block in answer.content.replace(old, new).split(b"\n\n")[:-1]
         ]
-        untouched = frames.Transcript()
+        untouched = wire.Transcript()
         for block in answer.content.split(b"\n\n")[:-1]:
-            frames.parse_frame(block, untouched)
+            wire.parse_frame(block, untouched)
         assert parsed[-1] is not None
         assert transcript.body() != untouched.body()
 
@@ -269,18 +269,18 @@ async def test_a_stream_that_was_changed_on_the_way_is_noticed(stage: Any) -> No
     st.integers(1, 10**9),
 )
 def test_a_frame_is_read_as_it_was_written(text: str, event: str, number: int) -> None:
-    said, heard = frames.Transcript(), frames.Transcript()
-    written = said.add(frames.write_frame(event, number, {"text": text}))
+    said, heard = wire.Transcript(), wire.Transcript()
+    written = said.add(wire.write_frame(event, number, {"text": text}))
     block, end = (written + b"\n").split(b"\n\n")
-    parsed = frames.parse_frame(block, heard)
+    parsed = wire.parse_frame(block, heard)
     assert end == b""
-    assert parsed == frames.ParsedFrame(event, number, {"text": text})
+    assert parsed == wire.ParsedFrame(event, number, {"text": text})
     assert said.body() == heard.body()
 
 
 @given(st.binary())
 def test_no_bytes_can_break_the_reader(raw: bytes) -> None:
     try:
-        frames.parse_frame(raw, frames.Transcript())
+        wire.parse_frame(raw, wire.Transcript())
     except CommunityError as error:
         assert error.code is Code.BAD_REQUEST

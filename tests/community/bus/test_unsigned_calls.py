@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from accord.community.bus import BusSettings, UnsignedCalls
-from accord.community.transport import LocalTransport
+from accord.community.client import LocalTransport
 
 FLAT = {"capability": "experimental.echo", "version": "1.0", "params": {}, "input": {"say": "hi"}}
 LOOPBACK = BusSettings(legacy=UnsignedCalls.LOOPBACK)

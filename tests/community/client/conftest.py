@@ -11,10 +11,9 @@ import pytest
 from starlette.applications import Starlette
 
 from accord.community.bus import BUS_STORE, Bus, BusSettings, Call, Frame, RateLimits, open_ledger
-from accord.community.client import Client
+from accord.community.client import Client, LocalTransport
 from accord.community.errors import CommunityError
 from accord.community.rules import Level, RetryPolicy, read_descriptor
-from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.storage import open_store

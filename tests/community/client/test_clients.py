@@ -12,11 +12,9 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from accord.community.bus import Frame
-from accord.community.client import SyncClient
+from accord.community.client import LocalTransport, Router, SyncClient
 from accord.community.errors import Code, CommunityError
-from accord.community.router import Router
 from accord.community.rules import RetryPolicy
-from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station import listener

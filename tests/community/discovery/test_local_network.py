@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.community.discovery import Announcement, LocalNetwork, read_hints
 from accord.community.errors import CommunityError
-from accord.community.peers import Endpoint, Hint
+from accord.community.peers import Announcement, Endpoint, Hint, LocalNetwork, read_hints
 from accord.kernel.signing import SigningKey
 
 ONE, TWO = SigningKey.from_seed(b"1" * 32), SigningKey.from_seed(b"2" * 32)

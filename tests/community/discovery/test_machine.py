@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from accord.community.discovery import announced, announced_ports
+from accord.community.peers import announced, announced_ports
 from accord.testing.processes import python_child
 
 LISTENING = """
 import sys, time
-from accord.community.discovery import announced
+from accord.community.peers import announced
 with announced(7123):
     print("up", flush=True)
     time.sleep(600)
@@ -72,7 +72,7 @@ def test_without_a_folder_of_the_session_the_temporary_one_serves(
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "missing"))
     program = (
-        "from accord.community.discovery import announced, announced_ports\n"
+        "from accord.community.peers import announced, announced_ports\n"
         "with announced(7080): print(sorted(announced_ports()))"
     )
     env = {**os.environ, "TMPDIR": str(tmp_path)}

@@ -16,12 +16,11 @@ from accord.community.rules import (
     MemoryHistory,
     Replay,
     Roster,
+    fold,
     fold_events,
     fold_history,
     read_state,
-    revocations,
     state_bytes,
-    views,
 )
 
 seeds = st.integers(0, 2**32 - 1)
@@ -93,8 +92,8 @@ class Town:
 def test_the_founder_is_the_first_anchor() -> None:
     town = Town()
     state = fold_events(town.scribe.events, town.scribe.community_id).state
-    assert views.level_of(state, town.founder.id) is Level.ANCHOR
-    assert [each["level"] for each in views.members(state)].count("anchor") == 1
+    assert state.level_of(town.founder.id) is Level.ANCHOR
+    assert [each["level"] for each in state.members()].count("anchor") == 1
 
 
 def test_three_new_members_cannot_revoke() -> None:
@@ -118,7 +117,7 @@ def test_an_equivocators_grants_stand_and_its_own_words_do_not() -> None:
     assert town.rule(invite) == town.rule(promoted) == town.rule(post) == "equivocation"
     assert town.rule(joined) == "accepted"
     state = fold_events(scribe.events, scribe.community_id).state
-    assert views.level_of(state, town.new[0].id) is Level.TRUSTED
+    assert state.level_of(town.new[0].id) is Level.TRUSTED
     assert post.event_id not in state.content.posts
     scribe.revoke(town.founder, forger, *town.trusted[1:], last_seq=1)
     assert town.rule(joined) == "invite.missing"
@@ -185,7 +184,7 @@ def test_an_anchor_cannot_undo_a_revocation_with_a_floor() -> None:
     floor = scribe.floor(accomplice, revoked.lamport, heads)
     assert town.rule(floor) == town.rule(revoked) == "accepted"
     state = fold_events(scribe.events, scribe.community_id).state
-    assert views.is_revoked(state, town.trusted[0].id)
+    assert state.is_revoked(town.trusted[0].id)
 
 
 def test_a_quarrel_costs_a_bounded_number_of_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +196,7 @@ def test_a_quarrel_costs_a_bounded_number_of_passes(monkeypatch: pytest.MonkeyPa
             passes += 1
             super().__init__(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(revocations, "Roster", Counted)
+    monkeypatch.setattr(fold, "Roster", Counted)
     town = Town()
     scribe = town.scribe
     puppets = [town.admit(f"puppet {number}", "trusted") for number in range(60)]

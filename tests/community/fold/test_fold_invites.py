@@ -13,7 +13,6 @@ from accord.community.rules import (
     fold_events,
     read_state,
     state_bytes,
-    views,
 )
 
 
@@ -28,9 +27,9 @@ def leave(town: Town, pen: HistoryAuthor) -> Event:
 def test_a_withdrawn_invite_lets_nobody_in_and_is_open_no_more() -> None:
     town = Town()
     invite = town.scribe.invite(town.plain[0], town.stranger)
-    assert views.open_invites(state(town), town.stranger.id, START) == [invite.event_id]
+    assert state(town).open_invites(town.stranger.id, START) == [invite.event_id]
     assert town.verdict(town.scribe.withdraw(town.plain[0], invite)) == "accepted"
-    assert views.open_invites(state(town), town.stranger.id, START) == []
+    assert state(town).open_invites(town.stranger.id, START) == []
     assert town.verdict(town.scribe.join(town.stranger, invite)) == "invite.withdrawn"
     again = town.scribe.invite(town.plain[0], town.stranger)
     assert town.verdict(town.scribe.join(town.stranger, again)) == "accepted"
@@ -67,7 +66,7 @@ def test_a_withdrawal_beyond_its_authors_fork_takes_nothing_back() -> None:
     town.scribe.post(town.plain[0])
     town.scribe.post(fork)
     town.scribe.withdraw(town.plain[0], invite)
-    assert views.open_invites(state(town), town.stranger.id, START) == [invite.event_id]
+    assert state(town).open_invites(town.stranger.id, START) == [invite.event_id]
 
 
 def test_who_leaves_belongs_no_more_and_may_be_invited_again() -> None:
@@ -87,7 +86,7 @@ def test_who_leaves_is_not_out_of_reach_of_a_revocation() -> None:
     leave(town, town.plain[0])
     revoked = town.scribe.revoke(town.founder, town.plain[0], *town.trusted)
     assert town.verdict(revoked) == "accepted"
-    assert views.is_revoked(state(town), town.plain[0].id)
+    assert state(town).is_revoked(town.plain[0].id)
 
 
 def test_the_order_of_arrival_changes_nothing() -> None:

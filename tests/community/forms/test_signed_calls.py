@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import SignedRequest, headers, requests
+from accord.community.rules import SignedRequest, requests, wire
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
 
@@ -86,14 +86,14 @@ def test_the_headers_have_the_names_of_the_specification() -> None:
 @pytest.mark.parametrize("name", list(signed().headers))
 def test_each_header_is_bound(name: str) -> None:
     elsewhere = {
-        headers.CAPABILITY: "llm.complete",
-        headers.VERSION: "1.1",
-        headers.REQUEST_ID: "01HXR0000000000000000000AD",
-        headers.FROM: STRANGER.id,
-        headers.TO: STRANGER.id,
-        headers.COMMUNITY: STRANGER.id,
-        headers.TIMESTAMP: format_time(NOW + 1),
-        headers.SIGNATURE: asked().headers[headers.SIGNATURE],
+        wire.CAPABILITY: "llm.complete",
+        wire.VERSION: "1.1",
+        wire.REQUEST_ID: "01HXR0000000000000000000AD",
+        wire.FROM: STRANGER.id,
+        wire.TO: STRANGER.id,
+        wire.COMMUNITY: STRANGER.id,
+        wire.TIMESTAMP: format_time(NOW + 1),
+        wire.SIGNATURE: asked().headers[wire.SIGNATURE],
     }
     changed = signed().headers | {name: elsewhere[name]}
     read = requests.read_request(raw(changed), BODY)
@@ -104,14 +104,14 @@ def test_each_header_is_bound(name: str) -> None:
 def test_each_header_comes_once_in_its_one_form(name: str) -> None:
     whole = signed().headers
     missing = {each: value for each, value in whole.items() if each != name}
-    if name == headers.TO:
+    if name == wire.TO:
         read = requests.read_request(raw(missing), BODY)
         assert code_of(requests.verify_request, read, SERVER.id) is Code.INVALID_SIGNATURE
     else:
         assert code_of(requests.read_request, raw(missing), BODY) is Code.BAD_REQUEST
     twice = [*raw(whole), (name.lower().encode(), whole[name].encode())]
     assert code_of(requests.read_request, twice, BODY) is Code.BAD_REQUEST
-    wrong = Code.INVALID_SIGNATURE if name == headers.SIGNATURE else Code.BAD_REQUEST
+    wrong = Code.INVALID_SIGNATURE if name == wire.SIGNATURE else Code.BAD_REQUEST
     for value in ("", " ", whole[name] + " ", whole[name] + "=", "é"):
         assert code_of(requests.read_request, raw(whole | {name: value}), BODY) is wrong
 
@@ -211,9 +211,9 @@ def test_a_body_as_deep_as_json_may_be_is_signed_or_refused(body_depth: int) -> 
 )
 def test_freshness_is_a_minute_either_way(off: int, fresh: bool) -> None:
     if fresh:
-        headers.check_fresh(format_time(NOW), NOW + off)
+        wire.check_fresh(format_time(NOW), NOW + off)
     else:
-        assert code_of(headers.check_fresh, format_time(NOW), NOW + off) is Code.EXPIRED
+        assert code_of(wire.check_fresh, format_time(NOW), NOW + off) is Code.EXPIRED
 
 
 def answered(request: SignedRequest, **changes: Any) -> dict[str, str]:

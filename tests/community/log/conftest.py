@@ -10,7 +10,7 @@ import pytest
 
 from accord.community.log import EventLog, open_log
 from accord.community.rules import Event, compose_event, manifests
-from accord.community.tables import COMMUNITY_STORE
+from accord.community.store import COMMUNITY_STORE
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource

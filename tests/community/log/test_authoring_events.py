@@ -10,7 +10,7 @@ import pytest
 from accord.community.author import SigningMarker
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import Event, Status
-from accord.community.tables import COMMUNITY_STORE
+from accord.community.store import COMMUNITY_STORE
 from accord.kernel.signing import SigningKey
 from accord.storage import StoreError, backup, restore
 

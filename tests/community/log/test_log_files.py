@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import select, update
 
 from accord.community import retention
-from accord.community.audit import LogAudit, verify_log
 from accord.community.errors import Code, CommunityError
 from accord.community.log import export_log, import_log
+from accord.community.queries import LogAudit, verify_log
 from accord.community.rules import Event, state_bytes
-from accord.community.tables import events, snapshots
+from accord.community.store import events, snapshots
 from accord.kernel.signing import SigningKey
 
 POST = "market.post.created"

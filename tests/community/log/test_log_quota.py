@@ -5,7 +5,7 @@ from typing import Any
 
 from accord.community.errors import Code
 from accord.community.log import export_log, import_log
-from accord.community.quota import LogLimits
+from accord.community.settings import LogLimits
 
 LIMITS = LogLimits(author_bytes_per_day=5000, min_free_bytes=0)
 DAY = 86_400

@@ -8,11 +8,10 @@ import pytest
 from sqlalchemy import Connection, func, select
 
 from accord.community import retention, store
-from accord.community.audit import verify_log
 from accord.community.errors import Code, CommunityError
+from accord.community.queries import verify_log
 from accord.community.rules import Stub, SyncBody, fold_events, parse_event, read_stub, state_bytes
-from accord.community.store import sync_bodies, sync_items
-from accord.community.tables import events
+from accord.community.store import events, sync_bodies, sync_items
 from accord.kernel.signing import SigningKey
 
 POST = "market.post.created"

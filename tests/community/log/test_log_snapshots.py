@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Connection
 
 from accord.community import retention, store
-from accord.community.audit import verify_log
 from accord.community.errors import Code, CommunityError
+from accord.community.queries import verify_log
 from accord.community.rules import (
     SNAPSHOT_LAMPORTS,
     SNAPSHOTS_KEPT,

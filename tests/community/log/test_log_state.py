@@ -12,9 +12,8 @@ from accord.community import retention, store
 from accord.community.errors import Code, CommunityError
 from accord.community.log import LogUpdate
 from accord.community.log_state import LogState
-from accord.community.rules import Event, fold_events, fold_history, state_bytes, views
-from accord.community.store import ProvenEvent, StoreHistory
-from accord.community.tables import events
+from accord.community.rules import CommunityState, Event, fold_events, fold_history, state_bytes
+from accord.community.store import ProvenEvent, StoreHistory, events
 from accord.kernel.signing import SigningKey
 
 POST = "market.post.created"
@@ -194,9 +193,9 @@ async def test_views_are_asked_of_a_state_that_stands_still(
         await town.found(log)
         writers = asyncio.gather(*(log.append(POST, post_data(f"p{n}")) for n in range(60)))
         while not writers.done():
-            shown = await log.view(lambda state: views.market(state, town.clock.now()))
+            shown = await log.view(lambda state: state.market(town.clock.now()))
             assert len({post["event_id"] for post in shown}) == len(shown)
             await asyncio.sleep(0)
         await writers
-        assert len(await log.view(lambda state: views.market(state, town.clock.now()))) == 60
-        assert [member["level"] for member in await log.view(views.members)] == ["anchor"]
+        assert len(await log.view(lambda state: state.market(town.clock.now()))) == 60
+        assert [member["level"] for member in await log.view(CommunityState.members)] == ["anchor"]

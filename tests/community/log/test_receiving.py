@@ -16,7 +16,7 @@ from accord.community.errors import Code
 from accord.community.log import open_log
 from accord.community.proofs import ProverPool, prove_event
 from accord.community.rules import Event, compose_event
-from accord.community.tables import COMMUNITY_STORE, EVENT_STREAM, events
+from accord.community.store import COMMUNITY_STORE, EVENT_STREAM, events
 from accord.kernel import base64url
 from accord.kernel.signing import SigningKey
 from accord.storage import check, journal, open_store
@@ -242,7 +242,7 @@ async def test_a_prover_that_is_killed_loses_nothing(town: Any) -> None:
         async with town.log(provers=provers) as log:
             assert (await log.receive(raws[:20])).accepted == 20
             children = psutil.Process().children()
-            mine = [c for c in children if "accord.community.prover" in c.cmdline()]
+            mine = [c for c in children if "accord.community.proofs" in c.cmdline()]
             assert len(mine) == 1
             mine[0].kill()
             assert (await log.receive(raws[20:])).accepted == 20

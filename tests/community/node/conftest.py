@@ -12,13 +12,11 @@ import pytest
 
 from accord.capabilities import membership
 from accord.community.bus import Call
-from accord.community.client import Client
+from accord.community.client import Client, LocalTransport
 from accord.community.communities import HostedCommunity
-from accord.community.discovery import announced
 from accord.community.identity import ensure_certificate, fingerprint, read_certificate
 from accord.community.node import Node, open_node
-from accord.community.peers import Endpoint
-from accord.community.quota import LogLimits
+from accord.community.peers import Endpoint, announced
 from accord.community.rules import (
     Event,
     Invite,
@@ -28,8 +26,7 @@ from accord.community.rules import (
     requests,
     state_bytes,
 )
-from accord.community.settings import NodeSettings
-from accord.community.transport import LocalTransport
+from accord.community.settings import LogLimits, NodeSettings
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey

@@ -131,9 +131,8 @@ def test_a_name_that_nobody_chose_is_not_anothers() -> None:
 
 
 async def invited(street: Any, host: Any, guest: str, community: str, name: str) -> str:
-    from accord.community.client import Client
+    from accord.community.client import Client, LocalTransport
     from accord.community.rules import Invite
-    from accord.community.transport import LocalTransport
 
     transport = LocalTransport(host.node.application())
     async with Client(

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from accord.community import queries
-from accord.community.client import Client
+from accord.community.client import Client, LocalTransport
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import Invite, views
-from accord.community.transport import LocalTransport
+from accord.community.rules import Invite
 from accord.kernel.clock import format_time
 
 
@@ -104,4 +103,4 @@ async def test_only_whoever_invited_or_is_trusted_withdraws(street: Any) -> None
             await client.call("experimental.community.withdraw", {}, given)
     assert refused.value.code is Code.UNAUTHORIZED
     state = alice.in_(community).state
-    assert views.open_invites(state, guest, street.clock.now())
+    assert state.open_invites(guest, street.clock.now())

@@ -9,8 +9,8 @@ from tests.community.node.conftest import post
 
 from accord.community import join, retention, sync
 from accord.community.errors import Code, CommunityError
-from accord.community.quota import LogLimits
 from accord.community.rules import Snapshot, sign_snapshot
+from accord.community.settings import LogLimits
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 

@@ -9,13 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from accord.community.client import Client
-from accord.community.discovery import Announcement, LocalNetwork, announced
+from accord.community.client import Client, LocalTransport
 from accord.community.errors import Code, CommunityError
 from accord.community.node import open_node
-from accord.community.peers import Endpoint, Hint
+from accord.community.peers import Announcement, Endpoint, Hint, LocalNetwork, announced
 from accord.community.settings import NodeSettings
-from accord.community.transport import LocalTransport
 from accord.kernel import canonical
 
 

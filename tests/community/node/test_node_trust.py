@@ -9,10 +9,9 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from accord.community.client import Client
-from accord.community.discovery import announced
+from accord.community.client import Client, LocalTransport
 from accord.community.errors import Code, CommunityError
-from accord.community.transport import LocalTransport
+from accord.community.peers import announced
 from accord.station import listener
 
 POST = "market.post.created"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.pipeline.community.conftest import World
 
-from accord.community.rules import MEMBERSHIP_TYPES, CommunityState, read_state, state_object, views
+from accord.community.rules import MEMBERSHIP_TYPES, CommunityState, read_state, state_object
 from accord.kernel import canonical
 from accord.kernel.clock import parse_time
 from accord.pipeline.rules import COMMUNITY_EVENTS
@@ -71,7 +71,7 @@ def test_members_files_corpora_and_messages_are_those_of_the_state(world: World)
     rows = {section: by_log(world, table) for section, table in tables.items()}
     for log, folded in world.folds.items():
         assert sorted(members.get(log, []), key=str) == sorted(
-            ({name: each[name] for name in MEMBER} for each in views.members(folded.state)), key=str
+            ({name: each[name] for name in MEMBER} for each in folded.state.members()), key=str
         )
         for section in tables:
             expected = sorted(of(folded.state, section), key=str)
@@ -106,7 +106,7 @@ def test_the_market_stands_as_long_as_a_node_shows_it(world: World) -> None:
                 assert row[name] == value
         last = max((parse_time(each["created_at"]) for each in written), default=0.0)
         for as_of in (last, last + 7 * 86_400 - 60):
-            shown = views.market(folded.state, as_of)
+            shown = folded.state.market(as_of)
             now = datetime.fromtimestamp(as_of, UTC).replace(tzinfo=None)
             standing = {
                 name

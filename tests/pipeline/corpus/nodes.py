@@ -13,14 +13,17 @@ from sqlalchemy import select
 from accord.capabilities import embed
 from accord.capabilities.embed import Batcher
 from accord.capabilities.file import Blobs
-from accord.capabilities.rag.corpora import CommunityAnnouncer, Corpora
-from accord.capabilities.rag.service import open_corpora, register
-from accord.capabilities.rag.store import CorpusId
-from accord.capabilities.rag.tables import chunks, documents
+from accord.capabilities.rag import (
+    CommunityAnnouncer,
+    Corpora,
+    CorpusId,
+    open_corpora,
+    register,
+    tables,
+)
 from accord.capabilities.settings import ModelsSettings
-from accord.community.client import Client
+from accord.community.client import Client, LocalTransport
 from accord.community.node import Node, open_node
-from accord.community.transport import LocalTransport
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.pipeline.corpus import loader
@@ -102,10 +105,14 @@ async def rows(store: Store) -> tuple[dict[str, dict[str, Any]], dict[str, list[
         return {name: value for name, value in row.items() if name not in own}
 
     found, cut = {}, {}
-    for row in await store.read(lambda c: c.execute(select(documents)).mappings().all()):
+    for row in await store.read(lambda c: c.execute(select(tables.documents)).mappings().all()):
         found[row["doc_cid"]] = {**plain(row), "vectors": np.frombuffer(row["vectors"], "<f4")}
         number = row["number"]
-        query = select(chunks).where(chunks.c.document == number).order_by(chunks.c.position)
+        query = (
+            select(tables.chunks)
+            .where(tables.chunks.c.document == number)
+            .order_by(tables.chunks.c.position)
+        )
         kept = await store.read(lambda c, query=query: c.execute(query).mappings().all())  # type: ignore[misc]
         cut[row["doc_cid"]] = [plain(each) for each in kept]
     return found, cut

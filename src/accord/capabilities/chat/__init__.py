@@ -17,7 +17,7 @@ from accord.capabilities.chat.encryption import (
     open_sealed,
     seal,
 )
-from accord.capabilities.chat.service import Chat, register
+from accord.capabilities.chat.service import register
 
 __all__ = [
     "COVERED",
@@ -25,7 +25,6 @@ __all__ = [
     "MAX_BYTES",
     "NONCE_BYTES",
     "SEGMENT",
-    "Chat",
     "MessageContent",
     "MessageEnvelope",
     "decrypted",

@@ -21,7 +21,7 @@ from nacl.exceptions import CryptoError
 
 from accord.capabilities.file import Blobs
 from accord.community.client import Client
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.kernel import base64url
 
 MAGIC: Final = b"accord sealed 1\n"
@@ -104,7 +104,7 @@ def plain_size(size_bytes: int) -> int:
     """Return the size of the file in an encrypted blob; `bad_request` if no blob has that size."""
     whole, rest = divmod(size_bytes - _HEADER, SEGMENT + _TAG)
     if size_bytes < _HEADER + _TAG or 0 < rest < _TAG or (rest == _TAG and whole > 0):
-        raise CommunityError(Code.BAD_REQUEST, "the blob holds no whole attachment")
+        raise bad_request("the blob holds no whole attachment")
     return whole * SEGMENT + max(rest - _TAG, 0)
 
 
@@ -167,8 +167,7 @@ def _commitment(key: bytes) -> bytes:
 
 
 def _broken(cid: str) -> CommunityError:
-    return CommunityError(
-        Code.BAD_REQUEST,
+    return bad_request(
         "the attachment does not open with the key in its message",
         where=cid,
         mend="ask its sender to send it again",

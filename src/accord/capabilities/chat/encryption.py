@@ -22,7 +22,7 @@ from nacl.bindings import (
 )
 from nacl.exceptions import CryptoError
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.kernel import base64url, canonical, signing
 from accord.kernel.signing import SigningKey
 
@@ -92,8 +92,7 @@ def seal(envelope: MessageEnvelope, content: MessageContent) -> dict[str, Any]:
         }
     )
     if len(plain) > MAX_BYTES:
-        raise CommunityError(
-            Code.BAD_REQUEST,
+        raise bad_request(
             f"the message has {len(plain)} bytes and may have {MAX_BYTES}",
             mend="attach what is long as a file",
         )
@@ -134,12 +133,12 @@ def open_sealed(
     content = _read_content(held)
     told = (held["community"], held["from"], held["to"], held["client_id"])
     if told != (community, sender, data["recipient"], data["client_id"]):
-        raise _broken("the seal was made for another message")
+        raise bad_request("the seal was made for another message")
     shown = [{"cid": each["cid"], "name": COVERED} for each in content.attachments]
     if shown != list(data.get("attachments", ())):
-        raise _broken("other attachments were sealed than are shown")
+        raise bad_request("other attachments were sealed than are shown")
     if not proves(data, content.nonce, content.body):
-        raise _broken("the commitment is to another text, so nobody could prove what was said")
+        raise bad_request("the commitment is to another text, so nobody could prove what was said")
     return content
 
 
@@ -161,9 +160,9 @@ def _unseal(key: SigningKey, sealed: str) -> dict[str, Any]:
         padded = crypto_box_seal_open(base64url.decode(sealed), _public(key.id), secret)
         held = canonical.decode(sodium_unpad(padded, _BLOCK))
     except (base64url.Base64Error, canonical.CanonicalError, CryptoError):
-        raise _broken("the seal cannot be opened") from None
+        raise bad_request("the seal cannot be opened") from None
     if not isinstance(held, dict) or held.keys() != _MEMBERS:
-        raise _broken("the seal does not hold a message")
+        raise bad_request("the seal does not hold a message")
     return held
 
 
@@ -175,11 +174,11 @@ def _read_content(held: Mapping[str, Any]) -> MessageContent:
         or not isinstance(attachments, list)
         or not all(_is_attachment(each) for each in attachments)
     ):
-        raise _broken("the seal does not hold a message")
+        raise bad_request("the seal does not hold a message")
     try:
         return MessageContent(body, attachments, base64url.decode(nonce))
     except base64url.Base64Error:
-        raise _broken("the seal does not hold a message") from None
+        raise bad_request("the seal does not hold a message") from None
 
 
 def _is_attachment(value: Any) -> bool:
@@ -206,10 +205,4 @@ def _public(node_id: str) -> bytes:
     try:
         return crypto_sign_ed25519_pk_to_curve25519(signing.parse_id(node_id))
     except (signing.SigningError, CryptoError) as error:
-        raise CommunityError(
-            Code.BAD_REQUEST, "nothing can be sealed to this id", where=node_id[:80]
-        ) from error
-
-
-def _broken(what: str) -> CommunityError:
-    return CommunityError(Code.BAD_REQUEST, what)
+        raise bad_request("nothing can be sealed to this id", where=node_id[:80]) from error

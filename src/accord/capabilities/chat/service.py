@@ -29,9 +29,9 @@ from accord.capabilities.file import Blobs
 from accord.capabilities.file.shares import ShareMark
 from accord.community.bus import Call
 from accord.community.communities import HostedCommunity
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.node import Node
-from accord.community.rules import capabilities, views
+from accord.community.rules import capabilities
 from accord.community.rules.content import client_key
 from accord.community.rules.formats import Level
 from accord.kernel import base64url
@@ -56,7 +56,7 @@ def register(
     """Offer chat on a node's bus; the caller runs the returned `Chat`."""
     descriptors = capabilities.load_descriptors("accord.capabilities.chat")
     delivery = MessageDelivery(node)
-    service = _ChatService(node, clock, blobs, delivery, random_bytes)
+    service = _ChatService(node, blobs, delivery, random_bytes)
     send = descriptors["chat.send@1.0"]
     node.bus.registry.register(send, service.send, max_concurrent=_AT_ONCE, seconds=_SECONDS)
     # The call is idempotent, but the bus stores the answers of idempotent calls, and decrypted
@@ -94,20 +94,17 @@ class _ChatService:
     def __init__(
         self,
         node: Node,
-        clock: Clock,
         blobs: Blobs,
         delivery: MessageDelivery,
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._node = node
-        self._clock = clock
         self._blobs = blobs
         self._random_bytes = random_bytes
         self._delivery = delivery
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def send(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         call.check_own("speak in its name")
         hosted = self._node.community(call.community)
         message = call.body["input"]
@@ -121,10 +118,9 @@ class _ChatService:
         if not sent.is_delivered:
             way = await self._delivery.deliver(hosted, sent.recipient)
         output = {"event_id": sent.event_id, "lamport": sent.lamport, "delivered": way.value}
-        return {"output": output, "meta": {"ms": self._ms(began)}}
+        return call.answer(output)
 
     async def history(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         call.check_own("read its messages")
         hosted = self._node.community(call.community)
         query = call.body["input"]
@@ -141,13 +137,9 @@ class _ChatService:
         page = await hosted.log.store.read(
             lambda c: reader.page(c, entries, limit, newest=since is None)
         )
-        meta: dict[str, Any] = {"ms": self._ms(began)}
-        if page.more:
-            meta["more"] = True
-        return {"output": {"messages": page.messages}, "meta": meta}
+        return call.answer({"messages": page.messages}, more=page.more or None)
 
     async def attachment(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         call.check_own("read its messages")
         hosted = self._node.community(call.community)
         cid = call.body["input"]["cid"]
@@ -172,7 +164,7 @@ class _ChatService:
             "from": entry.message.author,
             "to": entry.message.recipient,
         }
-        return {"output": output, "meta": {"ms": self._ms(began)}}
+        return call.answer(output)
 
     async def _matching(
         self, found: Sequence[tuple[ChatEntry, Mapping[str, str]]], cid: str
@@ -201,16 +193,15 @@ class _ChatService:
                 Code.NOT_FOUND, "the recipient is no member of this community", where=recipient
             )
         if not message["body"] and not attached:
-            raise CommunityError(Code.BAD_REQUEST, "the message is empty", where="/input/body")
+            raise bad_request("the message is empty", where="/input/body")
         await asyncio.to_thread(self._check_attachments, attached)
-        extensions = views.extensions_of(hosted.state, recipient)
+        extensions = hosted.state.extensions_of(recipient)
         is_clear_allowed = message.get("allow_clear", False)
         if EXTENSION in extensions:
             if FILES_EXTENSION in extensions or recipient == hosted.own_id:
                 attached = [await self._encrypted(each) for each in attached]
             elif attached and not is_clear_allowed:
-                raise CommunityError(
-                    Code.BAD_REQUEST,
+                raise bad_request(
                     "the recipient's node has never said that it can open encrypted attachments",
                     where=recipient,
                     mend="ask its owner to update it; allow_clear seals the text and leaves the "
@@ -224,8 +215,7 @@ class _ChatService:
             content = MessageContent(message["body"], attached, self._random_bytes(NONCE_BYTES))
             return encryption.seal(envelope, content)
         if not is_clear_allowed:
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 "the recipient's node has never said that it can open sealed messages",
                 where=recipient,
                 mend="allow_clear sends it so that every member can read it",
@@ -255,9 +245,6 @@ class _ChatService:
                     where=each["cid"],
                     mend="add it first with `accord file add`",
                 )
-
-    def _ms(self, began: float) -> int:
-        return int((self._clock.monotonic() - began) * 1000)
 
 
 async def _sent_message(hosted: HostedCommunity, client_id: str) -> _SentMessage | None:

@@ -3,12 +3,13 @@
 They call the node's own bus as the node, for clients on loopback that send the local token.
 """
 
-from accord.capabilities.doors.guard import LocalGuard, door_token
+from accord.capabilities.doors.local import LocalGuard, descriptions, door_token
 from accord.capabilities.doors.openai import openai_routes
 from accord.capabilities.doors.service import open_doors
 
 __all__ = [
     "LocalGuard",
+    "descriptions",
     "door_token",
     "open_doors",
     "openai_routes",

@@ -17,11 +17,9 @@ from starlette.types import Receive, Scope, Send
 
 from accord import __version__
 from accord.capabilities import models
-from accord.capabilities.descriptions import descriptions
-from accord.capabilities.doors.caller import BusCaller
-from accord.capabilities.doors.guard import LocalGuard
+from accord.capabilities.doors.local import BusCaller, LocalGuard, descriptions
 from accord.community.bus import Offer
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 
 _MOST_FRAMES: Final = 4096
 _MOST_BYTES: Final = 4 * 1024 * 1024
@@ -73,7 +71,7 @@ async def call_tool(
         or not isinstance(given, dict)
         or not arguments.keys() <= _MEMBERS
     ):
-        raise CommunityError(Code.BAD_REQUEST, "expected the objects params and input")
+        raise bad_request("expected the objects params and input")
     if name.startswith("llm."):
         given = {**given, "stream": False}
     if offer.descriptor.response is not None:
@@ -98,7 +96,7 @@ async def _gather_frames(
             frames.append({"event": frame.event, "data": dict(frame.data)})
             size += len(json.dumps(frames[-1]))
             if len(frames) > _MOST_FRAMES or size > _MOST_BYTES:
-                raise CommunityError(Code.BAD_REQUEST, "the answer is too long for a tool")
+                raise bad_request("the answer is too long for a tool")
     return {"frames": frames}
 
 

@@ -1,7 +1,10 @@
 """OpenAI-compatible routes below `/v1`: completions of chats and texts, embeddings, models."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+import base64
+import struct
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -12,16 +15,284 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from accord.capabilities.doors import openai_format
-from accord.capabilities.doors.caller import BusCaller
-from accord.capabilities.doors.errors import OpenAiError, error_body, error_response, unknown_model
-from accord.capabilities.doors.guard import LocalGuard
+from accord.capabilities.doors.local import (
+    BusCaller,
+    LocalGuard,
+    OpenAiError,
+    error_body,
+    error_response,
+    unknown_model,
+)
 from accord.community.bus import Frame
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
 from accord.web import bodies, sse
+
+# Members that are supported with these values only.
+_NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+    "logprobs": (False, 0),
+    "logit_bias": ({},),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "audio": (),
+    "functions": ([],),
+}
+_SAME: Final = ("temperature", "top_p", "seed")
+_REASONS: Final = {"max_tokens": "length"}
+_ROLES: Final = ("system", "developer", "user", "assistant", "tool")
+_LONGEST_TEXT: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """A request as parameters and input of a capability.
+
+    Attributes:
+        usage: Whether a stream ends with token counts.
+    """
+
+    capability: str
+    params: dict[str, Any]
+    input: dict[str, Any]
+    stream: bool
+    usage: bool
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether it is a chat completion."""
+        return self.capability == "llm.chat"
+
+
+def read_completion(body: Any, *, is_chat: bool) -> CompletionRequest:
+    """Convert a request, or raise `bad_request` for what is not supported."""
+    if not isinstance(body, dict):
+        raise bad_request("the body is a JSON object", None)
+    for name, neutral in _NEUTRAL.items():
+        given = body.get(name)
+        if given is not None and given not in neutral:
+            raise bad_request("this is not offered here", name)
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise bad_request("expected the name of a model", "model")
+    chosen = {name: body[name] for name in _SAME if body.get(name) is not None}
+    most = body.get("max_completion_tokens") or body.get("max_tokens")
+    if most is not None:
+        chosen["max_tokens"] = most
+    stop = body.get("stop")
+    if stop is not None:
+        chosen["stop"] = [stop] if isinstance(stop, str) else stop
+    if is_chat:
+        chosen["messages"] = _messages(body.get("messages"))
+        chosen |= {name: body[name] for name in ("tools", "tool_choice") if body.get(name)}
+    else:
+        chosen["prompt"] = _prompt(body.get("prompt"))
+    stream = body.get("stream") is True
+    options = body.get("stream_options")
+    return CompletionRequest(
+        "llm.chat" if is_chat else "llm.complete",
+        {"model": model},
+        chosen | {"stream": stream},
+        stream,
+        isinstance(options, dict) and options.get("include_usage") is True,
+    )
+
+
+def _messages(given: Any) -> list[dict[str, Any]]:
+    if not isinstance(given, list) or not given:
+        raise bad_request("expected a list of messages", "messages")
+    return [_message(each, place) for place, each in enumerate(given)]
+
+
+def _message(given: Any, place: int) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise bad_request("expected an object with role and content", f"messages[{place}]")
+    if given.get("role") not in _ROLES:
+        raise OpenAiError(
+            Code.BAD_REQUEST,
+            f"The role of a message is one of {', '.join(_ROLES)}.",
+            param=f"messages[{place}].role",
+            openai_code="invalid_value",
+        )
+    known = ("role", "content", "tool_calls", "tool_call_id")
+    message = {name: given[name] for name in known if given.get(name) is not None}
+    if message.get("role") == "developer":
+        message["role"] = "system"
+    content = message.get("content")
+    if content is None and message.get("role") == "assistant":
+        content = ""  # an assistant that only called tools
+    if isinstance(content, list):
+        parts = [each if isinstance(each, dict) else {} for each in content]
+        if any(each.get("type") != "text" for each in parts):
+            raise bad_request("only text is offered here", f"messages[{place}].content")
+        content = "".join(str(each.get("text", "")) for each in parts)
+    return message | {"content": _read_text(content, f"messages[{place}].content")}
+
+
+def _prompt(given: Any) -> str:
+    return _read_text(given[0] if isinstance(given, list) and len(given) == 1 else given, "prompt")
+
+
+def _read_text(given: Any, param: str, longest: int = _LONGEST_TEXT) -> str:
+    if not isinstance(given, str):
+        raise bad_request("expected a text", param)
+    if len(given) > longest:
+        raise OpenAiError(
+            Code.BAD_REQUEST,
+            f"The text has {len(given)} characters, and at most {longest} are taken.",
+            param=param,
+            openai_code="string_above_max_length",
+        )
+    return given
+
+
+class CompletionAnswer:
+    """Writes an answer in OpenAI's format; `created` is in whole seconds."""
+
+    def __init__(self, wanted: CompletionRequest, answer_id: str, created: int) -> None:
+        self._wanted = wanted
+        kind = "chat.completion" if wanted.is_chat else "text_completion"
+        is_chunk = wanted.is_chat and wanted.stream
+        self._head = {
+            "id": answer_id,
+            "object": f"{kind}.chunk" if is_chunk else kind,
+            "created": created,
+            "model": wanted.params["model"],
+        }
+        self._calls: list[str] = []
+
+    def whole(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """Convert a single response."""
+        output, meta = answer["output"], answer["meta"]
+        calls = output.get("tool_calls", [])
+        reason = _reason(meta["stop_reason"], has_calls=bool(calls))
+        if self._wanted.is_chat:
+            message = dict(output["message"]) | ({"tool_calls": calls} if calls else {})
+            choice = {"index": 0, "message": message, "finish_reason": reason}
+        else:
+            choice = {"index": 0, "text": output["text"], "finish_reason": reason}
+        usage = _usage(meta["tokens_in"], meta["tokens_out"])
+        return {**self._head, "choices": [choice], "usage": usage}
+
+    def first(self) -> list[dict[str, Any]]:
+        """Return the chunks before the first frame."""
+        return [self._chunk({"role": "assistant", "content": ""})] if self._wanted.is_chat else []
+
+    def chunks(self, frame: Frame) -> list[dict[str, Any]]:
+        """Convert one frame of a stream."""
+        data = frame.data
+        if frame.event == "token":
+            return [self._chunk({"content": data["text"]})]
+        if frame.event == "tool_call_delta":
+            return [self._chunk({"tool_calls": [self._call(data)]})]
+        if frame.event != "done":
+            return []
+        ended = [self._chunk({}, _reason(data["stop_reason"], has_calls=bool(self._calls)))]
+        if self._wanted.usage:
+            ended.append(
+                {
+                    **self._head,
+                    "choices": [],
+                    "usage": _usage(data.get("tokens_in", 0), data["tokens_out"]),
+                }
+            )
+        return ended
+
+    def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
+        said: dict[str, Any] = {"delta": delta}
+        if not self._wanted.is_chat:
+            said = {"text": delta.get("content", "")}
+        return {**self._head, "choices": [{"index": 0, **said, "finish_reason": reason}]}
+
+    def _call(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        function = {"arguments": data["arguments_delta"]}
+        is_new = data["id"] not in self._calls
+        if is_new:
+            self._calls.append(data["id"])
+        call = {"index": self._calls.index(data["id"]), "function": function}
+        if is_new:
+            function["name"] = data["name"]
+            call |= {"id": data["id"], "type": "function"}
+        return call
+
+
+def _reason(stop_reason: str, *, has_calls: bool) -> str:
+    return _REASONS.get(stop_reason) or ("tool_calls" if has_calls else "stop")
+
+
+def _usage(tokens_in: int, tokens_out: int) -> dict[str, int]:
+    return {
+        "prompt_tokens": tokens_in,
+        "completion_tokens": tokens_out,
+        "total_tokens": tokens_in + tokens_out,
+    }
+
+
+TEXTS_PER_CALL: Final = 256
+"""The most texts in one call of `embed.text`."""
+
+_MOST_INPUTS: Final = 2048
+_LONGEST_INPUT: Final = 8192
+
+
+def read_embedding(body: Any) -> tuple[str, list[str], bool]:
+    """Return model, texts, and whether vectors are wanted as base64; or raise `bad_request`."""
+    if not isinstance(body, dict):
+        raise bad_request("the body is a JSON object", None)
+    texts = [body["input"]] if isinstance(body.get("input"), str) else body.get("input")
+    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+        raise bad_request("expected a text or a list of texts; tokens are not taken here", "input")
+    if not 1 <= len(texts) <= _MOST_INPUTS:
+        raise bad_request(f"expected 1 to {_MOST_INPUTS} texts", "input")
+    for place, text in enumerate(texts):
+        if not _read_text(text, f"input[{place}]", _LONGEST_INPUT):
+            raise bad_request("expected a text that is not empty", f"input[{place}]")
+    form = body.get("encoding_format", "float")
+    if form not in ("float", "base64"):
+        raise bad_request("expected float or base64", "encoding_format")
+    model = body.get("model")
+    if not isinstance(model, str):
+        raise bad_request("expected the name of a model", "model")
+    return model, texts, form == "base64"
+
+
+def embedding_batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Split texts into calls of `embed.text`."""
+    for begin in range(0, len(texts), TEXTS_PER_CALL):
+        yield list(texts[begin : begin + TEXTS_PER_CALL])
+
+
+def check_dimensions(body: Any, dimensions: int) -> None:
+    """Raise `bad_request` if another vector length than the model's is wanted."""
+    if body.get("dimensions") not in (None, dimensions):
+        raise bad_request(f"the vectors have {dimensions} dimensions", "dimensions")
+
+
+def embedding_answer(
+    model: str, rows: Sequence[Sequence[float]], *, as_bytes: bool
+) -> dict[str, Any]:
+    """Convert vectors to an answer. Tokens are not counted, so their number is 0."""
+    return {
+        "object": "list",
+        "model": model,
+        "data": [
+            {"object": "embedding", "index": index, "embedding": _bytes(row) if as_bytes else row}
+            for index, row in enumerate(rows)
+        ],
+        "usage": {"prompt_tokens": 0, "total_tokens": 0},
+    }
+
+
+def _bytes(row: Sequence[float]) -> str:
+    return base64.b64encode(struct.pack(f"<{len(row)}f", *row)).decode()
+
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -82,14 +353,14 @@ class _OpenAiApi:
 
     async def embed(self, request: Request) -> Response:
         body = await _json(request)
-        model, texts, as_bytes = openai_format.read_embedding(body)
+        model, texts, as_bytes = read_embedding(body)
         self._check_model("embed.text", model)
         rows: list[list[float]] = []
-        for batch in openai_format.embedding_batches(texts):
+        for batch in embedding_batches(texts):
             told = await self._caller.call("embed.text", {"model": model}, {"texts": batch})
-            openai_format.check_dimensions(body, told["output"]["dim"])
+            check_dimensions(body, told["output"]["dim"])
             rows += told["output"]["embeddings"]
-        return JSONResponse(openai_format.embedding_answer(model, rows, as_bytes=as_bytes))
+        return JSONResponse(embedding_answer(model, rows, as_bytes=as_bytes))
 
     async def models(self, _request: Request) -> Response:
         return JSONResponse({"object": "list", "data": list(self._models().values())})
@@ -119,10 +390,10 @@ class _OpenAiApi:
             raise unknown_model(model)
 
     async def _generate(self, request: Request, *, is_chat: bool) -> Response:
-        wanted = openai_format.read_completion(await _json(request), is_chat=is_chat)
+        wanted = read_completion(await _json(request), is_chat=is_chat)
         self._check_model(wanted.capability, wanted.params["model"])
         name = f"{'chatcmpl' if is_chat else 'cmpl'}-{self._ids.new()}"
-        writer = openai_format.CompletionAnswer(wanted, name, int(self._clock.now()))
+        writer = CompletionAnswer(wanted, name, int(self._clock.now()))
         if not wanted.stream:
             calling = self._caller.call(wanted.capability, wanted.params, wanted.input)
             return JSONResponse(writer.whole(await sse.while_connected(request.receive, calling)))
@@ -137,7 +408,7 @@ class _OpenAiApi:
 
 
 async def _stream_parts(
-    writer: openai_format.CompletionAnswer, first: Frame, frames: AsyncGenerator[Frame]
+    writer: CompletionAnswer, first: Frame, frames: AsyncGenerator[Frame]
 ) -> AsyncGenerator[bytes, None]:
     """Yield a completion as OpenAI's stream of chunks; an error is its last chunk."""
     yield _write(*writer.first(), *writer.chunks(first))
@@ -163,7 +434,7 @@ async def _json(request: Request) -> Any:
         return canonical.decode(raw, max_bytes=_MAX_BODY)
     except bodies.BodyError as error:
         if error.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-            raise CommunityError(Code.BAD_REQUEST, error.what, mend=error.mend) from None
+            raise bad_request(error.what) from None
         raise OpenAiError(
             Code.BAD_REQUEST,
             f"The request is larger than {_MAX_BODY} bytes.",
@@ -171,4 +442,4 @@ async def _json(request: Request) -> Any:
             openai_code="request_too_large",
         ) from None
     except canonical.CanonicalError as error:
-        raise CommunityError(Code.BAD_REQUEST, f"the body is not JSON: {error.what}") from None
+        raise bad_request(f"the body is not JSON: {error.what}") from None

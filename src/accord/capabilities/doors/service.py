@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import structlog
 from starlette.routing import Route
 
-from accord.capabilities.doors.caller import BusCaller
+from accord.capabilities.doors.local import BusCaller
 from accord.capabilities.doors.mcp import mcp_route
 from accord.capabilities.doors.openai import openai_routes
 from accord.capabilities.settings import DoorsSettings

@@ -6,13 +6,12 @@ is written here; its tensors refer to the safetensors file. Computes in the call
 
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from accord.capabilities import models
-from accord.capabilities.embed import onnx
 from accord.community.errors import Code, CommunityError
 
 if TYPE_CHECKING:
@@ -20,9 +19,133 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+# As much of ONNX as one transformer needs. A model is a Protocol Buffers message with the field
+# numbers of ONNX; tensors refer to their bytes in a file beside the model.
+FLOAT: Final = 1
+INT32: Final = 6
+INT64: Final = 7
+
+Attribute: TypeAlias = int | float | Sequence[int]
+
+_VARINT, _BYTES, _FIXED32 = 0, 2, 5
+_IR_VERSION: Final = 8
+_ATTRIBUTE_FLOAT, _ATTRIBUTE_INT, _ATTRIBUTE_INTS = 1, 2, 7
+_EXTERNAL: Final = 1
+
+
+def node(
+    operator: str,
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    *,
+    domain: str = "",
+    **attributes: Attribute,
+) -> bytes:
+    """One operation on named values; an optional input that is left out is an empty name."""
+    return b"".join(
+        (
+            *(_bytes(1, name.encode()) for name in inputs),
+            *(_bytes(2, name.encode()) for name in outputs),
+            _bytes(4, operator.encode()),
+            *(_bytes(5, _attribute(name, value)) for name, value in attributes.items()),
+            _bytes(7, domain.encode()),
+        )
+    )
+
+
+def outside(
+    name: str, kind: int, shape: Sequence[int], *, file: str, offset: int, size: int
+) -> bytes:
+    """A tensor whose bytes are part of a file."""
+    place = {"location": file, "offset": str(offset), "length": str(size)}
+    entries = (
+        _bytes(13, _bytes(1, key.encode()) + _bytes(2, value.encode()))
+        for key, value in place.items()
+    )
+    return _tensor(name, kind, shape) + b"".join(entries) + _integer(14, _EXTERNAL)
+
+
+def constant(name: str, values: Sequence[int]) -> bytes:
+    """A row of integers."""
+    return _tensor(name, INT64, [len(values)]) + _bytes(9, struct.pack(f"<{len(values)}q", *values))
+
+
+def value(name: str, kind: int, shape: Sequence[int | str]) -> bytes:
+    """An input or output; a dimension with a name may have any size."""
+    dimensions = b"".join(
+        _bytes(1, _bytes(2, each.encode()) if isinstance(each, str) else _integer(1, each))
+        for each in shape
+    )
+    tensor = _integer(1, kind) + _bytes(2, dimensions)
+    return _bytes(1, name.encode()) + _bytes(2, _bytes(1, tensor))
+
+
+def model(
+    name: str,
+    nodes: Iterable[bytes],
+    tensors: Iterable[bytes],
+    *,
+    inputs: Iterable[bytes],
+    outputs: Iterable[bytes],
+    opsets: dict[str, int],
+) -> bytes:
+    """The whole model."""
+    graph = b"".join(
+        (
+            *(_bytes(1, each) for each in nodes),
+            _bytes(2, name.encode()),
+            *(_bytes(5, each) for each in tensors),
+            *(_bytes(11, each) for each in inputs),
+            *(_bytes(12, each) for each in outputs),
+        )
+    )
+    versions = (
+        _bytes(8, _bytes(1, domain.encode()) + _integer(2, version))
+        for domain, version in opsets.items()
+    )
+    return _integer(1, _IR_VERSION) + _bytes(7, graph) + b"".join(versions)
+
+
+def _tensor(name: str, kind: int, shape: Sequence[int]) -> bytes:
+    return b"".join(
+        (*(_integer(1, each) for each in shape), _integer(2, kind), _bytes(8, name.encode()))
+    )
+
+
+def _attribute(name: str, given: Attribute) -> bytes:
+    if isinstance(given, int):
+        content, kind = _integer(3, given), _ATTRIBUTE_INT
+    elif isinstance(given, float):
+        content, kind = _tag(2, _FIXED32) + struct.pack("<f", given), _ATTRIBUTE_FLOAT
+    else:
+        content, kind = b"".join(_integer(8, each) for each in given), _ATTRIBUTE_INTS
+    return _bytes(1, name.encode()) + content + _integer(20, kind)
+
+
+def _integer(field: int, number: int) -> bytes:
+    return _tag(field, _VARINT) + _varint(number & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+def _bytes(field: int, content: bytes) -> bytes:
+    return _tag(field, _BYTES) + _varint(len(content)) + content
+
+
+def _tag(field: int, wire: int) -> bytes:
+    return _varint(field << 3 | wire)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
 _OWN: Final = "com.microsoft"
 _OPSETS: Final = {"": 17, _OWN: 1}
-_KINDS: Final = {"F32": onnx.FLOAT}
+_KINDS: Final = {"F32": FLOAT}
 _MAX_HEADER: Final = 16 * 1024 * 1024
 
 
@@ -68,12 +191,12 @@ def build_graph(folder: Path, shape: EncoderShape) -> bytes:
     for layer in range(shape.layers):
         graph.encode(f"encoder.layer.{layer}", shape)
     graph.pool()
-    return onnx.model(
+    return model(
         "encoder",
         graph.nodes,
         graph.tensors,
-        inputs=[onnx.value(name, onnx.INT32, ["texts", "tokens"]) for name in _INPUTS],
-        outputs=[onnx.value("vectors", onnx.FLOAT, ["texts", shape.hidden])],
+        inputs=[value(name, INT32, ["texts", "tokens"]) for name in _INPUTS],
+        outputs=[value("vectors", FLOAT, ["texts", shape.hidden])],
         opsets=_OPSETS,
     )
 
@@ -110,20 +233,18 @@ class _Graph:
         self._node("Concat", turned, [f"{layer}/qkv"], axis=1)
         self._node("Concat", biases, [f"{layer}/qkv_bias"], axis=0)
         inputs = [begun, f"{layer}/qkv", f"{layer}/qkv_bias", "lengths"]
-        self.nodes.append(
-            onnx.node("Attention", inputs, [attended], domain=_OWN, num_heads=shape.heads)
-        )
+        self.nodes.append(node("Attention", inputs, [attended], domain=_OWN, num_heads=shape.heads))
         middle = self._add(f"{layer}.attention.output", attended, begun, shape)
         raised, bent = f"{layer}/raised", f"{layer}/bent"
         self._node("MatMul", [middle, self._matrix(f"{layer}.intermediate.dense.weight")], [raised])
         bias = self._weight(f"{layer}.intermediate.dense.bias")
-        self.nodes.append(onnx.node("BiasGelu", [raised, bias], [bent], domain=_OWN))
+        self.nodes.append(node("BiasGelu", [raised, bias], [bent], domain=_OWN))
         self._last = self._add(f"{layer}.output", bent, middle, shape)
 
     def pool(self) -> None:
         """Take the mean over the tokens that are not padding."""
-        self.tensors.append(onnx.constant("one", [1]))
-        self._node("Cast", ["mask"], ["weight"], to=onnx.FLOAT)
+        self.tensors.append(constant("one", [1]))
+        self._node("Cast", ["mask"], ["weight"], to=FLOAT)
         self._node("Unsqueeze", ["weight", "one"], ["row"])
         self._node("MatMul", ["row", self._last], ["summed"])
         self._node("Squeeze", ["summed", "one"], ["sum"])
@@ -148,7 +269,7 @@ class _Graph:
         try:
             told = self._header[name]
             begin, end = told["data_offsets"]
-            tensor = onnx.outside(
+            tensor = outside(
                 name,
                 _KINDS[told["dtype"]],
                 told["shape"],
@@ -165,13 +286,13 @@ class _Graph:
         self, operator: str, inputs: list[str], outputs: list[str], shape: EncoderShape
     ) -> None:
         self.nodes.append(
-            onnx.node(operator, inputs, outputs, domain=_OWN, epsilon=float(shape.epsilon))
+            node(operator, inputs, outputs, domain=_OWN, epsilon=float(shape.epsilon))
         )
 
     def _node(
-        self, operator: str, inputs: list[str], outputs: list[str], **attributes: onnx.Attribute
+        self, operator: str, inputs: list[str], outputs: list[str], **attributes: Attribute
     ) -> None:
-        self.nodes.append(onnx.node(operator, inputs, outputs, domain="", **attributes))
+        self.nodes.append(node(operator, inputs, outputs, domain="", **attributes))
 
 
 _PARTS: Final = ("query", "key", "value")

@@ -16,7 +16,7 @@ from accord.capabilities import models
 from accord.capabilities.embed.minilm import MiniLM
 from accord.capabilities.settings import ModelsSettings
 from accord.community.bus import Call
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import bad_request
 from accord.community.node import Node
 from accord.community.rules import capabilities
 from accord.kernel.clock import Clock
@@ -147,25 +147,22 @@ async def open_batcher(model: EmbeddingModel, *, remembered: int) -> AsyncIterat
 _DECIMALS: Final = 9
 
 
-def register(node: Node, clock: Clock, embedder: Batcher) -> None:
+def register(node: Node, _clock: Clock, embedder: Batcher) -> None:
     """Offer `embed.text` on a node's bus."""
     descriptors = capabilities.load_descriptors("accord.capabilities.embed")
     params = {"model": embedder.model, "models": [embedder.model], "dim": embedder.dimensions}
-    serving = _EmbedService(clock, embedder)
+    serving = _EmbedService(embedder)
     node.bus.registry.register(descriptors["embed.text@1.0"], serving.text, params=params)
 
 
 @dataclass(frozen=True, slots=True)
 class _EmbedService:
-    clock: Clock
     embedder: Batcher
 
     async def text(self, call: Call) -> Mapping[str, Any]:
-        began = self.clock.monotonic()
         wanted = call.body["params"]["model"]
         if wanted != self.embedder.model:
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 f"{wanted} is not offered here",
                 where="/params/model",
                 mend=f"ask for {self.embedder.model}",
@@ -176,13 +173,9 @@ class _EmbedService:
         rows = await embed(given["texts"])
         numpy = models.library("numpy")
         rounded = numpy.round(rows.astype(numpy.float64), _DECIMALS)
-        return {
-            "output": {"embeddings": rounded.tolist(), "dim": embedder.dimensions},
-            "meta": {
-                "model": embedder.model,
-                "ms": int((self.clock.monotonic() - began) * 1000),
-            },
-        }
+        return call.answer(
+            {"embeddings": rounded.tolist(), "dim": embedder.dimensions}, model=embedder.model
+        )
 
 
 @asynccontextmanager

@@ -1,8 +1,7 @@
 """Files of a node: the blob store, `file.read`, `list`, `advertise` and `put`."""
 
 from accord.capabilities.file.blob_folder import disk_full
-from accord.capabilities.file.blobs import Blobs, Label
-from accord.capabilities.file.rights import ReadRights
+from accord.capabilities.file.blobs import Blobs, FileSettings, Label
 from accord.capabilities.file.rules import (
     CHUNK,
     MAX_CHUNKS,
@@ -22,7 +21,6 @@ from accord.capabilities.file.transfer import (
     read_listed,
     write_chunk,
 )
-from accord.capabilities.file.uploads import FileSettings
 
 __all__ = [
     "CHUNK",
@@ -34,7 +32,6 @@ __all__ = [
     "HolderHints",
     "Label",
     "Manifest",
-    "ReadRights",
     "ShareMark",
     "check_cid",
     "cid_of",

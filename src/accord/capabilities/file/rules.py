@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from blake3 import blake3
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import bad_request
 from accord.kernel import canonical
 
 CHUNK: Final = 262_144
@@ -26,10 +26,8 @@ _CID: Final = re.compile(r"blake3:[0-9a-f]{64}", re.ASCII)
 def check_cid(cid: str) -> str:
     """Return a well-formed CID, else raise `bad_request`, since CIDs become paths."""
     if not _CID.fullmatch(cid):
-        raise CommunityError(
-            Code.BAD_REQUEST,
-            f"{cid[:80]!r} is not a CID",
-            mend="expected blake3: and 64 hexadecimal digits",
+        raise bad_request(
+            f"{cid[:80]!r} is not a CID", mend="expected blake3: and 64 hexadecimal digits"
         )
     return cid
 
@@ -37,11 +35,7 @@ def check_cid(cid: str) -> str:
 def check_size(size_bytes: int) -> None:
     """Raise `bad_request` if a blob is too long."""
     if size_bytes > MAX_SIZE:
-        raise CommunityError(
-            Code.BAD_REQUEST,
-            f"a blob has at most {MAX_SIZE} bytes",
-            mend="cut it into several",
-        )
+        raise bad_request(f"a blob has at most {MAX_SIZE} bytes", mend="cut it into several")
 
 
 def cid_of(data: bytes | memoryview) -> str:
@@ -63,9 +57,8 @@ class Manifest:
         check_size(size_bytes)
         expected = -(-size_bytes // CHUNK)
         if len(named) != expected:
-            raise CommunityError(
-                Code.BAD_REQUEST,
-                f"a blob of {size_bytes} bytes has {expected} chunks, not {len(named)}",
+            raise bad_request(
+                f"a blob of {size_bytes} bytes has {expected} chunks, not {len(named)}"
             )
         return cls(size_bytes, named)
 
@@ -101,12 +94,9 @@ class Manifest:
     def check_chunk(self, i: int, data: bytes) -> None:
         """Raise `bad_request` unless bytes are the chunk of that number."""
         if cid_of(data) != self.chunks[i]:
-            raise CommunityError(
-                Code.BAD_REQUEST, "the bytes of a chunk do not match its CID", where=f"chunk {i}"
-            )
+            raise bad_request("the bytes of a chunk do not match its CID", where=f"chunk {i}")
         if len(data) != self.length(i):
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 f"the manifest's size is wrong: a chunk has {len(data)} bytes instead of "
                 f"{self.length(i)}",
                 where=f"chunk {i}",
@@ -121,20 +111,14 @@ def read_manifest(value: Any) -> Manifest:
         numbers = [each["i"] for each in chunks]
         named = [check_cid(each["cid"]) for each in chunks]
     except (AttributeError, KeyError, TypeError):
-        raise _bad_manifest(
-            "expected size_bytes and a list of chunks, each with i and cid"
-        ) from None
+        raise bad_request("expected size_bytes and a list of chunks, each with i and cid") from None
     if chunk_size != CHUNK:
-        raise _bad_manifest(f"a chunk has {CHUNK} bytes", "/chunk_size_bytes")
+        raise bad_request(f"a chunk has {CHUNK} bytes", "/chunk_size_bytes")
     if type(size) is not int or size < 0:
-        raise _bad_manifest("expected a whole number", "/size_bytes")
+        raise bad_request("expected a whole number", "/size_bytes")
     if len(named) > MAX_CHUNKS or numbers != list(range(len(named))):
-        raise _bad_manifest("the chunks are not in order", "/chunks")
+        raise bad_request("the chunks are not in order", "/chunks")
     manifest = Manifest.of(size, named)
     if told is not None and told != manifest.cid:
-        raise _bad_manifest("the manifest has another CID than it says", "/cid")
+        raise bad_request("the manifest has another CID than it says", "/cid")
     return manifest
-
-
-def _bad_manifest(what: str, where: str | None = None) -> CommunityError:
-    return CommunityError(Code.BAD_REQUEST, what, where=where)

@@ -13,15 +13,21 @@ from typing import Any, Final
 
 import structlog
 
-from accord.capabilities.file.blobs import Blobs
-from accord.capabilities.file.rights import ReadRights, blobs_to_keep, received_blobs
+from accord.capabilities.file.blobs import Blobs, FileSettings, FileUploads, Upload
 from accord.capabilities.file.rules import PREFIX, Manifest, read_manifest
-from accord.capabilities.file.shares import FileShare, ShareMark, file_name, file_title
+from accord.capabilities.file.shares import (
+    FileShare,
+    ReadRights,
+    ShareMark,
+    blobs_to_keep,
+    file_name,
+    file_title,
+    received_blobs,
+)
 from accord.capabilities.file.transfer import BlobFetcher, HolderHints, read_chunk, write_chunk
-from accord.capabilities.file.uploads import FileSettings, FileUploads, Upload
 from accord.community.bus import Call, Frame
 from accord.community.communities import HostedCommunity
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.log import LogUpdate
 from accord.community.node import Node
 from accord.community.rules import capabilities
@@ -130,10 +136,9 @@ class _FileService:
         self._collected_at = -math.inf
 
     async def read(self, call: Call) -> Mapping[str, Any] | AsyncIterator[Frame]:
-        began = self._clock.monotonic()
         cid = call.body["input"]["cid"]
         if await self._may_read(call, cid) and await asyncio.to_thread(self._blobs.has, cid):
-            return self._blob(cid, began)
+            return self._blob(call, cid)
         for blob in await asyncio.to_thread(self._blobs.with_chunk, cid):
             if await self._may_read(call, blob):
                 data = await asyncio.to_thread(self._blobs.chunk, cid)
@@ -142,13 +147,12 @@ class _FileService:
                     "size_bytes": len(data),
                     "data_b64": base64url.encode(data),
                 }
-                return {"output": output, "meta": {"ms": self._ms(began)}}
+                return call.answer(output)
         if call.own:
-            return self._fetched(self._node.community(call.community), cid, began)
+            return self._fetched(call, cid)
         raise CommunityError(Code.NOT_FOUND, "this node has no such blob or chunk", where=cid)
 
     async def list_blobs(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         prefix = call.body["input"].get("prefix", PREFIX)
         if call.own:
             found = await asyncio.to_thread(self._blobs.cids, prefix)
@@ -156,20 +160,15 @@ class _FileService:
             readable = await self._rights_in(call.community).readable(call.caller)
             wanted = sorted(cid for cid in readable if cid.startswith(prefix))
             found = await asyncio.to_thread(lambda: [*filter(self._blobs.has, wanted)])
-        meta: dict[str, Any] = {"ms": self._ms(began)}
-        if len(found) > MAX_LISTED:
-            meta["more"] = True
-        return {"output": {"cids": found[:MAX_LISTED]}, "meta": meta}
+        return call.answer({"cids": found[:MAX_LISTED]}, more=len(found) > MAX_LISTED or None)
 
     async def advertise(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         cids = dict.fromkeys(call.body["input"]["cids"])
         for cid in cids:
             self._hints.add(call.community, cid, call.caller)
-        return {"output": {"recorded": len(cids)}, "meta": {"ms": self._ms(began)}}
+        return call.answer({"recorded": len(cids)})
 
     async def put(self, call: Call) -> Mapping[str, Any] | AsyncIterator[Frame]:
-        began = self._clock.monotonic()
         given = call.body["input"]
         if "manifest" in given:
             manifest = await asyncio.to_thread(read_manifest, given["manifest"])
@@ -178,24 +177,22 @@ class _FileService:
                 None if call.own else await self._rights_in(call.community).readable(call.caller)
             )
             upload = await self._uploads.begin(call.caller, call.community, manifest, readable)
-            return self._receive(upload, began)
+            return self._receive(call, upload)
         upload = self._uploads.find(given["upload_id"], call.caller, call.community)
         await self._uploads.take(upload, await asyncio.to_thread(_chunks, upload, given["chunks"]))
         await self._complete(upload)
         output = {"received": upload.received, "missing": len(upload.incoming.missing)}
-        return {"output": output, "meta": {"ms": self._ms(began)}}
+        return call.answer(output)
 
     async def gc(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
-        _check_own(call, "collects garbage")
+        call.check_own("collect its garbage")
         grace = call.body["input"].get("grace_seconds", self._settings.grace_seconds)
         collected = await self._collect(grace)
         output = {"blobs": collected[0], "size_bytes": collected[1]}
-        return {"output": output, "meta": {"ms": self._ms(began)}}
+        return call.answer(output)
 
     async def share(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
-        _check_own(call, "shares its files")
+        call.check_own("share its files")
         hosted = self._node.community(call.community)
         given = call.body["input"]
         readers = given.get("with")
@@ -220,11 +217,10 @@ class _FileService:
             "size_bytes": share.size_bytes,
             "with": None if share.readers is None else list(share.readers),
         }
-        return {"output": output, "meta": {"ms": self._ms(began)}}
+        return call.answer(output)
 
     async def unshare(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
-        _check_own(call, "shares its files")
+        call.check_own("share its files")
         hosted = self._node.community(call.community)
         cid = call.body["input"]["cid"]
         async with self._sharing:
@@ -232,10 +228,9 @@ class _FileService:
             await self.adopt()
             was_shared = await self._unshare(hosted, cid)
         output = {"cid": cid, "was_shared": was_shared}
-        return {"output": output, "meta": {"ms": self._ms(began)}}
+        return call.answer(output)
 
     async def shared(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         hosted = self._node.community(call.community)
         given = call.body["input"]
         after, prefix = given.get("after", ""), given.get("prefix", PREFIX)
@@ -260,15 +255,11 @@ class _FileService:
 
         found = await asyncio.to_thread(look)
         limit = given.get("limit", _PAGE)
-        meta: dict[str, Any] = {"ms": self._ms(began)}
-        if len(found) > limit:
-            meta["more"] = True
         files = [_listed_share(share, shows_readers=call.own) for share in found[:limit]]
-        return {"output": {"files": files}, "meta": meta}
+        return call.answer({"files": files}, more=len(found) > limit or None)
 
     async def offered(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
-        _check_own(call, "asks what is shared with it")
+        call.check_own("ask what is shared with it")
         hosted = self._node.community(call.community)
         away: list[str] = []
         if call.body["input"].get("refresh", True):
@@ -303,11 +294,8 @@ class _FileService:
             ]
 
         files = await asyncio.to_thread(merge)
-        meta: dict[str, Any] = {"ms": self._ms(began)}
-        if len(files) > MAX_LISTED:
-            meta["more"] = True
         output = {"files": files[:MAX_LISTED], "unreachable": away}
-        return {"output": output, "meta": meta}
+        return call.answer(output, more=len(files) > MAX_LISTED or None)
 
     async def _share(self, hosted: HostedCommunity, share: FileShare) -> None:
         """Store the share, and advertise it in the log if everybody may read it."""
@@ -345,7 +333,7 @@ class _FileService:
         was_shared |= await asyncio.to_thread(shares.remove, community, cid)
         return was_shared
 
-    async def _blob(self, cid: str, began: float) -> AsyncIterator[Frame]:
+    async def _blob(self, call: Call, cid: str) -> AsyncIterator[Frame]:
         manifest = await asyncio.to_thread(self._blobs.manifest, cid)
         yield Frame("manifest", manifest.payload())
         i = 0
@@ -353,21 +341,20 @@ class _FileService:
             told = write_chunk(i, manifest.chunks[i], data)
             yield Frame("chunk", {**told, "size_bytes": len(data)})
             i += 1
-        yield Frame("done", {"chunks": i, "ms": self._ms(began)})
+        yield Frame("done", {"chunks": i, "ms": call.elapsed_ms})
 
-    async def _fetched(
-        self, hosted: HostedCommunity, cid: str, began: float
-    ) -> AsyncIterator[Frame]:
+    async def _fetched(self, call: Call, cid: str) -> AsyncIterator[Frame]:
+        hosted = self._node.community(call.community)
         async for done, total in self.fetching.fetch(hosted, cid):
             yield Frame("progress", {"current": done, "total": total, "stage": "fetching"})
         sent, _ = await hosted.log.view(lambda state: received_blobs(state, hosted.own_id))
         if cid in sent:
             # Pin what was sent to this node and fetched, so that it is not collected.
             await asyncio.to_thread(self._blobs.pin, cid, _CHAT)
-        async for frame in self._blob(cid, began):
+        async for frame in self._blob(call, cid):
             yield frame
 
-    async def _receive(self, upload: Upload, began: float) -> AsyncIterator[Frame]:
+    async def _receive(self, call: Call, upload: Upload) -> AsyncIterator[Frame]:
         needed = sorted(upload.incoming.missing)
         yield Frame("ready", {"needed": needed, "upload_id": upload.upload_id})
         await self._complete(upload)
@@ -385,7 +372,7 @@ class _FileService:
                 ) from None
             here = total - len(upload.incoming.missing)
             yield Frame("progress", {"current": here, "total": total, "stage": "receiving"})
-        yield Frame("done", {"received": upload.received, "ms": self._ms(began)})
+        yield Frame("done", {"received": upload.received, "ms": call.elapsed_ms})
 
     async def _complete(self, upload: Upload) -> None:
         """Publish the blob once nothing is missing, and advertise it in the log."""
@@ -457,16 +444,6 @@ class _FileService:
             await asyncio.to_thread(pin)
         await asyncio.to_thread(self._blobs.shares.adopt)
 
-    def _ms(self, began: float) -> int:
-        return int((self._clock.monotonic() - began) * 1000)
-
-
-def _check_own(call: Call, what: str) -> None:
-    if not call.own:
-        raise CommunityError(
-            Code.UNAUTHORIZED, f"only the node's owner, on its own machine, {what}"
-        )
-
 
 def _listed_share(share: FileShare, *, shows_readers: bool) -> dict[str, Any]:
     listed: dict[str, Any] = {
@@ -487,7 +464,5 @@ def _chunks(upload: Upload, told: list[Mapping[str, Any]]) -> dict[int, bytes]:
     manifest: Manifest = upload.manifest
     for each in told:
         if each["i"] >= len(manifest.chunks) or manifest.chunks[each["i"]] != each["cid"]:
-            raise CommunityError(
-                Code.BAD_REQUEST, "the manifest has another chunk there", where=f"chunk {each['i']}"
-            )
+            raise bad_request("the manifest has another chunk there", where=f"chunk {each['i']}")
     return dict(map(read_chunk, told))

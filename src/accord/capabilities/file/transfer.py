@@ -21,7 +21,7 @@ from accord.capabilities.file.shares import FileShare
 from accord.community.bus import Frame
 from accord.community.client import Client
 from accord.community.communities import HostedCommunity
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.node import Node
 from accord.community.peers import Endpoint
 from accord.community.rules import capabilities
@@ -45,7 +45,7 @@ async def pull(client: Client, blobs: Blobs, cid: str) -> AsyncGenerator[tuple[i
             if frame.event == "manifest" and incoming is None:
                 manifest = read_manifest(frame.data)
                 if manifest.cid != cid:
-                    raise CommunityError(Code.BAD_REQUEST, "the node gave another blob")
+                    raise bad_request("the node gave another blob")
                 incoming = await blobs.receive(manifest)
             elif frame.event == "chunk" and incoming is not None:
                 i, data = read_chunk(frame.data)
@@ -56,7 +56,7 @@ async def pull(client: Client, blobs: Blobs, cid: str) -> AsyncGenerator[tuple[i
                     came = {}
                     yield _progress(incoming)
     if incoming is None:
-        raise CommunityError(Code.BAD_REQUEST, "the node gave no manifest")
+        raise bad_request("the node gave no manifest")
     if came:
         await incoming.take(came)
     await incoming.finish()
@@ -80,7 +80,7 @@ async def push(
     async with aclosing(_frames(client, "file.put", offer)) as frames:
         first = await anext(frames)
         if first.event != "ready":
-            raise CommunityError(Code.BAD_REQUEST, "the node did not say what it needs")
+            raise bad_request("the node did not say what it needs")
         needed = first.data["needed"]
 
         async def listen() -> int:
@@ -111,11 +111,11 @@ def read_chunk(told: Mapping[str, Any]) -> tuple[int, bytes]:
     """Read number and bytes of a chunk, not yet verified; `bad_request` if malformed."""
     i, text = told.get("i"), told.get("data_b64")
     if type(i) is not int or not isinstance(text, str) or len(text) > _MAX_TEXT:
-        raise CommunityError(Code.BAD_REQUEST, "expected a chunk with i and data_b64")
+        raise bad_request("expected a chunk with i and data_b64")
     try:
         return i, base64url.decode(text)
     except base64url.Base64Error as error:
-        raise CommunityError(Code.BAD_REQUEST, error.what, where=f"chunk {i}") from None
+        raise bad_request(error.what, where=f"chunk {i}") from None
 
 
 async def _send(
@@ -124,7 +124,7 @@ async def _send(
     for start in range(0, len(needed), TOGETHER):
         some = needed[start : start + TOGETHER]
         if not all(type(i) is int and 0 <= i < len(manifest.chunks) for i in some):
-            raise CommunityError(Code.BAD_REQUEST, "the node asks for chunks that do not exist")
+            raise bad_request("the node asks for chunks that do not exist")
 
         def chunks(some: Sequence[int] = some) -> list[dict[str, Any]]:
             return [
@@ -341,7 +341,7 @@ def read_listed(answer: Any) -> Iterable[FileShare]:
     response = _DESCRIPTORS[f"{LIST_CAPABILITY}@1.0"].response
     assert response is not None
     if response.findings(answer):
-        raise CommunityError(Code.BAD_REQUEST, "the node did not list files")
+        raise bad_request("the node did not list files")
     for each in answer["output"]["files"]:
         readers = None if each["scope"] == "community" else ()
         yield FileShare(

@@ -1,7 +1,6 @@
 """Language models: `llm.chat` and `llm.complete`, by servers or in this process."""
 
 from accord.capabilities.llm.embedded import EmbeddedBackend
-from accord.capabilities.llm.generations import GenerationMetrics, GenerationQueue
 from accord.capabilities.llm.remote import RemoteBackend
 from accord.capabilities.llm.rules.generation import (
     Backend,
@@ -18,7 +17,12 @@ from accord.capabilities.llm.rules.generation import (
     read_request,
     role_violation,
 )
-from accord.capabilities.llm.service import LanguageModels, open_language_models, register
+from accord.capabilities.llm.service import (
+    GenerationMetrics,
+    GenerationQueue,
+    open_language_models,
+    register,
+)
 
 __all__ = [
     "Backend",
@@ -28,7 +32,6 @@ __all__ = [
     "GenerationMetrics",
     "GenerationQueue",
     "GenerationRequest",
-    "LanguageModels",
     "Piece",
     "PromptRead",
     "RemoteBackend",

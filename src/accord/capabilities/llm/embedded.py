@@ -18,10 +18,10 @@ import httpx
 import structlog
 
 from accord.capabilities import models
-from accord.capabilities.llm.rules import openai
+from accord.capabilities.llm.rules import generation
 from accord.capabilities.llm.rules.generation import BackendModel, GenerationRequest, Piece
 from accord.capabilities.models import LanguageWeights
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.web import responses
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -85,7 +85,7 @@ class EmbeddedBackend:
         ask = (
             server.handle_completions if asked.messages is None else server.handle_chat_completions
         )
-        reader = openai.AnswerReader()
+        reader = generation.AnswerReader()
         chunks: asyncio.Queue[Any] = asyncio.Queue()  # no longer than the answer
         gone = threading.Event()
         working = self._begin(ask, _body(asked), chunks, gone)
@@ -129,7 +129,7 @@ class EmbeddedBackend:
                 if not gone.is_set():
                     ask(body, tell)
             except ValueError as error:  # what it says of a request that it cannot read
-                raise CommunityError(Code.BAD_REQUEST, str(error)[:300]) from error
+                raise bad_request(str(error)[:300]) from error
 
         def end(done: "asyncio.Future[None]") -> None:
             del self._under_way[done]
@@ -188,7 +188,7 @@ async def _offers_tools(address: str, key: str) -> bool:
 
 def _body(asked: GenerationRequest) -> dict[str, Any]:
     """The request, with the options by which tokens are counted."""
-    body = openai.request_body(asked) | {"return_progress": True, "timings_per_token": True}
+    body = generation.request_body(asked) | {"return_progress": True, "timings_per_token": True}
     if asked.messages is None:
         body["logprobs"] = 1
     elif not asked.tools:  # the library has no probabilities for the pieces of a tool call
@@ -213,7 +213,7 @@ def _check(chunk: Any) -> None:
             details={"context_length": most},
         )
     if code in _CLIENT_ERRORS:
-        raise CommunityError(Code.BAD_REQUEST, f"the model refuses this: {message}")
+        raise bad_request(f"the model refuses this: {message}")
     if code == _BUSY:
         raise CommunityError(Code.CAPACITY_EXCEEDED, message, details={"retry_after_ms": 1000})
     raise RuntimeError(f"llama.cpp failed: {message}")

@@ -11,9 +11,9 @@ from typing import Any, Final
 import httpx
 import structlog
 
-from accord.capabilities.llm.rules import openai
+from accord.capabilities.llm.rules import generation
 from accord.capabilities.llm.rules.generation import BackendModel, GenerationRequest, Piece
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.web import responses
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -65,7 +65,7 @@ class RemoteBackend:
 
     async def generate(self, asked: GenerationRequest) -> AsyncGenerator[Piece]:
         """Generate; see `Backend`."""
-        reader = openai.AnswerReader()
+        reader = generation.AnswerReader()
         try:
             async with self._open(asked) as answer:
                 async for chunk in _chunks(answer):
@@ -84,7 +84,7 @@ class RemoteBackend:
     @asynccontextmanager
     async def _open(self, asked: GenerationRequest) -> AsyncIterator[httpx.Response]:
         path = "completions" if asked.messages is None else "chat/completions"
-        body = openai.request_body(asked)
+        body = generation.request_body(asked)
         if asked.ctx is not None:
             body["max_tokens"] = min(asked.max_tokens, asked.ctx)
         extras = _EXTRAS if asked.messages is not None else {**_EXTRAS, "logprobs": 1}
@@ -112,7 +112,7 @@ class RemoteBackend:
                 Code.NOT_IMPLEMENTED, f"the server of {asked.model} does not have it now"
             )
         if status in _REFUSED:
-            raise CommunityError(Code.BAD_REQUEST, f"the server of {asked.model} says: {said}")
+            raise bad_request(f"the server of {asked.model} says: {said}")
         if status in _BUSY:
             raise CommunityError(
                 Code.CAPACITY_EXCEEDED,

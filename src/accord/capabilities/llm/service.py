@@ -4,16 +4,18 @@ Opens the backends of the settings, knows which has which model, and converts pi
 one answer.
 """
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import structlog
+from prometheus_client.metrics_core import Metric
 
 from accord.capabilities import models
 from accord.capabilities.llm.embedded import EmbeddedBackend
-from accord.capabilities.llm.generations import GenerationMetrics, GenerationQueue
 from accord.capabilities.llm.remote import RemoteBackend
 from accord.capabilities.llm.rules import generation
 from accord.capabilities.llm.rules.generation import (
@@ -30,12 +32,98 @@ from accord.capabilities.llm.rules.generation import (
 )
 from accord.capabilities.settings import ModelsSettings, split_server
 from accord.community.bus import Call, Frame
-from accord.community.bus.registry import Produced
-from accord.community.errors import Code, CommunityError
+from accord.community.bus.calls import Produced
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.node import Node
 from accord.community.rules import capabilities
 from accord.kernel.clock import Clock
 from accord.telemetry import tracing
+from accord.telemetry.metrics import family
+
+_RETRY_MS: Final = 2000
+
+
+class GenerationQueue:
+    """Bounds how many generations run and how many wait."""
+
+    def __init__(self, *, max_concurrent: int, max_waiting: int) -> None:
+        self.max_concurrent = max_concurrent
+        self.max_waiting = max_waiting
+        self.running = 0
+        self.waiting = 0
+        self._room = asyncio.Semaphore(max_concurrent)
+
+    def check(self) -> None:
+        """Raise `capacity_exceeded` if there is no room for one more."""
+        if self._room.locked() and self.waiting >= self.max_waiting:
+            raise CommunityError(
+                Code.CAPACITY_EXCEEDED,
+                f"{self.running} answers are being generated, and {self.waiting} calls wait",
+                details={"retry_after_ms": _RETRY_MS},
+            )
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Hold a place until the end of the block, or raise `capacity_exceeded`."""
+        self.check()
+        self.waiting += 1
+        try:
+            await self._room.acquire()
+        finally:
+            self.waiting -= 1
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+            self._room.release()
+
+
+class GenerationMetrics:
+    """The metrics of one node's generations."""
+
+    def __init__(self, generations: GenerationQueue) -> None:
+        self._generations = generations
+        self._ended: Counter[tuple[str, str]] = Counter()
+        self._tokens: Counter[tuple[str, str]] = Counter()
+        self._seconds: dict[tuple[str], float] = {}
+
+    async def count(
+        self, model: str, pieces: AsyncGenerator[Piece], clock: Clock
+    ) -> AsyncGenerator[Piece]:
+        """Pass pieces through and count the generation when it ends."""
+        began = clock.monotonic()
+        outcome, tokens_in, tokens_out = "failed", 0, 0
+        try:
+            async with aclosing(pieces) as passing:
+                async for piece in passing:
+                    if isinstance(piece, PromptRead):
+                        tokens_in = piece.tokens_in
+                    elif isinstance(piece, TextPiece):
+                        tokens_out = piece.tokens_out
+                    elif isinstance(piece, GenerationEnd):
+                        outcome = piece.reason.value
+                        tokens_in = piece.tokens_in or tokens_in
+                        tokens_out = piece.tokens_out or tokens_out
+                    yield piece
+        except GeneratorExit:
+            # The consumer has left; if it had the last piece, the generation was not cancelled.
+            outcome = StopReason.CANCELLED.value if outcome == "failed" else outcome
+            raise
+        finally:
+            self._ended[model, outcome] += 1
+            self._tokens[model, "in"] += tokens_in
+            self._tokens[model, "out"] += tokens_out
+            took = clock.monotonic() - began
+            self._seconds[(model,)] = self._seconds.get((model,), 0.0) + took
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        yield family("accord_llm_running", self._generations.running)
+        yield family("accord_llm_waiting", self._generations.waiting)
+        yield family("accord_llm_generations_total", self._ended)
+        yield family("accord_llm_tokens_total", self._tokens)
+        yield family("accord_llm_seconds_total", self._seconds)
 
 
 def register(
@@ -115,9 +203,7 @@ class _LlmService:
             )
         most = self._ctx[asked.model]
         if asked.ctx is not None and most is not None and asked.ctx > most:
-            raise CommunityError(
-                Code.BAD_REQUEST, f"{asked.model} takes {most} tokens", where="/params/ctx"
-            )
+            raise bad_request(f"{asked.model} takes {most} tokens", where="/params/ctx")
         wrong = generation.role_violation(asked.messages) if asked.messages is not None else None
         if wrong is not None:
             raise CommunityError(

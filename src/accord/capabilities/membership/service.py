@@ -12,9 +12,9 @@ from typing import Any, Final
 from accord.community import queries
 from accord.community.bus import Call
 from accord.community.communities import HostedCommunity
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.node import Node
-from accord.community.rules import capabilities, views
+from accord.community.rules import capabilities
 from accord.community.rules.event import has_signed
 from accord.community.rules.formats import Level
 from accord.community.rules.invites import INVITE_TTL_SECONDS, Invite
@@ -48,16 +48,13 @@ class _MembershipService:
         self._inviting = asyncio.Lock()
 
     async def invite(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         call.check_own("invite in its name", _AT_HOME)
         hosted = self._node.community(call.community)
         wanted = self._whole(call.body["input"])
         level = Level.parse(wanted["initial_level"])
         self._check_inviter(hosted, call, level)
         if parse_time(wanted["expires_at"]) <= self._clock.now():
-            raise CommunityError(
-                Code.BAD_REQUEST, "the invite would have expired", where="/input/expires_at"
-            )
+            raise bad_request("the invite would have expired", where="/input/expires_at")
         async with self._inviting:
             before = await self._open(hosted, wanted["invitee_node_id"])
             standing = next((each for each in before if each.serves(wanted)), None)
@@ -71,14 +68,11 @@ class _MembershipService:
                 for each in before:
                     if not each.is_witnessed:
                         await self._withdraw(hosted, wanted["invitee_node_id"], each.event_id)
-        return {
-            "output": {"invite_blob": self._invite(hosted, standing.data).blob},
-            "meta": {
-                "event_id": standing.event_id,
-                "lamport": standing.lamport,
-                "ms": self._ms(began),
-            },
-        }
+        return call.answer(
+            {"invite_blob": self._invite(hosted, standing.data).blob},
+            event_id=standing.event_id,
+            lamport=standing.lamport,
+        )
 
     async def _guard(self, hosted: HostedCommunity) -> None:
         """Declare once that redeeming an invite of this node requires a witness."""
@@ -86,14 +80,13 @@ class _MembershipService:
             await hosted.log.append(_GUARDED, {})
 
     async def withdraw(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         call.check_own("withdraw invites in its name", _AT_HOME)
         hosted = self._node.community(call.community)
         invitee = call.body["input"]["invitee_node_id"]
         wanted = call.body["input"].get("invite_event_id")
         found = [
             event_id
-            for event_id in views.open_invites(hosted.state, invitee, self._clock.now())
+            for event_id in hosted.state.open_invites(invitee, self._clock.now())
             if wanted in (None, event_id)
         ]
         if not found:
@@ -104,7 +97,7 @@ class _MembershipService:
             )
         for event_id in found:
             await self._withdraw(hosted, invitee, event_id)
-        return {"output": {"withdrawn": found}, "meta": {"ms": self._ms(began)}}
+        return call.answer({"withdrawn": found})
 
     async def _withdraw(self, hosted: HostedCommunity, invitee: str, event_id: str) -> None:
         data = {"invite_event_id": event_id, "invitee_node_id": invitee}
@@ -113,7 +106,7 @@ class _MembershipService:
     async def _open(self, hosted: HostedCommunity, invitee: str) -> "list[_OpenInvite]":
         """Return the open invites of this node for another, with the data of their events."""
         found = []
-        for event_id in views.open_invites(hosted.state, invitee, self._clock.now()):
+        for event_id in hosted.state.open_invites(invitee, self._clock.now()):
             for invite in hosted.state.roster.invites[event_id, invitee]:
                 if invite.inviter == self._node.key.id and invite.is_open:
                     data = await self._written(hosted, event_id)
@@ -135,15 +128,11 @@ class _MembershipService:
         }
 
     async def revoke(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         hosted = self._node.community(call.community)
         data = call.body["input"]
         self._check_signers(hosted, call, data)
         event = await hosted.log.append(_REVOKED, data)
-        return {
-            "output": {"event_id": event.event_id, "lamport": event.lamport},
-            "meta": {"ms": self._ms(began)},
-        }
+        return call.answer({"event_id": event.event_id, "lamport": event.lamport})
 
     def _check_inviter(self, hosted: HostedCommunity, call: Call, level: Level) -> None:
         least = hosted.state.roster.least_inviter
@@ -205,9 +194,6 @@ class _MembershipService:
                     refusal = error
         assert refusal is not None
         raise refusal
-
-    def _ms(self, began: float) -> int:
-        return int((self._clock.monotonic() - began) * 1000)
 
 
 @dataclass(frozen=True, slots=True)

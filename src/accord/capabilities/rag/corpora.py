@@ -28,7 +28,7 @@ from accord.capabilities.rag.words import Tokenizer
 from accord.community.communities import HostedCommunity
 from accord.community.errors import CommunityError
 from accord.community.rules.content import CorpusDocument
-from accord.community.tables import events
+from accord.community.store import events
 from accord.storage import Store
 
 _INGESTED: Final = "rag.document.ingested"

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from accord.capabilities import models
 from accord.capabilities.file import Blobs
-from accord.capabilities.file.rights import ReadRights
-from accord.capabilities.file.shares import ShareMark
+from accord.capabilities.file.shares import ReadRights, ShareMark
 from accord.capabilities.models import Embedder
 from accord.capabilities.rag.tables import SCHEMA
+from accord.capabilities.settings import PERSONAL_CORPUS, SYSTEM_CORPUS
 from accord.community.bus import Call
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.node import Node
 from accord.community.rules import capabilities
 from accord.kernel.clock import Clock
@@ -35,10 +35,10 @@ _INGEST_SECONDS: Final = 900.0
 _QUERY_SECONDS: Final = 120.0
 
 
-def register(node: Node, clock: Clock, corpora: "Corpora", blobs: Blobs) -> None:
+def register(node: Node, _clock: Clock, corpora: "Corpora", blobs: Blobs) -> None:
     """Offer the corpora of a node on its bus."""
     descriptors = capabilities.load_descriptors("accord.capabilities.rag")
-    service = _RagService(node, clock, corpora, blobs)
+    service = _RagService(node, corpora, blobs)
     offer = node.bus.registry.register
     offer(descriptors["rag.query@1.0"], service.query, max_concurrent=32, seconds=_QUERY_SECONDS)
     offer(descriptors["rag.ingest@1.0"], service.ingest, max_concurrent=8, seconds=_INGEST_SECONDS)
@@ -46,15 +46,13 @@ def register(node: Node, clock: Clock, corpora: "Corpora", blobs: Blobs) -> None
 
 
 class _RagService:
-    def __init__(self, node: Node, clock: Clock, corpora: "Corpora", blobs: Blobs) -> None:
+    def __init__(self, node: Node, corpora: "Corpora", blobs: Blobs) -> None:
         self._node = node
-        self._clock = clock
         self._corpora = corpora
         self._blobs = blobs
         self._rights: dict[str, ReadRights] = {}
 
     async def query(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         corpus = call.body["params"]["corpus"]
         query = call.body["input"]
         place, announcer = self._place(call, corpus)
@@ -74,18 +72,12 @@ class _RagService:
                 mend="rag.list_corpora names those that there are",
             )
         shown = query.get("include_text", True)
-        meta: dict[str, Any] = {"corpus": corpus, "ms": self._ms(began)}
-        if self._corpora.model is not None:
-            meta["embedding_model"] = self._corpora.model
-        output = {
-            "chunks": [_chunk(rank, each, shown=shown) for rank, each in enumerate(found, start=1)]
-        }
-        return {"output": output, "meta": meta}
+        chunks = [_chunk(rank, each, shown=shown) for rank, each in enumerate(found, start=1)]
+        return call.answer({"chunks": chunks}, corpus=corpus, embedding_model=self._corpora.model)
 
     async def ingest(self, call: Call) -> Mapping[str, Any]:
         from accord.capabilities.rag.prepared import IngestRequest
 
-        began = self._clock.monotonic()
         corpus = call.body["params"]["corpus"]
         given = call.body["input"]
         self._check_corpus(call, corpus)
@@ -114,39 +106,29 @@ class _RagService:
             "chunks_indexed": document.chunks,
             "tokens_indexed": document.tokens,
         }
-        meta = {"corpus": corpus, "ms": self._ms(began)}
-        if document.event_id is not None:
-            meta["ingest_event_id"] = document.event_id
-        return {"output": output, "meta": meta}
+        return call.answer(output, corpus=corpus, ingest_event_id=document.event_id)
 
     async def list_corpora(self, call: Call) -> Mapping[str, Any]:
-        began = self._clock.monotonic()
         seen = [call.community, ""] if call.own else [call.community]
         shares = await self._corpora.shares(seen)
-        return {"output": {"corpora": _corpora(shares)}, "meta": {"ms": self._ms(began)}}
+        return call.answer({"corpora": _corpora(shares)})
 
     def _place(self, call: Call, corpus: str) -> tuple["CorpusId", "Announcer"]:
         """Return the corpus of a call, and how its documents are announced."""
         from accord.capabilities.rag.corpora import CommunityAnnouncer, PrivateAnnouncer
-        from accord.capabilities.rag.names import PERSONAL
         from accord.capabilities.rag.store import CorpusId
 
-        if corpus == PERSONAL:
+        if corpus == PERSONAL_CORPUS:
             return CorpusId("", corpus), PrivateAnnouncer(self._blobs)
         hosted = self._node.community(call.community)
         return CorpusId(call.community, corpus), CommunityAnnouncer(hosted, corpus)
 
     def _check_corpus(self, call: Call, corpus: str) -> None:
-        from accord.capabilities.rag.names import PERSONAL, SYSTEM
-
-        if corpus == SYSTEM:
-            raise CommunityError(
-                Code.BAD_REQUEST,
-                "the corpus system is reserved",
-                where="/params/corpus",
-                mend="choose another name",
+        if corpus == SYSTEM_CORPUS:
+            raise bad_request(
+                "the corpus system is reserved", where="/params/corpus", mend="choose another name"
             )
-        if corpus == PERSONAL and not call.own:
+        if corpus == PERSONAL_CORPUS and not call.own:
             raise CommunityError(
                 Code.UNAUTHORIZED, "the corpus personal is for the node's owner alone"
             )
@@ -164,9 +146,6 @@ class _RagService:
         if not await asyncio.to_thread(self._blobs.has, cid):
             raise _no_blob(cid)
         check_size((await asyncio.to_thread(self._blobs.manifest, cid)).size_bytes)
-
-    def _ms(self, began: float) -> int:
-        return int((self._clock.monotonic() - began) * 1000)
 
 
 def _chunk(rank: int, found: "FoundChunk", *, shown: bool) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """The signed bus: calls between devices that trust keys, not addresses.
 
-`rules.checks` lists the checks of a call; `admission` and `calls` make them; `registry` holds the
-capabilities of a node; `ledger` remembers requests across restarts; `streams` and `topics` send
-over time; `server` has the HTTP routes.
+`rules.checks` lists the checks of a call, `admission` and `calls` make them; `calls` has what a
+node offers and runs it; `ledger` remembers requests across restarts; `topics` sends to subscribers;
+`server` has the HTTP routes.
 """
 
 from accord.community.bus.admission import AdmittedRequest, Rates
-from accord.community.bus.answers import ClientGoneError, while_connected
+from accord.community.bus.calls import Call, Frame, Offer, Registry
 from accord.community.bus.ledger import (
     BUS_STORE,
     CALL_STREAM,
@@ -14,9 +14,7 @@ from accord.community.bus.ledger import (
     CallLedger,
     open_ledger,
 )
-from accord.community.bus.registry import Call, Frame, Handler, Offer, Produced, Registry
 from accord.community.bus.server import Bus, member_routes, public_routes
-from accord.community.bus.settings import BusSettings, RateLimits, UnsignedCalls
 from accord.community.bus.topics import (
     MAX_TOPIC_BYTES,
     MAX_TOPIC_MESSAGES,
@@ -26,7 +24,8 @@ from accord.community.bus.topics import (
     Topics,
     check_listener,
 )
-from accord.community.rules.checks import CHECKS, CallCheck, CommunityFacts
+from accord.community.rules.checks import CHECKS
+from accord.community.settings import BusSettings, RateLimits, UnsignedCalls
 
 __all__ = [
     "BUS_STORE",
@@ -41,14 +40,9 @@ __all__ = [
     "Bus",
     "BusSettings",
     "Call",
-    "CallCheck",
     "CallLedger",
-    "ClientGoneError",
-    "CommunityFacts",
     "Frame",
-    "Handler",
     "Offer",
-    "Produced",
     "RateLimits",
     "Rates",
     "Registry",
@@ -59,5 +53,4 @@ __all__ = [
     "member_routes",
     "open_ledger",
     "public_routes",
-    "while_connected",
 ]

@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from starlette.requests import Request as HttpRequest
 
 from accord.community.bus.answers import ClientGoneError, RequestContext
-from accord.community.bus.settings import BusSettings, RateLimits, UnsignedCalls
-from accord.community.errors import Code, CommunityError
-from accord.community.rules import checks, headers, requests
+from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.rules import checks, requests, wire
 from accord.community.rules.checks import CommunityFacts
 from accord.community.rules.formats import Level
-from accord.community.rules.headers import Named
 from accord.community.rules.requests import SignedRequest
+from accord.community.rules.wire import Named
+from accord.community.settings import BusSettings, RateLimits, UnsignedCalls
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.signing import SigningKey
@@ -64,13 +64,11 @@ class UnsignedCaller:
     ) -> tuple[SignedRequest, dict[str, Any]]:
         """Read a flat call, in the community that it names or in the only one."""
         if not isinstance(body, dict) or not body.keys() <= _UNSIGNED_MEMBERS:
-            raise CommunityError(
-                Code.BAD_REQUEST, f"expected an object of {', '.join(sorted(_UNSIGNED_MEMBERS))}"
-            )
+            raise bad_request(f"expected an object of {', '.join(sorted(_UNSIGNED_MEMBERS))}")
         community = body.get("community") or next(iter(communities), None)
         named = (body.get("capability"), body.get("version", "1.0"), community)
         if not all(isinstance(each, str) for each in named):
-            raise CommunityError(Code.BAD_REQUEST, "capability, version and community are texts")
+            raise bad_request("capability, version and community are texts")
         capability, version, community = (str(each) for each in named)
         said = {"params": body.get("params", {}), "input": body.get("input", {})}
         request = requests.sign_request(
@@ -180,13 +178,13 @@ _MAX_HEADER_BYTES: Final = 16 * 1024
 # A longer body is parsed in a thread.
 _LONG: Final = 64 * 1024
 _EVERY: Final = (
-    headers.REQUEST_ID,
-    headers.FROM,
-    headers.COMMUNITY,
-    headers.TIMESTAMP,
-    headers.SIGNATURE,
+    wire.REQUEST_ID,
+    wire.FROM,
+    wire.COMMUNITY,
+    wire.TIMESTAMP,
+    wire.SIGNATURE,
 )
-_REQUEST_ID: Final = headers.REQUEST_ID.lower().encode()
+_REQUEST_ID: Final = wire.REQUEST_ID.lower().encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +238,7 @@ class Admission:
         def read(named: Named, raw: bytes) -> tuple[SignedRequest, Any]:
             body = _json(raw)
             if not isinstance(body, dict):
-                raise CommunityError(Code.BAD_REQUEST, "the body of a call is a JSON object")
+                raise bad_request("the body of a call is a JSON object")
             return requests.read_request(named, body), body
 
         return await self._let_in(http, visit, read)
@@ -325,13 +323,12 @@ class Admission:
         visit.check = checks.HEADERS
         size = sum(len(name) + len(value) for name, value in sent)
         if len(sent) > _MAX_HEADERS or size > _MAX_HEADER_BYTES:
-            raise CommunityError(
-                Code.BAD_REQUEST,
-                f"a request has at most {_MAX_HEADERS} headers of {_MAX_HEADER_BYTES} bytes in all",
+            raise bad_request(
+                f"a request has at most {_MAX_HEADERS} headers of {_MAX_HEADER_BYTES} bytes in all"
             )
 
     def _sender(self, http: HttpRequest, named: Named) -> Sender:
-        host, caller = _host(http), named[headers.FROM]
+        host, caller = _host(http), named[wire.FROM]
         if caller == self._node_id:
             is_owner = is_from_here(host, http.headers)
             return Sender(SenderClaim.OWNER if is_owner else SenderClaim.STRANGER, host, None)
@@ -344,12 +341,12 @@ class Admission:
     def _check_claims(self, visit: RequestContext, named: Named) -> None:
         """Check the unverified headers: member, fresh, for this node; they are checked again."""
         visit.check = checks.SIGNATURE
-        requests.check_recipient(named.get(headers.TO), self._node_id)
+        requests.check_recipient(named.get(wire.TO), self._node_id)
         visit.check = checks.FRESHNESS
-        headers.check_fresh(named[headers.TIMESTAMP], self._clock.now())
+        wire.check_fresh(named[wire.TIMESTAMP], self._clock.now())
         visit.check = checks.MEMBERSHIP
-        community = self._communities.get(named[headers.COMMUNITY])
-        checks.check_membership(community, named[headers.FROM])
+        community = self._communities.get(named[wire.COMMUNITY])
+        checks.check_membership(community, named[wire.FROM])
 
     async def _read_body(
         self, http: HttpRequest, visit: RequestContext, sender: Sender, named: Named
@@ -427,7 +424,7 @@ class Admission:
         )
         checks.check_names_recipient(request, required=required)
         visit.check = checks.FRESHNESS
-        headers.check_fresh(request.timestamp, self._clock.now())
+        wire.check_fresh(request.timestamp, self._clock.now())
         visit.check = checks.MEMBERSHIP
         level = Level.UNKNOWN
         if not strangers:
@@ -458,9 +455,9 @@ def _declared(http: HttpRequest) -> int:
 
 def _named(http: HttpRequest) -> Named:
     """The protocol's headers; raises if one is missing, repeated or malformed."""
-    named = headers.find(http.scope["headers"])
+    named = wire.find_headers(http.scope["headers"])
     for name in _EVERY:
-        headers.required(named, name)
+        wire.required_header(named, name)
     return named
 
 
@@ -468,10 +465,8 @@ def _json(raw: bytes) -> Any:
     try:
         return canonical.decode(raw)
     except canonical.CanonicalError as error:
-        raise CommunityError(Code.BAD_REQUEST, f"the body is not strict JSON: {error}") from None
+        raise bad_request(f"the body is not strict JSON: {error}") from None
 
 
 def _too_long(most: int) -> CommunityError:
-    return CommunityError(
-        Code.BAD_REQUEST, f"a body is at most {most} bytes", mend="send large content as a file"
-    )
+    return bad_request(f"a body is at most {most} bytes", mend="send large content as a file")

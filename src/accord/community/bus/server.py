@@ -13,7 +13,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
-from accord.community.bus import streams
+from accord.community.bus import calls
 from accord.community.bus.admission import Admission, AdmittedRequest, Rates, rate_limited
 from accord.community.bus.answers import (
     AnswerSigner,
@@ -22,14 +22,13 @@ from accord.community.bus.answers import (
     error_body,
     internal_failure,
 )
-from accord.community.bus.calls import CallServer
+from accord.community.bus.calls import CallServer, Registry
 from accord.community.bus.ledger import CallLedger
-from accord.community.bus.registry import Registry
-from accord.community.bus.settings import BusSettings
 from accord.community.bus.topics import SubscriptionServer, Topics
-from accord.community.errors import Code, CommunityError
-from accord.community.rules import checks, headers
+from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.rules import checks, wire
 from accord.community.rules.checks import CommunityFacts
+from accord.community.settings import BusSettings
 from accord.kernel import canonical, traceparent
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
@@ -163,7 +162,7 @@ class Bus:
                 guest,
                 visit,
                 schema_hash=http.headers.get(checks.SCHEMA_HASH),
-                acks=http.headers.get(streams.ACK) == "frames",
+                acks=http.headers.get(calls.ACK) == "frames",
             )
 
     async def _subscribe(self, http: HttpRequest, visit: RequestContext) -> Response:
@@ -173,12 +172,12 @@ class Bus:
     async def _ack(self, guest: AdmittedRequest) -> dict[str, Any]:
         body = guest.body
         if not isinstance(body, dict) or body.keys() != {"request_id", "upto"}:
-            raise CommunityError(Code.BAD_REQUEST, "expected request_id and upto")
+            raise bad_request("expected request_id and upto")
         request_id, upto = body["request_id"], body["upto"]
         if not isinstance(request_id, str) or not is_ulid(request_id):
-            raise CommunityError(Code.BAD_REQUEST, "expected a ULID", where="/request_id")
+            raise bad_request("expected a ULID", where="/request_id")
         if type(upto) is not int or upto < 0:
-            raise CommunityError(Code.BAD_REQUEST, "expected an integer from 0", where="/upto")
+            raise bad_request("expected an integer from 0", where="/upto")
         self._calls.ack(guest.request.caller, request_id, upto)
         return {"upto": upto}
 
@@ -238,7 +237,7 @@ def public_routes(
     """
 
     async def show(request: Request) -> Response:
-        found = manifest(request.headers.get(headers.COMMUNITY))
+        found = manifest(request.headers.get(wire.COMMUNITY))
         if found is None:
             error = CommunityError(
                 Code.NOT_FOUND,

@@ -23,11 +23,11 @@ from accord.community.bus.answers import (
     RequestContext,
     while_connected,
 )
-from accord.community.bus.settings import BusSettings
-from accord.community.errors import Code, CommunityError
-from accord.community.rules import headers
+from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.rules import wire
 from accord.community.rules.checks import check_membership
 from accord.community.rules.formats import Level
+from accord.community.settings import BusSettings
 from accord.kernel import canonical, signing
 from accord.kernel.clock import Clock
 
@@ -128,7 +128,7 @@ class Topics:
         try:
             text = canonical.encode(data)
         except canonical.CanonicalError as error:
-            raise CommunityError(Code.BAD_REQUEST, str(error), where=topic[:80]) from None
+            raise bad_request(str(error), where=topic[:80]) from None
         # A copy: the buffer of the encoder is several times as large, and this is kept.
         text = memoryview(text).tobytes()
         found = self._topic(topic, community)
@@ -220,9 +220,7 @@ class SubscriptionServer:
         query = http.query_params.multi_items()
         asked = dict(query)
         if len(asked) != len(query) or not asked.keys() <= _PARAMETERS or "topic" not in asked:
-            raise CommunityError(
-                Code.BAD_REQUEST, "expected topic and, if wanted, last_seq and timeout, each once"
-            )
+            raise bad_request("expected topic and, if wanted, last_seq and timeout, each once")
         topic = asked["topic"]
         _check_subscriber(topic, guest)
         seconds = _number(asked, "timeout", DEFAULT_POLL_SECONDS, MAX_POLL_SECONDS)
@@ -253,7 +251,7 @@ class SubscriptionServer:
         }
 
     def _events(self, topic: str, last_seq: int, guest: AdmittedRequest) -> Response:
-        named = {headers.REQUEST_ID: guest.request.request_id, headers.FROM: self.signer.node_id}
+        named = {wire.REQUEST_ID: guest.request.request_id, wire.FROM: self.signer.node_id}
 
         async def tell(say: Callable[[bytes], Awaitable[None]]) -> None:
             seq = last_seq
@@ -332,7 +330,5 @@ def _number(asked: dict[str, str], name: str, default: int, most: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= most):
-        raise CommunityError(
-            Code.BAD_REQUEST, f"expected a whole number from 0 to {most}", where=name
-        )
+        raise bad_request(f"expected a whole number from 0 to {most}", where=name)
     return int(text)

@@ -13,66 +13,63 @@ from accord.community.rules.capabilities import (
     load_descriptors,
     must_verify_answer,
     read_descriptor,
-    schema_hash,
 )
 from accord.community.rules.chains import (
     MEMBERSHIP_TYPES,
     Chain,
     ChainLink,
-    History,
     MemoryHistory,
     all_chains,
 )
 from accord.community.rules.checks import REPLAY_SECONDS, SCHEMA_HASH, ReplayGuard
 from accord.community.rules.content import CONTENT_RULES, Content
 from accord.community.rules.event import (
-    MAX_AHEAD_SECONDS,
     MAX_EVENT_BYTES,
-    MAX_LAMPORT,
     Event,
-    ParsedEvent,
     Position,
-    SignatureClaim,
     co_sign,
     compose_event,
-    has_signed,
     parse_event,
     parse_signed_event,
     read_event,
-    read_signed_event,
-    read_stored_event,
     signature_claims,
     verify_event,
 )
 from accord.community.rules.fold import (
+    MAX_CONTESTED,
+    MAX_CONTESTED_BY_AUTHOR,
+    MAX_RIVALS,
+    NAMING_TYPES,
     FoldBasis,
     FoldResult,
+    assemble_state,
     fold_events,
     fold_history,
     judge_events,
     read_basis,
+    settle_membership,
+    subject,
 )
-from accord.community.rules.formats import Level, display_id, write_signature
+from accord.community.rules.formats import (
+    EVENT_TYPES,
+    Level,
+    display_id,
+    event_schema,
+    write_signature,
+)
 from accord.community.rules.invites import (
     INVITE_BLOB,
     INVITE_LINK,
-    INVITE_TTL_SECONDS,
     MAX_INVITE_BYTES,
+    MAX_PETITION_TEXT,
     Invite,
+    Petition,
 )
 from accord.community.rules.manifests import Pins, check_community, sign_node
-from accord.community.rules.membership import Roster, cutoff_of, signatures_needed, signers
-from accord.community.rules.partitions import NAMING_TYPES, assemble_state, subject
-from accord.community.rules.petitions import MAX_PETITION_TEXT, Petition
-from accord.community.rules.reconcile import SaltedIndex, SyncInitiator, SyncReply, respond_sync
-from accord.community.rules.replay import Advance, NeedsHistoryError, Replay
+from accord.community.rules.membership import Roster, cutoff_of, signers
+from accord.community.rules.reconcile import SaltedIndex, SyncInitiator, respond_sync
+from accord.community.rules.replay import NeedsHistoryError, Replay
 from accord.community.rules.requests import SignedRequest
-from accord.community.rules.revocations import (
-    MAX_CONTESTED,
-    MAX_CONTESTED_BY_AUTHOR,
-    MAX_RIVALS,
-    settle_membership,
-)
 from accord.community.rules.routing import (
     FRESH_SECONDS,
     QUARANTINE_SECONDS,
@@ -80,7 +77,6 @@ from accord.community.rules.routing import (
     CapabilityProvider,
     RetryPolicy,
 )
-from accord.community.rules.schemas import EVENT_TYPES, EventType, Stage, event_schema
 from accord.community.rules.snapshots import (
     SNAPSHOT_LAMPORTS,
     SNAPSHOTS_KEPT,
@@ -103,24 +99,22 @@ from accord.community.rules.state import (
     state_items,
     state_object,
 )
-from accord.community.rules.sync_index import (
+from accord.community.rules.sync import (
     FIRST_BOUND,
     LAST_BOUND,
-    RECORD_BYTES,
-    SyncIndex,
-    SyncItem,
-    decode_item,
-    encode_item,
-)
-from accord.community.rules.sync_messages import (
     MAX_SYNC_BODY,
     MAX_SYNC_RANGES,
+    RECORD_BYTES,
     RangeMode,
     SyncBody,
+    SyncIndex,
+    SyncItem,
     SyncLimits,
     SyncMessage,
     SyncRange,
+    decode_item,
     decode_message,
+    encode_item,
     encode_message,
 )
 from accord.community.rules.verdicts import ACCEPTED, VERDICTS, Status, Verdict
@@ -133,14 +127,11 @@ __all__ = [
     "FRESH_SECONDS",
     "INVITE_BLOB",
     "INVITE_LINK",
-    "INVITE_TTL_SECONDS",
     "LAST_BOUND",
-    "MAX_AHEAD_SECONDS",
     "MAX_CONTESTED",
     "MAX_CONTESTED_BY_AUTHOR",
     "MAX_EVENT_BYTES",
     "MAX_INVITE_BYTES",
-    "MAX_LAMPORT",
     "MAX_PETITION_TEXT",
     "MAX_RIVALS",
     "MAX_SYNC_BODY",
@@ -154,7 +145,6 @@ __all__ = [
     "SNAPSHOTS_KEPT",
     "SNAPSHOT_LAMPORTS",
     "VERDICTS",
-    "Advance",
     "CallOutcome",
     "CapabilityDescriptor",
     "CapabilityProvider",
@@ -164,15 +154,12 @@ __all__ = [
     "CommunityState",
     "Content",
     "Event",
-    "EventType",
     "FoldBasis",
     "FoldResult",
-    "History",
     "Invite",
     "Level",
     "MemoryHistory",
     "NeedsHistoryError",
-    "ParsedEvent",
     "Petition",
     "Pins",
     "Position",
@@ -182,10 +169,8 @@ __all__ = [
     "RetryPolicy",
     "Roster",
     "SaltedIndex",
-    "SignatureClaim",
     "SignedRequest",
     "Snapshot",
-    "Stage",
     "StateItem",
     "Status",
     "Stub",
@@ -196,7 +181,6 @@ __all__ = [
     "SyncLimits",
     "SyncMessage",
     "SyncRange",
-    "SyncReply",
     "Verdict",
     "Version",
     "all_chains",
@@ -217,7 +201,6 @@ __all__ = [
     "event_schema",
     "fold_events",
     "fold_history",
-    "has_signed",
     "judge_events",
     "load_descriptors",
     "must_verify_answer",
@@ -226,19 +209,15 @@ __all__ = [
     "read_basis",
     "read_descriptor",
     "read_event",
-    "read_signed_event",
     "read_snapshot",
     "read_state",
-    "read_stored_event",
     "read_stub",
     "respond_sync",
-    "schema_hash",
     "settle_membership",
     "settled_state",
     "sign_node",
     "sign_snapshot",
     "signature_claims",
-    "signatures_needed",
     "signers",
     "snapshot_due",
     "state_bytes",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final, NamedTuple, Self
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules.formats import Level
 from accord.kernel import canonical, digest
 from accord.kernel.schema import Schema, SchemaError, compile_schema
@@ -46,10 +46,8 @@ class Version(NamedTuple):
         """Parse `X.Y`; raises `bad_request`."""
         match = _VERSION.fullmatch(text)
         if match is None:
-            raise CommunityError(
-                Code.BAD_REQUEST,
-                f"{text[:40]!r} is not a version",
-                mend="expected major.minor, such as 1.0",
+            raise bad_request(
+                f"{text[:40]!r} is not a version", mend="expected major.minor, such as 1.0"
             )
         return cls(int(match[1]), int(match[2]))
 
@@ -72,8 +70,7 @@ class CapabilityQuery(NamedTuple):
         """Parse `name@>=A.B`; raises `bad_request`."""
         name, separator, version = text.partition("@>=")
         if not separator:
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 f"{text[:120]!r} is not a version requirement",
                 mend="expected name@>=major.minor, such as llm.chat@>=1.0",
             )
@@ -87,8 +84,7 @@ class CapabilityQuery(NamedTuple):
 def check_capability(name: str) -> str:
     """Return the name if it has the form of a capability's; raises `bad_request`."""
     if len(name) > _MAX_NAME or not _CAPABILITY.fullmatch(name):
-        raise CommunityError(
-            Code.BAD_REQUEST,
+        raise bad_request(
             f"{name[:120]!r} is not the name of a capability",
             mend="expected lower-case words with dots between, such as llm.chat",
         )
@@ -99,15 +95,13 @@ def check_registrable(name: str) -> str:
     """Return the name if it may be registered (section 3.1); raises `bad_request`."""
     prefix = check_capability(name).partition(".")[0]
     if prefix in RESERVED_NAMES:
-        raise CommunityError(
-            Code.BAD_REQUEST,
+        raise bad_request(
             f"the prefix {prefix}. is reserved",
             where=name,
             mend=f"register it as {EXPERIMENTAL_PREFIX}.{name}",
         )
     if prefix not in OWNED_NAMES and prefix != EXPERIMENTAL_PREFIX:
-        raise CommunityError(
-            Code.BAD_REQUEST,
+        raise bad_request(
             f"no service owns the prefix {prefix}.",
             where=name,
             mend=f"register it as {EXPERIMENTAL_PREFIX}.{name}",
@@ -208,23 +202,23 @@ def schema_hash(name: str, version: str, request: Any, response: Any, stream: An
 def read_descriptor(form: Any) -> CapabilityDescriptor:
     """Read a descriptor; raises `bad_request` with what is wrong."""
     if not isinstance(form, dict):
-        raise _bad("a capability is described by a JSON object")
+        raise bad_request("a capability is described by a JSON object")
     if missing := sorted(_REQUIRED - form.keys()):
-        raise _bad(f"the member {missing[0]} is missing")
+        raise bad_request(f"the member {missing[0]} is missing")
     if unknown := sorted(form.keys() - _REQUIRED - _OPTIONAL):
-        raise _bad("a description has no such member", where=f"/{unknown[0][:80]}")
+        raise bad_request("a description has no such member", where=f"/{unknown[0][:80]}")
     for member in ("name", "version", "stability", "trust"):
         if not isinstance(form[member], str):
-            raise _bad("expected text", where=f"/{member}")
+            raise bad_request("expected text", where=f"/{member}")
     if form["stability"] not in _STABILITIES:
-        raise _bad("expected stable, beta, experimental or unstable", where="/stability")
+        raise bad_request("expected stable, beta, experimental or unstable", where="/stability")
     if not isinstance(form["idempotent"], bool):
-        raise _bad("expected true or false", where="/idempotent")
+        raise bad_request("expected true or false", where="/idempotent")
     version = Version.parse(form["version"])
     request = form["request_schema"]
     response, stream = form.get("response_schema"), form.get("stream_schema")
     if response is None and stream is None:
-        raise _bad("a capability answers at once, by a stream, or either")
+        raise bad_request("a capability answers at once, by a stream, or either")
     try:
         return CapabilityDescriptor(
             check_registrable(form["name"]),
@@ -240,9 +234,9 @@ def read_descriptor(form: Any) -> CapabilityDescriptor:
             None if stream is None else compile_schema(stream),
         )
     except (SchemaError, canonical.CanonicalError) as error:
-        raise _bad(error.what, where=error.where) from None
+        raise bad_request(error.what, where=error.where) from None
     except (TypeError, ValueError):  # not a code
-        raise _bad("expected a list of error codes", where="/errors") from None
+        raise bad_request("expected a list of error codes", where="/errors") from None
 
 
 def load_descriptors(package: str) -> dict[str, CapabilityDescriptor]:
@@ -254,12 +248,8 @@ def load_descriptors(package: str) -> dict[str, CapabilityDescriptor]:
         try:
             descriptor = read_descriptor(json.loads(file.read_bytes()))
             if file.name != f"{descriptor.key}.json":
-                raise _bad(f"the file of {descriptor.key} has another name")
+                raise bad_request(f"the file of {descriptor.key} has another name")
         except (CommunityError, ValueError) as error:
-            raise _bad(str(error), where=f"{package}/data/{file.name}") from None
+            raise bad_request(str(error), where=f"{package}/data/{file.name}") from None
         found[descriptor.key] = descriptor
     return found
-
-
-def _bad(what: str, *, where: str | None = None) -> CommunityError:
-    return CommunityError(Code.BAD_REQUEST, what, where=where)

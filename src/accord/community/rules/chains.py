@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 from accord.community.rules.event import MAX_LAMPORT, Event, Position
-from accord.community.rules.schemas import EVENT_TYPES, Stage
+from accord.community.rules.formats import EVENT_TYPES, Stage
 from accord.community.rules.verdicts import VERDICTS, Verdict
 
 MEMBERSHIP_TYPES: Final = frozenset(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
 
-from accord.community.errors import Code, CommunityError
-from accord.community.rules import headers
+from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.rules import wire
 from accord.community.rules.capabilities import CapabilityDescriptor
 from accord.community.rules.formats import Level
 from accord.community.rules.requests import SignedRequest
@@ -123,7 +123,7 @@ def check_names_recipient(request: SignedRequest, *, required: bool) -> None:
         raise CommunityError(
             Code.INVALID_SIGNATURE,
             "the request names no recipient, and its caller has declared that it names one",
-            where=headers.TO,
+            where=wire.TO,
             mend="sign the request with `to`",
         )
 
@@ -132,14 +132,14 @@ def check_membership(community: CommunityFacts | None, caller: str) -> tuple[Com
     """Check that the caller is a member; raises `not_found`, `revoked` or `unauthorized`."""
     if community is None:
         raise CommunityError(
-            Code.NOT_FOUND, "this node is not in that community", where=headers.COMMUNITY
+            Code.NOT_FOUND, "this node is not in that community", where=wire.COMMUNITY
         )
     if community.is_revoked(caller):
-        raise CommunityError(Code.REVOKED, "the caller was revoked", where=headers.FROM)
+        raise CommunityError(Code.REVOKED, "the caller was revoked", where=wire.FROM)
     level = community.level_of(caller)
     if level is Level.UNKNOWN:
         raise CommunityError(
-            Code.UNAUTHORIZED, "the caller is no member of the community", where=headers.FROM
+            Code.UNAUTHORIZED, "the caller is no member of the community", where=wire.FROM
         )
     return community, level
 
@@ -161,7 +161,7 @@ def check_offered(request: SignedRequest, offered: Sequence[CapabilityDescriptor
     raise CommunityError(
         Code.SCHEMA_MISMATCH,
         f"{request.capability} is not offered in a version that serves {request.version}",
-        where=headers.VERSION,
+        where=wire.VERSION,
         details={
             "alt_capabilities": sorted(each.key for each in offered),
             "schema_hash_expected": newest.schema_hash,
@@ -266,8 +266,7 @@ class ReplayGuard:
         if known is not None:
             if idempotent and known.digest == digest:
                 return known, False
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 "a request with this id came before",
                 where="X-HearthNet-Request-Id",
                 mend="give each request an id of its own",

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 from blake3 import blake3
 
-from accord.community.errors import Code, CommunityError
-from accord.community.rules import formats, schemas
+from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.rules import formats
 from accord.kernel import canonical, signing
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import is_ulid
@@ -130,19 +130,19 @@ def parse_signed_event(raw: bytes) -> ParsedEvent:
     try:
         payload = canonical.decode(raw, max_bytes=MAX_EVENT_BYTES)
     except canonical.CanonicalError as error:
-        raise _bad(str(error)) from None
+        raise bad_request(str(error)) from None
     return read_signed_event(payload)
 
 
 def read_signed_event(payload: Any) -> ParsedEvent:
     """Read an event from decoded JSON, and keep the signed bytes; see `parse_event`."""
     if not isinstance(payload, dict):
-        raise _bad("an event is a JSON object")
+        raise bad_request("an event is a JSON object")
     _check_members(payload)
     signed = formats.signed_bytes(payload)
     if len(signed) > MAX_EVENT_BYTES:
-        raise _bad(f"an event is at most {MAX_EVENT_BYTES} bytes")
-    schemas.check_event_data(payload["event_type"], payload["schema_version"], payload["data"])
+        raise bad_request(f"an event is at most {MAX_EVENT_BYTES} bytes")
+    formats.check_event_data(payload["event_type"], payload["schema_version"], payload["data"])
     return ParsedEvent(_event(payload, blake3(signed).digest()), signed)
 
 
@@ -165,7 +165,7 @@ def compose_event(
 ) -> Event:
     """Create and sign an event; raises `bad_request` if it is invalid."""
     members = {
-        "schema_version": schemas.current_version(event_type),
+        "schema_version": formats.current_version(event_type),
         "event_id": event_id,
         "lamport": lamport,
         "wall_clock": wall_clock,
@@ -179,7 +179,7 @@ def compose_event(
     try:
         return read_event(signing.sign(members, key))
     except canonical.CanonicalError as error:
-        raise _bad(str(error)) from None
+        raise bad_request(str(error)) from None
 
 
 def _event(payload: Mapping[str, Any], digest: bytes) -> Event:
@@ -202,16 +202,16 @@ def _event(payload: Mapping[str, Any], digest: bytes) -> Event:
 def _check_members(payload: dict[str, Any]) -> None:
     names = payload.keys()
     if missing := sorted(_REQUIRED - names):
-        raise _bad(f"the member {missing[0]} is missing")
+        raise bad_request(f"the member {missing[0]} is missing")
     if unknown := sorted(names - _REQUIRED - _CHAIN):
-        raise _bad("an event has no such member", where=f"/{unknown[0][:80]}")
+        raise bad_request("an event has no such member", where=f"/{unknown[0][:80]}")
     if len(_CHAIN & names) == 1:
-        raise _bad("author_seq and prev come together")
+        raise bad_request("author_seq and prev come together")
     for name, is_right, form in _FORMS:
         if name in names and not is_right(payload[name]):
-            raise _bad(f"expected {form}", where=f"/{name}")
+            raise bad_request(f"expected {form}", where=f"/{name}")
     if "prev" in names and (payload["prev"] is None) != (payload["author_seq"] == 1):
-        raise _bad("the first event of a chain, and no other, has prev null", where="/prev")
+        raise bad_request("the first event of a chain, and no other, has prev null", where="/prev")
 
 
 def _is_count(value: Any, least: int) -> bool:
@@ -239,10 +239,6 @@ _FORMS: Final[tuple[tuple[str, Callable[[Any], object], str], ...]] = (
     ("data", lambda value: isinstance(value, dict), "an object"),
     ("signature", lambda value: isinstance(value, str), "a signature"),
 )
-
-
-def _bad(what: str, *, where: str | None = None) -> CommunityError:
-    return CommunityError(Code.BAD_REQUEST, what, where=where)
 
 
 CO_SIGNERS: Final = "co_signers"
@@ -304,11 +300,11 @@ def signature_claims(event: Event, signed: bytes | None = None) -> list[Signatur
     """
     message = formats.signed_bytes(event.payload()) if signed is None else signed
     claims = [_claim(event.author, message, event.signature, "/signature")]
-    kind = schemas.find_event_type(event.event_type, event.schema_version)
+    kind = formats.find_event_type(event.event_type, event.schema_version)
     if kind is None:
         return claims
     for path in kind.manifests:
-        manifest = schemas.value_at(event.data, path)
+        manifest = formats.value_at(event.data, path)
         where = f"/data/{'/'.join(path)}"
         if manifest["node_id"] != event.author:
             raise _invalid("the manifest is another node's", where)
@@ -316,7 +312,7 @@ def signature_claims(event: Event, signed: bytes | None = None) -> list[Signatur
             _claim(event.author, formats.signed_bytes(manifest), manifest["signature"], where)
         )
     for path in kind.intents:
-        if co_signers := schemas.value_at(event.data, path):
+        if co_signers := formats.value_at(event.data, path):
             intent = intent_bytes(event.community_id, event.event_type, event.data)
             where = f"/data/{'/'.join(path)}"
             claims += (

@@ -10,7 +10,9 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 from accord.community.errors import Code, CommunityError
 from accord.community.rules.chains import (
@@ -22,10 +24,17 @@ from accord.community.rules.chains import (
     all_chains,
     reachable_lamport,
 )
-from accord.community.rules.content import Content, LevelMap, judge_content, learn_manifest
+from accord.community.rules.content import (
+    CONTENT_RULES,
+    Content,
+    LevelMap,
+    judge_content,
+    learn_manifest,
+)
 from accord.community.rules.event import Event, Position
 from accord.community.rules.formats import Level
 from accord.community.rules.membership import (
+    CREATED,
     JOINED,
     REVOKED,
     Cutoff,
@@ -33,10 +42,217 @@ from accord.community.rules.membership import (
     MembershipOutcome,
     Roster,
     cutoff_of,
+    is_known_version,
+    signers,
 )
-from accord.community.rules.revocations import settle_membership
-from accord.community.rules.state import CommunityState
+from accord.community.rules.state import CommunityState, JsonObject
 from accord.community.rules.verdicts import ACCEPTED, VERDICTS, Status, Verdict
+from accord.kernel import canonical
+
+_INVITED: Final = "community.member.invited"
+_PROMOTED: Final = "community.member.promoted"
+
+
+class LevelBounds:
+    """Upper bounds of everybody's level; `since` has the earliest possible admissions."""
+
+    def __init__(self, events: Sequence[Event], community_id: str) -> None:
+        self.since: dict[str, Position] = {}
+        self._community_id = community_id
+        self._levels: dict[str, Level] = {}
+        self._invited: dict[str, Level] = {}
+        self._able: set[bytes] = set()
+        for event in events:
+            if is_known_version(event):
+                self._take(event)
+
+    def could_revoke(self, revocation: Event) -> bool:
+        """Whether a signer could have been trusted then, and its target a member.
+
+        One signer is enough if nobody else is trusted, and who has lost trust is not known here.
+        """
+        return revocation.digest in self._able
+
+    def _take(self, event: Event) -> None:
+        kind, data, level = event.event_type, event.data, self._level(event.author)
+        if kind == CREATED and event.author == self._community_id:
+            self._raise(data["founder_node_id"], Level.ANCHOR, event)
+        elif kind == _INVITED and level >= Level.MEMBER:
+            invitee, given = data["invitee_node_id"], Level.parse(data["initial_level"])
+            known = self._invited.get(invitee, Level.UNKNOWN)
+            self._invited[invitee] = max(known, min(given, level))
+        elif kind == JOINED:
+            self._raise(event.author, self._invited.get(event.author, Level.UNKNOWN), event)
+        elif kind == _PROMOTED and level >= Level.TRUSTED:
+            target = data["target_node_id"]
+            if self._level(target):
+                self._raise(target, min(Level.parse(data["new_level"]), level), event)
+        elif (
+            kind == REVOKED
+            and event.author in self.since
+            and level >= Level.TRUSTED
+            and self._level(data["target_node_id"])
+        ):
+            self._able.add(event.digest)
+
+    def _level(self, node_id: str) -> Level:
+        if node_id == self._community_id:
+            return Level.ANCHOR
+        return self._levels.get(node_id, Level.UNKNOWN)
+
+    def _raise(self, node_id: str, level: Level, event: Event) -> None:
+        if level > self._level(node_id):
+            self._levels[node_id] = level
+            self.since.setdefault(node_id, event.position)
+
+
+MAX_CONTESTED_BY_AUTHOR: Final = 3
+"""How many contested revocations are weighed of one author."""
+
+MAX_CONTESTED: Final = 9
+"""How many are weighed of all."""
+
+MAX_RIVALS: Final = 3
+"""How many that hold are weighed against each other at a time, the first ones in order."""
+
+_Known = tuple[Event, ...]
+
+
+def settle_membership(
+    events: Sequence[Event], chains: Mapping[str, Chain], community_id: str
+) -> Roster:
+    """Fold the membership events, which come in total order.
+
+    A revocation that voids a membership event before its own position takes effect from the start,
+    or not at all. docs/concepts/fold.md explains how contested revocations are weighed.
+    """
+    return _Settlement(events, chains, community_id).settled()
+
+
+class _Settlement:
+    def __init__(
+        self, events: Sequence[Event], chains: Mapping[str, Chain], community_id: str
+    ) -> None:
+        self._events = events
+        self._chains = chains
+        self._community_id = community_id
+        self._in_place, reaching = _sorted_out(events)
+        self._reaching = _names(reaching)
+        self._able = LevelBounds(events if reaching else (), community_id)
+        self._open = [event for event in reaching if self._able.could_revoke(event)]
+        self._worlds: dict[frozenset[bytes], Roster] = {}
+
+    def settled(self) -> Roster:
+        known = self._uncontested(())
+        self._open = self._weighed()
+        while (chosen := self._next(known)) is not None:
+            known = self._take(known, [chosen])
+            known = self._uncontested(known)
+        return self._world(known)
+
+    def _uncontested(self, known: _Known) -> _Known:
+        """Accept those that are valid together with each other and with all the rest."""
+        holding = self._world((*known, *self._open)).holding
+        together: Sequence[Event] = self._open
+        while len(left := [event for event in together if event.digest in holding]) < len(together):
+            together = left
+            holding = holding & self._world((*known, *together)).holding
+        return self._take(known, together)
+
+    def _take(self, known: _Known, chosen: Sequence[Event]) -> _Known:
+        names = _names(chosen)
+        self._open = [event for event in self._open if event.digest not in names]
+        known = (*known, *chosen)
+        taken = _names(known)
+        self._worlds = {key: each for key, each in self._worlds.items() if taken <= key}
+        return known
+
+    def _weighed(self) -> list[Event]:
+        """The contested ones that can be weighed, in order."""
+        chosen: list[Event] = []
+        of_author: Counter[str] = Counter()
+        since = self._able.since
+        for event in sorted(self._open, key=lambda event: (since[event.author], event.position)):
+            if of_author[event.author] < MAX_CONTESTED_BY_AUTHOR and len(chosen) < MAX_CONTESTED:
+                of_author[event.author] += 1
+                chosen.append(event)
+        return sorted(chosen, key=_position_of)
+
+    def _next(self, known: _Known) -> Event | None:
+        holding = (event for event in self._open if self._holds(event, known))
+        reaching = list(islice(holding, MAX_RIVALS))
+        if not reaching:
+            return None
+        candidates = sorted(reaching + self._rivals(reaching, known), key=_position_of)
+        for event in candidates:
+            if not any(self._gives_way(event, other, known) for other in candidates):
+                return event
+        return min(candidates, key=lambda event: self._seniority(event, known))
+
+    def _rivals(self, reaching: Sequence[Event], known: _Known) -> list[Event]:
+        at_risk = {signer for event in reaching for signer in signers(event)}
+        # One in place voids nothing before it, so it holds with its cutoff as without; but for one
+        # whose author is its own target, which voids itself.
+        holding = self._world(known).holding
+        found = (
+            event
+            for event in self._in_place
+            if event.data["target_node_id"] in at_risk - {event.author}
+            and event.digest in holding
+            and event not in known
+        )
+        return list(islice(found, MAX_RIVALS))
+
+    def _gives_way(self, event: Event, other: Event, known: _Known) -> bool:
+        if event is other or self._holds(event, (*known, other)):
+            return False
+        is_mutual = not self._holds(other, (*known, event))
+        return not is_mutual or self._seniority(other, known) < self._seniority(event, known)
+
+    def _holds(self, event: Event, known: _Known) -> bool:
+        """Whether a revocation is valid by itself, given the known ones and its own cutoff."""
+        return event.digest in self._world((*known, event)).holding
+
+    def _seniority(self, event: Event, known: _Known) -> tuple[Position, str]:
+        return self._world((*known, event)).seniority[event.digest]
+
+    def _world(self, known: _Known) -> Roster:
+        key = _names(known)
+        world = self._worlds.get(key)
+        if world is None:
+            world = Roster(self._community_id, self._chains, known, self._reaching)
+            self._worlds[key] = world
+            for event in self._events:
+                world.take(event)
+        return world
+
+
+def _names(known: Iterable[Event]) -> frozenset[bytes]:
+    return frozenset(event.digest for event in known)
+
+
+def _position_of(event: Event) -> Position:
+    return event.position
+
+
+def _sorted_out(events: Sequence[Event]) -> tuple[list[Event], list[Event]]:
+    """The local revocations, and those that would void an earlier membership event."""
+    last_seq: dict[str, int] = {}
+    numbered: dict[tuple[str, int], set[str]] = {}
+    in_place: list[Event] = []
+    reaching: list[Event] = []
+    for event in events:
+        if event.event_type == REVOKED and is_known_version(event):
+            target, cutoff = event.data["target_node_id"], cutoff_of(event)
+            others = numbered.get((target, cutoff.last_seq), set()) - {cutoff.last_hash}
+            is_reaching = last_seq.get(target, 0) > cutoff.last_seq or others
+            (reaching if is_reaching else in_place).append(event)
+        if event.author_seq is not None:
+            seq = event.author_seq
+            last_seq[event.author] = max(last_seq.get(event.author, 0), seq)
+            numbered.setdefault((event.author, seq), set()).add(event.hash)
+    return in_place, reaching
+
 
 _CUTOFF: Final = VERDICTS["revoked.cutoff"]
 _FLOOR: Final = VERDICTS["floor"]
@@ -435,3 +651,78 @@ def _trial_refusal(event: Event, verdict: Verdict | None) -> CommunityError:
         f"the community would refuse this {event.event_type}: {verdict.reason}",
         details={"rule": verdict.rule},
     )
+
+
+# Content can be judged in partitions. In a first round each event that names something new (a post,
+# a message) is judged together with all that its author named. In a second round those that were
+# accepted, and everything else, are judged by subject. A partition is any set of whole groups in
+# total order, judged by `judge_events`.
+NAMING_TYPES: Final = frozenset({"market.post.created", "chat.message.sent"})
+"""The types that name something new: their groups in the first round are the authors."""
+
+
+class Subject(NamedTuple):
+    """What an event is about: its group in the second round."""
+
+    kind: str
+    name: str
+
+
+def subject(event: Event) -> Subject:
+    """The subject of an event; one with unknown data is its own subject."""
+    about = _SUBJECTS.get(event.event_type)
+    if about is None or event.schema_version != 1:
+        return Subject("event", event.hash)
+    return about(event)
+
+
+def assemble_state(frame: JsonObject, items: Iterable[tuple[str, bytes]]) -> bytes:
+    """The bytes of a state, from its object without content and the canonical content items.
+
+    `items` are pairs of section and bytes, grouped by section and in order.
+    """
+    sections = {
+        section: b"[" + b",".join(map(itemgetter(1), of_section)) + b"]"
+        for section, of_section in groupby(items, key=itemgetter(0))
+    }
+    members = (
+        canonical.encode(name) + b":" + (sections.get(name) or canonical.encode(frame[name]))
+        for name in sorted(frame)
+    )
+    return b"{" + b",".join(members) + b"}"
+
+
+def _post(event: Event) -> Subject:
+    return Subject("post", event.data.get("target_event_id", event.event_id))
+
+
+def _message(event: Event) -> Subject:
+    return Subject("message", event.data.get("target_event_id", event.event_id))
+
+
+def _file(event: Event) -> Subject:
+    return Subject("file", f"{event.data['cid']} {event.author}")
+
+
+def _document(event: Event) -> Subject:
+    return Subject("document", f"{event.data['corpus']} {event.data['doc_cid']}")
+
+
+def _node(event: Event) -> Subject:
+    return Subject("node", event.author)
+
+
+_SUBJECTS: Final[Mapping[str, Callable[[Event], Subject]]] = {
+    "market.post.created": _post,
+    "market.post.updated": _post,
+    "market.post.expired": _post,
+    "chat.message.sent": _message,
+    "chat.message.delivered": _message,
+    "chat.message.read": _message,
+    "file.cid.advertised": _file,
+    "file.cid.unpinned": _file,
+    "rag.document.ingested": _document,
+    "node.manifest.updated": _node,
+    JOINED: _node,
+}
+assert CONTENT_RULES.keys() <= _SUBJECTS.keys(), "every rule has its subject"

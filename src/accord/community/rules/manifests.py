@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from accord.community.errors import Code, CommunityError
-from accord.community.rules import formats, schemas
+from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.rules import formats
 from accord.community.rules.formats import Level, display_id
 from accord.kernel import canonical, signing
 from accord.kernel.clock import format_time, parse_time
@@ -24,8 +24,8 @@ MAX_BYTES: Final = 64 * 1024
 MAX_PINS: Final = 10_000
 _MAX_ANCHORS: Final = 64
 
-_NODE: Final = schemas.definition("node_manifest")
-_COMMUNITY: Final = schemas.definition("community_manifest")
+_NODE: Final = formats.definition("node_manifest")
+_COMMUNITY: Final = formats.definition("community_manifest")
 _MAJOR: Final = re.compile(r"([0-9]{1,4})\.[0-9]{1,4}", re.ASCII)
 
 
@@ -43,10 +43,10 @@ def sign_node(key: SigningKey, about: Mapping[str, Any], *, now: float) -> dict[
         "expires_at": format_time(now + LIFE_SECONDS),
     }
     manifest = _signed(members, key)
-    schemas.check_against(_NODE, manifest)
+    formats.check_against(_NODE, manifest)
     _check_hosts(manifest)
     if len(canonical.encode(manifest)) > MAX_BYTES:
-        raise _bad(f"a manifest is at most {MAX_BYTES} bytes")
+        raise bad_request(f"a manifest is at most {MAX_BYTES} bytes")
     return manifest
 
 
@@ -55,7 +55,7 @@ def parse_node(raw: bytes) -> Any:
     try:
         return canonical.decode(raw, max_bytes=MAX_BYTES)
     except canonical.CanonicalError as error:
-        raise CommunityError(Code.BAD_REQUEST, f"not a manifest: {error}") from None
+        raise bad_request(f"not a manifest: {error}") from None
 
 
 def check(
@@ -72,20 +72,20 @@ def check(
             lifetime; `invalid_signature` for another node or a bad signature; `expired`.
     """
     _check_contract(manifest)
-    schemas.check_against(_NODE, manifest)
+    formats.check_against(_NODE, manifest)
     _check_hosts(manifest)
     for member in ("issued_at", "expires_at"):
         if not formats.is_time(manifest[member]):
-            raise _bad("this is not a valid time", where=f"/{member}")
+            raise bad_request("this is not a valid time", where=f"/{member}")
     issued, expires = parse_time(manifest["issued_at"]), parse_time(manifest["expires_at"])
     if round((expires - issued) * 1000) != LIFE_SECONDS * 1000:
-        raise _bad(f"a manifest lives exactly {LIFE_SECONDS} seconds", where="/expires_at")
+        raise bad_request(f"a manifest lives exactly {LIFE_SECONDS} seconds", where="/expires_at")
     if expected_node not in (None, manifest["node_id"]):
         raise CommunityError(
             Code.INVALID_SIGNATURE, f"the manifest is not that of {expected_node}", where="/node_id"
         )
     if expected_community not in (None, manifest["community_id"]):
-        raise _bad("the manifest is for another community", where="/community_id")
+        raise bad_request("the manifest is for another community", where="/community_id")
     if not signing.verify(manifest, manifest["node_id"]):
         raise CommunityError(Code.INVALID_SIGNATURE, "the manifest is not signed by its node")
     if now > expires:
@@ -119,7 +119,7 @@ def extensions(manifest: Mapping[str, Any]) -> frozenset[str]:
 def sign_community(key: SigningKey, derived: Mapping[str, Any]) -> dict[str, Any]:
     """Sign a community manifest and name the signer in it; raises `bad_request`."""
     manifest = _signed({**derived, "signed_by": key.id}, key)
-    schemas.check_against(_COMMUNITY, manifest)
+    formats.check_against(_COMMUNITY, manifest)
     return manifest
 
 
@@ -129,9 +129,9 @@ def check_community(manifest: Any, community_id: str, levels: Mapping[str, Level
     A manifest without a signer is tried against the root key and the anchors. Raises `bad_request`
     for a bad form, `invalid_signature` if neither the root key nor an anchor signed it.
     """
-    schemas.check_against(_COMMUNITY, manifest)
+    formats.check_against(_COMMUNITY, manifest)
     if {manifest["community_id"], manifest["root_key"]} != {community_id}:
-        raise _bad("the manifest is another community's", where="/community_id")
+        raise bad_request("the manifest is another community's", where="/community_id")
     anchors = sorted(node for node, level in levels.items() if level is Level.ANCHOR)
     signers = [community_id, *anchors[:_MAX_ANCHORS]]
     if "signed_by" in manifest:
@@ -188,8 +188,7 @@ def _check_hosts(manifest: Mapping[str, Any]) -> None:
     """Refuse hosts that would put a port, a path or a query into the dialled address."""
     for number, endpoint in enumerate(manifest["endpoints"]):
         if not formats.is_host(endpoint["host"]):
-            raise CommunityError(
-                Code.BAD_REQUEST,
+            raise bad_request(
                 "an endpoint's host is a DNS name or an IP address",
                 where=f"/endpoints/{number}/host",
                 mend="advertise one of these, without brackets, port or path",
@@ -199,7 +198,3 @@ def _check_hosts(manifest: Mapping[str, Any]) -> None:
 def _signed(members: Mapping[str, Any], key: SigningKey) -> dict[str, Any]:
     signature = key.sign_bytes(formats.signed_bytes(members))
     return {**members, "signature": formats.write_signature(signature)}
-
-
-def _bad(what: str, *, where: str | None = None) -> CommunityError:
-    return CommunityError(Code.BAD_REQUEST, what, where=where)

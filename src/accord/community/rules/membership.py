@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from accord.community.rules.chains import Chain, chain_verdict
 from accord.community.rules.event import Event, Position
-from accord.community.rules.formats import Level
-from accord.community.rules.schemas import EVENT_TYPES
+from accord.community.rules.formats import EVENT_TYPES, Level
 from accord.community.rules.verdicts import ACCEPTED, VERDICTS, Verdict
 from accord.kernel.clock import parse_time
 

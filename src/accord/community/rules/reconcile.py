@@ -14,26 +14,24 @@ from typing import Final
 from blake3 import blake3
 
 from accord.community.errors import Code, CommunityError
-from accord.community.rules.sync_index import (
+from accord.community.rules.sync import (
     DIGEST_OFFSET,
-    FIRST_BOUND,
-    LAST_BOUND,
-    SyncIndex,
-    SyncItem,
-    decode_item,
-)
-from accord.community.rules.sync_messages import (
     FINGERPRINT_BYTES,
+    FIRST_BOUND,
     ID_BYTES,
+    LAST_BOUND,
     MAX_SYNC_BODY,
     MAX_SYNC_RANGES,
     SALT_BYTES,
     RangeMode,
     SyncBody,
+    SyncIndex,
+    SyncItem,
     SyncLimits,
     SyncMessage,
     SyncRange,
     bad_message,
+    decode_item,
     decode_message,
     encode_message,
 )

@@ -12,9 +12,9 @@ from typing import Any, Final
 from blake3 import blake3
 
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import formats, headers
+from accord.community.rules import formats, wire
 from accord.community.rules.capabilities import Version
-from accord.community.rules.headers import Named, RawHeaders
+from accord.community.rules.wire import Named, RawHeaders
 from accord.kernel import signing
 from accord.kernel.signing import SigningKey
 
@@ -51,16 +51,16 @@ class SignedRequest:
     @property
     def headers(self) -> dict[str, str]:
         """The HTTP headers."""
-        return headers.present(
+        return wire.present_headers(
             {
-                headers.CAPABILITY: self.capability,
-                headers.VERSION: None if self.version is None else str(self.version),
-                headers.REQUEST_ID: self.request_id,
-                headers.FROM: self.caller,
-                headers.TO: self.to,
-                headers.COMMUNITY: self.community,
-                headers.TIMESTAMP: self.timestamp,
-                headers.SIGNATURE: formats.write_signature(self.signature),
+                wire.CAPABILITY: self.capability,
+                wire.VERSION: None if self.version is None else str(self.version),
+                wire.REQUEST_ID: self.request_id,
+                wire.FROM: self.caller,
+                wire.TO: self.to,
+                wire.COMMUNITY: self.community,
+                wire.TIMESTAMP: self.timestamp,
+                wire.SIGNATURE: formats.write_signature(self.signature),
             }
         )
 
@@ -83,8 +83,8 @@ def sign_request(
 ) -> SignedRequest:
     """Sign a bus call; raises `bad_request` if it is invalid."""
     named = _named(key, request_id, community, timestamp, to)
-    named |= {headers.CAPABILITY: capability, headers.VERSION: version}
-    headers.check(named)
+    named |= {wire.CAPABILITY: capability, wire.VERSION: version}
+    wire.check_headers(named)
     return _call(named, body, key.sign_bytes)
 
 
@@ -101,7 +101,7 @@ def sign_path_request(
 ) -> SignedRequest:
     """Sign a request to another path, such as a GET; raises `bad_request` if it is invalid."""
     named = _named(key, request_id, community, timestamp, to)
-    headers.check(named)
+    wire.check_headers(named)
     return _path_request(named, path, query, body, key.sign_bytes)
 
 
@@ -111,7 +111,7 @@ def read_request(raw: RawHeaders | Named, body: Any) -> SignedRequest:
     `raw` has all headers, or what `headers.find` returned; `body` is JSON or `opaque`. Raises
     `bad_request` for a missing or malformed header, `invalid_signature` for a malformed signature.
     """
-    named = raw if isinstance(raw, dict) else headers.find(raw)
+    named = raw if isinstance(raw, dict) else wire.find_headers(raw)
     return _call(named, body, _carried(named))
 
 
@@ -119,7 +119,7 @@ def read_path_request(
     raw: RawHeaders | Named, *, path: str, query: str, body: Any = NO_BODY
 ) -> SignedRequest:
     """Read a signed request to another path; see `read_request`."""
-    named = raw if isinstance(raw, dict) else headers.find(raw)
+    named = raw if isinstance(raw, dict) else wire.find_headers(raw)
     return _path_request(named, path, query, body, _carried(named))
 
 
@@ -137,45 +137,45 @@ def check_recipient(to: str | None, node_id: str) -> None:
     """Raise `invalid_signature` if a request names another node."""
     if to not in (None, node_id):
         raise CommunityError(
-            Code.INVALID_SIGNATURE, "the request is meant for another node", where=headers.TO
+            Code.INVALID_SIGNATURE, "the request is meant for another node", where=wire.TO
         )
 
 
 def _named(
     key: SigningKey, request_id: str, community: str, timestamp: str, to: str | None
-) -> headers.Named:
-    return headers.present(
+) -> wire.Named:
+    return wire.present_headers(
         {
-            headers.REQUEST_ID: request_id,
-            headers.FROM: key.id,
-            headers.TO: to,
-            headers.COMMUNITY: community,
-            headers.TIMESTAMP: timestamp,
+            wire.REQUEST_ID: request_id,
+            wire.FROM: key.id,
+            wire.TO: to,
+            wire.COMMUNITY: community,
+            wire.TIMESTAMP: timestamp,
         }
     )
 
 
-def _carried(named: headers.Named) -> Callable[[bytes], bytes]:
-    signature = headers.signature(named)
+def _carried(named: wire.Named) -> Callable[[bytes], bytes]:
+    signature = wire.read_signature_header(named)
     return lambda _: signature
 
 
-def _call(named: headers.Named, body: Any, sign: Callable[[bytes], bytes]) -> SignedRequest:
-    capability = headers.required(named, headers.CAPABILITY)
-    version = Version.parse(headers.required(named, headers.VERSION))
+def _call(named: wire.Named, body: Any, sign: Callable[[bytes], bytes]) -> SignedRequest:
+    capability = wire.required_header(named, wire.CAPABILITY)
+    version = Version.parse(wire.required_header(named, wire.VERSION))
     target = {"capability": capability, "version": str(version)}
     return _request(named, target, body, sign, capability, version)
 
 
 def _path_request(
-    named: headers.Named, path: str, query: str, body: Any, sign: Callable[[bytes], bytes]
+    named: wire.Named, path: str, query: str, body: Any, sign: Callable[[bytes], bytes]
 ) -> SignedRequest:
-    headers.refused(named, headers.CAPABILITY, headers.VERSION)
+    wire.refuse_headers(named, wire.CAPABILITY, wire.VERSION)
     return _request(named, {"path": path, "query": query}, body, sign, None, None)
 
 
 def _request(
-    named: headers.Named,
+    named: wire.Named,
     target: dict[str, str],
     body: Any,
     sign: Callable[[bytes], bytes],
@@ -184,12 +184,12 @@ def _request(
 ) -> SignedRequest:
     members: dict[str, Any] = {
         **target,
-        "request_id": headers.required(named, headers.REQUEST_ID),
-        "from": headers.required(named, headers.FROM),
-        "community": headers.required(named, headers.COMMUNITY),
-        "timestamp": headers.required(named, headers.TIMESTAMP),
+        "request_id": wire.required_header(named, wire.REQUEST_ID),
+        "from": wire.required_header(named, wire.FROM),
+        "community": wire.required_header(named, wire.COMMUNITY),
+        "timestamp": wire.required_header(named, wire.TIMESTAMP),
     }
-    to = named.get(headers.TO)
+    to = named.get(wire.TO)
     if to is not None:
         members["to"] = to
     if body is not NO_BODY:
@@ -223,12 +223,12 @@ def sign_response(
 ) -> dict[str, str]:
     """The headers of a signed answer; None for what could not be read from a refused request."""
     signed = _response_bytes(request_id, request_digest, key.id, to, timestamp, status, body)
-    return headers.present(
+    return wire.present_headers(
         {
-            headers.REQUEST_ID: request_id,
-            headers.FROM: key.id,
-            headers.TIMESTAMP: timestamp,
-            headers.SIGNATURE: formats.write_signature(key.sign_bytes(signed)),
+            wire.REQUEST_ID: request_id,
+            wire.FROM: key.id,
+            wire.TIMESTAMP: timestamp,
+            wire.SIGNATURE: formats.write_signature(key.sign_bytes(signed)),
         }
     )
 
@@ -242,17 +242,17 @@ def verify_response(
     request id binds the two. Raises `invalid_signature`, or `expired` if it is not fresh.
     """
     try:
-        named = headers.find(raw)
-        timestamp = headers.required(named, headers.TIMESTAMP)
-        signature = headers.signature(named)
+        named = wire.find_headers(raw)
+        timestamp = wire.required_header(named, wire.TIMESTAMP)
+        signature = wire.read_signature_header(named)
     except CommunityError as error:
         raise CommunityError(Code.INVALID_SIGNATURE, error.what, where=error.where) from None
-    answered = named.get(headers.FROM), named.get(headers.REQUEST_ID)
+    answered = named.get(wire.FROM), named.get(wire.REQUEST_ID)
     if answered != (server, request.request_id):
         raise CommunityError(
             Code.INVALID_SIGNATURE, "the answer is another node's, or to another request"
         )
-    headers.check_fresh(timestamp, now)
+    wire.check_fresh(timestamp, now)
     bindings: list[tuple[str | None, str | None]] = [(request.digest, request.caller)]
     if status >= _FIRST_ERROR_STATUS:
         bindings.append((None, None))

@@ -10,13 +10,12 @@ from typing import Any, Final
 
 from blake3 import blake3
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import formats
 from accord.community.rules.event import MAX_LAMPORT, Position
 from accord.community.rules.formats import Level
 from accord.community.rules.state import CommunityState, read_state, state_bytes
 from accord.community.rules.verdicts import Status
-from accord.community.rules.views import level_of
 from accord.kernel import canonical, signing
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import is_ulid
@@ -99,11 +98,11 @@ def read_snapshot(raw: bytes, community_id: str) -> Snapshot:
         payload = canonical.decode(raw, max_bytes=MAX_SNAPSHOT)
         state = canonical.encode(payload["state"]) if _is_snapshot(payload) else None
     except canonical.CanonicalError as error:
-        raise _bad_snapshot(str(error)) from None
+        raise bad_request(str(error)) from None
     if state is None:
-        raise _bad_snapshot("this is not a snapshot of schema version 1")
+        raise bad_request("this is not a snapshot of schema version 1")
     if payload["community_id"] != community_id:
-        raise _bad_snapshot("the snapshot is of another community")
+        raise bad_request("the snapshot is of another community")
     if not signing.verify(payload, payload["author"]):
         raise CommunityError(Code.INVALID_SIGNATURE, "the snapshot's signature is not its author's")
     read_state(state)
@@ -119,7 +118,7 @@ def read_snapshot(raw: bytes, community_id: str) -> Snapshot:
 
 def is_anchor(state: CommunityState, node_id: str) -> bool:
     """Whether a node is an anchor in a state."""
-    return level_of(state, node_id) is Level.ANCHOR
+    return state.level_of(node_id) is Level.ANCHOR
 
 
 def check_snapshot_author(snapshot: Snapshot, known_anchors: Collection[str]) -> None:
@@ -196,10 +195,6 @@ _FORMS: Final[tuple[tuple[str, Callable[[Any], bool]], ...]] = (
 )
 
 
-def _bad_snapshot(what: str) -> CommunityError:
-    return CommunityError(Code.BAD_REQUEST, what)
-
-
 SNAPSHOT_LAMPORTS: Final = 1000
 """How far apart snapshots are in lamports; each lies at a multiple, so that anchors agree."""
 
@@ -255,13 +250,13 @@ def read_stub(raw: bytes) -> Stub:
     try:
         payload = canonical.decode(raw, max_bytes=MAX_STUB_BYTES)
     except canonical.CanonicalError as error:
-        raise _bad_stub(str(error)) from None
+        raise bad_request(str(error)) from None
     names = Stub.__slots__
     if not isinstance(payload, dict) or payload.keys() != set(names):
-        raise _bad_stub(f"a stub has exactly the members {', '.join(sorted(names))}")
+        raise bad_request(f"a stub has exactly the members {', '.join(sorted(names))}")
     for name in names:
         if not _is_stub(name, payload[name]):
-            raise _bad_stub("this is not a stub", where=f"/{name}")
+            raise bad_request("this is not a stub", where=f"/{name}")
     return Stub(**payload)
 
 
@@ -280,7 +275,3 @@ def _is_stub(name: str, value: Any) -> bool:
         case "event_type" | "verdict" | "rule", str():
             return _WORD.fullmatch(value) is not None
     return False
-
-
-def _bad_stub(what: str, *, where: str | None = None) -> CommunityError:
-    return CommunityError(Code.BAD_REQUEST, what, where=where)

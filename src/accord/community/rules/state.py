@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import bad_request
 from accord.community.rules import formats
 from accord.community.rules.chains import Chain
 from accord.community.rules.content import (
+    DEFAULT_POST_TTL_SECONDS,
     ChatRecord,
     Content,
     CorpusDocument,
@@ -15,12 +16,15 @@ from accord.community.rules.content import (
     MarketPost,
     client_key,
 )
-from accord.community.rules.event import Position
+from accord.community.rules.event import MAX_AHEAD_SECONDS, Position
 from accord.community.rules.formats import Level
 from accord.community.rules.membership import Cutoff, Floor, InviteRecord, Member, Roster
 from accord.community.rules.verdicts import VERDICTS, Status
 from accord.kernel import canonical
+from accord.kernel.clock import format_time, parse_time
 from accord.kernel.schema import Schema, compile_schema
+
+_NOT_SHOWN: Final = frozenset({"client_id", "ttl_seconds"})
 
 _Shape = dict[str, Any]
 
@@ -227,12 +231,105 @@ class CommunityState:
         """Whether the founding event is present."""
         return self.roster.policy is not None
 
+    def level_of(self, node_id: str) -> Level:
+        """The trust level of a node."""
+        return self.roster.level(node_id)
 
-def empty_state(community_id: str) -> CommunityState:
-    """The state before the first event."""
-    return CommunityState(
-        community_id, Roster(community_id, {}), {}, Content(), dict.fromkeys(Status, 0)
-    )
+    def is_revoked(self, node_id: str) -> bool:
+        """Whether a node was revoked."""
+        return node_id in self.roster.revoked
+
+    def extensions_of(self, node_id: str) -> frozenset[str]:
+        """The protocol extensions that a node has ever declared in the log."""
+        manifest = self.content.manifests.get(node_id)
+        return frozenset(() if manifest is None else manifest.extensions)
+
+    def open_invites(self, node_id: str, as_of: float) -> list[str]:
+        """The ids of the invites that a node may redeem."""
+        return [
+            event_id
+            for (event_id, invitee), invites in sorted(self.roster.invites.items())
+            if invitee == node_id
+            and any(one.is_open and as_of <= parse_time(one.expires_at) for one in invites)
+        ]
+
+    def members(self) -> list[dict[str, Any]]:
+        """All members, by node id."""
+        manifests = self.content.manifests
+        return [
+            {
+                "node_id": node_id,
+                "display_name": manifests[node_id].display_name if node_id in manifests else None,
+                "level": member.level.text,
+                "added_at": member.added_at,
+                "added_by": member.added_by,
+            }
+            for node_id, member in sorted(self.roster.members.items())
+        ]
+
+    def community_manifest(self) -> dict[str, Any]:
+        """The unsigned community manifest: section 6.2 of the specification."""
+        roster = self.roster
+        return {
+            "version": 1,
+            "community_id": self.community_id,
+            "name": roster.name,
+            "root_key": self.community_id,
+            "created_at": roster.created_at,
+            "lamport_at_creation": 0,
+            "policy": dict(roster.policy or {}),
+            "members": [
+                {name: each[name] for name in ("node_id", "level", "added_at", "added_by")}
+                for each in self.members()
+            ],
+            "revoked": [
+                {"node_id": node_id, "revoked_at": cutoff.revoked_at}
+                for node_id, cutoff in sorted(roster.revoked.items())
+            ],
+            "head_lamport": self.lamport,
+        }
+
+    def market(self, as_of: float) -> list[dict[str, Any]]:
+        """The open posts that have not expired, in log order; posts of the future are not shown."""
+        found = [
+            {
+                "event_id": event_id,
+                "lamport": post.lamport,
+                "author": post.author,
+                **{name: value for name, value in post.fields.items() if name not in _NOT_SHOWN},
+                "created_at": post.created_at,
+                "expires_at": format_time(_runs_out(post)),
+            }
+            for event_id, posts in list(self.content.posts.items())
+            for post in posts
+            if post.ended is None
+            and as_of < _runs_out(post)
+            and parse_time(post.created_at) <= as_of + MAX_AHEAD_SECONDS
+        ]
+        return sorted(found, key=lambda post: (post["lamport"], post["event_id"], post["author"]))
+
+    def corpora(self) -> list[dict[str, Any]]:
+        """Every corpus with its documents."""
+        found: dict[str, dict[str, Any]] = {}
+        for (name, cid), document in sorted(self.content.documents.items()):
+            corpus = found.setdefault(name, {"name": name, "docs": 0, "chunks": 0, "documents": []})
+            corpus["docs"] += 1
+            corpus["chunks"] += document.chunks
+            corpus["documents"].append(
+                {
+                    "doc_cid": cid,
+                    "title": document.title,
+                    "language": document.language,
+                    "chunks": document.chunks,
+                    "ingester": document.ingester,
+                }
+            )
+        return list(found.values())
+
+
+def _runs_out(post: MarketPost) -> float:
+    ttl: int = post.fields.get("ttl_seconds", DEFAULT_POST_TTL_SECONDS)
+    return parse_time(post.created_at) + ttl
 
 
 def state_bytes(state: CommunityState) -> bytes:
@@ -435,7 +532,7 @@ MAX_STATE_BYTES: Final = 1024 * 1024 * 1024
 
 def read_state(raw: bytes) -> CommunityState:
     """Read a state that `state_bytes` wrote; raises `bad_request`."""
-    refusal = CommunityError(Code.BAD_REQUEST, "this is not a state that a fold wrote")
+    refusal = bad_request("this is not a state that a fold wrote")
     try:
         payload = canonical.decode(raw, max_bytes=MAX_STATE_BYTES)
     except canonical.CanonicalError:

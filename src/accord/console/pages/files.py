@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from accord.capabilities.chat import attachments
 from accord.capabilities.file import Label, ShareMark, file_name, file_title
-from accord.capabilities.rag.names import is_name
+from accord.capabilities.settings import is_corpus_name
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
 from accord.console.errors import ConsoleError
@@ -213,7 +213,7 @@ async def add(visit: Visit) -> Response:
     form = visit.form
     sent = form.file("file", "The file")
     corpus = form.text("corpus")
-    if corpus and not is_name(corpus):
+    if corpus and not is_corpus_name(corpus):
         raise ConsoleError(
             "a corpus is named by at most 64 of a-z, 0-9 and -", where=corpus[:80], mend="rename it"
         )

@@ -15,7 +15,7 @@ from typing import Any, Final
 from blake3 import blake3
 
 from accord.community.errors import CommunityError
-from accord.community.rules import schemas
+from accord.community.rules import formats
 from accord.community.rules.event import Event, read_event
 from accord.kernel import canonical, tokens
 from accord.kernel.schema import Schema, compile_schema
@@ -147,7 +147,7 @@ def _blank(event: Event) -> tuple[str, Mapping[str, Any]] | None:
     """
     if not event.event_type.startswith("chat."):
         return None
-    if schemas.find_event_type(event.event_type, event.schema_version) is None:
+    if formats.find_event_type(event.event_type, event.schema_version) is None:
         return UNKNOWN, {}
     return (CLEAR, {**event.data, "body": ""}) if "body" in event.data else None
 

@@ -12,7 +12,7 @@ from enum import Enum
 from html.parser import HTMLParser
 from typing import Final
 
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import CommunityError, bad_request
 
 MAX_TEXT: Final = 4_000_000
 """The longest document, in characters: some two thousand pages."""
@@ -80,7 +80,7 @@ def clean_line(text: str | None) -> str | None:
 
 def refuse_document(what: str, *, mend: str | None = None) -> CommunityError:
     """Return the error for a document that cannot be ingested."""
-    return CommunityError(Code.BAD_REQUEST, what, mend=mend)
+    return bad_request(what, mend=mend)
 
 
 _UNSEEN: Final = frozenset(
