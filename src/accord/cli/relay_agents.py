@@ -311,7 +311,7 @@ def principal(
         raise typer.BadParameter("--allow belongs to allow-list", param_hint="--allow")
 
     async def change(connector: "Connector", caller: "Principal") -> Any:
-        from accord.relay.rules.policy import PrincipalPolicy
+        from accord.relay.rules.gate import PrincipalPolicy
 
         if policy is not None:
             chosen = PrincipalPolicy(policy.value)
@@ -362,7 +362,7 @@ def policy(
         )
 
     async def change(connector: "Connector", caller: "Principal") -> Any:
-        from accord.relay.rules.policy import RelevancePolicy
+        from accord.relay.rules.gate import RelevancePolicy
 
         if is_change:
             wanted = RelevancePolicy(

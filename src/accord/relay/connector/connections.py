@@ -33,10 +33,10 @@ from accord.relay.connector.tables import buffer, chats, queues
 from accord.relay.connector.writer import QueueWriter
 from accord.relay.rules.actions import Result
 from accord.relay.rules.connection import REPLACED
-from accord.relay.rules.descriptor import Descriptor
 from accord.relay.rules.frames import (
     BadLine,
     Described,
+    Descriptor,
     Frame,
     GoingIdle,
     GoingIdleAck,

@@ -10,7 +10,7 @@ from accord.relay.connector.directory import Directory
 from accord.relay.connector.platform import Platform
 from accord.relay.connector.settings import DeliveryLimits
 from accord.relay.connector.store import Storage
-from accord.relay.rules.session_keys import GENERIC_PLATFORM
+from accord.relay.rules.messages import GENERIC_PLATFORM
 from accord.telemetry.metrics import Durations
 
 

@@ -30,7 +30,7 @@ from accord.relay.errors import Code, RelayError
 from accord.relay.rules.gate import Facts
 from accord.relay.rules.links import BURNED, find_link_codes, read_link_request
 from accord.relay.rules.members import is_name
-from accord.relay.rules.session_keys import Dialect
+from accord.relay.rules.messages import Dialect
 from accord.storage import StoreError
 from accord.web.outgoing import Resolver, resolve
 

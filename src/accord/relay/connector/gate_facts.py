@@ -38,6 +38,10 @@ from accord.relay.rules.gate import (
     DmDefault,
     Facts,
     PlatformAccount,
+    PolicyKey,
+    PrincipalPolicy,
+    PrincipalRule,
+    RelevancePolicy,
     RouteKey,
     TenantAccount,
     TenantChannel,
@@ -45,7 +49,6 @@ from accord.relay.rules.gate import (
     VisibilityKey,
 )
 from accord.relay.rules.members import is_name
-from accord.relay.rules.policy import PolicyKey, PrincipalPolicy, PrincipalRule, RelevancePolicy
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ from accord.relay.connector.manage import Control
 from accord.relay.connector.rate_limits import RateLimiter
 from accord.relay.connector.registry import Principal
 from accord.relay.errors import Code, RelayError
+from accord.relay.rules.gate import PrincipalPolicy, RelevancePolicy
 from accord.relay.rules.members import Payload, bad
-from accord.relay.rules.policy import PrincipalPolicy, RelevancePolicy
 from accord.storage import StoreError
 from accord.web.addresses import address_key
 

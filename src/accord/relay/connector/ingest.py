@@ -31,8 +31,7 @@ from accord.relay.rules.actions import Send
 from accord.relay.rules.decision_records import to_record
 from accord.relay.rules.gate import Decision, Facts, GateEvent, decide
 from accord.relay.rules.links import LinkCommand, read_link_request
-from accord.relay.rules.messages import interaction_event
-from accord.relay.rules.session_keys import Dialect, session_key
+from accord.relay.rules.messages import Dialect, interaction_event, session_key
 from accord.storage import JournalRecord
 from accord.telemetry import tracing
 from accord.telemetry.tracing import Span, SpanKind

@@ -23,9 +23,9 @@ from accord.relay.connector.links import LinkCode
 from accord.relay.connector.registry import InstanceRecord, Principal
 from accord.relay.connector.store import ControlChange
 from accord.relay.errors import Code, RelayError
+from accord.relay.rules.gate import PrincipalPolicy, RelevancePolicy
 from accord.relay.rules.links import LINK_CODE_BITS, write_link_code
 from accord.relay.rules.members import require_names
-from accord.relay.rules.policy import PrincipalPolicy, RelevancePolicy
 from accord.web.outgoing import url_allowed
 
 T = TypeVar("T")

@@ -43,7 +43,7 @@ from accord.relay.rules.egress import (
     neutralise_mentions,
 )
 from accord.relay.rules.frames import Outbound
-from accord.relay.rules.session_keys import GENERIC_PLATFORM
+from accord.relay.rules.messages import GENERIC_PLATFORM
 from accord.relay.rules.splitting import split_text
 from accord.relay.rules.verdicts import GateVerdict
 from accord.storage import JournalRecord, StoreError, journal

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from accord.relay.errors import RelayError
 from accord.relay.rules.actions import Action, Result
-from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.messages import MessageEvent, PassthroughForward
 
 if TYPE_CHECKING:

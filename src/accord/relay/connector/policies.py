@@ -14,7 +14,7 @@ from accord.relay.connector.registry import Principal
 from accord.relay.connector.store import ControlChange
 from accord.relay.connector.tables import bindings, dm_defaults, principals, relevance
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.policy import PrincipalPolicy, RelevancePolicy
+from accord.relay.rules.gate import PrincipalPolicy, RelevancePolicy
 
 
 def set_principal(

@@ -20,7 +20,7 @@ from accord.relay.gateway.replies import Reply
 from accord.relay.gateway.sessions import Intake, Sessions, TurnEnd, retry_inbox
 from accord.relay.gateway.settings import GatewaySettings
 from accord.relay.rules.actions import Result, Send
-from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.frames import Descriptor
 from accord.storage import StoreError
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind

@@ -14,7 +14,7 @@ import structlog
 
 from accord.relay.gateway.rules import Pace, complete_length, is_rate_limited
 from accord.relay.rules.actions import Result
-from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.splitting import split_pieces
 
 # The first message waits for a few words more.

@@ -18,8 +18,13 @@ from accord.relay.gateway.outbox import RecentChats
 from accord.relay.gateway.socket import Link, SocketClosed
 from accord.relay.rules.connection import backoff
 from accord.relay.rules.frames import Inbound, InboundAck, InterruptInbound, Passthrough
-from accord.relay.rules.messages import MessageEvent, PassthroughForward, is_stop
-from accord.relay.rules.session_keys import Dialect, session_key
+from accord.relay.rules.messages import (
+    Dialect,
+    MessageEvent,
+    PassthroughForward,
+    is_stop,
+    session_key,
+)
 from accord.storage import StoreError
 
 _log = structlog.stdlib.get_logger(__name__)

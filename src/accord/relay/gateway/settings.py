@@ -12,8 +12,7 @@ from accord.relay.gateway.idle import IdlePolicy
 from accord.relay.gateway.inbox import Inbox, open_memory_inbox, open_stored_inbox
 from accord.relay.gateway.rules import GatewayLimits
 from accord.relay.gateway.sessions import ReadForward, WhenBusy
-from accord.relay.rules.messages import interaction_event
-from accord.relay.rules.session_keys import GENERIC_PLATFORM, Dialect
+from accord.relay.rules.messages import GENERIC_PLATFORM, Dialect, interaction_event
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ from accord.relay.rules.connection import (
     read_identities,
 )
 from accord.relay.rules.decision_records import DecisionRecord, from_record, narrow_facts, to_record
-from accord.relay.rules.descriptor import CONTRACT_VERSION, DEFAULT_MESSAGE_LENGTH, Descriptor
 from accord.relay.rules.egress import (
     RECENT_SECONDS,
     EgressCapability,
@@ -41,10 +40,13 @@ from accord.relay.rules.egress import (
     neutralise_mentions,
 )
 from accord.relay.rules.frames import (
+    CONTRACT_VERSION,
+    DEFAULT_MESSAGE_LENGTH,
     MAX_LINE,
     MAX_MESSAGE,
     BadLine,
     Described,
+    Descriptor,
     Frame,
     FromConnector,
     FromGateway,
@@ -74,12 +76,17 @@ from accord.relay.rules.gate import (
     Facts,
     GateEvent,
     PlatformAccount,
+    PolicyKey,
+    PrincipalPolicy,
+    PrincipalRule,
+    RelevancePolicy,
     RouteKey,
     TenantAccount,
     TenantChannel,
     Visibility,
     VisibilityKey,
     decide,
+    project_policy,
 )
 from accord.relay.rules.links import (
     LINK_CODE_BITS,
@@ -94,23 +101,14 @@ from accord.relay.rules.links import (
     write_link_code,
 )
 from accord.relay.rules.messages import (
-    MessageEvent,
-    MessageType,
-    PassthroughForward,
-    interaction_event,
-)
-from accord.relay.rules.policy import (
-    PolicyKey,
-    PrincipalPolicy,
-    PrincipalRule,
-    RelevancePolicy,
-    project_policy,
-)
-from accord.relay.rules.session_keys import (
     GENERIC_PLATFORM,
     KNOWN_TO_EXISTING_GATEWAYS,
     Dialect,
+    MessageEvent,
+    MessageType,
+    PassthroughForward,
     SessionSource,
+    interaction_event,
     session_key,
 )
 from accord.relay.rules.splitting import (

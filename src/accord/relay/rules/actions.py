@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Self
 
 from accord.relay.errors import RelayError
 from accord.relay.rules import members
-from accord.relay.rules.session_keys import SessionSource
+from accord.relay.rules.messages import SessionSource
 
 
 @dataclass(frozen=True, slots=True)

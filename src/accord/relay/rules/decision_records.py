@@ -18,6 +18,10 @@ from accord.relay.rules.gate import (
     Facts,
     GateEvent,
     PlatformAccount,
+    PolicyKey,
+    PrincipalPolicy,
+    PrincipalRule,
+    RelevancePolicy,
     RouteKey,
     TenantAccount,
     TenantChannel,
@@ -25,7 +29,6 @@ from accord.relay.rules.gate import (
     VisibilityKey,
 )
 from accord.relay.rules.links import LinkCommand
-from accord.relay.rules.policy import PolicyKey, PrincipalPolicy, PrincipalRule, RelevancePolicy
 from accord.relay.rules.verdicts import GATE_RULES, GateVerdict, Layer
 
 K = TypeVar("K", bound=tuple[Any, ...])

@@ -20,8 +20,7 @@ from accord.relay.platforms.webchat.accounts import Account
 from accord.relay.platforms.webchat.chats import ChatKind
 from accord.relay.platforms.webchat.feed import Changes
 from accord.relay.platforms.webchat.rules import mentions, name_key
-from accord.relay.rules.messages import MessageEvent
-from accord.relay.rules.session_keys import SessionSource
+from accord.relay.rules.messages import MessageEvent, SessionSource
 
 PLATFORM: Final = "webchat"
 
