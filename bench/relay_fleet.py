@@ -34,7 +34,7 @@ from accord.relay.connector import (
     assembled,
     open_connector,
 )
-from accord.relay.connector.tables import buffer
+from accord.relay.connector.store import buffer
 from accord.relay.rules import MessageEvent, SessionSource
 from accord.station import listener
 from accord.storage import open_store

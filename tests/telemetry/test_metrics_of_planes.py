@@ -27,7 +27,7 @@ from accord.kernel.ulid import UlidSource
 from accord.pipeline.folder import Layout
 from accord.pipeline.runs import versions
 from accord.relay.connector import RELAY, DeliveryContext, QueueBacklog, QueueRetention
-from accord.relay.connector.tables import buffer, queues
+from accord.relay.connector import store as tables
 from accord.station import load
 from accord.station.pipeline import PipelinePlane
 from accord.storage import open_store
@@ -122,13 +122,13 @@ async def test_a_generation_is_counted_however_it_ends(
 
 def queued(connection: Connection, instance: str, created: list[float]) -> None:
     common = {"tenant": "t", "series": "s", "epoch": 0, "flipped": 0}
-    connection.execute(insert(queues).values(instance=instance, head=len(created), **common))
+    connection.execute(insert(tables.queues).values(instance=instance, head=len(created), **common))
     row = dict.fromkeys(
         ("tenant", "platform", "scope_id", "session_key", "event", "kind", "body"), "x"
     )
     for seq, moment in enumerate(created, 1):
         connection.execute(
-            insert(buffer).values(
+            insert(tables.buffer).values(
                 instance=instance,
                 seq=seq,
                 created_at=int(moment * 1000),

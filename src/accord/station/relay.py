@@ -33,9 +33,9 @@ from accord.kernel.signing import SigningKey
 from accord.relay.connector import RELAY
 from accord.relay.connector.bus import LocalBus, RedisBus, RelayBus
 from accord.relay.connector.connector import Connector, assembled, collect_metrics, open_connector
-from accord.relay.connector.keyring import Keyring
 from accord.relay.connector.platform import Platform, PlatformState
 from accord.relay.connector.settings import ControlSettings, DeliveryLimits
+from accord.relay.connector.vault import Keyring
 from accord.relay.platforms.webchat import Admin, WebChat, WebChatSettings, open_webchat
 from accord.station import listener
 from accord.station.errors import StationError

@@ -16,7 +16,7 @@ from accord.relay.gateway import (
     RelayGateway,
     Turn,
 )
-from accord.relay.gateway.idle import obstacle
+from accord.relay.gateway.settings import obstacle
 from accord.relay.rules import GoingIdleAck
 from accord.testing import VirtualClock
 from accord.testing.connector import Connector

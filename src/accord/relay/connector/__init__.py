@@ -6,7 +6,6 @@ share one store, `RELAY`.
 """
 
 from accord.relay.connector.authentication import (
-    ManagedClaims,
     ManagedTokens,
     PublicKey,
     close_reason,
@@ -23,22 +22,20 @@ from accord.relay.connector.bus import (
     write_hint,
 )
 from accord.relay.connector.connections import ConnectionHub
-from accord.relay.connector.connector import Connector, assembled, collect_metrics, open_connector
+from accord.relay.connector.connector import (
+    Connector,
+    Delivery,
+    assembled,
+    collect_metrics,
+    open_connector,
+)
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.dead_letters import DeadLetter, drop_letters, letter_numbers
-from accord.relay.connector.delivery import Delivery
 from accord.relay.connector.directory import Directory
-from accord.relay.connector.enrolment import (
-    EnrolmentToken,
-    IssuedCredentials,
-    MintedToken,
-    ProvisionRequest,
-    RotatedSecret,
-    list_tokens,
-)
-from accord.relay.connector.explanations import Explanation, explain_event, latest_events
+from accord.relay.connector.gate_facts import BotPermissions, VisibilityCache
 from accord.relay.connector.http import ControlRoutes
-from accord.relay.connector.keyring import Box, Keyring
+from accord.relay.connector.ingest import Explanation, explain_event, latest_events
+from accord.relay.connector.limits import RateLimiter
 from accord.relay.connector.links import LinkCode, LinkReply
 from accord.relay.connector.manage import Control
 from accord.relay.connector.outbox import OutboundRequest, action_digest, begin_request
@@ -61,19 +58,26 @@ from accord.relay.connector.queue import (
     BatchResult,
     BufferRow,
     QueueState,
+    QueueWriter,
     ranges,
     read_buffer_id,
 )
-from accord.relay.connector.rate_limits import RateLimiter
-from accord.relay.connector.registry import InstanceRecord, Principal
+from accord.relay.connector.registry import (
+    EnrolmentToken,
+    InstanceRecord,
+    IssuedCredentials,
+    ManagedClaims,
+    MintedToken,
+    ProvisionRequest,
+    RotatedSecret,
+    list_tokens,
+)
 from accord.relay.connector.retention import Housekeeping, QueueBacklog, QueueRetention
 from accord.relay.connector.settings import ControlSettings, DeliveryLimits
 from accord.relay.connector.socket import SocketSession, SocketState
-from accord.relay.connector.tables import METADATA, RELAY
-from accord.relay.connector.vault import Capability, Vault
-from accord.relay.connector.visibility import BotPermissions, VisibilityCache
+from accord.relay.connector.store import METADATA, RELAY, Principal
+from accord.relay.connector.vault import Box, Capability, Keyring, Vault
 from accord.relay.connector.wake import Waker
-from accord.relay.connector.writer import QueueWriter
 
 __all__ = [
     "INBOUND",

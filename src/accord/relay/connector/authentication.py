@@ -20,9 +20,10 @@ from accord.kernel import canonical, tokens
 from accord.kernel.clock import Clock
 from accord.relay.connector import gate_facts
 from accord.relay.connector.gate_facts import Cache
-from accord.relay.connector.keyring import Keyring
-from accord.relay.connector.registry import Principal
+from accord.relay.connector.registry import ManagedClaims
 from accord.relay.connector.settings import ControlSettings
+from accord.relay.connector.store import Principal
+from accord.relay.connector.vault import Keyring
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.connection import CloseReason
 from accord.relay.rules.members import is_name
@@ -41,15 +42,6 @@ _MOST_KEYS: Final = 32
 _MOST_BYTES: Final = 16_384
 _LEEWAY: Final = 5
 _LATEST: Final = 1e12
-
-
-@dataclass(frozen=True, slots=True)
-class ManagedClaims:
-    """The claims of a verified managed token; `issued_at` in seconds since the epoch."""
-
-    tenant: str
-    instance: str
-    issued_at: int
 
 
 @dataclass(frozen=True, slots=True)

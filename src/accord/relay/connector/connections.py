@@ -17,20 +17,19 @@ from sqlalchemy import bindparam, select
 from accord.relay.connector import dead_letters
 from accord.relay.connector.bus import BusHint, RelayBus, Topic
 from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.dead_letters import DeadLetterCause
+from accord.relay.connector.limits import TokenBucket
 from accord.relay.connector.outbox import ConnectorOutbox
 from accord.relay.connector.platform import PlatformWithCommands
 from accord.relay.connector.queue import (
     AdmissionResult,
     BufferRow,
     QueueState,
-    is_queue_empty,
+    QueueWriter,
     read_buffer_id,
 )
-from accord.relay.connector.rate_limits import TokenBucket
-from accord.relay.connector.registry import Principal
 from accord.relay.connector.socket import SocketSession, SocketState, SocketTransport
-from accord.relay.connector.tables import buffer, chats, queues
-from accord.relay.connector.writer import QueueWriter
+from accord.relay.connector.store import Principal, buffer, chats, is_queue_empty, queues
 from accord.relay.rules.actions import Result
 from accord.relay.rules.connection import REPLACED
 from accord.relay.rules.frames import (
@@ -359,7 +358,7 @@ class SocketConnection:
     async def _move_dead_rows(self) -> None:
         claim, context = self.session.claim, self._context
         dead, self.session.dead = self.session.dead, []
-        cause = context.dead_letter_cause("delivered too often")
+        cause = DeadLetterCause.of(context, "delivered too often")
         moved = await context.store.write(lambda c: dead_letters.move_rows(c, claim, dead, cause))
         context.counts["dead letters"] += moved
 

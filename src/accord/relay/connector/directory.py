@@ -14,17 +14,25 @@ from sqlalchemy import Connection, update
 from accord.kernel.clock import Clock
 from accord.relay.connector import gate_facts, links, registry, vault
 from accord.relay.connector.authentication import Authentication, ManagedTokens
-from accord.relay.connector.gate_facts import Cache, FactLookup
-from accord.relay.connector.keyring import Keyring
+from accord.relay.connector.gate_facts import (
+    Cache,
+    FactLookup,
+    PlatformPermissions,
+    VisibilityCache,
+)
+from accord.relay.connector.limits import RateLimiter
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.platform import InboundEvent, InboundKind
-from accord.relay.connector.rate_limits import RateLimiter
-from accord.relay.connector.registry import Principal
 from accord.relay.connector.settings import ControlSettings
-from accord.relay.connector.store import ChangeLog, CommittedChange, ControlChange, Storage
-from accord.relay.connector.tables import instances
-from accord.relay.connector.vault import Vault
-from accord.relay.connector.visibility import PlatformPermissions, VisibilityCache
+from accord.relay.connector.store import (
+    ChangeLog,
+    CommittedChange,
+    ControlChange,
+    Principal,
+    Storage,
+    instances,
+)
+from accord.relay.connector.vault import Keyring, Vault
 from accord.relay.connector.wake import Waker
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.gate import Facts

@@ -36,7 +36,7 @@ from accord.relay.connector.platform import (
     PlatformStatus,
 )
 from accord.relay.connector.queue import lease_lost
-from accord.relay.connector.tables import leases, resume_state
+from accord.relay.connector.store import leases, resume_state
 from accord.relay.errors import Code, RelayError
 from accord.storage import StoreError
 

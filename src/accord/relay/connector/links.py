@@ -11,10 +11,15 @@ from typing import Final, NamedTuple
 from sqlalchemy import ColumnElement, delete, insert, select
 
 from accord.relay.connector import policies, registry
-from accord.relay.connector.keyring import Keyring
 from accord.relay.connector.settings import ControlSettings
-from accord.relay.connector.store import ControlChange
-from accord.relay.connector.tables import bindings, link_codes, link_pending, link_talks
+from accord.relay.connector.store import (
+    ControlChange,
+    bindings,
+    link_codes,
+    link_pending,
+    link_talks,
+)
+from accord.relay.connector.vault import Keyring
 from accord.relay.rules.links import LinkEffect, LinkFacts, LinkRequest, decide_link
 
 

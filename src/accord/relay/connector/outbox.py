@@ -19,10 +19,9 @@ from sqlalchemy.exc import IntegrityError
 
 from accord.kernel.errors import AccordError
 from accord.relay.connector.context import DeliveryContext
-from accord.relay.connector.keyed_lock import KeyedLock
+from accord.relay.connector.limits import KeyedLock
 from accord.relay.connector.platform import Platform
-from accord.relay.connector.registry import Principal
-from accord.relay.connector.tables import chat_authors, chats, messages, requests
+from accord.relay.connector.store import Principal, chat_authors, chats, messages, requests
 from accord.relay.rules.actions import (
     Action,
     BadAction,

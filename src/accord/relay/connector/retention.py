@@ -11,12 +11,12 @@ from typing import Any, Final
 import structlog
 from sqlalchemy import Column, Connection, delete, exists, func, select, tuple_
 
-from accord.relay.connector import dead_letters, enrolment, leases
+from accord.relay.connector import dead_letters, leases, registry
 from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.dead_letters import DeadLetterCause
 from accord.relay.connector.directory import Directory
-from accord.relay.connector.keyring import count_old_boxes, reencrypt
-from accord.relay.connector.store import ControlChange
-from accord.relay.connector.tables import (
+from accord.relay.connector.store import (
+    ControlChange,
     buffer,
     chat_authors,
     chats,
@@ -30,6 +30,7 @@ from accord.relay.connector.tables import (
     receipts,
     requests,
 )
+from accord.relay.connector.vault import count_old_boxes, reencrypt
 from accord.relay.errors import Code, RelayError
 from accord.storage import StoreError
 
@@ -92,7 +93,7 @@ def _drop_expired(change: ControlChange) -> None:
         connection.execute(delete(table).where(table.c.expires_at <= now))
     connection.execute(delete(link_talks).where(link_talks.c.until <= now))
     connection.execute(
-        delete(enrolments).where(enrolments.c.expires_at <= now - enrolment.REMEMBERED_MS)
+        delete(enrolments).where(enrolments.c.expires_at <= now - registry.REMEMBERED_MS)
     )
 
 
@@ -136,8 +137,8 @@ class QueueRetention:
         if lease is None:
             return RetentionResult()
         now = context.now()
-        old = context.dead_letter_cause("waited too long")
-        many = context.dead_letter_cause("too many were waiting")
+        old = DeadLetterCause.of(context, "waited too long")
+        many = DeadLetterCause.of(context, "too many were waiting")
         before = now - int(limits.buffer_seconds * 1000)
         dead = await store.write(lambda c: dead_letters.move_old(c, before, old))
         dead += await store.write(lambda c: dead_letters.move_excess(c, limits.buffer_rows, many))

@@ -29,7 +29,6 @@ from accord.relay.gateway.gateway import (
     RelayGateway,
     relevance_policies,
 )
-from accord.relay.gateway.idle import IdlePolicy
 from accord.relay.gateway.inbox import (
     INBOX_SCHEMA,
     Inbox,
@@ -40,8 +39,7 @@ from accord.relay.gateway.inbox import (
     open_memory_inbox,
     open_stored_inbox,
 )
-from accord.relay.gateway.outbox import RecentChats, Requests
-from accord.relay.gateway.replies import Reply
+from accord.relay.gateway.outbox import RecentChats, Reply, Requests
 from accord.relay.gateway.rules import (
     LONG_SEGMENT,
     MAX_MESSAGE_BYTES,
@@ -55,7 +53,7 @@ from accord.relay.gateway.rules import (
     is_rate_limited,
 )
 from accord.relay.gateway.sessions import Sessions, TurnEnd
-from accord.relay.gateway.settings import GatewaySettings
+from accord.relay.gateway.settings import GatewaySettings, IdlePolicy
 from accord.relay.gateway.socket import Dial, Socket, SocketClosed, websocket_dialer
 
 __all__ = [

@@ -1,18 +1,77 @@
-"""Settings of a gateway; none of them is secret."""
+"""Settings of a gateway, none of them secret, and when it may suspend itself."""
 
+import asyncio
 import os
-from collections.abc import Mapping
+import socket
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import Any, Final, Literal
+from urllib.parse import quote, urlsplit
 
 from accord.kernel.clock import Clock
-from accord.relay.gateway.idle import IdlePolicy
 from accord.relay.gateway.inbox import Inbox, open_memory_inbox, open_stored_inbox
 from accord.relay.gateway.rules import GatewayLimits
-from accord.relay.gateway.sessions import ReadForward, WhenBusy
-from accord.relay.rules.messages import GENERIC_PLATFORM, Dialect, interaction_event
+from accord.relay.rules.messages import (
+    GENERIC_PLATFORM,
+    Dialect,
+    MessageEvent,
+    PassthroughForward,
+    interaction_event,
+)
+
+_RESOLVE_SECONDS: Final = 5.0
+
+
+async def obstacle(wake_url: str | None) -> str | None:
+    """Why this machine must not be suspended, such as a wake URL on itself; None if it may."""
+    if not wake_url:
+        return "no wake URL is registered"
+    try:
+        parts = urlsplit(wake_url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return "the wake URL cannot be read"
+    if parts.scheme not in ("https", "http") or not host:
+        return "the wake URL is no http or https address"
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(_RESOLVE_SECONDS):
+            found = await loop.getaddrinfo(host, port or 443, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return "the host of the wake URL is not known"
+    if any(_is_local_address(family, address) for family, _, _, _, address in found):
+        return "the wake URL is served by this machine, which would be asleep"
+    return None
+
+
+def _is_local_address(family: int, address: tuple[object, ...]) -> bool:
+    """Whether an address belongs to this machine: only then can a socket be bound to it."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address[0], 0, *address[2:]))
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePolicy:
+    """When to suspend.
+
+    Attributes:
+        wake_url: Registered at the connector, and answered by something that stays awake.
+        after: Seconds without a message and without a turn.
+        obstacle: Returns why this machine must not be suspended, or None.
+    """
+
+    wake_url: str | None
+    after: float = 600.0
+    obstacle: Callable[[str | None], Awaitable[str | None]] = obstacle
+
+
+WhenBusy = Literal["queue", "interrupt"]
+ReadForward = Callable[[PassthroughForward], MessageEvent | None]
 
 
 @dataclass(frozen=True, slots=True)

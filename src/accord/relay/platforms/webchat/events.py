@@ -11,7 +11,7 @@ from typing import Any, Final
 import structlog
 from sqlalchemy import Row
 
-from accord.relay.connector.keyed_lock import KeyedLock
+from accord.relay.connector.limits import KeyedLock
 from accord.relay.connector.platform import InboundEvent, PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import PERMANENT, inbound_kind
