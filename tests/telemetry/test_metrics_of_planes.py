@@ -26,7 +26,7 @@ from accord.community.peers import Peer
 from accord.kernel.ulid import UlidSource
 from accord.pipeline.folder import Layout
 from accord.pipeline.runs import versions
-from accord.relay.connector import RELAY, DeliveryContext, QueueBacklog, QueueRetention
+from accord.relay.connector import RELAY, DeliveryContext, QueueBacklog, apply_retention
 from accord.relay.connector import store as tables
 from accord.station import load
 from accord.station.pipeline import PipelinePlane
@@ -144,13 +144,12 @@ async def test_the_process_that_tidies_tells_how_long_the_oldest_row_waits(tmp_p
     clock = VirtualClock()
     async with open_store(tmp_path, RELAY) as store:
         context = DeliveryContext(store, MemoryDirectory(), clock, UlidSource(clock), "one")
-        retention = QueueRetention(context)
-        assert (await retention.apply(30)).waiting == QueueBacklog()
+        assert (await apply_retention(context, 30)).waiting == QueueBacklog()
         now = clock.now()
         await store.write(lambda c: queued(c, "early", [now - 90, now - 5]))
         await store.write(lambda c: queued(c, "late", [now - 20]))
         await store.write(lambda c: queued(c, "empty", []))
-        assert (await retention.apply(30)).waiting == QueueBacklog(3, 90.0)
+        assert (await apply_retention(context, 30)).waiting == QueueBacklog(3, 90.0)
 
 
 def agreed(connection: Connection) -> None:

@@ -1,7 +1,7 @@
 """The connector: holds every platform's secrets, decides who receives what, and delivers it.
 
 The control half (`manage`, `directory`) keeps gateways, links, grants, policies and the vault.
-The delivery half (`delivery`) moves events and actions, and asks control by the `Directory`. Both
+The delivery half (`connector`) moves events and actions, and asks control by the `Directory`. Both
 share one store, `RELAY`.
 """
 
@@ -22,23 +22,15 @@ from accord.relay.connector.bus import (
     write_hint,
 )
 from accord.relay.connector.connections import ConnectionHub
-from accord.relay.connector.connector import (
-    Connector,
-    Delivery,
-    assembled,
-    collect_metrics,
-    open_connector,
-)
+from accord.relay.connector.connector import Connector, Delivery, collect_metrics, open_connector
 from accord.relay.connector.context import DeliveryContext
-from accord.relay.connector.dead_letters import DeadLetter, drop_letters, letter_numbers
 from accord.relay.connector.directory import Directory
 from accord.relay.connector.gate_facts import BotPermissions, VisibilityCache
 from accord.relay.connector.http import ControlRoutes
-from accord.relay.connector.ingest import Explanation, explain_event, latest_events
+from accord.relay.connector.ingest import explain_event, latest_events
 from accord.relay.connector.limits import RateLimiter
-from accord.relay.connector.links import LinkCode, LinkReply
+from accord.relay.connector.links import LinkReply
 from accord.relay.connector.manage import Control
-from accord.relay.connector.outbox import OutboundRequest, action_digest, begin_request
 from accord.relay.connector.platform import (
     Fence,
     FoundCapability,
@@ -47,7 +39,6 @@ from accord.relay.connector.platform import (
     Platform,
     PlatformContext,
     PlatformState,
-    PlatformStatus,
     PlatformWithCommands,
     PlatformWithNames,
 )
@@ -63,16 +54,12 @@ from accord.relay.connector.queue import (
     read_buffer_id,
 )
 from accord.relay.connector.registry import (
-    EnrolmentToken,
     InstanceRecord,
     IssuedCredentials,
     ManagedClaims,
-    MintedToken,
     ProvisionRequest,
-    RotatedSecret,
-    list_tokens,
 )
-from accord.relay.connector.retention import Housekeeping, QueueBacklog, QueueRetention
+from accord.relay.connector.retention import Housekeeping, QueueBacklog, apply_retention
 from accord.relay.connector.settings import ControlSettings, DeliveryLimits
 from accord.relay.connector.socket import SocketSession, SocketState
 from accord.relay.connector.store import METADATA, RELAY, Principal
@@ -96,13 +83,10 @@ __all__ = [
     "Control",
     "ControlRoutes",
     "ControlSettings",
-    "DeadLetter",
     "Delivery",
     "DeliveryContext",
     "DeliveryLimits",
     "Directory",
-    "EnrolmentToken",
-    "Explanation",
     "Fence",
     "FoundCapability",
     "Housekeeping",
@@ -111,47 +95,36 @@ __all__ = [
     "InstanceRecord",
     "IssuedCredentials",
     "Keyring",
-    "LinkCode",
     "LinkReply",
     "Listener",
     "LocalBus",
     "ManagedClaims",
     "ManagedTokens",
-    "MintedToken",
-    "OutboundRequest",
     "Platform",
     "PlatformContext",
     "PlatformState",
-    "PlatformStatus",
     "PlatformWithCommands",
     "PlatformWithNames",
     "Principal",
     "ProvisionRequest",
     "PublicKey",
     "QueueBacklog",
-    "QueueRetention",
     "QueueState",
     "QueueWriter",
     "RateLimiter",
     "RedisBus",
     "RelayBus",
-    "RotatedSecret",
     "SocketSession",
     "SocketState",
     "Topic",
     "Vault",
     "VisibilityCache",
     "Waker",
-    "action_digest",
-    "assembled",
-    "begin_request",
+    "apply_retention",
     "close_reason",
     "collect_metrics",
-    "drop_letters",
     "explain_event",
     "latest_events",
-    "letter_numbers",
-    "list_tokens",
     "load_managed_keys",
     "open_connector",
     "ranges",

@@ -1,7 +1,7 @@
 """The connector: directory, delivery, platforms and bus put together, and its metrics.
 
 `Delivery` starts and stops everything that runs: platforms on one side, gateways' sockets on the
-other. `assembled` starts nothing, for operators' commands; `open_connector` serves.
+other. Operators' commands open a connector that does not serve.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from accord.relay.connector.manage import Control
 from accord.relay.connector.outbox import ConnectorOutbox
 from accord.relay.connector.platform import Fence, InboundEvent, Platform, PlatformStatus
 from accord.relay.connector.queue import QueueWriter
-from accord.relay.connector.retention import Housekeeping, QueueBacklog, QueueRetention
+from accord.relay.connector.retention import Housekeeping, QueueBacklog, apply_retention
 from accord.relay.connector.settings import ControlSettings, DeliveryLimits
 from accord.relay.connector.socket import (
     AsgiTransport,
@@ -89,7 +89,6 @@ class Delivery:
         self._writer = QueueWriter(context, self.hub)
         self._ingest = Ingest(context, self._writer, self.hub)
         self._outbox = ConnectorOutbox(context)
-        self._retention = QueueRetention(context)
         self._tasks: list[asyncio.Task[None]] | None = None
         directory.on_change(lambda: bus.publish(BusHint(Topic.CHANGED, "")))
         directory.on_revoked(self._revoked)
@@ -255,7 +254,7 @@ class Delivery:
         await transport.close(TRY_LATER, "try again later")
 
     async def _apply_retention(self) -> None:
-        result = await self._retention.apply(_RETENTION_SECONDS)
+        result = await apply_retention(self.context, _RETENTION_SECONDS)
         self.counts["dead letters"] += result.dead
         self.waiting = result.waiting
         for instance in result.asleep:
@@ -299,50 +298,6 @@ class Connector:
 
 
 @contextlib.asynccontextmanager
-async def assembled(
-    store: Store,
-    keyring: Keyring,
-    clock: Clock,
-    *,
-    name: str,
-    settings: ControlSettings | None = None,
-    platforms: Sequence[Platform] = (),
-    bus: RelayBus | None = None,
-    limits: DeliveryLimits | None = None,
-) -> AsyncIterator[Connector]:
-    """A connector of which nothing runs yet; no bus for one process alone.
-
-    Raises:
-        RelayError: The keys for managed tokens cannot be read.
-    """
-    settings = settings or ControlSettings()
-    shared = SerializedStore(store)
-    directory = Directory(
-        shared,
-        keyring,
-        clock,
-        settings,
-        managed=_managed(settings),
-        platforms=_by_name(platforms),
-    )
-    control = Control(directory, clock)
-    control_routes = ControlRoutes(control, clock)
-    delivery = Delivery(
-        shared, directory, platforms, bus or LocalBus(), clock, name=name, limits=limits
-    )
-    try:
-        yield Connector(
-            control,
-            delivery,
-            shared,
-            (*control_routes.routes, *delivery.routes),
-            (directory.counts, directory.waker.counts, control_routes.counts, delivery.counts),
-        )
-    finally:
-        await directory.close()
-
-
-@contextlib.asynccontextmanager
 async def open_connector(
     store: Store,
     keyring: Keyring,
@@ -353,27 +308,41 @@ async def open_connector(
     platforms: Sequence[Platform] = (),
     bus: RelayBus | None = None,
     limits: DeliveryLimits | None = None,
+    serve: bool = True,
 ) -> AsyncIterator[Connector]:
-    """A connector that serves while inside; arguments as for `assembled`.
+    """A connector that serves while inside, or one of which nothing runs; no bus for one process.
 
     Raises:
         RelayError: The keys for managed tokens cannot be read, or the bus does not answer.
     """
-    async with contextlib.AsyncExitStack() as opened:
-        connector = await opened.enter_async_context(
-            assembled(
-                store,
-                keyring,
-                clock,
-                name=name,
-                settings=settings,
-                platforms=platforms,
-                bus=bus,
-                limits=limits,
+    settings = settings or ControlSettings()
+    shared = SerializedStore(store)
+    bots = _by_name(platforms)
+    managed = _managed(settings)
+    directory = Directory(shared, keyring, clock, settings, managed=managed, platforms=bots)
+    control = Control(directory, clock)
+    control_routes = ControlRoutes(control, clock)
+    delivery = Delivery(
+        shared, directory, platforms, bus or LocalBus(), clock, name=name, limits=limits
+    )
+    try:
+        async with _serving(directory, delivery) if serve else contextlib.nullcontext():
+            yield Connector(
+                control,
+                delivery,
+                shared,
+                (*control_routes.routes, *delivery.routes),
+                (directory.counts, directory.waker.counts, control_routes.counts, delivery.counts),
             )
-        )
+    finally:
+        await directory.close()
+
+
+@contextlib.asynccontextmanager
+async def _serving(directory: Directory, delivery: Delivery) -> AsyncIterator[None]:
+    async with contextlib.AsyncExitStack() as opened:
         try:
-            await opened.enter_async_context(connector.delivery.running())
+            await opened.enter_async_context(delivery.running())
         except OSError as error:
             # The error's text may hold the address with its password.
             raise RelayError(
@@ -383,9 +352,9 @@ async def open_connector(
                 mend="start Redis, or correct the setting",
             ) from None
         async with asyncio.TaskGroup() as beside:
-            keeping = beside.create_task(Housekeeping(connector.control.directory).run())
+            keeping = beside.create_task(Housekeeping(directory).run())
             try:
-                yield connector
+                yield
             finally:
                 keeping.cancel()
 

@@ -114,11 +114,7 @@ class Directory:
         return await self.authentication.by_secret(bearer)
 
     async def facts(self, inbound: InboundEvent) -> Facts:
-        """The facts that the gate decides this event by, from memory wherever possible.
-
-        Raises:
-            StoreError: What is not in memory could not be read.
-        """
+        """The facts that the gate decides this event by, from memory wherever possible."""
         return await self.lookup.facts(inbound)
 
     async def held_scopes(self, instance: str, platform: str, channel_id: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ cached briefly; no answer, an error and a timeout are all "unknown".
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import BindParameter, Connection, bindparam, exists, select
@@ -63,6 +63,7 @@ _READ_TOGETHER: Final = 100
 WantedValue: TypeAlias = tuple[Callable[[Connection], Any], "asyncio.Future[Any]"]
 
 
+@dataclass(eq=False, slots=True)
 class Cache:
     """Values by entity, kept until the entity is touched here or in another process.
 
@@ -70,27 +71,22 @@ class Cache:
     instance that was revoked anywhere.
     """
 
-    def __init__(
-        self,
-        changes: ChangeLog,
-        clock: Clock,
-        *,
-        seconds: float,
-        revoked: Callable[[str], None],
-    ) -> None:
-        self._changes = changes
-        self._clock = clock
-        self._seconds = seconds
-        self._revoked = revoked
-        self._known: dict[Entity, Any] = {}
-        self._seen = -1
-        self._looked = _NEVER
-        self._hints = 0
-        self._wanted: list[WantedValue] = []
-        self._reading: set[asyncio.Task[None]] = set()
-        self._under_way: tuple[int, asyncio.Task[None]] | None = None
-        self.generation = 0
-        changes.listen(self._changed_here)
+    changes: ChangeLog
+    clock: Clock
+    _: KW_ONLY
+    seconds: float
+    revoked: Callable[[str], None]
+    generation: int = 0
+    _known: dict[Entity, Any] = field(default_factory=dict)
+    _seen: int = -1
+    _looked: float = _NEVER
+    _hints: int = 0
+    _wanted: list[WantedValue] = field(default_factory=list)
+    _reading: set[asyncio.Task[None]] = field(default_factory=set)
+    _under_way: tuple[int, asyncio.Task[None]] | None = None
+
+    def __post_init__(self) -> None:
+        self.changes.listen(self._changed_here)
 
     async def get(
         self, entity: Entity, load: Callable[[Connection], T], *, keep_missing: bool = True
@@ -131,7 +127,7 @@ class Cache:
 
     async def _read_all(self, wanted: list[WantedValue]) -> None:
         try:
-            values = await self._changes.read(lambda c: [load(c) for load, _ in wanted])
+            values = await self.changes.read(lambda c: [load(c) for load, _ in wanted])
         except Exception as error:  # noqa: BLE001 - the callers get it
             if len(wanted) > 1:
                 for each in wanted:
@@ -146,7 +142,7 @@ class Cache:
     @property
     def is_fresh(self) -> bool:
         """Whether changes of other processes were read recently enough."""
-        return self._clock.monotonic() - self._looked < self._seconds
+        return self.clock.monotonic() - self._looked < self.seconds
 
     @property
     def is_hinted(self) -> bool:
@@ -158,9 +154,6 @@ class Cache:
 
         Concurrent callers share one read, unless there was a hint since it began: a thousand
         gateways that dial at once must not read a thousand times.
-
-        Raises:
-            StoreError: The store failed.
         """
         if self._under_way is None or self._under_way[0] != self._hints:
             task = asyncio.create_task(self._look())
@@ -179,7 +172,7 @@ class Cache:
         Where it is not known what was touched, as at first, everything is dropped and every
         stopped instance is reported again, in case the process that revoked it died meanwhile.
         """
-        now, hints, seen = self._clock.monotonic(), self._hints, self._seen
+        now, hints, seen = self.clock.monotonic(), self._hints, self._seen
 
         def look(connection: Connection) -> tuple[int, Iterable[Entity], bool]:
             version, touched = read_since(connection, seen)
@@ -188,7 +181,7 @@ class Cache:
             stopped = read_stopped_instances(connection)
             return version, [("revoked", each) for each in stopped], False
 
-        version, touched, is_all_known = await self._changes.read(look)
+        version, touched, is_all_known = await self.changes.read(look)
         if hints == self._hints:  # else the change behind the hint may have been missed
             self._looked = max(self._looked, now)
         if version <= self._seen:
@@ -222,7 +215,7 @@ class Cache:
         self.generation += 1
         for entity in touched:
             if entity[0] == "revoked":
-                self._revoked(entity[1])
+                self.revoked(entity[1])
             else:
                 self._known.pop(entity, None)
 
@@ -494,32 +487,26 @@ async def _any_confirms(asked: Iterable[Awaitable[bool | None]]) -> bool | None:
     return False if all(answer is False for answer in answers) else None
 
 
+@dataclass(eq=False, slots=True)
 class VisibilityCache:
     """Answers of platforms, cached for `seconds`; `timeout` is how long one may take.
 
     The mapping of platforms by name may grow later.
     """
 
-    def __init__(
-        self,
-        platforms: Mapping[str, PlatformPermissions],
-        clock: Clock,
-        *,
-        seconds: float = 30.0,
-        timeout: float = 3.0,
-    ) -> None:
-        self._platforms = platforms
-        self._clock = clock
-        self._seconds = seconds
-        self._timeout = timeout
-        self._known: dict[VisibilityKey, tuple[Visibility, float]] = {}
-        self._asking: dict[VisibilityKey, asyncio.Task[Visibility]] = {}
-        self._flushes = 0
+    platforms: Mapping[str, PlatformPermissions]
+    clock: Clock
+    _: KW_ONLY
+    seconds: float = 30.0
+    timeout: float = 3.0
+    _known: dict[VisibilityKey, tuple[Visibility, float]] = field(default_factory=dict)
+    _asking: dict[VisibilityKey, asyncio.Task[Visibility]] = field(default_factory=dict)
+    _flushes: int = 0
 
     async def get(self, view: VisibilityKey) -> tuple[Visibility, float]:
         """Whether somebody can see a chat, and when (monotonic clock) that answer expires."""
         known = self._known.get(view)
-        if known is not None and self._clock.monotonic() < known[1]:
+        if known is not None and self.clock.monotonic() < known[1]:
             return known
         asking = self._asking.get(view)
         if asking is None:
@@ -527,15 +514,15 @@ class VisibilityCache:
             self._asking[view] = asking
         # Others may wait for the same answer, so cancelling one caller must not cancel it.
         answer = await asyncio.shield(asking)
-        return self._known.get(view, (answer, self._clock.monotonic()))
+        return self._known.get(view, (answer, self.clock.monotonic()))
 
     async def can_manage(self, user_id: str, platform: str, scope_id: str, channel: str) -> bool:
         """Whether somebody is known to manage a channel; not cached."""
-        known = self._platforms.get(platform)
+        known = self.platforms.get(platform)
         if known is None:
             return False
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self.timeout):
                 return await known.can_manage(user_id, scope_id or None, channel) is True
         except Exception:  # noqa: BLE001 (whatever goes wrong in a platform, the answer is no)
             return False
@@ -555,9 +542,9 @@ class VisibilityCache:
         flushes = self._flushes
         found = Visibility.UNKNOWN
         try:
-            platform = self._platforms.get(view.platform)
+            platform = self.platforms.get(view.platform)
             if platform is not None:
-                async with asyncio.timeout(self._timeout):
+                async with asyncio.timeout(self.timeout):
                     answer = await platform.can_view(view.user_id, view.scope_id, view.chat_id)
                 if answer is not None:
                     found = Visibility.VISIBLE if answer is True else Visibility.HIDDEN
@@ -569,9 +556,9 @@ class VisibilityCache:
         if flushes == self._flushes:
             while len(self._known) >= _MOST_VISIBILITIES:
                 del self._known[next(iter(self._known))]
-            lasting = _UNKNOWN_SECONDS if found is Visibility.UNKNOWN else self._seconds
+            lasting = _UNKNOWN_SECONDS if found is Visibility.UNKNOWN else self.seconds
             self._known.pop(view, None)
-            self._known[view] = found, self._clock.monotonic() + min(lasting, self._seconds)
+            self._known[view] = found, self.clock.monotonic() + min(lasting, self.seconds)
         return found
 
 
@@ -592,20 +579,20 @@ class _FactKey(NamedTuple):
     author: str
 
 
+@dataclass(eq=False, slots=True)
 class FactLookup:
     """Composes the facts for the gate, from memory wherever possible."""
 
-    def __init__(self, cache: Cache, visibility: VisibilityCache, clock: Clock) -> None:
-        self._cache = cache
-        self._visibility = visibility
-        self._clock = clock
-        self._composed: dict[_FactKey, tuple[Facts, float]] = {}
-        self._generation = -1
+    cache: Cache
+    visibility: VisibilityCache
+    clock: Clock
+    _composed: dict[_FactKey, tuple[Facts, float]] = field(default_factory=dict)
+    _generation: int = -1
 
     async def facts(self, inbound: InboundEvent) -> Facts:
         """The facts that concern an event."""
-        if not self._cache.is_fresh:
-            await self._cache.refresh()
+        if not self.cache.is_fresh:
+            await self.cache.refresh()
         source = inbound.event.source
         place = _FactKey(
             inbound.platform,
@@ -616,15 +603,15 @@ class FactLookup:
             source.is_dm,
             source.user_id or "",
         )
-        if self._generation != self._cache.generation:
+        if self._generation != self.cache.generation:
             self._composed.clear()
-            self._generation = self._cache.generation
+            self._generation = self.cache.generation
         known = self._composed.get(place)
-        if known is not None and self._clock.monotonic() < known[1]:
+        if known is not None and self.clock.monotonic() < known[1]:
             return known[0]
         generation = self._generation
         composed = await self._compose(place)
-        if generation == self._cache.generation:
+        if generation == self.cache.generation:
             if len(self._composed) >= _MOST_COMPOSED:
                 del self._composed[next(iter(self._composed))]
             self._composed[place] = composed
@@ -632,26 +619,26 @@ class FactLookup:
 
     def flush_visibility(self, platform: str, scope_id: str | None) -> None:
         """Drop cached visibility, and the facts composed with it."""
-        self._visibility.flush(platform, scope_id)
+        self.visibility.flush(platform, scope_id)
         self._composed.clear()
-        self._cache.disturb()
+        self.cache.disturb()
 
     async def person(self, platform: str, user_id: str) -> AccountFacts:
         """What is known of an account."""
-        return await self._cache.get(
+        return await self.cache.get(
             ("user", platform, user_id),
             lambda connection: read_account(connection, platform, user_id),
         )
 
     async def profile(self, instance: str) -> InstanceFacts | None:
         """What is known of an instance."""
-        return await self._cache.get(
+        return await self.cache.get(
             ("instance", instance), lambda connection: read_instance(connection, instance)
         )
 
     async def codes(self) -> Mapping[bytes, int]:
         """The digests of the link codes that are out."""
-        return await self._cache.get(("codes",), read_link_codes)
+        return await self.cache.get(("codes",), read_link_codes)
 
     async def _compose(self, place: _FactKey) -> tuple[Facts, float]:
         platform, author = place.platform, place.author
@@ -695,7 +682,7 @@ class FactLookup:
         visibility: dict[VisibilityKey, Visibility] = {}
         until = _FOREVER
         for view in dict.fromkeys(views):
-            visibility[view], lasting = await self._visibility.get(view)
+            visibility[view], lasting = await self.visibility.get(view)
             until = min(until, lasting)
         principals: dict[PolicyKey, PrincipalRule] = {}
         relevance: dict[PolicyKey, RelevancePolicy] = {}
@@ -737,12 +724,12 @@ class FactLookup:
         return tuple(instance for instance in instances if instance in live)
 
     async def _route(self, platform: str, key: str) -> str | None:
-        return await self._cache.get(
+        return await self.cache.get(
             ("route", platform, key), lambda connection: read_route(connection, platform, key)
         )
 
     async def _holder(self, platform: str, scope_id: str, channel: str) -> ChannelHolder | None:
-        return await self._cache.get(
+        return await self.cache.get(
             ("channel", platform, scope_id, channel),
             lambda connection: read_holder(connection, platform, scope_id, channel),
         )

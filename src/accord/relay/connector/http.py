@@ -56,11 +56,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 
 async def read_body(request: Request) -> Payload:
-    """The JSON object in a request's body; a missing body is an empty object.
-
-    Raises:
-        RelayError: It is too large, too slow, or not an object in strict JSON.
-    """
+    """The JSON object in a request's body; a missing body is an empty object."""
     try:
         raw = await bodies.read(request, _LIMITS)
     except bodies.BodyError as error:

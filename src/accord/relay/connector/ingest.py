@@ -5,7 +5,7 @@ a chat. The journal gets the gate's decision, never what people wrote; `explain_
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -59,11 +59,11 @@ class CachedDecision:
         return f"{self.before}{orjson.dumps(event_id).decode()}{self.after}"
 
 
+@dataclass(eq=False, slots=True)
 class DecisionCache:
     """The latest decisions of the gate, by event and facts."""
 
-    def __init__(self) -> None:
-        self._cached: OrderedDict[GateEvent, CachedDecision] = OrderedDict()
+    _cached: OrderedDict[GateEvent, CachedDecision] = field(default_factory=OrderedDict)
 
     def decide(self, event: GateEvent, facts: Facts) -> CachedDecision:
         """Decide, or return the cached decision on the same facts."""
@@ -90,16 +90,16 @@ _MOST_CHATS = 50_000
 _LONGEST_ID = 512
 
 
+@dataclass(eq=False, slots=True)
 class Ingest:
     """Takes events from platforms: link messages, the gate, then the queues."""
 
-    def __init__(self, context: DeliveryContext, writer: QueueWriter, hub: ConnectionHub) -> None:
-        self._context = context
-        self._writer = writer
-        self._hub = hub
-        self._lanes = KeyedLock()
-        self._decisions = DecisionCache()
-        self._chats: OrderedDict[tuple[str, str, str, str, str], int] = OrderedDict()
+    context: DeliveryContext
+    writer: QueueWriter
+    hub: ConnectionHub
+    _lanes: KeyedLock = field(default_factory=KeyedLock)
+    _decisions: DecisionCache = field(default_factory=DecisionCache)
+    _chats: OrderedDict[tuple[str, str, str, str, str], int] = field(default_factory=OrderedDict)
 
     async def take(self, inbound: InboundEvent, fence: Fence | None) -> AdmissionResult:
         """Take an event; returns when it is on disk.
@@ -122,7 +122,7 @@ class Ingest:
     async def _take(
         self, inbound: InboundEvent, fence: Fence | None, trace: Trace | None
     ) -> AdmissionResult:
-        context = self._context
+        context = self.context
         began = context.clock.monotonic()
         lane = (inbound.platform, inbound.bot_id, inbound.event.source.chat_id)
         # The next event may be decided before this one is stored: the writer keeps the order.
@@ -136,7 +136,7 @@ class Ingest:
                     _trace_decision(step, decided.decision)
             decision, record = decided.decision, decided.record(inbound.event_id)
             admission = await self._admission(inbound, fence, decision, record, trace)
-            stored = self._writer.admit(admission)
+            stored = self.writer.admit(admission)
         admitted = await stored
         context.ingest_seconds.add(context.clock.monotonic() - began)
         if not admitted.is_new:
@@ -148,22 +148,22 @@ class Ingest:
             context.counts[f"dropped {refusal.rule}"] += 1
         self._remember(admission)
         if reply is not None and reply.text:
-            self._hub.start(self._send_reply(inbound, reply, admitted.event))
+            self.hub.start(self._send_reply(inbound, reply, admitted.event))
         if inbound.kind is InboundKind.INTERRUPT:
-            self._hub.start(self._interrupt(inbound, decision))
+            self.hub.start(self._interrupt(inbound, decision))
         return admitted
 
     async def _send_reply(self, inbound: InboundEvent, reply: LinkReply, event: str) -> None:
-        platform = self._context.platforms.get((inbound.platform, inbound.bot_id))
+        platform = self.context.platforms.get((inbound.platform, inbound.bot_id))
         if platform is not None:
             await platform.perform(Send(inbound.event.source.chat_id, reply.text), event)
 
     async def _interrupt(self, inbound: InboundEvent, decision: Decision) -> None:
         source = inbound.event.source
         for instance in decision.deliveries:
-            dialect = await self._context.directory.session_dialect(instance)
+            dialect = await self.context.directory.session_dialect(instance)
             key = session_key(source, dialect=dialect)
-            self._hub.interrupt(decision.tenant or "", instance, key, source.chat_id)
+            self.hub.interrupt(decision.tenant or "", instance, key, source.chat_id)
 
     async def _admission(
         self,
@@ -173,7 +173,7 @@ class Ingest:
         record: str,
         trace: Trace | None,
     ) -> EventAdmission:
-        context = self._context
+        context = self.context
         name, now = context.ids.new(), context.now()
         rows: list[NewRow] = []
         chats: list[SeenChat] = []
@@ -231,7 +231,7 @@ class Ingest:
             body = orjson.dumps(value)
         except orjson.JSONEncodeError as error:
             raise _refused(f"the event cannot be written as JSON ({error})") from None
-        if len(body) > self._context.limits.line_bytes:
+        if len(body) > self.context.limits.line_bytes:
             raise RelayError(Code.TOO_LARGE, "the event is too long for a gateway")
         return kind, body.decode()
 
@@ -394,11 +394,7 @@ class Explanation:
 
 
 def explain_event(connection: Connection, event: str) -> Explanation | None:
-    """What was decided about an event, named by our id or by the platform's; None when unknown.
-
-    Raises:
-        StoreError: The record was damaged.
-    """
+    """What was decided about an event, named by our id or by the platform's; None when unknown."""
     name, row = event, _record(connection, DECISIONS, event)
     if row is None:
         own_id = _own_id(connection, event)

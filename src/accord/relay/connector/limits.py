@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Hashable
+from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
 from typing import Final
 
@@ -11,60 +12,63 @@ from accord.kernel.clock import Clock
 _MOST: Final = 10_000
 
 
+@dataclass(eq=False, slots=True)
 class RateLimiter:
     """Lets each key act `burst` times at once, and `per_minute` times a minute in the long run."""
 
-    def __init__(self, clock: Clock, *, per_minute: float, burst: int) -> None:
-        self._clock = clock
-        self._per_second = per_minute / 60
-        self._burst = burst
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+    clock: Clock
+    _: KW_ONLY
+    per_minute: float
+    burst: int
+    _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
 
     def wait(self, key: str) -> float:
         """Take one token: 0 when there was one, else the seconds until there is one."""
-        now = self._clock.monotonic()
-        left, then = self._left.pop(key, (float(self._burst), now))
-        left = min(self._burst, left + (now - then) * self._per_second)
+        now = self.clock.monotonic()
+        left, then = self._left.pop(key, (float(self.burst), now))
+        left = min(self.burst, left + (now - then) * self.per_minute / 60)
         allowed = left >= 1
         while len(self._left) >= _MOST:
             self._left.popitem(last=False)
         self._left[key] = (left - 1 if allowed else left, now)
-        return 0.0 if allowed else (1 - left) / self._per_second
+        return 0.0 if allowed else (1 - left) * 60 / self.per_minute
 
 
 _BURST_SECONDS = 10
 
 
+@dataclass(eq=False, slots=True)
 class TokenBucket:
     """A token bucket of `rate` tokens a second that holds ten seconds' worth."""
 
-    __slots__ = ("_at", "_clock", "_left", "_rate")
+    clock: Clock
+    rate: float
+    _left: float = field(init=False)
+    _at: float = field(init=False)
 
-    def __init__(self, clock: Clock, rate: float) -> None:
-        self._clock = clock
-        self._rate = rate
-        self._left = rate * _BURST_SECONDS
-        self._at = clock.monotonic()
+    def __post_init__(self) -> None:
+        self._left = self.most
+        self._at = self.clock.monotonic()
 
     @property
     def most(self) -> float:
         """The size of the bucket."""
-        return self._rate * _BURST_SECONDS
+        return self.rate * _BURST_SECONDS
 
     def spend(self, amount: float) -> bool:
         """Take an amount, also beyond what is left; whether there was enough."""
-        now = self._clock.monotonic()
-        gained = self._left + (now - self._at) * self._rate
+        now = self.clock.monotonic()
+        gained = self._left + (now - self._at) * self.rate
         self._left = min(gained, self.most) - amount
         self._at = now
         return self._left >= 0
 
 
+@dataclass(eq=False, slots=True)
 class KeyedLock:
     """Locks by key."""
 
-    def __init__(self) -> None:
-        self._last: dict[Hashable, LockTurn] = {}
+    _last: "dict[Hashable, LockTurn]" = field(default_factory=dict)
 
     def turn(self, key: Hashable) -> "LockTurn":
         """Queue up for a key now; `async with` acquires and releases it."""
@@ -73,19 +77,15 @@ class KeyedLock:
         return turn
 
 
+@dataclass(eq=False, slots=True)
 class LockTurn:
     """One acquisition of a key, waiting or held."""
 
-    __slots__ = ("_before", "_ended", "_key", "_last")
-
-    def __init__(
-        self, last: "dict[Hashable, LockTurn]", key: Hashable, before: "LockTurn | None"
-    ) -> None:
-        self._last = last
-        self._key = key
-        self._before = before
-        # Made only when another turn waits for this one.
-        self._ended: asyncio.Future[None] | None = None
+    _last: "dict[Hashable, LockTurn]"
+    _key: Hashable
+    _before: "LockTurn | None"
+    # Made only when another turn waits for this one.
+    _ended: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> None:
         if self._before is None:

@@ -35,11 +35,7 @@ OPERATOR: Final = "operator"
 
 
 class Control:
-    """What operators, gateways and portals can do.
-
-    Args:
-        by: The actor in the journal; None for the caller of each method.
-    """
+    """What operators, gateways and portals can do; `by` is the actor in the journal."""
 
     def __init__(self, directory: Directory, clock: Clock, by: str | None = None) -> None:
         self.directory = directory
@@ -281,11 +277,7 @@ class Control:
         *,
         by_operator: bool = False,
     ) -> RelevancePolicy | None:
-        """Set which messages are relevant to the caller.
-
-        Returns:
-            The operator's policy, where one is set and the caller's was ignored.
-        """
+        """Set which messages are relevant; the operator's policy, where that one stays."""
         require_names(platform=platform)
         for scope in policy.free_response_scopes:
             require_names(freeResponseScopes=scope)

@@ -2,7 +2,7 @@
 
 A route key belongs to one tenant; it is deleted with its last claim, unless the operator has pinned
 it. A channel has at most one holder. Each write of a policy replaces the whole of it; one that
-changes nothing is not recorded. A gateway cannot replace a relevance policy that the operator set.
+changes nothing is not recorded. A gateway cannot replace the operator's relevance policy.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,6 +17,7 @@ from accord.relay.connector.store import (
     bindings,
     dm_defaults,
     grants,
+    is_user,
     principals,
     relevance,
     route_claims,
@@ -32,11 +33,7 @@ MOST_KEYS: Final = 1000
 def replace_route_claims(
     change: ControlChange, instance: str, tenant: str, platform: str, keys: Sequence[str]
 ) -> None:
-    """Set the keys that an instance claims on a platform.
-
-    Raises:
-        RelayError: A key is another tenant's.
-    """
+    """Set the keys that an instance claims on a platform."""
     mine = (route_claims.c.instance == instance, route_claims.c.platform == platform)
     had = set(change.connection.execute(select(route_claims.c.route_key).where(*mine)).scalars())
     wanted = set(keys)
@@ -53,11 +50,7 @@ def replace_route_claims(
 
 
 def pin_route(change: ControlChange, tenant: str, platform: str, key: str) -> None:
-    """Pin a key to a tenant, for the operator.
-
-    Raises:
-        RelayError: It is another tenant's.
-    """
+    """Pin a key to a tenant, for the operator."""
     _ensure_route(change, platform, key, tenant, pinned=True)
     change.connection.execute(
         update(routes)
@@ -158,12 +151,7 @@ def claim_channel(
 ) -> None:
     """Give a channel to the caller; a channel that it holds already stays as it is.
 
-    Args:
-        owner: The bound user who may manage the channel, and whose visibility of it counts.
-
-    Raises:
-        RelayError: Another instance holds it, its scope is not the tenant's, or the owner is no
-            longer bound.
+    The owner is the bound user who may manage the channel, and whose visibility of it counts.
     """
     if tenant_of(change, platform, scope_id or channel_id) != caller.tenant:
         raise RelayError(
@@ -202,11 +190,7 @@ def claim_channel(
 def release_channel(
     change: ControlChange, caller: Principal, platform: str, scope_id: str, channel_id: str
 ) -> None:
-    """Release a channel.
-
-    Raises:
-        RelayError: The caller does not hold it.
-    """
+    """Release a channel."""
     gone = change.connection.execute(
         delete(grants).where(
             *_is_channel(platform, scope_id, channel_id), grants.c.instance == caller.instance
@@ -274,11 +258,7 @@ def set_relevance(
     *,
     by_operator: bool,
 ) -> RelevancePolicy | None:
-    """Replace an instance's relevance policy on a platform.
-
-    Returns:
-        The operator's policy, where it is set and a gateway's was ignored; else None.
-    """
+    """Replace a relevance policy; the operator's, where a gateway's was ignored because of it."""
     pinned = _pinned(change, caller.instance, platform)
     if pinned is not None and not by_operator:
         return pinned
@@ -311,16 +291,11 @@ def unpin_relevance(change: ControlChange, caller: Principal, platform: str) -> 
 
 
 def set_dm_default(change: ControlChange, caller: Principal, platform: str, user_id: str) -> None:
-    """Route a user's direct messages to the caller.
-
-    Raises:
-        RelayError: The user is not bound to the caller.
-    """
+    """Route a user's direct messages to the caller."""
     bound = change.connection.execute(
         select(bindings.c.instance).where(
             bindings.c.tenant == caller.tenant,
-            bindings.c.platform == platform,
-            bindings.c.user_id == user_id,
+            *is_user(bindings, platform, user_id),
             bindings.c.instance == caller.instance,
         )
     ).first()
@@ -345,8 +320,7 @@ def put_dm_default(
     change: ControlChange, platform: str, user_id: str, tenant: str, instance: str
 ) -> None:
     """Store where a user's direct messages go."""
-    who = (dm_defaults.c.platform == platform, dm_defaults.c.user_id == user_id)
-    change.connection.execute(delete(dm_defaults).where(*who))
+    change.connection.execute(delete(dm_defaults).where(*is_user(dm_defaults, platform, user_id)))
     change.connection.execute(
         insert(dm_defaults).values(
             platform=platform, user_id=user_id, tenant=tenant, instance=instance
@@ -357,24 +331,16 @@ def put_dm_default(
 
 def mend_dm_default(change: ControlChange, platform: str, user_id: str) -> None:
     """After a binding changed: if the default is no longer bound, use the oldest binding."""
-    who = (bindings.c.platform == platform, bindings.c.user_id == user_id)
-    default = change.connection.execute(
-        select(dm_defaults.c.instance).where(
-            dm_defaults.c.platform == platform, dm_defaults.c.user_id == user_id
-        )
-    ).scalar()
+    own = is_user(dm_defaults, platform, user_id)
+    default = change.connection.execute(select(dm_defaults.c.instance).where(*own)).scalar()
     left = change.connection.execute(
         select(bindings.c.tenant, bindings.c.instance)
-        .where(*who)
+        .where(*is_user(bindings, platform, user_id))
         .order_by(bindings.c.created_at, bindings.c.instance)
     ).all()
     if any(instance == default for _, instance in left):
         return
-    change.connection.execute(
-        delete(dm_defaults).where(
-            dm_defaults.c.platform == platform, dm_defaults.c.user_id == user_id
-        )
-    )
+    change.connection.execute(delete(dm_defaults).where(*own))
     change.touch("user", platform, user_id)
     if left:
         put_dm_default(change, platform, user_id, left[0].tenant, left[0].instance)

@@ -29,6 +29,9 @@ from accord.storage import BulkInsert, JournalRecord, StoreError, journal
 if TYPE_CHECKING:
     from accord.relay.connector.connections import ConnectionHub
 
+_AGAIN_SECONDS = 1.0
+_log = structlog.stdlib.get_logger(__name__)
+
 
 class RowState(Enum):
     """The state of a row. Only the first two occur in the buffer; the journal has them all."""
@@ -493,10 +496,6 @@ def _slices(items: Sequence[str]) -> list[Sequence[str]]:
     return [items[start : start + _LOOKUP] for start in range(0, len(items), _LOOKUP)]
 
 
-_AGAIN_SECONDS = 1.0
-_log = structlog.stdlib.get_logger(__name__)
-
-
 ResultFuture = asyncio.Future[Any]
 # Of admissions, opens, flips and settles.
 ResultFutures = tuple[
@@ -504,21 +503,21 @@ ResultFutures = tuple[
 ]
 
 
+@dataclass(eq=False, slots=True)
 class QueueWriter:
     """The one writer of queues and buffer in this process.
 
     After each commit, and before any caller is answered, the hub gets the rows that were added.
     """
 
-    def __init__(self, context: DeliveryContext, hub: "ConnectionHub") -> None:
-        self._context = context
-        self._hub = hub
-        self._waiting = Batch()
-        self._answers = _no_futures()
-        self._lately: dict[SocketClaim, set[int]] = {}
-        self._alarm: asyncio.TimerHandle | None = None
-        self._work = asyncio.Event()
-        self._closed = False
+    context: DeliveryContext
+    hub: "ConnectionHub"
+    _waiting: Batch = field(default_factory=Batch)
+    _answers: ResultFutures = field(default_factory=lambda: ([], [], [], []))
+    _lately: dict[SocketClaim, set[int]] = field(default_factory=dict)
+    _alarm: asyncio.TimerHandle | None = None
+    _work: asyncio.Event = field(default_factory=asyncio.Event)
+    _closed: bool = False
 
     def admit(self, admission: EventAdmission) -> "asyncio.Future[AdmissionResult]":
         """Store an event and what it becomes; events are numbered in the order of these calls.
@@ -548,14 +547,14 @@ class QueueWriter:
     def sent(self, claim: SocketClaim, seqs: list[int]) -> None:
         """Report rows as sent. It is stored late: most rows are acknowledged before."""
         self._lately.setdefault(claim, set()).update(seqs)
-        self._soon(self._context.limits.note_seconds)
+        self._soon(self.context.limits.note_seconds)
 
     def acked(self, claim: SocketClaim, seqs: list[int]) -> None:
         """Report rows as acknowledged."""
         self._waiting.acked.setdefault(claim, set()).update(seqs)
         if claim in self._lately:
             self._lately[claim].difference_update(seqs)
-        self._soon(self._context.limits.ack_batch_seconds)
+        self._soon(self.context.limits.ack_batch_seconds)
 
     async def run(self) -> None:
         """Write until closed and nothing is left."""
@@ -607,17 +606,17 @@ class QueueWriter:
 
     async def _write_next(self) -> bool:
         batch, self._waiting = self._waiting, Batch()
-        answers, self._answers = self._answers, _no_futures()
+        answers, self._answers = self._answers, ([], [], [], [])
         self._work.clear()
-        limit = self._context.limits.batch
+        limit = self.context.limits.batch
         if len(batch.admissions) > limit:
             self._waiting.admissions = batch.admissions[limit:]
             self._answers[0].extend(answers[0][limit:])
             del batch.admissions[limit:], answers[0][limit:]
             self._work.set()
-        batch.id = self._context.ids.new()
+        batch.id = self.context.ids.new()
         batch.series = secrets.token_hex(4)
-        batch.now = self._context.now()
+        batch.now = self.context.now()
         try:
             result = await self._post(batch)
         except (StoreError, IntegrityError) as error:
@@ -628,7 +627,7 @@ class QueueWriter:
             await self._fail(batch, answers, error)
             return False
         added = [a for a in result.admitted if isinstance(a, AdmissionResult) and a.is_new]
-        self._hub.committed(added, result.queues)
+        self.hub.committed(added, result.queues)
         outcomes: tuple[list[Any], ...] = (
             result.admitted,
             result.opened,
@@ -646,7 +645,7 @@ class QueueWriter:
         return True
 
     async def _post(self, batch: Batch) -> BatchResult:
-        context = self._context
+        context = self.context
 
         def unit(connection: Connection) -> BatchResult:
             return write_batch(connection, batch, context.directory.vault, context.name)
@@ -666,10 +665,6 @@ class QueueWriter:
                 waiting.setdefault(claim, set()).update(seqs)
         if not self._closed and (self._waiting.sent or self._waiting.acked):
             self._soon(_AGAIN_SECONDS)
-
-
-def _no_futures() -> ResultFutures:
-    return [], [], [], []
 
 
 def _answer_all(answers: ResultFutures, error: Exception) -> None:

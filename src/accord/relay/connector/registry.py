@@ -2,7 +2,7 @@
 
 An instance is an agent; it belongs to one tenant and has one gateway. An enrolment token is used
 once. Repeated provisioning returns the live secret, to the same gateway only. A revoked instance
-keeps its record, so that its secret is recognised and refused.
+keeps its record, so that its secret is recognised and refused. Refusals are `RelayError`s.
 """
 
 import hashlib
@@ -156,11 +156,7 @@ def unknown(instance: str) -> RelayError:
 
 
 def need(connection: Connection, instance: str) -> InstanceRecord:
-    """The record of a live instance.
-
-    Raises:
-        RelayError: There is none, or it was revoked.
-    """
+    """The record of a live instance."""
     found = find(connection, instance)
     if found is None:
         raise unknown(instance)
@@ -170,11 +166,7 @@ def need(connection: Connection, instance: str) -> InstanceRecord:
 
 
 def ensure_tenant(change: ControlChange, keyring: Keyring, tenant: str) -> str:
-    """Make the tenant where it is missing, and return its delivery key.
-
-    Raises:
-        RelayError: The tenant is suspended.
-    """
+    """Make the tenant where it is missing, and return its delivery key."""
     row = (
         change.connection.execute(select(tenants).where(tenants.c.tenant == tenant))
         .mappings()
@@ -275,11 +267,7 @@ def retire(change: ControlChange, instance: str, until: int | None) -> None:
 
 
 def front(change: ControlChange, instance: str, platform: str, bot_id: str) -> None:
-    """Store through which bot an instance speaks.
-
-    Raises:
-        RelayError: It has too many already.
-    """
+    """Store through which bot an instance speaks."""
     known = change.connection.execute(
         select(identities.c.platform, identities.c.bot_id).where(identities.c.instance == instance)
     )
@@ -298,8 +286,6 @@ def front(change: ControlChange, instance: str, platform: str, bot_id: str) -> N
 _SELECT = select(instances, tenants.c.suspended_at).join(
     tenants, tenants.c.tenant == instances.c.tenant
 )
-
-
 _BY_NAME = _SELECT.where(instances.c.instance == bindparam("of"))
 _BY_GATEWAY = _SELECT.where(instances.c.gateway_id == bindparam("of"))
 
@@ -310,29 +296,15 @@ def _first(connection: Connection, query: Select[Any], of: str) -> InstanceRecor
 
 
 def _instance(values: RowMapping) -> InstanceRecord:
-    return InstanceRecord(
-        instance=values["instance"],
-        tenant=values["tenant"],
-        gateway_id=values["gateway_id"],
-        name=values["name"],
-        origin=values["origin"],
-        dialect=values["dialect"],
-        wake_url=values["wake_url"],
-        created_at=values["created_at"],
-        revoked_at=values["revoked_at"],
-        barred=bool(values["barred"]),
-        suspended=values["suspended_at"] is not None,
-    )
+    known = {name: values[name] for name in InstanceRecord.__slots__ if name != "suspended"}
+    known["barred"] = bool(known["barred"])
+    return InstanceRecord(**known, suspended=values["suspended_at"] is not None)
 
 
 def mint(
     change: ControlChange, token: str, tenant: str, instance: str, name: str, until: int
 ) -> None:
-    """Store a token by which one gateway can enrol for the instance.
-
-    Raises:
-        RelayError: The instance belongs to another tenant, or another one's name looks the same.
-    """
+    """Store a token by which one gateway can enrol for the instance."""
     before = find(change.connection, instance)
     if before is not None and before.tenant != tenant:
         raise RelayError(
@@ -365,12 +337,7 @@ def enrol(
     wake_url: str | None,
     secret_id: str,
 ) -> IssuedCredentials:
-    """Use a token: its instance gets this gateway and a new secret; older ones end.
-
-    Raises:
-        RelayError: The token is unknown, used or expired, the gateway id is another instance's,
-            or the tenant is suspended.
-    """
+    """Use a token: its instance gets this gateway and a new secret; older ones end."""
     digest = _digest(token)
     row = (
         change.connection.execute(select(enrolments).where(enrolments.c.digest == digest))
@@ -421,12 +388,7 @@ def provision(
     asked: ProvisionRequest,
     secret_id: str,
 ) -> IssuedCredentials:
-    """Give a managed gateway its secret: a new one the first time, the live one afterwards.
-
-    Raises:
-        RelayError: `conflict` where the stored record is of another tenant, instance or gateway,
-            or a route key is another tenant's; `forbidden` where the operator revoked it.
-    """
+    """Give a managed gateway its secret: a new one the first time, the live one afterwards."""
     _refuse_taken(change, asked.gateway_id, claims.instance)
     before = find(change.connection, claims.instance)
     if before is not None:
@@ -535,9 +497,6 @@ def revoke(change: ControlChange, instance: str, *, by_operator: bool) -> bool:
     """Revoke an instance and delete what it holds; whether that changed anything.
 
     One that the operator revoked cannot enrol again before it is pardoned.
-
-    Raises:
-        RelayError: There is no such instance.
     """
     record = find(change.connection, instance)
     if record is None:
@@ -565,11 +524,7 @@ def revoke(change: ControlChange, instance: str, *, by_operator: bool) -> bool:
 
 
 def suspend(change: ControlChange, tenant: str) -> list[str]:
-    """Suspend a tenant until `resume`; the instances that this stops.
-
-    Raises:
-        RelayError: There is no such tenant.
-    """
+    """Suspend a tenant until `resume`; the instances that this stops."""
     _switch(change, tenant, change.now)
     stopped = list_instances(change.connection, tenant)
     for record in stopped:
@@ -580,11 +535,7 @@ def suspend(change: ControlChange, tenant: str) -> list[str]:
 
 
 def resume(change: ControlChange, tenant: str) -> None:
-    """End the suspension of a tenant.
-
-    Raises:
-        RelayError: There is no such tenant.
-    """
+    """End the suspension of a tenant."""
     _switch(change, tenant, None)
     for record in list_instances(change.connection, tenant):
         change.touch("instance", record.instance)
@@ -593,11 +544,7 @@ def resume(change: ControlChange, tenant: str) -> None:
 
 
 def pardon(change: ControlChange, instance: str) -> bool:
-    """Let an instance that the operator revoked enrol again; False when it was not revoked.
-
-    Raises:
-        RelayError: There is no such instance.
-    """
+    """Let an instance that the operator revoked enrol again; False when it was not revoked."""
     record = find(change.connection, instance)
     if record is None:
         raise unknown(instance)

@@ -69,11 +69,7 @@ class Housekeeping:
         return await reencrypt(self.directory.changes, self.directory.keyring)
 
     async def forget_old_keys(self) -> None:
-        """Drop older keys; only when every connector has been restarted since the rotation.
-
-        Raises:
-            RelayError: Something is still encrypted under one of them.
-        """
+        """Drop older keys; only when every connector has been restarted since the rotation."""
         keyring = self.directory.keyring
         left = await self.directory.changes.read(
             lambda connection: count_old_boxes(connection, keyring)
@@ -120,44 +116,37 @@ class RetentionResult:
     waiting: QueueBacklog = QueueBacklog()
 
 
-class QueueRetention:
-    """Applies the limits of age and size to delivery's tables, in one process at a time."""
+async def apply_retention(context: DeliveryContext, seconds: float) -> RetentionResult:
+    """Remove what is too old or too much, unless another process does.
 
-    def __init__(self, context: DeliveryContext) -> None:
-        self._context = context
-
-    async def apply(self, seconds: float) -> RetentionResult:
-        """Remove what is too old or too much, unless another process does.
-
-        It is called every so many seconds; the lease lasts twice as long.
-        """
-        context = self._context
-        store, limits = context.store, context.limits
-        lease = await store.write(lambda c: leases.claim(c, LEASE, context.name, seconds * 2))
-        if lease is None:
-            return RetentionResult()
-        now = context.now()
-        old = DeadLetterCause.of(context, "waited too long")
-        many = DeadLetterCause.of(context, "too many were waiting")
-        before = now - int(limits.buffer_seconds * 1000)
-        dead = await store.write(lambda c: dead_letters.move_old(c, before, old))
-        dead += await store.write(lambda c: dead_letters.move_excess(c, limits.buffer_rows, many))
-        deleted = 0
-        for column, seconds_kept in (
-            (receipts.c.received_at, limits.receipt_seconds),
-            (chats.c.delivered_at, limits.chat_seconds),
-            (chat_authors.c.delivered_at, limits.chat_seconds),
-            (messages.c.sent_at, limits.message_seconds),
-            (requests.c.asked_at, limits.request_seconds),
-            (dead_letter_rows.c.dead_at, limits.dead_seconds),
-        ):
-            end = now - int(seconds_kept * 1000)
-            deleted += await store.write(
-                lambda c, column=column, end=end: _delete_before(c, column, end)  # type: ignore[misc]
-            )
-        asleep = await store.read(_asleep)
-        waiting = await store.read(lambda c: _backlog(c, now))
-        return RetentionResult(dead, deleted, asleep, waiting)
+    It is called every so many seconds; the lease lasts twice as long.
+    """
+    store, limits = context.store, context.limits
+    lease = await store.write(lambda c: leases.claim(c, LEASE, context.name, seconds * 2))
+    if lease is None:
+        return RetentionResult()
+    now = context.now()
+    old = DeadLetterCause.of(context, "waited too long")
+    many = DeadLetterCause.of(context, "too many were waiting")
+    before = now - int(limits.buffer_seconds * 1000)
+    dead = await store.write(lambda c: dead_letters.move_old(c, before, old))
+    dead += await store.write(lambda c: dead_letters.move_excess(c, limits.buffer_rows, many))
+    deleted = 0
+    for column, seconds_kept in (
+        (receipts.c.received_at, limits.receipt_seconds),
+        (chats.c.delivered_at, limits.chat_seconds),
+        (chat_authors.c.delivered_at, limits.chat_seconds),
+        (messages.c.sent_at, limits.message_seconds),
+        (requests.c.asked_at, limits.request_seconds),
+        (dead_letter_rows.c.dead_at, limits.dead_seconds),
+    ):
+        end = now - int(seconds_kept * 1000)
+        deleted += await store.write(
+            lambda c, column=column, end=end: _delete_before(c, column, end)  # type: ignore[misc]
+        )
+    asleep = await store.read(_asleep)
+    waiting = await store.read(lambda c: _backlog(c, now))
+    return RetentionResult(dead, deleted, asleep, waiting)
 
 
 def _delete_before(connection: Connection, moment: "Column[Any]", end: int) -> int:

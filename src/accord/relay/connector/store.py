@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     ForeignKey,
     ForeignKeyConstraint,
@@ -599,6 +600,11 @@ def _record(change: ControlChange, version: int, note_id: str) -> CommittedChang
     if last > KEPT:
         change.connection.execute(_FORGET, {"end": last - KEPT})
     return CommittedChange(entities, version + 1, last)
+
+
+def is_user(table: Table, platform: str, user_id: str) -> tuple[ColumnElement[bool], ...]:
+    """The conditions for the rows of one user."""
+    return table.c.platform == platform, table.c.user_id == user_id
 
 
 def is_queue_empty(connection: Connection, instance: str) -> bool:

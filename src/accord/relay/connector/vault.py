@@ -415,30 +415,14 @@ class Vault:
         )
 
     def _row(self, capability: Capability) -> dict[str, object]:
-        box = self._keyring.close(
-            capability.value.get_secret_value(),
-            "vault",
-            capability.tenant,
-            capability.instance,
-            capability.kind,
-        )
-        return {
+        bound = ("vault", capability.tenant, capability.instance, capability.kind)
+        box = self._keyring.close(capability.value.get_secret_value(), *bound)
+        row = {name: getattr(capability, name) for name in Capability.__slots__ if name != "value"}
+        return row | {
             "id": self._ids.new(),
-            "tenant": capability.tenant,
-            "instance": capability.instance,
-            "platform": capability.platform,
-            "scope_id": capability.scope_id,
-            "session_key": capability.session_key,
-            "alias": capability.alias,
-            "kind": capability.kind,
-            "message_id": capability.message_id,
             "key_id": box.key_id,
             "box": box.data,
             "created_at": self._now(),
-            "expires_at": capability.expires_at,
-            "author": capability.author,
-            "chat_id": capability.chat_id,
-            "parent_id": capability.parent_id,
         }
 
     def _now(self) -> int:

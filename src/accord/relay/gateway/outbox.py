@@ -26,6 +26,13 @@ from accord.relay.rules.splitting import split_pieces
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
 
+# The first message waits for a few words more.
+_SETTLE: Final = 0.25
+_TRIES: Final = 5
+# After so many failed edits in a row, the rest is sent at the end.
+_FAULTS: Final = 3
+_log = structlog.stdlib.get_logger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class ChatAddress:
@@ -45,19 +52,19 @@ class ChatAddress:
         return cls(delivery.platform or source.platform, delivery.event.bot_id, metadata)
 
 
+@dataclass(eq=False, slots=True)
 class RecentChats:
     """The addresses of the `most` chats from which events came last."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._places: OrderedDict[str, ChatAddress] = OrderedDict()
+    most: int
+    _places: OrderedDict[str, ChatAddress] = field(default_factory=OrderedDict)
 
     def remember(self, delivery: ReceivedEvent) -> None:
         """Remember the chat of an event."""
         chat_id = delivery.event.source.chat_id
         self._places[chat_id] = ChatAddress.of(delivery)
         self._places.move_to_end(chat_id)
-        if len(self._places) > self._most:
+        if len(self._places) > self.most:
             self._places.popitem(last=False)
 
     def find(self, chat_id: str) -> ChatAddress:
@@ -147,14 +154,6 @@ class Requests:
             return await answer
         finally:
             del self._pending[name]
-
-
-# The first message waits for a few words more.
-_SETTLE: Final = 0.25
-_TRIES: Final = 5
-# After so many failed edits in a row, the rest is sent at the end.
-_FAULTS: Final = 3
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class ReplySink(Protocol):

@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeVar
 
@@ -47,23 +48,18 @@ RunTurn = Callable[[int, str], Coroutine[Any, Any, None]]
 """Runs the turn of an event, by its number and its session."""
 
 
+@dataclass(eq=False, slots=True)
 class _SessionQueue:
-    __slots__ = ("interrupted", "turn", "waiting", "worker")
-
-    def __init__(self) -> None:
-        self.waiting: deque[int] = deque()
-        self.turn: asyncio.Task[None] | None = None
-        self.interrupted = False
-        self.worker: asyncio.Task[None] | None = None
+    waiting: deque[int] = field(default_factory=deque)
+    turn: asyncio.Task[None] | None = None
+    interrupted: bool = False
+    worker: asyncio.Task[None] | None = None
 
 
 class Sessions:
-    """The sessions that have turns to run.
+    """The sessions that have turns to run, `turns` at once.
 
-    Args:
-        work: Runs a turn.
-        ended: Awaited after a turn, before the next one of its session starts.
-        turns: How many turns run at once.
+    `ended` is awaited after a turn, before the next one of its session starts.
     """
 
     def __init__(
@@ -164,24 +160,19 @@ async def retry_inbox(work: Callable[[], Awaitable[T]], what: str) -> T:
         attempt += 1
 
 
+@dataclass(eq=False, slots=True)
 class Intake:
     """Moves events from links through the inbox to their sessions."""
 
-    def __init__(
-        self,
-        inbox: OpenInbox,
-        sessions: Sessions,
-        chats: RecentChats,
-        settings: GatewaySettings,
-        counts: Counter[str],
-    ) -> None:
-        self._inbox = inbox
-        self._sessions = sessions
-        self._chats = chats
-        self._settings = settings
-        self._counts = counts
-        self._queue: asyncio.Queue[tuple[Link, IncomingFrame]] = asyncio.Queue(_QUEUED)
-        self._open = 0
+    inbox: OpenInbox
+    sessions: Sessions
+    chats: RecentChats
+    settings: GatewaySettings
+    counts: Counter[str]
+    _queue: asyncio.Queue[tuple[Link, IncomingFrame]] = field(
+        default_factory=lambda: asyncio.Queue(_QUEUED)
+    )
+    _open: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -205,8 +196,8 @@ class Intake:
                     # In order: after the events before it.
                     await self._take(waiting)
                     waiting = []
-                    found = self._sessions.interrupt(frame.session_key)
-                    self._counts["interrupts" if found else "interrupts of nothing"] += 1
+                    found = self.sessions.interrupt(frame.session_key)
+                    self.counts["interrupts" if found else "interrupts of nothing"] += 1
                 else:
                     waiting.append((link, frame))
             await self._take(waiting)
@@ -215,10 +206,10 @@ class Intake:
     async def _take(self, frames: list[tuple[Link, Inbound | Passthrough]]) -> None:
         read = [self._read(frame) for _, frame in frames]
         wanted = [delivery for delivery in read if delivery is not None]
-        numbers = await retry_inbox(lambda: self._inbox.take(wanted), "take") if wanted else []
+        numbers = await retry_inbox(lambda: self.inbox.take(wanted), "take") if wanted else []
         for number, delivery in zip(numbers, wanted, strict=True):
             if number is None:
-                self._counts["duplicates"] += 1
+                self.counts["duplicates"] += 1
             else:
                 await self._give(number, delivery)
         acks: dict[Link, list[InboundAck]] = {}
@@ -231,19 +222,19 @@ class Intake:
 
     def _read(self, frame: Inbound | Passthrough) -> ReceivedEvent | None:
         if isinstance(frame, Inbound):
-            key = session_key(frame.event.source, dialect=self._settings.session_keys)
+            key = session_key(frame.event.source, dialect=self.settings.session_keys)
             return ReceivedEvent(key, frame.event, buffer_id=frame.buffer_id, trace=frame.trace)
         forward = frame.forward
         event: MessageEvent | None = None
         try:
-            event = self._settings.read_forward(forward)
+            event = self.settings.read_forward(forward)
         except Exception as error:  # noqa: BLE001 - a reader that somebody gave us
             _log.error("a forward could not be read", platform=forward.platform, exc_info=error)
         if event is None:
-            self._counts["forwards not understood"] += 1
+            self.counts["forwards not understood"] += 1
             return None
         return ReceivedEvent(
-            session_key(event.source, dialect=self._settings.session_keys),
+            session_key(event.source, dialect=self.settings.session_keys),
             event,
             forward.platform or None,
             f"{forward.platform}.interaction_token" if forward.platform else None,
@@ -253,16 +244,16 @@ class Intake:
 
     async def _give(self, number: int, delivery: ReceivedEvent) -> None:
         key = delivery.session_key
-        self._counts["events"] += 1
-        self._chats.remember(delivery)
-        if self._sessions.is_busy(key):
+        self.counts["events"] += 1
+        self.chats.remember(delivery)
+        if self.sessions.is_busy(key):
             wants_stop = is_stop(delivery.event.text)
-            if wants_stop or self._settings.when_busy == "interrupt":
-                self._sessions.interrupt(key)
+            if wants_stop or self.settings.when_busy == "interrupt":
+                self.sessions.interrupt(key)
             if wants_stop:
-                await retry_inbox(lambda: self._inbox.finish(number), "finish")
+                await retry_inbox(lambda: self.inbox.finish(number), "finish")
                 return
-        self._sessions.offer(number, key)
+        self.sessions.offer(number, key)
 
 
 class AgentHost:

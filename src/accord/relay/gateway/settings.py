@@ -57,16 +57,13 @@ def _is_local_address(family: int, address: tuple[object, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class IdlePolicy:
-    """When to suspend.
+    """When to suspend."""
 
-    Attributes:
-        wake_url: Registered at the connector, and answered by something that stays awake.
-        after: Seconds without a message and without a turn.
-        obstacle: Returns why this machine must not be suspended, or None.
-    """
-
+    # Registered at the connector, and answered by something that stays awake.
     wake_url: str | None
+    # Seconds without a message and without a turn.
     after: float = 600.0
+    # Returns why this machine must not be suspended, or None.
     obstacle: Callable[[str | None], Awaitable[str | None]] = obstacle
 
 
@@ -76,34 +73,30 @@ ReadForward = Callable[[PassthroughForward], MessageEvent | None]
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """What can be chosen.
+    """What can be chosen."""
 
-    Attributes:
-        identities: The platforms and bot ids that are fronted, one hello each; the first is the
-            default. `accord.relay.rules.read_identities` reads them from an environment.
-        session_keys: How sessions are named. `scoped` keeps equal ids of different servers apart;
-            connectors that do not know it want `hermes`.
-        relevance: `require_mention` and `free_response_channels`, at the top or by platform.
-        environment: Where `{PLATFORM}_ALLOW_BOTS` is looked up.
-        inbox: A folder or a `postgresql://` URL; `memory` for agents that may lose events in a
-            crash; an inbox of your own; None for a folder in the user's state folder.
-        when_busy: Whether a message in a busy session waits, or ends the running turn.
-        apology: What a user is told when the agent failed; None for nothing.
-        idle: When to suspend; None for never.
-        read_forward: Turns a forwarded request into a message; the default reads Discord
-            interactions.
-        command_manifest: The commands to offer, sent in every hello.
-    """
-
+    # The platforms and bot ids that are fronted, one hello each; the first is the default.
+    # `accord.relay.rules.read_identities` reads them from an environment.
     identities: tuple[tuple[str, str], ...] = ((GENERIC_PLATFORM, ""),)
+    # How sessions are named. `scoped` keeps equal ids of different servers apart; connectors that
+    # do not know it want `hermes`.
     session_keys: Dialect = "scoped"
+    # `require_mention` and `free_response_channels`, at the top or by platform.
     relevance: Mapping[str, Any] = field(default_factory=dict)
+    # Where `{PLATFORM}_ALLOW_BOTS` is looked up.
     environment: Mapping[str, str] = field(default_factory=dict)
+    # A folder or a `postgresql://` URL; `memory` for agents that may lose events in a crash; an
+    # inbox of your own; None for a folder in the user's state folder.
     inbox: str | os.PathLike[str] | Inbox | None = None
+    # Whether a message in a busy session waits, or ends the running turn.
     when_busy: WhenBusy = "queue"
+    # What a user is told when the agent failed; None for nothing.
     apology: str | None = "Sorry, something went wrong."
+    # When to suspend; None for never.
     idle: IdlePolicy | None = None
+    # Turns a forwarded request into a message; the default reads Discord interactions.
     read_forward: ReadForward = interaction_event
+    # The commands to offer, sent in every hello.
     command_manifest: Any = None
     limits: GatewayLimits = field(default_factory=GatewayLimits)
 

@@ -5,7 +5,7 @@ descriptor of a platform is what the gateway gets at the handshake.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
 from accord.kernel import canonical, traceparent
@@ -54,11 +54,7 @@ class Descriptor:
 
     @classmethod
     def from_dict(cls, value: Any) -> Self:
-        """Read the wire form: unknown members are ignored, missing optional ones defaulted.
-
-        Raises:
-            RelayError: A required member is missing, or a member has the wrong type.
-        """
+        """Read the wire form: unknown members are ignored, missing optional ones defaulted."""
         payload = members.payload(value, "a descriptor")
         length = members.integer(payload, "max_message_length") or DEFAULT_MESSAGE_LENGTH
         if length < LEAST_LIMIT:
@@ -80,20 +76,7 @@ class Descriptor:
 
     def to_dict(self) -> dict[str, Any]:
         """The wire form, with every member."""
-        return {
-            "contract_version": self.contract_version,
-            "platform": self.platform,
-            "label": self.label,
-            "max_message_length": self.max_message_length,
-            "supports_draft_streaming": self.supports_draft_streaming,
-            "supports_edit": self.supports_edit,
-            "supports_threads": self.supports_threads,
-            "markdown_dialect": self.markdown_dialect,
-            "len_unit": self.len_unit,
-            "emoji": self.emoji,
-            "platform_hint": self.platform_hint,
-            "pii_safe": self.pii_safe,
-        }
+        return asdict(self)
 
 
 MAX_LINE: Final = 8 * 1024 * 1024
@@ -370,55 +353,23 @@ def _optional_id(payload: members.Payload, name: str) -> str | None:
     return None if payload.get(name) is None else members.identifier(payload, name)
 
 
-def _hello(payload: members.Payload) -> Hello:
-    return Hello(
+_READERS: Final[Mapping[str, Callable[[members.Payload], Frame]]] = {
+    "hello": lambda payload: Hello(
         members.identifier(payload, "platform"),
         members.text(payload, "botId", ""),
         read_dialect(payload.get("session_keys")),
         payload.get("command_manifest"),
-    )
-
-
-def _outbound(payload: members.Payload) -> Outbound:
-    return Outbound(
+    ),
+    "outbound": lambda payload: Outbound(
         members.identifier(payload, "requestId"),
         read_action(payload.get("action")),
         _optional_id(payload, "platform"),
         _optional_id(payload, "botId"),
         _trace(payload),
-    )
-
-
-def _interrupt(payload: members.Payload) -> Interrupt:
-    return Interrupt(members.text(payload, "session_key"), members.optional_text(payload, "reason"))
-
-
-def _inbound(payload: members.Payload) -> Inbound:
-    return Inbound(
-        MessageEvent.from_dict(payload.get("event")),
-        _optional_id(payload, "bufferId"),
-        _trace(payload),
-    )
-
-
-def _outbound_result(payload: members.Payload) -> OutboundResult:
-    return OutboundResult(
-        members.identifier(payload, "requestId"), Result.from_dict(payload.get("result"))
-    )
-
-
-def _passthrough(payload: members.Payload) -> Passthrough:
-    return Passthrough(
-        PassthroughForward.from_dict(payload.get("forward")),
-        _optional_id(payload, "bufferId"),
-        _trace(payload),
-    )
-
-
-_READERS: Final[Mapping[str, Callable[[members.Payload], Frame]]] = {
-    "hello": _hello,
-    "outbound": _outbound,
-    "interrupt": _interrupt,
+    ),
+    "interrupt": lambda payload: Interrupt(
+        members.text(payload, "session_key"), members.optional_text(payload, "reason")
+    ),
     "going_idle": lambda _: GoingIdle(),
     "inbound_ack": lambda payload: InboundAck(members.identifier(payload, "bufferId")),
     "descriptor": lambda payload: Described(Descriptor.from_dict(payload.get("descriptor"))),
@@ -427,11 +378,21 @@ _READERS: Final[Mapping[str, Callable[[members.Payload], Frame]]] = {
         members.text(payload, "botId", ""),
         members.text(payload, "error", ""),
     ),
-    "inbound": _inbound,
-    "outbound_result": _outbound_result,
+    "inbound": lambda payload: Inbound(
+        MessageEvent.from_dict(payload.get("event")),
+        _optional_id(payload, "bufferId"),
+        _trace(payload),
+    ),
+    "outbound_result": lambda payload: OutboundResult(
+        members.identifier(payload, "requestId"), Result.from_dict(payload.get("result"))
+    ),
     "interrupt_inbound": lambda payload: InterruptInbound(
         members.text(payload, "session_key"), members.text(payload, "chat_id", "")
     ),
-    "passthrough_forward": _passthrough,
+    "passthrough_forward": lambda payload: Passthrough(
+        PassthroughForward.from_dict(payload.get("forward")),
+        _optional_id(payload, "bufferId"),
+        _trace(payload),
+    ),
     "going_idle_ack": lambda _: GoingIdleAck(),
 }

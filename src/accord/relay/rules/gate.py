@@ -33,11 +33,7 @@ class RelevancePolicy:
 
     @classmethod
     def from_dict(cls, value: Any) -> Self:
-        """Read the body of a declaration; missing members have their defaults.
-
-        Raises:
-            RelayError: A member has the wrong type, or too many channels are named.
-        """
+        """Read the body of a declaration; missing members have their defaults."""
         payload = members.payload(value, "a policy")
         scopes = frozenset(members.texts(payload, "freeResponseScopes"))
         if len(scopes) > MAX_SCOPES:

@@ -19,11 +19,7 @@ def is_name(value: object) -> TypeGuard[str]:
 
 
 def require_names(**named: object) -> None:
-    """Check that each value can be an id.
-
-    Raises:
-        RelayError: One cannot; the message has its name, not its value.
-    """
+    """Check that each value can be an id."""
     for name, value in named.items():
         if not is_name(value):
             raise RelayError(

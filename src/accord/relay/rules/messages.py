@@ -90,11 +90,7 @@ class SessionSource:
 
     @classmethod
     def from_dict(cls, value: Any) -> Self:
-        """Read the wire form; unknown members, `guild_id` among them, are ignored.
-
-        Raises:
-            RelayError: A member has the wrong type.
-        """
+        """Read the wire form; unknown members, `guild_id` among them, are ignored."""
         payload = members.payload(value, "a source")
         text = members.optional_text
         return cls(
@@ -119,11 +115,7 @@ _ESCAPES: Final = str.maketrans({"%": "%25", ":": "%3A", "=": "%3D"})
 
 
 def read_dialect(value: Any) -> Dialect:
-    """The dialect that a gateway asks for; `hermes` by default.
-
-    Raises:
-        RelayError: There is no such dialect.
-    """
+    """The dialect that a gateway asks for; `hermes` by default."""
     if value is None:
         return "hermes"
     for dialect in _DIALECTS:
@@ -221,11 +213,7 @@ class MessageEvent:
 
     @classmethod
     def from_dict(cls, value: Any) -> Self:
-        """Read the wire form; an unknown type is read as text.
-
-        Raises:
-            RelayError: A member has the wrong type.
-        """
+        """Read the wire form; an unknown type is read as text."""
         payload = members.payload(value, "an event")
         return cls(
             members.text(payload, "text", ""),
@@ -268,11 +256,7 @@ class PassthroughForward:
 
     @classmethod
     def from_dict(cls, value: Any) -> Self:
-        """Read the wire form; missing members are empty.
-
-        Raises:
-            RelayError: A member has the wrong type, or the body is not base64.
-        """
+        """Read the wire form; missing members are empty."""
         payload = members.payload(value, "a forward")
         try:
             body = base64.b64decode(members.text(payload, "bodyB64", ""), validate=True)
