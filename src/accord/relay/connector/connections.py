@@ -66,7 +66,7 @@ _IDLE = write_frame(GoingIdleAck()).decode()
 _log = structlog.stdlib.get_logger(__name__)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class SocketConnection:
     """The socket of an authenticated gateway: answers its frames and delivers its rows."""
 
@@ -419,7 +419,7 @@ _QUEUE_HEADS = select(queues.c.instance, queues.c.head, queues.c.epoch).where(
 )
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class ConnectionHub:
     """The connections of this process by instance; other processes are reached by the bus."""
 

@@ -63,7 +63,7 @@ _READ_TOGETHER: Final = 100
 WantedValue: TypeAlias = tuple[Callable[[Connection], Any], "asyncio.Future[Any]"]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class Cache:
     """Values by entity, kept until the entity is touched here or in another process.
 
@@ -487,7 +487,7 @@ async def _any_confirms(asked: Iterable[Awaitable[bool | None]]) -> bool | None:
     return False if all(answer is False for answer in answers) else None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class VisibilityCache:
     """Answers of platforms, cached for `seconds`; `timeout` is how long one may take.
 
@@ -579,7 +579,7 @@ class _FactKey(NamedTuple):
     author: str
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class FactLookup:
     """Composes the facts for the gate, from memory wherever possible."""
 

@@ -59,7 +59,7 @@ class CachedDecision:
         return f"{self.before}{orjson.dumps(event_id).decode()}{self.after}"
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class DecisionCache:
     """The latest decisions of the gate, by event and facts."""
 
@@ -90,7 +90,7 @@ _MOST_CHATS = 50_000
 _LONGEST_ID = 512
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class Ingest:
     """Takes events from platforms: link messages, the gate, then the queues."""
 

@@ -149,7 +149,7 @@ class OwnedContext:
         self.lease.context.directory.flush_visibility(self.lease.platform.name, scope_id)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class PlatformLease:
     """One platform, and whether this process listens to it."""
 

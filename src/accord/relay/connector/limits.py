@@ -12,7 +12,7 @@ from accord.kernel.clock import Clock
 _MOST: Final = 10_000
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class RateLimiter:
     """Lets each key act `burst` times at once, and `per_minute` times a minute in the long run."""
 
@@ -37,7 +37,7 @@ class RateLimiter:
 _BURST_SECONDS = 10
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class TokenBucket:
     """A token bucket of `rate` tokens a second that holds ten seconds' worth."""
 
@@ -64,7 +64,7 @@ class TokenBucket:
         return self._left >= 0
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class KeyedLock:
     """Locks by key."""
 
@@ -77,7 +77,7 @@ class KeyedLock:
         return turn
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class LockTurn:
     """One acquisition of a key, waiting or held."""
 

@@ -257,7 +257,7 @@ _FAILED: Final = "the connector failed; nothing is known to have happened"
 _log = structlog.stdlib.get_logger(__name__)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class ConnectorOutbox:
     """Performs the actions of agents, each at most once."""
 

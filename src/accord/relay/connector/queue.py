@@ -503,7 +503,7 @@ ResultFutures = tuple[
 ]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class QueueWriter:
     """The one writer of queues and buffer in this process.
 

@@ -1,6 +1,6 @@
 """Retention: removes what has expired, and rotates the key.
 
-`Housekeeping` deletes expired codes, tokens and vault entries. `QueueRetention`, one process at a
+`Housekeeping` deletes expired codes, tokens and vault entries. `apply_retention`, one process at a
 time, moves old rows to the dead letters and deletes old receipts, chats and requests.
 """
 

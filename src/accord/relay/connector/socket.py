@@ -48,7 +48,7 @@ class SocketWrite:
     traces: list[str]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class SocketSession:
     """Which rows one connection has to send, has sent, and got acknowledged.
 
@@ -224,7 +224,7 @@ class SocketTransport(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class AsgiTransport:
     """A WebSocket of an ASGI server."""
 

@@ -52,7 +52,7 @@ class ChatAddress:
         return cls(delivery.platform or source.platform, delivery.event.bot_id, metadata)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class RecentChats:
     """The addresses of the `most` chats from which events came last."""
 

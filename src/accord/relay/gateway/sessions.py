@@ -48,7 +48,7 @@ RunTurn = Callable[[int, str], Coroutine[Any, Any, None]]
 """Runs the turn of an event, by its number and its session."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class _SessionQueue:
     waiting: deque[int] = field(default_factory=deque)
     turn: asyncio.Task[None] | None = None
@@ -160,7 +160,7 @@ async def retry_inbox(work: Callable[[], Awaitable[T]], what: str) -> T:
         attempt += 1
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class Intake:
     """Moves events from links through the inbox to their sessions."""
 
