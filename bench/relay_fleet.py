@@ -26,15 +26,8 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from accord.kernel import tokens
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import (
-    RELAY,
-    Connector,
-    InboundEvent,
-    Keyring,
-    assembled,
-    open_connector,
-)
-from accord.relay.connector.tables import buffer
+from accord.relay.connector import RELAY, Connector, InboundEvent, Keyring, open_connector
+from accord.relay.connector.store import buffer
 from accord.relay.rules import MessageEvent, SessionSource
 from accord.station import listener
 from accord.storage import open_store
@@ -64,7 +57,7 @@ async def enrolled(where: str, folder: Path, count: int) -> Fleet:
     keys = folder / "relay.key"
     async with (
         open_store(where, RELAY) as store,
-        assembled(store, Keyring.load(keys), CLOCK, name="operator") as connector,
+        open_connector(store, Keyring.load(keys), CLOCK, name="operator", serve=False) as connector,
     ):
         control = connector.control
 

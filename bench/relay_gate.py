@@ -14,6 +14,7 @@ from accord.relay.rules import (
     PolicyKey,
     PrincipalPolicy,
     PrincipalRule,
+    RelevancePolicy,
     RouteKey,
     TenantAccount,
     TenantChannel,
@@ -22,8 +23,6 @@ from accord.relay.rules import (
     decide,
     frames,
     messages,
-    policy,
-    session_keys,
     splitting,
     to_record,
 )
@@ -64,7 +63,7 @@ def run() -> Iterator[Figure]:
 
 def wires() -> Iterator[Figure]:
     """Reading and writing the frame of a message, and cutting a long text."""
-    source = session_keys.SessionSource("discord", "c1", "group", user_id="u1", scope_id="g1")
+    source = messages.SessionSource("discord", "c1", "group", user_id="u1", scope_id="g1")
     frame = frames.Inbound(
         messages.MessageEvent("hello there " * 10, source, message_id="m1"), "b1"
     )
@@ -105,7 +104,7 @@ def community() -> Facts:
             for user in people[:100]
         },
         {
-            PolicyKey("t1", holder, "discord"): policy.RelevancePolicy(require_address=True)
+            PolicyKey("t1", holder, "discord"): RelevancePolicy(require_address=True)
             for holder in holders.values()
         },
         {PlatformAccount("discord", "bot"): frozenset(holders.values())},

@@ -29,7 +29,7 @@ from accord.relay.connector import (
     Keyring,
     LocalBus,
 )
-from accord.relay.connector.tables import chat_authors
+from accord.relay.connector import store as tables
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules import LineReader, PrincipalPolicy
 from accord.storage import Store, open_store
@@ -312,7 +312,7 @@ async def test_chats_of_before_the_upgrade_count_while_anybody_is_linked(station
     await station.control.bind("alpha", "memory", "ann")
     station.chat.write("ann", "c1", "hello")
     await alpha.event()
-    await station.store.write(lambda c: c.execute(chat_authors.delete()))
+    await station.store.write(lambda c: c.execute(tables.chat_authors.delete()))
     assert (await alpha.ask("send", "c1", content="hello ann"))["success"]
     await station.control.unbind("memory", "ann")
     assert (await alpha.ask("send", "c1", content="hello ann"))["error"] == UNLINKED

@@ -23,7 +23,7 @@ from tests.faults.two_connectors import (
 )
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import RELAY, Keyring, assembled
+from accord.relay.connector import RELAY, Keyring, open_connector
 from accord.relay.gateway import GatewayState
 from accord.relay.platforms.webchat import open_admin
 from accord.storage import open_store
@@ -51,7 +51,7 @@ async def killed(where: str, redis: str, folder: Path, kills: int, chromium: Chr
     keyring = Keyring.load(folder / "relay.key")
     async with (
         open_store(where, RELAY) as store,
-        assembled(store, keyring, CLOCK, name="operator") as office,
+        open_connector(store, keyring, CLOCK, name="operator", serve=False) as office,
         open_admin(where, CLOCK) as admin,
     ):
         secrets = {}

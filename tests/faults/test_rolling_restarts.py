@@ -25,7 +25,7 @@ from accord.fabric import Authority, FabricError, Service, Session
 from accord.fabric.app import shell_contract
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
-from accord.relay.connector import RELAY, Keyring, assembled
+from accord.relay.connector import RELAY, Keyring, open_connector
 from accord.relay.gateway import GatewayState
 from accord.relay.platforms.webchat import open_admin
 from accord.relay.rules import RESTARTING
@@ -125,7 +125,9 @@ async def restarted_connectors(
         await asyncio.gather(connectors.start(0), connectors.start(1))
         connectors.env = env
         store = await opened.enter_async_context(open_store(where, RELAY))
-        office = await opened.enter_async_context(assembled(store, keyring, CLOCK, name="operator"))
+        office = await opened.enter_async_context(
+            open_connector(store, keyring, CLOCK, name="operator", serve=False)
+        )
         admin = await opened.enter_async_context(open_admin(where, CLOCK))
         space = await admin.create_space("home")
         general = await admin.create_channel(space.id, "general")

@@ -15,7 +15,7 @@ import pytest
 import accord.relay
 
 RELAY = Path(accord.relay.__file__).parent
-FOLDERS = ("gateway", "wire")
+FOLDERS = ("gateway", "rules")
 CRYPTO = {"nacl", "cryptography", "jwt", "Crypto", "OpenSSL", "rsa", "ecdsa", "hmac", "secrets"}
 FORBIDDEN = ("accord.kernel.signing", "accord.relay.connector", "accord.relay.platforms")
 

@@ -257,7 +257,7 @@ class Simulation:
                 frame = json.loads(line)
                 if frame["type"] == "descriptor":
                     for each in process.delivery.hub.connections:
-                        if each._transport is socket:
+                        if each.transport is socket:
                             spoken.epoch = each.session.epoch
                 elif frame["type"] == "inbound":
                     self._take(instance, spoken, frame)

@@ -26,8 +26,8 @@ from accord.community.scheduler import MOST_PEERS, SyncCounters, node_metrics
 from accord.kernel.ulid import UlidSource
 from accord.pipeline.folder import Layout
 from accord.pipeline.runs import versions
-from accord.relay.connector import RELAY, DeliveryContext, QueueBacklog, QueueRetention
-from accord.relay.connector.tables import buffer, queues
+from accord.relay.connector import RELAY, DeliveryContext, QueueBacklog, apply_retention
+from accord.relay.connector import store as tables
 from accord.station import load
 from accord.station.pipeline import PipelinePlane
 from accord.storage import open_store
@@ -122,13 +122,13 @@ async def test_a_generation_is_counted_however_it_ends(
 
 def queued(connection: Connection, instance: str, created: list[float]) -> None:
     common = {"tenant": "t", "series": "s", "epoch": 0, "flipped": 0}
-    connection.execute(insert(queues).values(instance=instance, head=len(created), **common))
+    connection.execute(insert(tables.queues).values(instance=instance, head=len(created), **common))
     row = dict.fromkeys(
         ("tenant", "platform", "scope_id", "session_key", "event", "kind", "body"), "x"
     )
     for seq, moment in enumerate(created, 1):
         connection.execute(
-            insert(buffer).values(
+            insert(tables.buffer).values(
                 instance=instance,
                 seq=seq,
                 created_at=int(moment * 1000),
@@ -144,13 +144,12 @@ async def test_the_process_that_tidies_tells_how_long_the_oldest_row_waits(tmp_p
     clock = VirtualClock()
     async with open_store(tmp_path, RELAY) as store:
         context = DeliveryContext(store, MemoryDirectory(), clock, UlidSource(clock), "one")
-        retention = QueueRetention(context)
-        assert (await retention.apply(30)).waiting == QueueBacklog()
+        assert (await apply_retention(context, 30)).waiting == QueueBacklog()
         now = clock.now()
         await store.write(lambda c: queued(c, "early", [now - 90, now - 5]))
         await store.write(lambda c: queued(c, "late", [now - 20]))
         await store.write(lambda c: queued(c, "empty", []))
-        assert (await retention.apply(30)).waiting == QueueBacklog(3, 90.0)
+        assert (await apply_retention(context, 30)).waiting == QueueBacklog(3, 90.0)
 
 
 def agreed(connection: Connection) -> None:

@@ -15,7 +15,7 @@ from accord.kernel.clock import SystemClock
 from accord.kernel.traceparent import Trace, parse
 from accord.relay.connector import RELAY
 from accord.relay.gateway import INBOX_SCHEMA, ReceivedEvent, open_stored_inbox
-from accord.relay.gateway.inbox import events
+from accord.relay.gateway import inbox as inbox_tables
 from accord.relay.rules import MessageEvent, SessionSource
 from accord.storage import open_store, roll_back
 
@@ -96,7 +96,9 @@ async def test_what_an_older_gateway_took_has_its_turn_without_a_trace(tmp_path:
         await inbox.take([ReceivedEvent("s1", event, buffer_id="b1", trace=PLACE)])
     older = text("json_remove(body, '$.traceparent')")
     async with open_store(tmp_path, INBOX_SCHEMA) as store:
-        await store.write(lambda c: c.execute(update(events).values(body=older)).rowcount)
+        await store.write(
+            lambda c: c.execute(update(inbox_tables.events).values(body=older)).rowcount
+        )
     async with open_stored_inbox(tmp_path, SystemClock()) as inbox:
         ((number, _),) = await inbox.unfinished()
         left = await inbox.begin(number)

@@ -16,7 +16,7 @@ from accord.cli.context import Cli
 if TYPE_CHECKING:
     from accord.authority.rules.errors import AuthorityError
     from accord.relay.connector.connector import Connector
-    from accord.relay.connector.registry import Principal
+    from accord.relay.connector.store import Principal
     from accord.station.settings import Settings
 
 

@@ -15,8 +15,8 @@ from accord.cli.planes import Instance, Tenant, format_millis, with_instance, wi
 
 if TYPE_CHECKING:
     from accord.relay.connector.connector import Connector
-    from accord.relay.connector.enrolment import MintedToken
-    from accord.relay.connector.registry import Principal
+    from accord.relay.connector.registry import MintedToken
+    from accord.relay.connector.store import Principal
 
 
 app = App()
@@ -59,7 +59,7 @@ def new(
 @token.command("list", epilog="Example: accord relay token list --tenant default")
 def list_tokens(cli: Cli, tenant: Tenant = None) -> None:
     """List the enrolment tokens that were made lately, without the tokens themselves."""
-    from accord.relay.connector.enrolment import list_tokens
+    from accord.relay.connector.registry import list_tokens
 
     async def read(connector: "Connector") -> list["MintedToken"]:
         return await connector.store.read(lambda c: list_tokens(c, tenant))
@@ -311,7 +311,7 @@ def principal(
         raise typer.BadParameter("--allow belongs to allow-list", param_hint="--allow")
 
     async def change(connector: "Connector", caller: "Principal") -> Any:
-        from accord.relay.rules.policy import PrincipalPolicy
+        from accord.relay.rules.gate import PrincipalPolicy
 
         if policy is not None:
             chosen = PrincipalPolicy(policy.value)
@@ -362,7 +362,7 @@ def policy(
         )
 
     async def change(connector: "Connector", caller: "Principal") -> Any:
-        from accord.relay.rules.policy import RelevancePolicy
+        from accord.relay.rules.gate import RelevancePolicy
 
         if is_change:
             wanted = RelevancePolicy(

@@ -12,7 +12,7 @@ from accord.cli.planes import Instance, format_millis, with_relay
 
 if TYPE_CHECKING:
     from accord.relay.connector.connector import Connector
-    from accord.relay.connector.explanations import Explanation
+    from accord.relay.connector.ingest import Explanation
     from accord.relay.rules.verdicts import GateVerdict
 
 
@@ -140,7 +140,7 @@ def _batches(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 async def _latest_events(connector: "Connector", limit: int) -> list["Explanation"]:
-    from accord.relay.connector.explanations import latest_events
+    from accord.relay.connector.ingest import latest_events
 
     ids = await connector.store.read(lambda c: latest_events(c, limit))
     found = [await connector.delivery.why(each) for each in ids]

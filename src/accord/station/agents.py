@@ -27,7 +27,7 @@ from accord.relay.gateway.enrolment import (
     load_credentials,
 )
 from accord.relay.platforms.webchat import Admin, Channel, open_admin
-from accord.relay.rules.policy import PrincipalPolicy
+from accord.relay.rules.gate import PrincipalPolicy
 from accord.station.errors import StationError
 from accord.station.home import Home, home_holder
 from accord.station.relay import operate_relay, webchat_settings

@@ -32,10 +32,10 @@ from accord.kernel.section import Section
 from accord.kernel.signing import SigningKey
 from accord.relay.connector import RELAY
 from accord.relay.connector.bus import LocalBus, RedisBus, RelayBus
-from accord.relay.connector.connector import Connector, assembled, collect_metrics, open_connector
-from accord.relay.connector.keyring import Keyring
+from accord.relay.connector.connector import Connector, collect_metrics, open_connector
 from accord.relay.connector.platform import Platform, PlatformState
 from accord.relay.connector.settings import ControlSettings, DeliveryLimits
+from accord.relay.connector.vault import Keyring
 from accord.relay.platforms.webchat import Admin, WebChat, WebChatSettings, open_webchat
 from accord.station import listener
 from accord.station.errors import StationError
@@ -291,8 +291,13 @@ async def operate_relay(settings: Settings, clock: Clock, name: str) -> AsyncIte
     """
     async with (
         open_store(store_location(settings), RELAY) as store,
-        assembled(
-            store, keyring(settings), clock, name=name, settings=control_settings(settings)
+        open_connector(
+            store,
+            keyring(settings),
+            clock,
+            name=name,
+            settings=control_settings(settings),
+            serve=False,
         ) as connector,
     ):
         yield replace(connector, control=connector.control.acting_as(name))

@@ -16,10 +16,10 @@ from accord.kernel.clock import Clock, SystemClock
 from accord.relay.gateway.socket import Socket, SocketClosed
 from accord.relay.rules.actions import Result
 from accord.relay.rules.connection import UNAUTHORIZED, CloseReason
-from accord.relay.rules.descriptor import Descriptor
 from accord.relay.rules.frames import (
     BadLine,
     Described,
+    Descriptor,
     Frame,
     GoingIdle,
     GoingIdleAck,

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from accord.relay.connector import Capability, Housekeeping, Principal, tables
+from accord.relay.connector import Capability, Housekeeping, Principal
+from accord.relay.connector import store as tables
 from accord.relay.errors import RelayError
 
 pytestmark = pytest.mark.parametrize("engine", ["sqlite", "postgres"])

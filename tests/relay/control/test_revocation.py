@@ -8,7 +8,8 @@ import pytest
 from pydantic import SecretStr
 
 from accord.kernel import canonical
-from accord.relay.connector import Capability, ControlSettings, Directory, Housekeeping, tables
+from accord.relay.connector import Capability, ControlSettings, Directory, Housekeeping
+from accord.relay.connector import store as tables
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules import RelevancePolicy
 

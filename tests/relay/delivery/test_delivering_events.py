@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from accord.relay.connector import DeliveryLimits, InboundKind, tables
+from accord.relay.connector import DeliveryLimits, InboundKind, apply_retention
+from accord.relay.connector import store as tables
 from accord.relay.rules import REPLACED, PassthroughForward
 
 FORWARD = PassthroughForward("memory", "bot", "POST", "/hook", (("a", "b"),), b"\xff\x00body")
@@ -212,12 +213,12 @@ async def test_a_row_too_old_or_one_too_many_is_buried(open_world: Any) -> None:
         for number in range(5):
             world.chat.write("ann", "c1", str(number), event_id=f"r{number}")
         await world.received("r4")
-        await world.delivery._retention.apply(0)
+        await apply_retention(world.delivery.context, 0)
         assert [each.reason for each in await world.delivery.dead_letters()] == [
             "too many were waiting"
         ] * 2
     async with open_world(limits=DeliveryLimits(buffer_seconds=-1, dead_seconds=1e6)) as world:
-        await world.delivery._retention.apply(0)
+        await apply_retention(world.delivery.context, 0)
         assert await world.delivery.is_empty("alpha")
         assert len(await world.delivery.dead_letters()) == 5
 
@@ -226,7 +227,7 @@ async def test_what_is_long_done_with_is_forgotten(open_world: Any) -> None:
     async with open_world(limits=DeliveryLimits(receipt_seconds=-1)) as world:
         world.chat.write("ann", "c1", "x", event_id="x")
         await world.received("x")
-        await world.delivery._retention.apply(0)
+        await apply_retention(world.delivery.context, 0)
         count = select(func.count()).select_from(tables.receipts)
         assert await world.store.read(lambda c: c.execute(count).scalar()) == 0
 

@@ -16,7 +16,7 @@ from accord.relay.connector import (
     DeliveryContext,
     LocalBus,
     QueueWriter,
-    writer,
+    queue,
 )
 from accord.relay.errors import Code, RelayError
 from accord.storage import StoreError
@@ -73,7 +73,7 @@ def test_acknowledgements_outlive_a_full_disk(monkeypatch: pytest.MonkeyPatch) -
         written.append(batch)
         return BatchResult()
 
-    monkeypatch.setattr(writer, "write_batch", post)
+    monkeypatch.setattr(queue, "write_batch", post)
 
     async def main() -> None:
         store = FailingStore()

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from accord.relay.connector import apply_retention
 from accord.relay.rules import (
     ChannelGrant,
     PolicyKey,
@@ -99,7 +100,7 @@ async def test_a_sleeper_with_rows_is_found_by_the_janitor(world: Any) -> None:
     await asleep(world, "alpha")
     world.chat.write("ann", "c1", "x", event_id="x")
     await world.received("x")
-    tidied = await world.delivery._retention.apply(0)
+    tidied = await apply_retention(world.delivery.context, 0)
     assert tidied.asleep == ("alpha",)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
-from accord.relay.connector import explanations, latest_events
+from accord.relay.connector import explain_event, latest_events
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def test_no_explanation_reads_a_whole_table(open_world: Any) -> None:
             driver: Any = connection.connection.dbapi_connection
             event.listen(connection, "before_cursor_execute", note)
             for name in (ours, "theirs", "nobody's"):
-                explanations.explain_event(connection, name)
+                explain_event(connection, name)
             event.remove(connection, "before_cursor_execute", note)
             plans = [driver.execute(f"EXPLAIN QUERY PLAN {text}", given) for text, given in asked]
             return [step[3] for plan in plans for step in plan]

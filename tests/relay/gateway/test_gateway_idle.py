@@ -15,8 +15,8 @@ from accord.relay.gateway import (
     IdlePolicy,
     RelayGateway,
     Turn,
+    obstacle,
 )
-from accord.relay.gateway.idle import obstacle
 from accord.relay.rules import GoingIdleAck
 from accord.testing import VirtualClock
 from accord.testing.connector import Connector

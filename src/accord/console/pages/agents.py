@@ -20,12 +20,11 @@ from accord.kernel.clock import format_time
 from accord.kernel.errors import AccordError
 from accord.relay.connector.connector import Connector
 from accord.relay.connector.dead_letters import letter_numbers
-from accord.relay.connector.enrolment import EnrolmentToken, list_tokens
-from accord.relay.connector.explanations import Explanation, explain_event, latest_events
+from accord.relay.connector.ingest import Explanation, explain_event, latest_events
 from accord.relay.connector.manage import Control
 from accord.relay.connector.platform import Platform, PlatformState, PlatformWithNames
-from accord.relay.connector.registry import InstanceRecord
-from accord.relay.connector.tables import buffer, queues
+from accord.relay.connector.registry import EnrolmentToken, InstanceRecord, list_tokens
+from accord.relay.connector.store import buffer, queues
 from accord.relay.platforms.webchat import Admin, Invite, PendingInvite, User
 from accord.relay.rules.verdicts import GateVerdict
 from accord.storage import journal

@@ -30,6 +30,10 @@ from accord.relay.rules.gate import (
     Facts,
     GateEvent,
     PlatformAccount,
+    PolicyKey,
+    PrincipalPolicy,
+    PrincipalRule,
+    RelevancePolicy,
     RouteKey,
     TenantAccount,
     TenantChannel,
@@ -38,7 +42,6 @@ from accord.relay.rules.gate import (
     decide,
 )
 from accord.relay.rules.links import LinkCommand
-from accord.relay.rules.policy import PolicyKey, PrincipalPolicy, PrincipalRule, RelevancePolicy
 
 PLATFORMS: Final = ("discord", "telegram", "matrix")
 """Each has one tenant."""

@@ -21,9 +21,14 @@ from accord.kernel.signing import SIGNATURE_SIZE
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.rules.checks import PayloadPath, payload_path
 from accord.relay.errors import RelayError
-from accord.relay.rules.gate import Facts
+from accord.relay.rules.gate import (
+    Facts,
+    PolicyKey,
+    PrincipalPolicy,
+    PrincipalRule,
+    RelevancePolicy,
+)
 from accord.relay.rules.members import bad, texts
-from accord.relay.rules.policy import PolicyKey, PrincipalPolicy, PrincipalRule, RelevancePolicy
 
 MOST_SHOWN: Final = 4096
 """The longest payload shown as an example, in bytes of canonical JSON."""

@@ -13,8 +13,7 @@ from accord.pipeline.rules.proposals import ProposedPolicy
 from accord.pipeline.tables.table import Tables
 from accord.pipeline.text import SampleRecord, count, format_table, percentage
 from accord.relay.rules.decision_records import DecisionRecord, from_record
-from accord.relay.rules.gate import Candidate, Decision, decide
-from accord.relay.rules.policy import PolicyKey
+from accord.relay.rules.gate import Candidate, Decision, PolicyKey, decide
 from accord.relay.rules.verdicts import GateVerdict
 
 if TYPE_CHECKING:

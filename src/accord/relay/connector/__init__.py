@@ -1,12 +1,11 @@
 """The connector: holds every platform's secrets, decides who receives what, and delivers it.
 
 The control half (`manage`, `directory`) keeps gateways, links, grants, policies and the vault.
-The delivery half (`delivery`) moves events and actions, and asks control by the `Directory`. Both
+The delivery half (`connector`) moves events and actions, and asks control by the `Directory`. Both
 share one store, `RELAY`.
 """
 
 from accord.relay.connector.authentication import (
-    ManagedClaims,
     ManagedTokens,
     PublicKey,
     close_reason,
@@ -23,25 +22,15 @@ from accord.relay.connector.bus import (
     write_hint,
 )
 from accord.relay.connector.connections import ConnectionHub
-from accord.relay.connector.connector import Connector, assembled, collect_metrics, open_connector
+from accord.relay.connector.connector import Connector, Delivery, collect_metrics, open_connector
 from accord.relay.connector.context import DeliveryContext
-from accord.relay.connector.dead_letters import DeadLetter, drop_letters, letter_numbers
-from accord.relay.connector.delivery import Delivery
 from accord.relay.connector.directory import Directory
-from accord.relay.connector.enrolment import (
-    EnrolmentToken,
-    IssuedCredentials,
-    MintedToken,
-    ProvisionRequest,
-    RotatedSecret,
-    list_tokens,
-)
-from accord.relay.connector.explanations import Explanation, explain_event, latest_events
+from accord.relay.connector.gate_facts import BotPermissions, VisibilityCache
 from accord.relay.connector.http import ControlRoutes
-from accord.relay.connector.keyring import Box, Keyring
-from accord.relay.connector.links import LinkCode, LinkReply
+from accord.relay.connector.ingest import explain_event, latest_events
+from accord.relay.connector.limits import RateLimiter
+from accord.relay.connector.links import LinkReply
 from accord.relay.connector.manage import Control
-from accord.relay.connector.outbox import OutboundRequest, action_digest, begin_request
 from accord.relay.connector.platform import (
     Fence,
     FoundCapability,
@@ -50,7 +39,6 @@ from accord.relay.connector.platform import (
     Platform,
     PlatformContext,
     PlatformState,
-    PlatformStatus,
     PlatformWithCommands,
     PlatformWithNames,
 )
@@ -61,19 +49,22 @@ from accord.relay.connector.queue import (
     BatchResult,
     BufferRow,
     QueueState,
+    QueueWriter,
     ranges,
     read_buffer_id,
 )
-from accord.relay.connector.rate_limits import RateLimiter
-from accord.relay.connector.registry import InstanceRecord, Principal
-from accord.relay.connector.retention import Housekeeping, QueueBacklog, QueueRetention
+from accord.relay.connector.registry import (
+    InstanceRecord,
+    IssuedCredentials,
+    ManagedClaims,
+    ProvisionRequest,
+)
+from accord.relay.connector.retention import Housekeeping, QueueBacklog, apply_retention
 from accord.relay.connector.settings import ControlSettings, DeliveryLimits
 from accord.relay.connector.socket import SocketSession, SocketState
-from accord.relay.connector.tables import METADATA, RELAY
-from accord.relay.connector.vault import Capability, Vault
-from accord.relay.connector.visibility import BotPermissions, VisibilityCache
+from accord.relay.connector.store import METADATA, RELAY, Principal
+from accord.relay.connector.vault import Box, Capability, Keyring, Vault
 from accord.relay.connector.wake import Waker
-from accord.relay.connector.writer import QueueWriter
 
 __all__ = [
     "INBOUND",
@@ -92,13 +83,10 @@ __all__ = [
     "Control",
     "ControlRoutes",
     "ControlSettings",
-    "DeadLetter",
     "Delivery",
     "DeliveryContext",
     "DeliveryLimits",
     "Directory",
-    "EnrolmentToken",
-    "Explanation",
     "Fence",
     "FoundCapability",
     "Housekeeping",
@@ -107,47 +95,36 @@ __all__ = [
     "InstanceRecord",
     "IssuedCredentials",
     "Keyring",
-    "LinkCode",
     "LinkReply",
     "Listener",
     "LocalBus",
     "ManagedClaims",
     "ManagedTokens",
-    "MintedToken",
-    "OutboundRequest",
     "Platform",
     "PlatformContext",
     "PlatformState",
-    "PlatformStatus",
     "PlatformWithCommands",
     "PlatformWithNames",
     "Principal",
     "ProvisionRequest",
     "PublicKey",
     "QueueBacklog",
-    "QueueRetention",
     "QueueState",
     "QueueWriter",
     "RateLimiter",
     "RedisBus",
     "RelayBus",
-    "RotatedSecret",
     "SocketSession",
     "SocketState",
     "Topic",
     "Vault",
     "VisibilityCache",
     "Waker",
-    "action_digest",
-    "assembled",
-    "begin_request",
+    "apply_retention",
     "close_reason",
     "collect_metrics",
-    "drop_letters",
     "explain_event",
     "latest_events",
-    "letter_numbers",
-    "list_tokens",
     "load_managed_keys",
     "open_connector",
     "ranges",

@@ -7,7 +7,7 @@ a known one. Keys for managed tokens come from the operator's file only.
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
@@ -20,9 +20,10 @@ from accord.kernel import canonical, tokens
 from accord.kernel.clock import Clock
 from accord.relay.connector import gate_facts
 from accord.relay.connector.gate_facts import Cache
-from accord.relay.connector.keyring import Keyring
-from accord.relay.connector.registry import Principal
+from accord.relay.connector.registry import ManagedClaims
 from accord.relay.connector.settings import ControlSettings
+from accord.relay.connector.store import Principal
+from accord.relay.connector.vault import Keyring
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.connection import CloseReason
 from accord.relay.rules.members import is_name
@@ -44,15 +45,6 @@ _LATEST: Final = 1e12
 
 
 @dataclass(frozen=True, slots=True)
-class ManagedClaims:
-    """The claims of a verified managed token; `issued_at` in seconds since the epoch."""
-
-    tenant: str
-    instance: str
-    issued_at: int
-
-
-@dataclass(frozen=True, slots=True)
 class PublicKey:
     """A key that may sign managed tokens; without an id it is tried for every token."""
 
@@ -60,18 +52,17 @@ class PublicKey:
     kid: str | None = None
 
 
+@dataclass(eq=False, repr=False)
 class ManagedTokens:
     """Verifies managed tokens against a fixed list of keys; without keys it refuses all.
 
     An empty `issuer` accepts any `iss`.
     """
 
-    def __init__(
-        self, keys: Sequence[PublicKey] = (), *, tenant_claim: str = "tenant", issuer: str = ""
-    ) -> None:
-        self._keys = tuple(keys)
-        self._tenant_claim = tenant_claim
-        self._issuer = issuer
+    keys: Sequence[PublicKey] = ()
+    _: KW_ONLY
+    tenant_claim: str = "tenant"
+    issuer: str = ""
 
     def verify(self, token: str, now: float) -> ManagedClaims:
         """The claims of a valid token.
@@ -80,14 +71,14 @@ class ManagedTokens:
             RelayError: `expired` when nothing else is wrong with it, else `unauthorized`.
         """
         claims = self._claims(token)
-        audience, tenant = claims.get("aud"), claims.get(self._tenant_claim)
+        audience, tenant = claims.get("aud"), claims.get(self.tenant_claim)
         expiry, issued = claims.get("exp"), claims.get("iat")
         if not isinstance(audience, str) or not audience.startswith(_AUDIENCE):
             raise _refused("its audience is not one instance")
         instance = audience.removeprefix(_AUDIENCE)
         if not is_name(instance) or not is_name(tenant):
             raise _refused("it names no instance or no tenant")
-        if self._issuer and claims.get("iss") != self._issuer:
+        if self.issuer and claims.get("iss") != self.issuer:
             raise _refused("its issuer is not the configured one")
         if not _is_time(expiry) or not _is_time(issued):
             raise _refused("it has no exp or no iat")
@@ -104,7 +95,7 @@ class ManagedTokens:
             kid = jwt.get_unverified_header(token).get("kid")
         except (jwt.PyJWTError, RecursionError):  # the library reads nested brackets recursively
             raise _refused("it is not a JSON Web Token") from None
-        for known in self._keys:
+        for known in self.keys:
             if known.kid is None or kid is None or known.kid == kid:
                 try:
                     # Times are checked by `verify`, against the clock that the server was given.
@@ -200,22 +191,15 @@ _LONGEST: Final = 4096
 _DUMMY: Final = ("0" * 43,)
 
 
+@dataclass(eq=False, repr=False)
 class Authentication:
     """Verifies upgrade tokens and managed tokens."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        keyring: Keyring,
-        managed: ManagedTokens,
-        settings: ControlSettings,
-        clock: Clock,
-    ) -> None:
-        self._cache = cache
-        self._keyring = keyring
-        self._managed = managed
-        self._settings = settings
-        self._clock = clock
+    cache: Cache
+    keyring: Keyring
+    managed: ManagedTokens
+    settings: ControlSettings
+    clock: Clock
 
     async def by_secret(self, bearer: str | None) -> Principal:
         """The principal of an upgrade token.
@@ -230,14 +214,14 @@ class Authentication:
         gateway_id = claimed_gateway(bearer)
         if expiry is None or not is_name(gateway_id):
             raise _unauthorized()
-        if not self._cache.is_fresh:
-            await self._cache.refresh()
-        found = await self._cache.get(
+        if not self.cache.is_fresh:
+            await self.cache.refresh()
+        found = await self.cache.get(
             ("gateway", gateway_id),
-            lambda connection: gate_facts.read_gateway(connection, self._keyring, gateway_id),
+            lambda connection: gate_facts.read_gateway(connection, self.keyring, gateway_id),
             keep_missing=False,
         )
-        now = self._clock.now()
+        now = self.clock.now()
         secrets = [
             secret
             for secret, end in (found.secrets if found else ())
@@ -248,13 +232,13 @@ class Authentication:
             raise _unauthorized()
         if not found.record.live:
             raise RelayError(Code.FORBIDDEN, "this gateway was revoked")
-        if not self._settings.endless_tokens and (
-            expiry == tokens.NEVER or expiry > now + self._settings.token_seconds
+        if not self.settings.endless_tokens and (
+            expiry == tokens.NEVER or expiry > now + self.settings.token_seconds
         ):
             raise RelayError(
                 Code.UNAUTHORIZED,
                 "the token would be valid for too long",
-                mend=f"let it expire within {self._settings.token_seconds} seconds",
+                mend=f"let it expire within {self.settings.token_seconds} seconds",
             )
         if expiry != tokens.NEVER and now > expiry:
             raise RelayError(Code.EXPIRED, "the token has expired", mend="make a fresh one")
@@ -266,16 +250,16 @@ class Authentication:
         """The claims of a managed token, whether or not there is a record of its instance."""
         if not bearer:
             raise _unauthorized()
-        return self._managed.verify(bearer, self._clock.now())
+        return self.managed.verify(bearer, self.clock.now())
 
     async def by_either(self, bearer: str | None) -> Principal:
         """The principal of an upgrade token or a managed token, for the management routes."""
         if bearer is None or bearer.count(".") != 2:  # which base64url does not have
             return await self.by_secret(bearer)
         claims = self.claims(bearer)
-        if not self._cache.is_fresh:
-            await self._cache.refresh()
-        profile = await self._cache.get(
+        if not self.cache.is_fresh:
+            await self.cache.refresh()
+        profile = await self.cache.get(
             ("instance", claims.instance),
             lambda connection: gate_facts.read_instance(connection, claims.instance),
             keep_missing=False,

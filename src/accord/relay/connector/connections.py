@@ -7,6 +7,7 @@ instance, the newest, and hands committed rows to it.
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Coroutine
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -17,26 +18,25 @@ from sqlalchemy import bindparam, select
 from accord.relay.connector import dead_letters
 from accord.relay.connector.bus import BusHint, RelayBus, Topic
 from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.dead_letters import DeadLetterCause
+from accord.relay.connector.limits import TokenBucket
 from accord.relay.connector.outbox import ConnectorOutbox
 from accord.relay.connector.platform import PlatformWithCommands
 from accord.relay.connector.queue import (
     AdmissionResult,
     BufferRow,
     QueueState,
-    is_queue_empty,
+    QueueWriter,
     read_buffer_id,
 )
-from accord.relay.connector.rate_limits import TokenBucket
-from accord.relay.connector.registry import Principal
 from accord.relay.connector.socket import SocketSession, SocketState, SocketTransport
-from accord.relay.connector.tables import buffer, chats, queues
-from accord.relay.connector.writer import QueueWriter
+from accord.relay.connector.store import Principal, buffer, chats, is_queue_empty, queues
 from accord.relay.rules.actions import Result
 from accord.relay.rules.connection import REPLACED
-from accord.relay.rules.descriptor import Descriptor
 from accord.relay.rules.frames import (
     BadLine,
     Described,
+    Descriptor,
     Frame,
     GoingIdle,
     GoingIdleAck,
@@ -66,64 +66,40 @@ _IDLE = write_frame(GoingIdleAck()).decode()
 _log = structlog.stdlib.get_logger(__name__)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class SocketConnection:
     """The socket of an authenticated gateway: answers its frames and delivers its rows."""
 
-    __slots__ = (
-        "_again",
-        "_allowance",
-        "_context",
-        "_hub",
-        "_idle_asked",
-        "_idle_granted",
-        "_outbox",
-        "_pending",
-        "_pump_task",
-        "_stuck_since",
-        "_tasks",
-        "_transport",
-        "_unsent",
-        "_writer",
-        "principal",
-        "session",
-    )
+    context: DeliveryContext
+    hub: "ConnectionHub"
+    writer: QueueWriter
+    outbox: ConnectorOutbox
+    principal: Principal
+    session: SocketSession
+    transport: SocketTransport
+    # Frames that belong to no row.
+    _unsent: list[str] = field(default_factory=list)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _pump_task: asyncio.Task[None] | None = None
+    _pending: int = 0
+    _idle_asked: bool = False
+    _idle_granted: bool = False
+    _again: bool = False
+    _stuck_since: float | None = None
+    _allowance: TokenBucket = field(init=False)
 
-    def __init__(
-        self,
-        context: DeliveryContext,
-        hub: "ConnectionHub",
-        writer: QueueWriter,
-        outbox: ConnectorOutbox,
-        principal: Principal,
-        session: SocketSession,
-        transport: SocketTransport,
-    ) -> None:
-        self.principal = principal
-        self.session = session
-        self._context = context
-        self._hub = hub
-        self._writer = writer
-        self._outbox = outbox
-        self._transport = transport
-        # Frames that belong to no row.
-        self._unsent: list[str] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._pump_task: asyncio.Task[None] | None = None
-        self._pending = 0
-        self._idle_asked = False
-        self._idle_granted = False
-        self._again = False
-        self._stuck_since: float | None = None
-        self._allowance = TokenBucket(context.clock, context.limits.frames_per_second)
+    def __post_init__(self) -> None:
+        limits = self.context.limits
+        self._allowance = TokenBucket(self.context.clock, limits.frames_per_second)
 
     async def serve(self) -> None:
         """Read frames until the socket ends."""
         loop = asyncio.get_running_loop()
-        late = loop.call_later(self._context.limits.hello_seconds, self._too_late, "no hello")
-        reader = LineReader(self._context.limits.line_bytes)
+        late = loop.call_later(self.context.limits.hello_seconds, self._too_late, "no hello")
+        reader = LineReader(self.context.limits.line_bytes)
         try:
             while self.session.state is not SocketState.CLOSED:
-                message = await self._transport.receive()
+                message = await self.transport.receive()
                 if message is None:
                     return
                 await self._read(reader, message)
@@ -157,10 +133,10 @@ class SocketConnection:
         if self.session.state is SocketState.CLOSED:
             return
         self.session.move(SocketState.CLOSED)
-        self._context.counts[f"closed {code}"] += 1
+        self.context.counts[f"closed {code}"] += 1
         try:
-            async with asyncio.timeout(self._context.limits.send_seconds):
-                await self._transport.close(code, reason)
+            async with asyncio.timeout(self.context.limits.send_seconds):
+                await self.transport.close(code, reason)
         except TimeoutError:
             _log.warning("a socket did not close in time", instance=self.session.instance)
 
@@ -168,31 +144,31 @@ class SocketConnection:
         """Resume after a lost hint, and close a socket that stopped acknowledging."""
         if self._unsent or self.session.is_due or self._idle_granted:
             self.pump()
-        now = self._context.clock.monotonic()
+        now = self.context.clock.monotonic()
         if not self.session.is_stuck:
             self._stuck_since = None
         elif self._stuck_since is None:
             self._stuck_since = now
-        elif now - self._stuck_since > self._context.limits.ack_seconds:
+        elif now - self._stuck_since > self.context.limits.ack_seconds:
             await self.close(TRY_LATER, "nothing was acknowledged")
 
     async def _read(self, reader: LineReader, message: str | bytes) -> None:
         newline: Any = "\n" if isinstance(message, str) else b"\n"
-        if message.count(newline) > self._allowance.most + self._context.limits.window:
+        if message.count(newline) > self._allowance.most + self.context.limits.window:
             # More lines than it may send and acknowledge together: not worth parsing.
             await self._close_flooding()
             return
         dropped, blank = reader.dropped, reader.blank
         lines = reader.feed(message)
         dropped, blank = reader.dropped - dropped, reader.blank - blank
-        self._context.counts["lines too long"] += dropped
+        self.context.counts["lines too long"] += dropped
         # What completes no frame costs as much as one, and so does each further piece of a large
         # message; frames are counted below, because acknowledgements are free.
         cost = dropped + blank + len(message) // _BYTES_PER_FRAME + (not lines)
         if cost and not await self._spend(cost):
             return
         acked: list[int] = []
-        now = self._context.clock.now()
+        now = self.context.clock.now()
         for line in lines:
             frame = read_frame(line)
             if isinstance(frame, InboundAck):
@@ -200,16 +176,16 @@ class SocketConnection:
                 made = None if seq is None else self.session.ack(seq)
                 if seq is not None and made is not None:
                     acked.append(seq)
-                    self._context.delivery_seconds.add(now - made / 1000)
+                    self.context.delivery_seconds.add(now - made / 1000)
                     continue
-                self._context.counts["acks of nothing"] += 1
+                self.context.counts["acks of nothing"] += 1
             if not await self._spend(1):
                 break
             await self._handle(frame)
         if acked:
-            self._context.counts["acks"] += len(acked)
+            self.context.counts["acks"] += len(acked)
             self._stuck_since = None
-            self._writer.acked(self.session.claim, acked)
+            self.writer.acked(self.session.claim, acked)
             self.pump()
 
     async def _spend(self, frames: int) -> bool:
@@ -229,20 +205,20 @@ class SocketConnection:
             case Outbound():
                 self._act(frame)
             case Interrupt(key):
-                self._context.counts["interrupts"] += 1
+                self.context.counts["interrupts"] += 1
                 self._start(self._interrupt(key))
             case GoingIdle():
                 if self.session.state is SocketState.GREETING:
-                    self._context.counts["frames before hello"] += 1
+                    self.context.counts["frames before hello"] += 1
                 elif not self._idle_asked:
                     self._idle_asked = True
                     self._start(self._go_idle())
             case InboundAck():
                 pass
             case BadLine():
-                self._context.counts["bad lines"] += 1
+                self.context.counts["bad lines"] += 1
             case _:
-                self._context.counts["unknown frames"] += 1
+                self.context.counts["unknown frames"] += 1
 
     async def _greet(self, hello: Hello) -> None:
         try:
@@ -252,7 +228,7 @@ class SocketConnection:
             await self.close(TRY_LATER, "try again later")
             return
         if isinstance(answer, str):
-            self._context.counts["hellos refused"] += 1
+            self.context.counts["hellos refused"] += 1
             await self.close(POLICY, answer)
             return
         if isinstance(answer, HelloRefused):
@@ -265,10 +241,10 @@ class SocketConnection:
 
     async def _answer_hello(self, hello: Hello) -> Descriptor | HelloRefused | str:
         """The descriptor of an identity, its refusal, or why the whole socket is refused."""
-        platform = self._context.find_platform(hello.platform, hello.bot_id)
+        platform = self.context.find_platform(hello.platform, hello.bot_id)
         if platform is None:
             return HelloRefused(hello.platform, hello.bot_id, NO_PLATFORM)
-        directory, instance = self._context.directory, self.principal.instance
+        directory, instance = self.context.directory, self.principal.instance
         if not await directory.choose_dialect(
             instance, hello.session_keys, lambda c: is_queue_empty(c, instance)
         ):
@@ -281,15 +257,15 @@ class SocketConnection:
     async def _interrupt(self, session_key: str) -> None:
         """Stop the turn of one session of this instance, if it has such a session."""
         tenant, instance = self.principal.tenant, self.principal.instance
-        chat_id = await self._context.store.read(partial(_chat_of, instance, session_key))
+        chat_id = await self.context.store.read(partial(_chat_of, instance, session_key))
         if chat_id is None:
-            self._context.counts["interrupts of nothing"] += 1
+            self.context.counts["interrupts of nothing"] += 1
         else:
-            self._hub.interrupt(tenant, instance, session_key, chat_id)
+            self.hub.interrupt(tenant, instance, session_key, chat_id)
 
     def _refuse(self, refused: HelloRefused) -> None:
         """Refuse one identity; the socket is closed if no other identity is accepted."""
-        self._context.counts["hellos refused"] += 1
+        self.context.counts["hellos refused"] += 1
         _log.warning(
             "a hello was refused",
             instance=self.session.instance,
@@ -301,16 +277,16 @@ class SocketConnection:
         if self.session.state is SocketState.GREETING:
             # Gateways send all their hellos at once, so the others have arrived by then.
             loop = asyncio.get_running_loop()
-            loop.call_later(self._context.limits.refused_seconds, self._too_late, refused.error)
+            loop.call_later(self.context.limits.refused_seconds, self._too_late, refused.error)
 
     def _act(self, outbound: Outbound) -> None:
         refused = None
         if self.session.state is SocketState.GREETING:
             refused = "say hello first"
-        elif self._pending >= self._context.limits.pending_outbound:
+        elif self._pending >= self.context.limits.pending_outbound:
             refused = "too many actions are under way"
         if refused:
-            self._context.counts["actions refused"] += 1
+            self.context.counts["actions refused"] += 1
             self.send_frame(OutboundResult(outbound.request_id, Result(False, error=refused)))
             return
         self._pending += 1
@@ -320,7 +296,7 @@ class SocketConnection:
 
     async def _answer(self, outbound: Outbound) -> None:
         try:
-            result = await self._outbox.act(self.principal, outbound)
+            result = await self.outbox.act(self.principal, outbound)
         finally:
             self._pending -= 1
         if result is not None:
@@ -328,7 +304,7 @@ class SocketConnection:
 
     async def _go_idle(self) -> None:
         try:
-            flipped = await self._writer.flip(self.session.claim)
+            flipped = await self.writer.flip(self.session.claim)
         except StoreError as error:
             # Without an answer the gateway stays up, which is right.
             _log.error("an instance could not go idle", reason=str(error))
@@ -348,8 +324,8 @@ class SocketConnection:
                 session.move(SocketState.IDLE)
                 self._unsent.append(_IDLE)
             elif (wanted := session.wants()) is not None:
-                limit = self._context.limits.window
-                rows = await self._hub.load(session.instance, wanted[0], limit)
+                limit = self.context.limits.window
+                rows = await self.hub.load(session.instance, wanted[0], limit)
                 session.loaded(wanted, rows, is_all=len(rows) < limit)
                 if session.dead:
                     await self._move_dead_rows()
@@ -357,42 +333,42 @@ class SocketConnection:
                 return
 
     async def _move_dead_rows(self) -> None:
-        claim, context = self.session.claim, self._context
+        claim, context = self.session.claim, self.context
         dead, self.session.dead = self.session.dead, []
-        cause = context.dead_letter_cause("delivered too often")
+        cause = DeadLetterCause.of(context, "delivered too often")
         moved = await context.store.write(lambda c: dead_letters.move_rows(c, claim, dead, cause))
         context.counts["dead letters"] += moved
 
     async def _flush(self) -> bool:
         """Write one message of what waits; False when there was nothing."""
         lines, self._unsent = self._unsent, []
-        rows = self.session.take(self._context.limits.message_bytes)
+        rows = self.session.take(self.context.limits.message_bytes)
         if not lines and not rows.lines:
             return False
         text = "".join((*lines, *rows.lines))
-        began = self._context.clock.now()
-        most = self._context.limits.message_bytes  # in characters, each of up to four bytes
+        began = self.context.clock.now()
+        most = self.context.limits.message_bytes  # in characters, each of up to four bytes
         try:
-            async with asyncio.timeout(self._context.limits.send_seconds):
+            async with asyncio.timeout(self.context.limits.send_seconds):
                 for start in range(0, len(text), most):
-                    await self._transport.send(text[start : start + most])
+                    await self.transport.send(text[start : start + most])
         except TimeoutError:
-            self._context.counts["slow sockets"] += 1
+            self.context.counts["slow sockets"] += 1
             await self.close(TRY_LATER, "too slow")
             return True
-        self._context.counts["delivered"] += len(rows.sent) + len(rows.done)
+        self.context.counts["delivered"] += len(rows.sent) + len(rows.done)
         for each in rows.traces:
             kind, instance = SpanKind.PRODUCER, self.session.instance
             tracing.record_span("relay deliver", each, began, kind, instance=instance)
         if rows.sent:
-            self._writer.sent(self.session.claim, rows.sent)
+            self.writer.sent(self.session.claim, rows.sent)
         if rows.done:
-            self._writer.acked(self.session.claim, rows.done)
+            self.writer.acked(self.session.claim, rows.done)
         return True
 
     async def _settle(self) -> bool:
         """Whether the queue was empty, so that rows are delivered live from now on."""
-        if not await self._writer.settle(self.session.claim):
+        if not await self.writer.settle(self.session.claim):
             return False
         if self.session.state is SocketState.DRAINING:
             self.session.move(SocketState.LIVE)
@@ -443,14 +419,14 @@ _QUEUE_HEADS = select(queues.c.instance, queues.c.head, queues.c.epoch).where(
 )
 
 
+@dataclass(eq=False, repr=False)
 class ConnectionHub:
     """The connections of this process by instance; other processes are reached by the bus."""
 
-    def __init__(self, context: DeliveryContext, bus: RelayBus) -> None:
-        self._context = context
-        self._bus = bus
-        self._connections: dict[str, SocketConnection] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+    context: DeliveryContext
+    bus: RelayBus
+    _connections: dict[str, SocketConnection] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def connections(self) -> tuple[SocketConnection, ...]:
@@ -469,7 +445,7 @@ class ConnectionHub:
             return False
         self._connections[instance] = connection
         tenant = connection.session.tenant
-        self._bus.publish(BusHint(Topic.OPENED, tenant, instance, epoch))
+        self.bus.publish(BusHint(Topic.OPENED, tenant, instance, epoch))
         if other is not None:
             self.start(other.close(REPLACED, "replaced"))
         return True
@@ -492,10 +468,10 @@ class ConnectionHub:
             if connection is not None:
                 connection.offer(rows, queue.head)
             else:
-                self._bus.publish(BusHint(Topic.ROWS, queue.tenant, instance, queue.head))
+                self.bus.publish(BusHint(Topic.ROWS, queue.tenant, instance, queue.head))
             if queue.flipped:
-                self._context.counts["wake asked"] += 1
-                self.start(self._context.directory.wake(instance))
+                self.context.counts["wake asked"] += 1
+                self.start(self.context.directory.wake(instance))
 
     def receive_hint(self, hint: BusHint) -> None:
         """Act on a hint of another process."""
@@ -515,7 +491,7 @@ class ConnectionHub:
         if connection is not None:
             connection.send_frame(InterruptInbound(session_key, chat_id))
         else:
-            self._bus.publish(BusHint(Topic.INTERRUPT, tenant, instance, 0, session_key, chat_id))
+            self.bus.publish(BusHint(Topic.INTERRUPT, tenant, instance, 0, session_key, chat_id))
 
     async def sweep(self) -> None:
         """Look for rows and for newer sockets elsewhere whose hints were lost."""
@@ -523,7 +499,7 @@ class ConnectionHub:
         for start in range(0, len(names), _LOOKUP):
             some = names[start : start + _LOOKUP]
             try:
-                found = await self._context.store.read(partial(_queue_heads, some))
+                found = await self.context.store.read(partial(_queue_heads, some))
             except StoreError as error:
                 _log.error("queues could not be read", reason=str(error))
                 return
@@ -544,7 +520,7 @@ class ConnectionHub:
         def work(database: Database) -> list[BufferRow]:
             return [BufferRow(*row) for row in database.execute(_LOAD, values)]
 
-        return await self._context.store.read(work)
+        return await self.context.store.read(work)
 
     async def close(self, instance: str, code: int, reason: str) -> None:
         """Close an instance's socket, if this process holds it."""

@@ -1,37 +1,284 @@
-"""Puts a connector together: directory, delivery, platforms, bus, and its metrics.
+"""The connector: directory, delivery, platforms and bus put together, and its metrics.
 
-`assembled` starts nothing, for operators' commands; `open_connector` serves.
+`Delivery` starts and stops everything that runs: platforms on one side, gateways' sockets on the
+other. Operators' commands open a connector that does not serve.
 """
 
 import asyncio
 import contextlib
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import structlog
 from prometheus_client.metrics_core import Metric
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.types import Receive, Scope, Send
 
 from accord.kernel.clock import Clock
-from accord.relay.connector.authentication import ManagedTokens, load_managed_keys
-from accord.relay.connector.bus import LocalBus, RelayBus
-from accord.relay.connector.delivery import Delivery
+from accord.kernel.errors import AccordError
+from accord.kernel.ulid import UlidSource
+from accord.relay.connector import dead_letters
+from accord.relay.connector.authentication import ManagedTokens, close_reason, load_managed_keys
+from accord.relay.connector.bus import BusHint, LocalBus, RelayBus, Topic
+from accord.relay.connector.connections import TRY_LATER, ConnectionHub, SocketConnection
+from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.dead_letters import DeadLetter, DeadLetterCause
 from accord.relay.connector.directory import Directory
+from accord.relay.connector.gate_facts import BotPermissions
 from accord.relay.connector.http import ControlRoutes
-from accord.relay.connector.keyring import Keyring
+from accord.relay.connector.ingest import Explanation, Ingest, explain_event
+from accord.relay.connector.leases import PlatformLease
 from accord.relay.connector.manage import Control
-from accord.relay.connector.platform import Platform
-from accord.relay.connector.retention import Housekeeping
+from accord.relay.connector.outbox import ConnectorOutbox
+from accord.relay.connector.platform import Fence, InboundEvent, Platform, PlatformStatus
+from accord.relay.connector.queue import QueueWriter
+from accord.relay.connector.retention import Housekeeping, QueueBacklog, apply_retention
 from accord.relay.connector.settings import ControlSettings, DeliveryLimits
-from accord.relay.connector.socket import SocketState
-from accord.relay.connector.store import SerializedStore, Storage
-from accord.relay.connector.visibility import BotPermissions
+from accord.relay.connector.socket import (
+    AsgiTransport,
+    SocketSession,
+    SocketState,
+    SocketTransport,
+    bearer,
+)
+from accord.relay.connector.store import Principal, SerializedStore, Storage, is_queue_empty
+from accord.relay.connector.vault import Keyring
 from accord.relay.errors import Code, RelayError
-from accord.storage import Store
+from accord.relay.rules.actions import Action, Result
+from accord.relay.rules.connection import REPLACED, RESTARTING, UNAUTHORIZED, CloseReason
+from accord.storage import Store, StoreError
 from accord.telemetry.metrics import family, histogram
+
+_RETENTION_SECONDS = 30.0
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Delivery:
+    """The delivery half of one connector process; arguments as in `DeliveryContext`."""
+
+    def __init__(
+        self,
+        store: Storage,
+        directory: Directory,
+        platforms: Sequence[Platform],
+        bus: RelayBus,
+        clock: Clock,
+        *,
+        name: str,
+        limits: DeliveryLimits | None = None,
+        mass_mentions: frozenset[str] = frozenset(),
+    ) -> None:
+        self.context = context = DeliveryContext(
+            store,
+            directory,
+            clock,
+            UlidSource(clock),
+            name,
+            limits or DeliveryLimits(),
+            mass_mentions,
+        )
+        # As of the last retention; empty where another process applies it.
+        self.waiting = QueueBacklog()
+        self.hub = ConnectionHub(context, bus)
+        self.leases: list[PlatformLease] = []
+        self._bus = bus
+        self._writer = QueueWriter(context, self.hub)
+        self._ingest = Ingest(context, self._writer, self.hub)
+        self._outbox = ConnectorOutbox(context)
+        self._tasks: list[asyncio.Task[None]] | None = None
+        directory.on_change(lambda: bus.publish(BusHint(Topic.CHANGED, "")))
+        directory.on_revoked(self._revoked)
+        for platform in platforms:
+            self.add(platform)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Event counters, for the metrics."""
+        return self.context.counts
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """The gateways' socket, and every platform's webhooks."""
+        hooks = [route for each in self.platforms for route in each.routes]
+        return [WebSocketRoute("/relay", _Endpoint(self)), *hooks]
+
+    def add(self, platform: Platform) -> None:
+        """Register a platform; its routes are not served if delivery runs already."""
+        self.context.platforms[platform.name, platform.bot_id] = platform
+        lease = PlatformLease(self.context, self._ingest, platform)
+        platform.bind(lease.platform_context(None))
+        self.leases.append(lease)
+        if self._tasks is not None:
+            self._tasks.append(asyncio.create_task(lease.run()))
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve while inside; on exit, actions under way are finished and sockets are closed."""
+        sweep_seconds = self.context.limits.sweep_seconds
+        # Subscribed before anybody is served, so that no hint falls between.
+        async with self._bus.listen(self._receive_hint):
+            writing = asyncio.create_task(self._writer.run())
+            self._tasks = [
+                asyncio.create_task(self._repeat(self.hub.sweep, sweep_seconds)),
+                asyncio.create_task(self._repeat(self._apply_retention, _RETENTION_SECONDS)),
+                *(asyncio.create_task(each.run()) for each in self.leases),
+            ]
+            try:
+                yield
+            finally:
+                tasks, self._tasks = self._tasks, None
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await self._outbox.close()
+                await self.hub.close_all(RESTARTING, "the connector is restarting")
+                self._writer.close()
+                await writing
+
+    @property
+    def platforms(self) -> Sequence[Platform]:
+        """Every platform, once for each of its bots."""
+        return tuple(self.context.platforms.values())
+
+    @property
+    def statuses(self) -> list[PlatformStatus]:
+        """The status of each platform's bot."""
+        return [each.status for each in self.leases]
+
+    async def take(self, inbound: InboundEvent, fence: Fence | None = None) -> bool:
+        """Take an event; returns when it is on disk. Whether it was new."""
+        return (await self._ingest.take(inbound, fence)).is_new
+
+    async def serve(self, transport: SocketTransport, token: str | None) -> None:
+        """Serve one accepted socket until it ends."""
+        principal = await self._authenticate(transport, token)
+        if principal is None:
+            return
+        try:
+            queue = await self._writer.open(principal.instance, principal.tenant)
+        except (RelayError, StoreError) as error:
+            await self._try_later(transport, error)
+            return
+        session = SocketSession(principal.instance, queue, self.context.limits)
+        connection = SocketConnection(
+            self.context, self.hub, self._writer, self._outbox, principal, session, transport
+        )
+        if not await self.hub.attach(connection):
+            await transport.close(REPLACED, "replaced")
+            return
+        try:
+            # A revocation between authentication and `attach` did not close this socket.
+            if await self._authenticate(transport, token) is not None:
+                await connection.serve()
+        finally:
+            self.hub.detach(connection)
+
+    async def dead_letter(self, instance: str, reason: str) -> None:
+        """Move the instance's whole buffer to the dead letters."""
+        context = self.context
+        cause = DeadLetterCause.of(context, reason)
+        while moved := await context.store.write(
+            lambda c, cause=cause: dead_letters.move_all(c, instance, cause)  # type: ignore[misc]
+        ):
+            context.counts["dead letters"] += moved
+            cause = DeadLetterCause.of(context, reason)
+
+    async def is_empty(self, instance: str) -> bool:
+        """Whether nothing waits for the instance."""
+        return await self.context.store.read(lambda c: is_queue_empty(c, instance))
+
+    async def perform(self, platform: str, action: Action) -> Result:
+        """Let the bot act on a platform."""
+        found = self.context.find_platform(platform, "")
+        if found is None:
+            raise RelayError(Code.NOT_FOUND, f"there is no platform {platform!r} here")
+        return await found.perform(action, self.context.ids.new())
+
+    async def why(self, event: str) -> Explanation | None:
+        """What was decided about an event, by our id or the platform's."""
+        return await self.context.store.read(lambda c: explain_event(c, event))
+
+    async def dead_letters(self, instance: str | None = None, limit: int = 100) -> list[DeadLetter]:
+        """Dead letters, the newest first."""
+        return await self.context.store.read(
+            lambda c: dead_letters.list_letters(c, instance, limit)
+        )
+
+    async def replay(self, instance: str, seqs: Sequence[int], by: str | None = None) -> None:
+        """Append dead letters to their instance's queue; the journal records by whom."""
+        cause = DeadLetterCause.of(self.context, "replayed", by)
+        head = await self.context.store.write(
+            lambda c: dead_letters.replay_letters(c, instance, seqs, cause)
+        )
+        connection = self.hub.find(instance)
+        if connection is not None:
+            connection.offer([], head)
+
+    async def drop(self, instance: str, seqs: Sequence[int], by: str | None = None) -> list[int]:
+        """Delete dead letters and return which there were; the journal records by whom."""
+        cause = DeadLetterCause.of(self.context, "dropped", by)
+        return await self.context.store.write(
+            lambda c: dead_letters.drop_letters(c, instance, seqs, cause)
+        )
+
+    async def _revoked(self, instance: str) -> None:
+        await self.hub.close(instance, UNAUTHORIZED, CloseReason.REVOKED.value)
+        await self.dead_letter(instance, "the instance was revoked")
+
+    def _receive_hint(self, hint: BusHint) -> None:
+        if hint.topic is Topic.CHANGED:
+            self.context.directory.hint()
+        else:
+            self.hub.receive_hint(hint)
+
+    async def _authenticate(
+        self, transport: SocketTransport, token: str | None
+    ) -> Principal | None:
+        """Who dials; None when the socket was refused and closed."""
+        try:
+            return await self.context.directory.authenticate(token)
+        except RelayError as error:
+            reason = close_reason(error)
+            self.counts[f"connect refused {reason.value}"] += 1
+            await transport.close(UNAUTHORIZED, reason.value)
+        except StoreError as error:
+            await self._try_later(transport, error)
+        return None
+
+    async def _try_later(self, transport: SocketTransport, error: AccordError) -> None:
+        _log.error("a gateway was told to connect later", reason=str(error))
+        await transport.close(TRY_LATER, "try again later")
+
+    async def _apply_retention(self) -> None:
+        result = await apply_retention(self.context, _RETENTION_SECONDS)
+        self.counts["dead letters"] += result.dead
+        self.waiting = result.waiting
+        for instance in result.asleep:
+            await self.context.directory.wake(instance)
+
+    async def _repeat(self, work: Callable[[], Awaitable[None]], seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except StoreError as error:
+                _log.error("the store failed", reason=str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    """The gateways' socket as an ASGI application."""
+
+    delivery: Delivery
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        transport = AsgiTransport(receive, send)
+        if await transport.accept():
+            await self.delivery.serve(transport, bearer(scope))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,50 +298,6 @@ class Connector:
 
 
 @contextlib.asynccontextmanager
-async def assembled(
-    store: Store,
-    keyring: Keyring,
-    clock: Clock,
-    *,
-    name: str,
-    settings: ControlSettings | None = None,
-    platforms: Sequence[Platform] = (),
-    bus: RelayBus | None = None,
-    limits: DeliveryLimits | None = None,
-) -> AsyncIterator[Connector]:
-    """A connector of which nothing runs yet; no bus for one process alone.
-
-    Raises:
-        RelayError: The keys for managed tokens cannot be read.
-    """
-    settings = settings or ControlSettings()
-    shared = SerializedStore(store)
-    directory = Directory(
-        shared,
-        keyring,
-        clock,
-        settings,
-        managed=_managed(settings),
-        platforms=_by_name(platforms),
-    )
-    control = Control(directory, clock)
-    control_routes = ControlRoutes(control, clock)
-    delivery = Delivery(
-        shared, directory, platforms, bus or LocalBus(), clock, name=name, limits=limits
-    )
-    try:
-        yield Connector(
-            control,
-            delivery,
-            shared,
-            (*control_routes.routes, *delivery.routes),
-            (directory.counts, directory.waker.counts, control_routes.counts, delivery.counts),
-        )
-    finally:
-        await directory.close()
-
-
-@contextlib.asynccontextmanager
 async def open_connector(
     store: Store,
     keyring: Keyring,
@@ -105,27 +308,41 @@ async def open_connector(
     platforms: Sequence[Platform] = (),
     bus: RelayBus | None = None,
     limits: DeliveryLimits | None = None,
+    serve: bool = True,
 ) -> AsyncIterator[Connector]:
-    """A connector that serves while inside; arguments as for `assembled`.
+    """A connector that serves while inside, or one of which nothing runs; no bus for one process.
 
     Raises:
         RelayError: The keys for managed tokens cannot be read, or the bus does not answer.
     """
-    async with contextlib.AsyncExitStack() as opened:
-        connector = await opened.enter_async_context(
-            assembled(
-                store,
-                keyring,
-                clock,
-                name=name,
-                settings=settings,
-                platforms=platforms,
-                bus=bus,
-                limits=limits,
+    settings = settings or ControlSettings()
+    shared = SerializedStore(store)
+    bots = _by_name(platforms)
+    managed = _managed(settings)
+    directory = Directory(shared, keyring, clock, settings, managed=managed, platforms=bots)
+    control = Control(directory, clock)
+    control_routes = ControlRoutes(control, clock)
+    delivery = Delivery(
+        shared, directory, platforms, bus or LocalBus(), clock, name=name, limits=limits
+    )
+    try:
+        async with _serving(directory, delivery) if serve else contextlib.nullcontext():
+            yield Connector(
+                control,
+                delivery,
+                shared,
+                (*control_routes.routes, *delivery.routes),
+                (directory.counts, directory.waker.counts, control_routes.counts, delivery.counts),
             )
-        )
+    finally:
+        await directory.close()
+
+
+@contextlib.asynccontextmanager
+async def _serving(directory: Directory, delivery: Delivery) -> AsyncIterator[None]:
+    async with contextlib.AsyncExitStack() as opened:
         try:
-            await opened.enter_async_context(connector.delivery.running())
+            await opened.enter_async_context(delivery.running())
         except OSError as error:
             # The error's text may hold the address with its password.
             raise RelayError(
@@ -135,9 +352,9 @@ async def open_connector(
                 mend="start Redis, or correct the setting",
             ) from None
         async with asyncio.TaskGroup() as beside:
-            keeping = beside.create_task(Housekeeping(connector.control.directory).run())
+            keeping = beside.create_task(Housekeeping(directory).run())
             try:
-                yield connector
+                yield
             finally:
                 keeping.cancel()
 

@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
-from accord.relay.connector.dead_letters import DeadLetterCause
 from accord.relay.connector.directory import Directory
 from accord.relay.connector.platform import Platform
 from accord.relay.connector.settings import DeliveryLimits
 from accord.relay.connector.store import Storage
-from accord.relay.rules.session_keys import GENERIC_PLATFORM
+from accord.relay.rules.messages import GENERIC_PLATFORM
 from accord.telemetry.metrics import Durations
 
 
@@ -38,10 +37,6 @@ class DeliveryContext:
     def now(self) -> int:
         """Milliseconds since the epoch."""
         return int(self.clock.now() * 1000)
-
-    def dead_letter_cause(self, reason: str, by: str | None = None) -> DeadLetterCause:
-        """The cause of a change to dead letters that this process makes now."""
-        return DeadLetterCause(self.ids.new(), self.now(), self.name, reason, by)
 
     def find_platform(self, name: str, bot_id: str) -> Platform | None:
         """The platform that a gateway means by a name and a bot id, which may be left open."""

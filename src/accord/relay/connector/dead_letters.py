@@ -6,13 +6,14 @@ many, or the instance was revoked. It moves in one transaction, and the journal 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import orjson
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal, select, true
 
+from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.queue import DELIVERIES, RowState, SocketClaim, ranges, read_queues
-from accord.relay.connector.store import write_note
-from accord.relay.connector.tables import buffer, dead_letter_rows, queues
+from accord.relay.connector.store import buffer, dead_letter_rows, queues, write_note
 from accord.storage import JournalRecord, journal
 
 _MOVED = (
@@ -59,6 +60,11 @@ class DeadLetterCause:
     source: str
     reason: str
     by: str | None = None
+
+    @classmethod
+    def of(cls, context: DeliveryContext, reason: str, by: str | None = None) -> Self:
+        """The cause of a change that this process makes now."""
+        return cls(context.ids.new(), context.now(), context.name, reason, by)
 
     def note(self, connection: Connection, action: str, instance: str, letters: int) -> None:
         """Write a note about an action on dead letters to the journal."""

@@ -14,23 +14,31 @@ from sqlalchemy import Connection, update
 from accord.kernel.clock import Clock
 from accord.relay.connector import gate_facts, links, registry, vault
 from accord.relay.connector.authentication import Authentication, ManagedTokens
-from accord.relay.connector.gate_facts import Cache, FactLookup
-from accord.relay.connector.keyring import Keyring
+from accord.relay.connector.gate_facts import (
+    Cache,
+    FactLookup,
+    PlatformPermissions,
+    VisibilityCache,
+)
+from accord.relay.connector.limits import RateLimiter
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.platform import InboundEvent, InboundKind
-from accord.relay.connector.rate_limits import RateLimiter
-from accord.relay.connector.registry import Principal
 from accord.relay.connector.settings import ControlSettings
-from accord.relay.connector.store import ChangeLog, CommittedChange, ControlChange, Storage
-from accord.relay.connector.tables import instances
-from accord.relay.connector.vault import Vault
-from accord.relay.connector.visibility import PlatformPermissions, VisibilityCache
+from accord.relay.connector.store import (
+    ChangeLog,
+    CommittedChange,
+    ControlChange,
+    Principal,
+    Storage,
+    instances,
+)
+from accord.relay.connector.vault import Keyring, Vault
 from accord.relay.connector.wake import Waker
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.gate import Facts
 from accord.relay.rules.links import BURNED, find_link_codes, read_link_request
 from accord.relay.rules.members import is_name
-from accord.relay.rules.session_keys import Dialect
+from accord.relay.rules.messages import Dialect
 from accord.storage import StoreError
 from accord.web.outgoing import Resolver, resolve
 
@@ -106,11 +114,7 @@ class Directory:
         return await self.authentication.by_secret(bearer)
 
     async def facts(self, inbound: InboundEvent) -> Facts:
-        """The facts that the gate decides this event by, from memory wherever possible.
-
-        Raises:
-            StoreError: What is not in memory could not be read.
-        """
+        """The facts that the gate decides this event by, from memory wherever possible."""
         return await self.lookup.facts(inbound)
 
     async def held_scopes(self, instance: str, platform: str, channel_id: str) -> tuple[str, ...]:

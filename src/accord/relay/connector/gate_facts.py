@@ -1,25 +1,26 @@
 """The facts that the gate decides by, read from the store and cached until they change.
 
 A value that was being read while something was touched is returned but not cached. Instances that
-are revoked or suspended are not among the facts.
+are revoked or suspended are not among the facts. Who can see a channel is asked of its platform and
+cached briefly; no answer, an error and a timeout are all "unknown".
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import BindParameter, Connection, bindparam, exists, select
 
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.relay.connector import registry
-from accord.relay.connector.keyring import Box, Keyring
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.platform import InboundEvent
-from accord.relay.connector.registry import Principal as Caller
-from accord.relay.connector.store import ChangeLog, CommittedChange, Entity, read_since
-from accord.relay.connector.tables import (
+from accord.relay.connector.store import (
+    ChangeLog,
+    CommittedChange,
+    Entity,
     bindings,
     dm_defaults,
     gateway_secrets,
@@ -29,15 +30,21 @@ from accord.relay.connector.tables import (
     link_pending,
     link_talks,
     principals,
+    read_since,
     relevance,
     routes,
 )
-from accord.relay.connector.visibility import VisibilityCache
+from accord.relay.connector.store import Principal as Caller
+from accord.relay.connector.vault import Box, Keyring
 from accord.relay.rules.gate import (
     ChannelGrant,
     DmDefault,
     Facts,
     PlatformAccount,
+    PolicyKey,
+    PrincipalPolicy,
+    PrincipalRule,
+    RelevancePolicy,
     RouteKey,
     TenantAccount,
     TenantChannel,
@@ -45,7 +52,6 @@ from accord.relay.rules.gate import (
     VisibilityKey,
 )
 from accord.relay.rules.members import is_name
-from accord.relay.rules.policy import PolicyKey, PrincipalPolicy, PrincipalRule, RelevancePolicy
 
 T = TypeVar("T")
 
@@ -57,6 +63,7 @@ _READ_TOGETHER: Final = 100
 WantedValue: TypeAlias = tuple[Callable[[Connection], Any], "asyncio.Future[Any]"]
 
 
+@dataclass(eq=False, repr=False)
 class Cache:
     """Values by entity, kept until the entity is touched here or in another process.
 
@@ -64,27 +71,22 @@ class Cache:
     instance that was revoked anywhere.
     """
 
-    def __init__(
-        self,
-        changes: ChangeLog,
-        clock: Clock,
-        *,
-        seconds: float,
-        revoked: Callable[[str], None],
-    ) -> None:
-        self._changes = changes
-        self._clock = clock
-        self._seconds = seconds
-        self._revoked = revoked
-        self._known: dict[Entity, Any] = {}
-        self._seen = -1
-        self._looked = _NEVER
-        self._hints = 0
-        self._wanted: list[WantedValue] = []
-        self._reading: set[asyncio.Task[None]] = set()
-        self._under_way: tuple[int, asyncio.Task[None]] | None = None
-        self.generation = 0
-        changes.listen(self._changed_here)
+    changes: ChangeLog
+    clock: Clock
+    _: KW_ONLY
+    seconds: float
+    revoked: Callable[[str], None]
+    generation: int = 0
+    _known: dict[Entity, Any] = field(default_factory=dict)
+    _seen: int = -1
+    _looked: float = _NEVER
+    _hints: int = 0
+    _wanted: list[WantedValue] = field(default_factory=list)
+    _reading: set[asyncio.Task[None]] = field(default_factory=set)
+    _under_way: tuple[int, asyncio.Task[None]] | None = None
+
+    def __post_init__(self) -> None:
+        self.changes.listen(self._changed_here)
 
     async def get(
         self, entity: Entity, load: Callable[[Connection], T], *, keep_missing: bool = True
@@ -125,7 +127,7 @@ class Cache:
 
     async def _read_all(self, wanted: list[WantedValue]) -> None:
         try:
-            values = await self._changes.read(lambda c: [load(c) for load, _ in wanted])
+            values = await self.changes.read(lambda c: [load(c) for load, _ in wanted])
         except Exception as error:  # noqa: BLE001 - the callers get it
             if len(wanted) > 1:
                 for each in wanted:
@@ -140,7 +142,7 @@ class Cache:
     @property
     def is_fresh(self) -> bool:
         """Whether changes of other processes were read recently enough."""
-        return self._clock.monotonic() - self._looked < self._seconds
+        return self.clock.monotonic() - self._looked < self.seconds
 
     @property
     def is_hinted(self) -> bool:
@@ -152,9 +154,6 @@ class Cache:
 
         Concurrent callers share one read, unless there was a hint since it began: a thousand
         gateways that dial at once must not read a thousand times.
-
-        Raises:
-            StoreError: The store failed.
         """
         if self._under_way is None or self._under_way[0] != self._hints:
             task = asyncio.create_task(self._look())
@@ -173,7 +172,7 @@ class Cache:
         Where it is not known what was touched, as at first, everything is dropped and every
         stopped instance is reported again, in case the process that revoked it died meanwhile.
         """
-        now, hints, seen = self._clock.monotonic(), self._hints, self._seen
+        now, hints, seen = self.clock.monotonic(), self._hints, self._seen
 
         def look(connection: Connection) -> tuple[int, Iterable[Entity], bool]:
             version, touched = read_since(connection, seen)
@@ -182,7 +181,7 @@ class Cache:
             stopped = read_stopped_instances(connection)
             return version, [("revoked", each) for each in stopped], False
 
-        version, touched, is_all_known = await self._changes.read(look)
+        version, touched, is_all_known = await self.changes.read(look)
         if hints == self._hints:  # else the change behind the hint may have been missed
             self._looked = max(self._looked, now)
         if version <= self._seen:
@@ -216,7 +215,7 @@ class Cache:
         self.generation += 1
         for entity in touched:
             if entity[0] == "revoked":
-                self._revoked(entity[1])
+                self.revoked(entity[1])
             else:
                 self._known.pop(entity, None)
 
@@ -445,6 +444,124 @@ def read_stopped_instances(connection: Connection) -> list[str]:
     return [each.instance for each in registry.list_instances(connection) if not each.live]
 
 
+_MOST_VISIBILITIES: Final = 50_000
+# Unknown answers are asked again sooner: the cause may be transient.
+_UNKNOWN_SECONDS: Final = 5.0
+
+
+class PlatformPermissions(Protocol):
+    """The part of a platform that answers questions about permissions."""
+
+    async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
+        """Whether a user can see a channel; None if unknown."""
+        ...
+
+    async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
+        """Whether a user may manage a channel; None if unknown."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BotPermissions:
+    """Several bots of one platform: a permission holds when one of them confirms it."""
+
+    bots: Sequence[PlatformPermissions]
+
+    async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
+        """Whether a user can see a channel; None if unknown."""
+        return await _any_confirms(
+            each.can_view(user_id, scope_id, channel_id) for each in self.bots
+        )
+
+    async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
+        """Whether a user may manage a channel; None if unknown."""
+        return await _any_confirms(
+            each.can_manage(user_id, scope_id, channel_id) for each in self.bots
+        )
+
+
+async def _any_confirms(asked: Iterable[Awaitable[bool | None]]) -> bool | None:
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    if any(answer is True for answer in answers):
+        return True
+    return False if all(answer is False for answer in answers) else None
+
+
+@dataclass(eq=False, repr=False)
+class VisibilityCache:
+    """Answers of platforms, cached for `seconds`; `timeout` is how long one may take.
+
+    The mapping of platforms by name may grow later.
+    """
+
+    platforms: Mapping[str, PlatformPermissions]
+    clock: Clock
+    _: KW_ONLY
+    seconds: float = 30.0
+    timeout: float = 3.0
+    _known: dict[VisibilityKey, tuple[Visibility, float]] = field(default_factory=dict)
+    _asking: dict[VisibilityKey, asyncio.Task[Visibility]] = field(default_factory=dict)
+    _flushes: int = 0
+
+    async def get(self, view: VisibilityKey) -> tuple[Visibility, float]:
+        """Whether somebody can see a chat, and when (monotonic clock) that answer expires."""
+        known = self._known.get(view)
+        if known is not None and self.clock.monotonic() < known[1]:
+            return known
+        asking = self._asking.get(view)
+        if asking is None:
+            asking = asyncio.create_task(self._ask(view))
+            self._asking[view] = asking
+        # Others may wait for the same answer, so cancelling one caller must not cancel it.
+        answer = await asyncio.shield(asking)
+        return self._known.get(view, (answer, self.clock.monotonic()))
+
+    async def can_manage(self, user_id: str, platform: str, scope_id: str, channel: str) -> bool:
+        """Whether somebody is known to manage a channel; not cached."""
+        known = self.platforms.get(platform)
+        if known is None:
+            return False
+        try:
+            async with asyncio.timeout(self.timeout):
+                return await known.can_manage(user_id, scope_id or None, channel) is True
+        except Exception:  # noqa: BLE001 (whatever goes wrong in a platform, the answer is no)
+            return False
+
+    def flush(self, platform: str, scope_id: str | None = None) -> None:
+        """Drop the answers about a platform, or about one scope of it."""
+        self._flushes += 1
+        for known in (self._known, self._asking):
+            for view in [
+                view
+                for view in known
+                if view.platform == platform and scope_id in (None, view.scope_id)
+            ]:
+                known.pop(view, None)
+
+    async def _ask(self, view: VisibilityKey) -> Visibility:
+        flushes = self._flushes
+        found = Visibility.UNKNOWN
+        try:
+            platform = self.platforms.get(view.platform)
+            if platform is not None:
+                async with asyncio.timeout(self.timeout):
+                    answer = await platform.can_view(view.user_id, view.scope_id, view.chat_id)
+                if answer is not None:
+                    found = Visibility.VISIBLE if answer is True else Visibility.HIDDEN
+        except Exception:  # noqa: BLE001 (whatever goes wrong in a platform, nothing is known)
+            found = Visibility.UNKNOWN
+        finally:
+            if self._asking.get(view) is asyncio.current_task():
+                del self._asking[view]
+        if flushes == self._flushes:
+            while len(self._known) >= _MOST_VISIBILITIES:
+                del self._known[next(iter(self._known))]
+            lasting = _UNKNOWN_SECONDS if found is Visibility.UNKNOWN else self.seconds
+            self._known.pop(view, None)
+            self._known[view] = found, self.clock.monotonic() + min(lasting, self.seconds)
+        return found
+
+
 _MOST_COMPOSED: Final = 50_000
 _FOREVER: Final = float("inf")
 _NOTHING: Final = Facts()
@@ -462,20 +579,20 @@ class _FactKey(NamedTuple):
     author: str
 
 
+@dataclass(eq=False, repr=False)
 class FactLookup:
     """Composes the facts for the gate, from memory wherever possible."""
 
-    def __init__(self, cache: Cache, visibility: VisibilityCache, clock: Clock) -> None:
-        self._cache = cache
-        self._visibility = visibility
-        self._clock = clock
-        self._composed: dict[_FactKey, tuple[Facts, float]] = {}
-        self._generation = -1
+    cache: Cache
+    visibility: VisibilityCache
+    clock: Clock
+    _composed: dict[_FactKey, tuple[Facts, float]] = field(default_factory=dict)
+    _generation: int = -1
 
     async def facts(self, inbound: InboundEvent) -> Facts:
         """The facts that concern an event."""
-        if not self._cache.is_fresh:
-            await self._cache.refresh()
+        if not self.cache.is_fresh:
+            await self.cache.refresh()
         source = inbound.event.source
         place = _FactKey(
             inbound.platform,
@@ -486,15 +603,15 @@ class FactLookup:
             source.is_dm,
             source.user_id or "",
         )
-        if self._generation != self._cache.generation:
+        if self._generation != self.cache.generation:
             self._composed.clear()
-            self._generation = self._cache.generation
+            self._generation = self.cache.generation
         known = self._composed.get(place)
-        if known is not None and self._clock.monotonic() < known[1]:
+        if known is not None and self.clock.monotonic() < known[1]:
             return known[0]
         generation = self._generation
         composed = await self._compose(place)
-        if generation == self._cache.generation:
+        if generation == self.cache.generation:
             if len(self._composed) >= _MOST_COMPOSED:
                 del self._composed[next(iter(self._composed))]
             self._composed[place] = composed
@@ -502,26 +619,26 @@ class FactLookup:
 
     def flush_visibility(self, platform: str, scope_id: str | None) -> None:
         """Drop cached visibility, and the facts composed with it."""
-        self._visibility.flush(platform, scope_id)
+        self.visibility.flush(platform, scope_id)
         self._composed.clear()
-        self._cache.disturb()
+        self.cache.disturb()
 
     async def person(self, platform: str, user_id: str) -> AccountFacts:
         """What is known of an account."""
-        return await self._cache.get(
+        return await self.cache.get(
             ("user", platform, user_id),
             lambda connection: read_account(connection, platform, user_id),
         )
 
     async def profile(self, instance: str) -> InstanceFacts | None:
         """What is known of an instance."""
-        return await self._cache.get(
+        return await self.cache.get(
             ("instance", instance), lambda connection: read_instance(connection, instance)
         )
 
     async def codes(self) -> Mapping[bytes, int]:
         """The digests of the link codes that are out."""
-        return await self._cache.get(("codes",), read_link_codes)
+        return await self.cache.get(("codes",), read_link_codes)
 
     async def _compose(self, place: _FactKey) -> tuple[Facts, float]:
         platform, author = place.platform, place.author
@@ -565,7 +682,7 @@ class FactLookup:
         visibility: dict[VisibilityKey, Visibility] = {}
         until = _FOREVER
         for view in dict.fromkeys(views):
-            visibility[view], lasting = await self._visibility.get(view)
+            visibility[view], lasting = await self.visibility.get(view)
             until = min(until, lasting)
         principals: dict[PolicyKey, PrincipalRule] = {}
         relevance: dict[PolicyKey, RelevancePolicy] = {}
@@ -607,12 +724,12 @@ class FactLookup:
         return tuple(instance for instance in instances if instance in live)
 
     async def _route(self, platform: str, key: str) -> str | None:
-        return await self._cache.get(
+        return await self.cache.get(
             ("route", platform, key), lambda connection: read_route(connection, platform, key)
         )
 
     async def _holder(self, platform: str, scope_id: str, channel: str) -> ChannelHolder | None:
-        return await self._cache.get(
+        return await self.cache.get(
             ("channel", platform, scope_id, channel),
             lambda connection: read_holder(connection, platform, scope_id, channel),
         )

@@ -14,19 +14,29 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
-from accord.relay.connector import bodies
-from accord.relay.connector.authentication import ManagedClaims, close_reason
-from accord.relay.connector.enrolment import IssuedCredentials, ProvisionRequest
+from accord.relay.connector.authentication import close_reason
+from accord.relay.connector.limits import RateLimiter
 from accord.relay.connector.manage import Control
-from accord.relay.connector.rate_limits import RateLimiter
-from accord.relay.connector.registry import Principal
+from accord.relay.connector.registry import IssuedCredentials, ManagedClaims, ProvisionRequest
+from accord.relay.connector.store import Principal
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.members import Payload, bad
-from accord.relay.rules.policy import PrincipalPolicy, RelevancePolicy
+from accord.relay.rules.gate import PrincipalPolicy, RelevancePolicy
+from accord.relay.rules.members import (
+    Payload,
+    bad,
+    optional_name,
+    optional_url,
+    required_name,
+    unique_names,
+)
 from accord.storage import StoreError
+from accord.web import bodies
 from accord.web.addresses import address_key
 
+MAX_BODY: Final = 65_536
+_LIMITS: Final = bodies.BodyLimits(MAX_BODY)
 _log: Final = structlog.stdlib.get_logger(__name__)
 
 _POLICIES: Final = {policy.value: policy for policy in PrincipalPolicy}
@@ -43,6 +53,24 @@ _UNAVAILABLE: Final = RelayError(
 _UNKNOWN_CALLER: Final = 401
 
 JsonObject: TypeAlias = dict[str, Any]
+
+
+async def read_body(request: Request) -> Payload:
+    """The JSON object in a request's body; a missing body is an empty object."""
+    try:
+        raw = await bodies.read(request, _LIMITS)
+    except bodies.BodyError as error:
+        code = Code.TOO_LARGE if error.status == Code.TOO_LARGE.status else Code.BAD_REQUEST
+        raise RelayError(code, error.what, mend=error.mend) from None
+    if not raw:
+        return {}
+    try:
+        value = canonical.decode(raw, max_bytes=MAX_BODY)
+    except canonical.CanonicalError as error:
+        raise bad(f"the body is not strict JSON: {error.what}", where=error.where) from None
+    if not isinstance(value, dict):
+        raise bad("the body must be a JSON object")
+    return value
 
 
 class _RefusedError(Exception):
@@ -92,7 +120,7 @@ class ControlRoutes:
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> JsonObject:
             self._limit(self._joining, _address(request))
-            return await handle(request, await bodies.read_body(request))
+            return await handle(request, await read_body(request))
 
         return self._route(answer)
 
@@ -102,7 +130,7 @@ class ControlRoutes:
         async def answer(request: Request) -> JsonObject:
             caller = await self._known(_bearer(request))
             self._limit(self._by_caller, caller.instance)
-            body = await bodies.read_body(request)
+            body = await read_body(request)
             self._count_asserted(caller, body)
             return await handle(caller, body)
 
@@ -164,9 +192,9 @@ class ControlRoutes:
 
     async def _enroll(self, _request: Request, body: Payload) -> JsonObject:
         credentials = await self._control.enrol(
-            bodies.name(body, "enrollmentToken"),
-            bodies.name(body, "gatewayId"),
-            bodies.optional_url(body, "wakeUrl"),
+            required_name(body, "enrollmentToken"),
+            required_name(body, "gatewayId"),
+            optional_url(body, "wakeUrl"),
         )
         return _credentials(credentials)
 
@@ -177,17 +205,17 @@ class ControlRoutes:
         credentials = await self._control.provision(
             claims,
             ProvisionRequest(
-                bodies.name(body, "gatewayId"),
-                bodies.name(body, "platform"),
-                bodies.name(body, "botId"),
-                bodies.names(body, "routeKeys"),
-                bodies.optional_url(body, "wakeUrl"),
+                required_name(body, "gatewayId"),
+                required_name(body, "platform"),
+                required_name(body, "botId"),
+                unique_names(body, "routeKeys"),
+                optional_url(body, "wakeUrl"),
             ),
         )
         return {**_credentials(credentials), "routeKeys": list(credentials.route_keys)}
 
     async def _policy(self, caller: Principal, body: Payload) -> JsonObject:
-        platform = bodies.name(body, "platform")
+        platform = required_name(body, "platform")
         policy = RelevancePolicy.from_dict(body)
         pinned = await self._control.set_relevance(caller, platform, policy)
         if pinned is not None:
@@ -211,16 +239,16 @@ class ControlRoutes:
         return dict(zip(_CHANNEL, channel, strict=True))
 
     async def _principal(self, caller: Principal, body: Payload) -> JsonObject:
-        platform = bodies.name(body, "platform")
+        platform = required_name(body, "platform")
         policy = body.get("policy")
         if not isinstance(policy, str) or policy not in _POLICIES:
             raise bad(f"expected one of {', '.join(_POLICIES)}", where="/policy")
-        allow = bodies.names(body, "allow")
+        allow = unique_names(body, "allow")
         await self._control.set_principal(caller, platform, _POLICIES[policy], allow)
         return {"platform": platform, "policy": policy, "allow": sorted(allow)}
 
     async def _dm_default(self, caller: Principal, body: Payload) -> JsonObject:
-        platform, user_id = bodies.name(body, "platform"), bodies.name(body, "user_id")
+        platform, user_id = required_name(body, "platform"), required_name(body, "user_id")
         await self._control.set_dm_default(caller, platform, user_id)
         return {"platform": platform, "user_id": user_id}
 
@@ -245,9 +273,9 @@ _CHANNEL: Final = ("platform", "scope_id", "channel_id")
 
 def _channel(body: Payload) -> tuple[str, str, str]:
     return (
-        bodies.name(body, "platform"),
-        bodies.optional_name(body, "scope_id"),
-        bodies.name(body, "channel_id"),
+        required_name(body, "platform"),
+        optional_name(body, "scope_id"),
+        required_name(body, "channel_id"),
     )
 
 

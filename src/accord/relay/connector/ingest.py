@@ -1,19 +1,21 @@
 """Ingest: an event is decided by the gate, then stored with everything it becomes.
 
 Returns when the event is on disk; a repeated event id changes nothing. Keeps the order of events of
-a chat. The journal gets the gate's decision, never what people wrote.
+a chat. The journal gets the gate's decision, never what people wrote; `explain_event` reads it.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import orjson
 from blake3 import blake3
+from sqlalchemy import Connection, RowMapping, bindparam, select, tuple_
 
 from accord.kernel.traceparent import Trace
 from accord.relay.connector.connections import ConnectionHub
 from accord.relay.connector.context import DeliveryContext
-from accord.relay.connector.keyed_lock import KeyedLock
+from accord.relay.connector.limits import KeyedLock
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.platform import Fence, InboundEvent, InboundKind
 from accord.relay.connector.queue import (
@@ -22,18 +24,18 @@ from accord.relay.connector.queue import (
     AdmissionResult,
     EventAdmission,
     NewRow,
+    QueueWriter,
     SeenChat,
 )
+from accord.relay.connector.store import METADATA, buffer, dead_letter_rows, receipts
 from accord.relay.connector.vault import Capability
-from accord.relay.connector.writer import QueueWriter
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.actions import Send
-from accord.relay.rules.decision_records import to_record
+from accord.relay.rules.decision_records import DecisionRecord, from_record, to_record
 from accord.relay.rules.gate import Decision, Facts, GateEvent, decide
 from accord.relay.rules.links import LinkCommand, read_link_request
-from accord.relay.rules.messages import interaction_event
-from accord.relay.rules.session_keys import Dialect, session_key
-from accord.storage import JournalRecord
+from accord.relay.rules.messages import Dialect, interaction_event, session_key
+from accord.storage import JournalRecord, verify
 from accord.telemetry import tracing
 from accord.telemetry.tracing import Span, SpanKind
 
@@ -57,11 +59,11 @@ class CachedDecision:
         return f"{self.before}{orjson.dumps(event_id).decode()}{self.after}"
 
 
+@dataclass(eq=False, repr=False)
 class DecisionCache:
     """The latest decisions of the gate, by event and facts."""
 
-    def __init__(self) -> None:
-        self._cached: OrderedDict[GateEvent, CachedDecision] = OrderedDict()
+    _cached: OrderedDict[GateEvent, CachedDecision] = field(default_factory=OrderedDict)
 
     def decide(self, event: GateEvent, facts: Facts) -> CachedDecision:
         """Decide, or return the cached decision on the same facts."""
@@ -88,16 +90,16 @@ _MOST_CHATS = 50_000
 _LONGEST_ID = 512
 
 
+@dataclass(eq=False, repr=False)
 class Ingest:
     """Takes events from platforms: link messages, the gate, then the queues."""
 
-    def __init__(self, context: DeliveryContext, writer: QueueWriter, hub: ConnectionHub) -> None:
-        self._context = context
-        self._writer = writer
-        self._hub = hub
-        self._lanes = KeyedLock()
-        self._decisions = DecisionCache()
-        self._chats: OrderedDict[tuple[str, str, str, str, str], int] = OrderedDict()
+    context: DeliveryContext
+    writer: QueueWriter
+    hub: ConnectionHub
+    _lanes: KeyedLock = field(default_factory=KeyedLock)
+    _decisions: DecisionCache = field(default_factory=DecisionCache)
+    _chats: OrderedDict[tuple[str, str, str, str, str], int] = field(default_factory=OrderedDict)
 
     async def take(self, inbound: InboundEvent, fence: Fence | None) -> AdmissionResult:
         """Take an event; returns when it is on disk.
@@ -120,7 +122,7 @@ class Ingest:
     async def _take(
         self, inbound: InboundEvent, fence: Fence | None, trace: Trace | None
     ) -> AdmissionResult:
-        context = self._context
+        context = self.context
         began = context.clock.monotonic()
         lane = (inbound.platform, inbound.bot_id, inbound.event.source.chat_id)
         # The next event may be decided before this one is stored: the writer keeps the order.
@@ -134,7 +136,7 @@ class Ingest:
                     _trace_decision(step, decided.decision)
             decision, record = decided.decision, decided.record(inbound.event_id)
             admission = await self._admission(inbound, fence, decision, record, trace)
-            stored = self._writer.admit(admission)
+            stored = self.writer.admit(admission)
         admitted = await stored
         context.ingest_seconds.add(context.clock.monotonic() - began)
         if not admitted.is_new:
@@ -146,22 +148,22 @@ class Ingest:
             context.counts[f"dropped {refusal.rule}"] += 1
         self._remember(admission)
         if reply is not None and reply.text:
-            self._hub.start(self._send_reply(inbound, reply, admitted.event))
+            self.hub.start(self._send_reply(inbound, reply, admitted.event))
         if inbound.kind is InboundKind.INTERRUPT:
-            self._hub.start(self._interrupt(inbound, decision))
+            self.hub.start(self._interrupt(inbound, decision))
         return admitted
 
     async def _send_reply(self, inbound: InboundEvent, reply: LinkReply, event: str) -> None:
-        platform = self._context.platforms.get((inbound.platform, inbound.bot_id))
+        platform = self.context.platforms.get((inbound.platform, inbound.bot_id))
         if platform is not None:
             await platform.perform(Send(inbound.event.source.chat_id, reply.text), event)
 
     async def _interrupt(self, inbound: InboundEvent, decision: Decision) -> None:
         source = inbound.event.source
         for instance in decision.deliveries:
-            dialect = await self._context.directory.session_dialect(instance)
+            dialect = await self.context.directory.session_dialect(instance)
             key = session_key(source, dialect=dialect)
-            self._hub.interrupt(decision.tenant or "", instance, key, source.chat_id)
+            self.hub.interrupt(decision.tenant or "", instance, key, source.chat_id)
 
     async def _admission(
         self,
@@ -171,7 +173,7 @@ class Ingest:
         record: str,
         trace: Trace | None,
     ) -> EventAdmission:
-        context = self._context
+        context = self.context
         name, now = context.ids.new(), context.now()
         rows: list[NewRow] = []
         chats: list[SeenChat] = []
@@ -229,7 +231,7 @@ class Ingest:
             body = orjson.dumps(value)
         except orjson.JSONEncodeError as error:
             raise _refused(f"the event cannot be written as JSON ({error})") from None
-        if len(body) > self._context.limits.line_bytes:
+        if len(body) > self.context.limits.line_bytes:
             raise RelayError(Code.TOO_LARGE, "the event is too long for a gateway")
         return kind, body.decode()
 
@@ -353,3 +355,103 @@ def _is_text(name: str) -> bool:
 
 def _refused(what: str) -> RelayError:
     return RelayError(Code.BAD_REQUEST, what)
+
+
+_JOURNAL = METADATA.tables["journal"]
+_BOT = (receipts.c.platform, receipts.c.bot_id)
+_NEXT_BOT = (
+    select(*_BOT)
+    .where(tuple_(*_BOT) > tuple_(bindparam("platform"), bindparam("bot_id")))
+    .order_by(*_BOT)
+    .limit(1)
+)
+_RECEIPT = select(receipts.c.event, receipts.c.received_at).where(
+    receipts.c.platform == bindparam("platform"),
+    receipts.c.bot_id == bindparam("bot_id"),
+    receipts.c.event_id == bindparam("event_id"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryStatus:
+    """The state of one instance's row: `pending`, `sent`, `dead` (with a reason) or `acked`."""
+
+    instance: str
+    state: str
+    deliveries: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An event and what was decided about it; no trace id where an older version took it."""
+
+    event: str
+    received_at: int
+    recorded: DecisionRecord
+    statuses: tuple[DeliveryStatus, ...]
+    trace_id: str | None = None
+
+
+def explain_event(connection: Connection, event: str) -> Explanation | None:
+    """What was decided about an event, named by our id or by the platform's; None when unknown."""
+    name, row = event, _record(connection, DECISIONS, event)
+    if row is None:
+        own_id = _own_id(connection, event)
+        if own_id is None or (row := _record(connection, DECISIONS, own_id)) is None:
+            return None
+        name = own_id
+    recorded = from_record(orjson.loads(row["body"]))
+    inbound = _record(connection, INBOUND_STREAM, name)
+    found = _rows(connection, name)
+    statuses = tuple(
+        found.get(instance, DeliveryStatus(instance, "acked"))
+        for instance in recorded.decision.deliveries
+    )
+    trace_id = None if inbound is None else orjson.loads(inbound["body"]).get("trace_id")
+    return Explanation(name, row["recorded_at"], recorded, statuses, trace_id)
+
+
+def _own_id(connection: Connection, event_id: str) -> str | None:
+    """Our id of the latest event with this id of the platform's.
+
+    Receipts are indexed by platform, bot and id, so it goes through the few platforms and bots.
+    """
+    found: list[tuple[int, str]] = []
+    bot = {"platform": "", "bot_id": ""}
+    while (place := connection.execute(_NEXT_BOT, bot).first()) is not None:
+        bot = {"platform": place.platform, "bot_id": place.bot_id}
+        row = connection.execute(_RECEIPT, {**bot, "event_id": event_id}).first()
+        if row is not None:
+            found.append((row.received_at, row.event))
+    return max(found)[1] if found else None
+
+
+def _record(connection: Connection, stream: str, name: str) -> RowMapping | None:
+    """The record of an event in a stream, with its checksum verified."""
+    this = select(_JOURNAL).where(_JOURNAL.c.stream == stream, _JOURNAL.c.id == name)
+    row = connection.execute(this).mappings().first()
+    if row is not None:
+        verify(_JOURNAL, row)
+    return row
+
+
+def _rows(connection: Connection, event: str) -> dict[str, DeliveryStatus]:
+    found: dict[str, DeliveryStatus] = {}
+    dead: Any = dead_letter_rows.c
+    for row in connection.execute(
+        select(dead.instance, dead.deliveries, dead.reason).where(dead.event == event)
+    ):
+        found[row.instance] = DeliveryStatus(row.instance, "dead", row.deliveries, row.reason)
+    live: Any = buffer.c
+    for row in connection.execute(
+        select(live.instance, live.state, live.deliveries).where(live.event == event)
+    ):
+        found[row.instance] = DeliveryStatus(row.instance, row.state, row.deliveries)
+    return found
+
+
+def latest_events(connection: Connection, limit: int) -> list[str]:
+    """The ids of the events that were taken last, the newest first."""
+    query = select(receipts.c.event).order_by(receipts.c.received_at.desc()).limit(limit)
+    return list(connection.execute(query).scalars())

@@ -6,7 +6,7 @@ every transaction that stores something under it, so that a former owner cannot 
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,7 @@ from accord.relay.connector.platform import (
     PlatformStatus,
 )
 from accord.relay.connector.queue import lease_lost
-from accord.relay.connector.tables import leases, resume_state
+from accord.relay.connector.store import leases, resume_state
 from accord.relay.errors import Code, RelayError
 from accord.storage import StoreError
 
@@ -95,11 +95,7 @@ def recall(connection: Connection, name: str) -> dict[str, str]:
 
 
 def remember(connection: Connection, fence: Fence, state: Mapping[str, str]) -> None:
-    """Store state for the next owner, such as where to resume.
-
-    Raises:
-        RelayError: The lease was lost.
-    """
+    """Store state for the next owner, such as where to resume."""
     lease = connection.execute(_LEASE, {"of": fence.lease}).first()
     if lease is None or (lease.holder, lease.epoch) != (fence.holder, fence.epoch):
         raise lease_lost(fence)
@@ -153,19 +149,25 @@ class OwnedContext:
         self.lease.context.directory.flush_visibility(self.lease.platform.name, scope_id)
 
 
+@dataclass(eq=False, repr=False)
 class PlatformLease:
     """One platform, and whether this process listens to it."""
 
-    def __init__(self, context: DeliveryContext, ingest: Ingest, platform: Platform) -> None:
-        self.context = context
-        self.ingest = ingest
-        self.platform = platform
-        self.fence: Fence | None = None
-        self._holder = context.name
-        self._name = f"{platform.name}:{platform.bot_id}"
-        self._state = PlatformState.STARTING
-        self._reason = ""
-        self._listening: asyncio.Task[None] | None = None
+    context: DeliveryContext
+    ingest: Ingest
+    platform: Platform
+    fence: Fence | None = None
+    _state: PlatformState = PlatformState.STARTING
+    _reason: str = ""
+    _listening: asyncio.Task[None] | None = None
+    _holder: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._holder = self.context.name
+
+    @property
+    def _name(self) -> str:
+        return f"{self.platform.name}:{self.platform.bot_id}"
 
     @property
     def status(self) -> PlatformStatus:

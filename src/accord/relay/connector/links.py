@@ -8,13 +8,19 @@ import hmac
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, delete, insert, select
+from sqlalchemy import delete, insert, select
 
 from accord.relay.connector import policies, registry
-from accord.relay.connector.keyring import Keyring
 from accord.relay.connector.settings import ControlSettings
-from accord.relay.connector.store import ControlChange
-from accord.relay.connector.tables import bindings, link_codes, link_pending, link_talks
+from accord.relay.connector.store import (
+    ControlChange,
+    bindings,
+    is_user,
+    link_codes,
+    link_pending,
+    link_talks,
+)
+from accord.relay.connector.vault import Keyring
 from accord.relay.rules.links import LinkEffect, LinkFacts, LinkRequest, decide_link
 
 
@@ -97,7 +103,9 @@ def handle_message(
 ) -> LinkReply:
     """Carry out a direct message about linking, once, and return the bot's reply."""
     platform, user_id = talk.platform, talk.user_id
-    before = change.connection.execute(select(link_talks).where(*_same_user(talk))).first()
+    before = change.connection.execute(
+        select(link_talks).where(*is_user(link_talks, talk.platform, talk.user_id))
+    ).first()
     if before is not None and before.event == talk.event:
         return LinkReply(before.text, before.rule)
     tries, until = 0, change.now + settings.link_tries_seconds * 1000
@@ -165,7 +173,7 @@ def bind(
 
 def unbind(change: ControlChange, platform: str, user_id: str, instance: str | None = None) -> int:
     """Remove the links of an account, or the one to an instance; how many there were."""
-    where = [bindings.c.platform == platform, bindings.c.user_id == user_id]
+    where = [*is_user(bindings, platform, user_id)]
     if instance is not None:
         where.append(bindings.c.instance == instance)
     ended = change.connection.execute(select(bindings.c.instance).where(*where)).scalars().all()
@@ -193,9 +201,7 @@ def _offered(change: ControlChange, digests: list[bytes]) -> registry.InstanceRe
 
 def _waiting(change: ControlChange, platform: str, user_id: str) -> registry.InstanceRecord | None:
     row = change.connection.execute(
-        select(link_pending).where(
-            link_pending.c.platform == platform, link_pending.c.user_id == user_id
-        )
+        select(link_pending).where(*is_user(link_pending, platform, user_id))
     ).first()
     if row is None or row.expires_at <= change.now:
         return None
@@ -218,9 +224,7 @@ def _wait(change: ControlChange, platform: str, user_id: str, instance: str, sec
 
 def _drop(change: ControlChange, platform: str, user_id: str) -> None:
     gone = change.connection.execute(
-        delete(link_pending).where(
-            link_pending.c.platform == platform, link_pending.c.user_id == user_id
-        )
+        delete(link_pending).where(*is_user(link_pending, platform, user_id))
     )
     if gone.rowcount:
         change.touch("user", platform, user_id)
@@ -230,7 +234,7 @@ def _bound(change: ControlChange, platform: str, user_id: str) -> dict[str, str]
     """The instances that an account is linked to, with their names."""
     rows = change.connection.execute(
         select(bindings.c.instance)
-        .where(bindings.c.platform == platform, bindings.c.user_id == user_id)
+        .where(*is_user(bindings, platform, user_id))
         .order_by(bindings.c.created_at, bindings.c.instance)
     ).scalars()
     found = [registry.find(change.connection, instance) for instance in rows.all()]
@@ -240,7 +244,9 @@ def _bound(change: ControlChange, platform: str, user_id: str) -> dict[str, str]
 def _remember(
     change: ControlChange, talk: LinkMessage, tries: int, until: int, reply: LinkReply
 ) -> None:
-    change.connection.execute(delete(link_talks).where(*_same_user(talk)))
+    change.connection.execute(
+        delete(link_talks).where(*is_user(link_talks, talk.platform, talk.user_id))
+    )
     change.connection.execute(
         insert(link_talks).values(
             platform=talk.platform,
@@ -253,7 +259,3 @@ def _remember(
         )
     )
     change.touch("user", talk.platform, talk.user_id)
-
-
-def _same_user(talk: LinkMessage) -> tuple[ColumnElement[bool], ...]:
-    return link_talks.c.platform == talk.platform, link_talks.c.user_id == talk.user_id

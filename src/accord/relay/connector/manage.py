@@ -10,22 +10,22 @@ from typing import Any, Final, TypeVar
 
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
-from accord.relay.connector import enrolment, links, policies, registry, routes
-from accord.relay.connector.authentication import ManagedClaims
+from accord.relay.connector import links, policies, registry
 from accord.relay.connector.directory import Directory
-from accord.relay.connector.enrolment import (
+from accord.relay.connector.links import LinkCode
+from accord.relay.connector.registry import (
     EnrolmentToken,
+    InstanceRecord,
     IssuedCredentials,
+    ManagedClaims,
     ProvisionRequest,
     RotatedSecret,
 )
-from accord.relay.connector.links import LinkCode
-from accord.relay.connector.registry import InstanceRecord, Principal
-from accord.relay.connector.store import ControlChange
+from accord.relay.connector.store import ControlChange, Principal
 from accord.relay.errors import Code, RelayError
+from accord.relay.rules.gate import PrincipalPolicy, RelevancePolicy
 from accord.relay.rules.links import LINK_CODE_BITS, write_link_code
 from accord.relay.rules.members import require_names
-from accord.relay.rules.policy import PrincipalPolicy, RelevancePolicy
 from accord.web.outgoing import url_allowed
 
 T = TypeVar("T")
@@ -35,11 +35,7 @@ OPERATOR: Final = "operator"
 
 
 class Control:
-    """What operators, gateways and portals can do.
-
-    Args:
-        by: The actor in the journal; None for the caller of each method.
-    """
+    """What operators, gateways and portals can do; `by` is the actor in the journal."""
 
     def __init__(self, directory: Directory, clock: Clock, by: str | None = None) -> None:
         self.directory = directory
@@ -69,10 +65,10 @@ class Control:
         seconds = self._settings.enrolment_seconds if seconds is None else seconds
         if not 0 < seconds <= 365 * 86_400:
             raise RelayError(Code.BAD_REQUEST, "a token is valid for 1 second to 1 year")
-        token = enrolment.ENROLMENT_PREFIX + secrets.token_urlsafe(32)
+        token = registry.ENROLMENT_PREFIX + secrets.token_urlsafe(32)
         until = self._now() + seconds * 1000
         await self._change(
-            OPERATOR, lambda change: enrolment.mint(change, token, tenant, instance, name, until)
+            OPERATOR, lambda change: registry.mint(change, token, tenant, instance, name, until)
         )
         return EnrolmentToken(tenant, instance, until, token)
 
@@ -85,7 +81,7 @@ class Control:
         secret_id = self._ids.new()
         return await self._change(
             f"gateway {gateway_id}",
-            lambda change: enrolment.enrol(
+            lambda change: registry.enrol(
                 change, self._keyring, token, gateway_id, wake_url, secret_id
             ),
         )
@@ -95,17 +91,17 @@ class Control:
         require_names(gatewayId=asked.gateway_id, platform=asked.platform, botId=asked.bot_id)
         for key in asked.route_keys:
             require_names(routeKeys=key)
-        if len(asked.route_keys) > routes.MOST_KEYS:
+        if len(asked.route_keys) > policies.MOST_KEYS:
             raise RelayError(
                 Code.BAD_REQUEST,
-                f"at most {routes.MOST_KEYS} route keys are allowed",
+                f"at most {policies.MOST_KEYS} route keys are allowed",
                 where="routeKeys",
             )
         self._check_wake_url(asked.wake_url)
         secret_id = self._ids.new()
         return await self._change(
             f"managed {claims.instance}",
-            lambda change: enrolment.provision(change, self._keyring, claims, asked, secret_id),
+            lambda change: registry.provision(change, self._keyring, claims, asked, secret_id),
         )
 
     async def rotate(self, caller: Principal, *, grace_seconds: int | None = None) -> RotatedSecret:
@@ -133,17 +129,17 @@ class Control:
 
     async def pardon(self, instance: str) -> bool:
         """Let a revoked instance enrol or be provisioned again; False when it was not revoked."""
-        return await self._change(OPERATOR, lambda change: enrolment.pardon(change, instance))
+        return await self._change(OPERATOR, lambda change: registry.pardon(change, instance))
 
     async def suspend(self, tenant: str) -> list[str]:
         """Suspend a tenant; the instances that this stops."""
-        stopped = await self._change(OPERATOR, lambda change: enrolment.suspend(change, tenant))
+        stopped = await self._change(OPERATOR, lambda change: registry.suspend(change, tenant))
         await self.directory.settle()
         return stopped
 
     async def resume(self, tenant: str) -> None:
         """End the suspension of a tenant."""
-        await self._change(OPERATOR, lambda change: enrolment.resume(change, tenant))
+        await self._change(OPERATOR, lambda change: registry.resume(change, tenant))
 
     async def instances(self, tenant: str | None = None) -> list[InstanceRecord]:
         """Every instance, or those of one tenant."""
@@ -205,14 +201,14 @@ class Control:
 
         def work(change: ControlChange) -> None:
             registry.ensure_tenant(change, self._keyring, tenant)
-            routes.pin(change, tenant, platform, key)
+            policies.pin_route(change, tenant, platform, key)
 
         await self._change(OPERATOR, work)
 
     async def unroute(self, platform: str, key: str) -> None:
         """Remove the operator's route."""
         require_names(platform=platform, route_key=key)
-        await self._change(OPERATOR, lambda change: routes.unpin(change, platform, key))
+        await self._change(OPERATOR, lambda change: policies.unpin_route(change, platform, key))
 
     async def claim_scope(
         self, caller: Principal, platform: str, scope_id: str, channel_id: str
@@ -222,7 +218,7 @@ class Control:
         owner = await self._manager(caller, platform, scope_id, channel_id)
         await self._change(
             _agent(caller),
-            lambda change: routes.claim_channel(
+            lambda change: policies.claim_channel(
                 change, caller, platform, scope_id, channel_id, owner
             ),
         )
@@ -245,7 +241,7 @@ class Control:
             )
         await self._change(
             OPERATOR,
-            lambda change: routes.claim_channel(
+            lambda change: policies.claim_channel(
                 change, caller, platform, scope_id, channel_id, chosen
             ),
         )
@@ -257,7 +253,7 @@ class Control:
         _require_channel(platform, scope_id, channel_id)
         await self._change(
             _agent(caller),
-            lambda change: routes.release_channel(change, caller, platform, scope_id, channel_id),
+            lambda change: policies.release_channel(change, caller, platform, scope_id, channel_id),
         )
 
     async def set_principal(
@@ -281,11 +277,7 @@ class Control:
         *,
         by_operator: bool = False,
     ) -> RelevancePolicy | None:
-        """Set which messages are relevant to the caller.
-
-        Returns:
-            The operator's policy, where one is set and the caller's was ignored.
-        """
+        """Set which messages are relevant; the operator's policy, where that one stays."""
         require_names(platform=platform)
         for scope in policy.free_response_scopes:
             require_names(freeResponseScopes=scope)
@@ -305,7 +297,7 @@ class Control:
 
     async def _owners(self, caller: Principal, platform: str) -> list[str]:
         return await self._changes.read(
-            lambda connection: routes.list_owners(connection, caller.instance, platform)
+            lambda connection: policies.list_owners(connection, caller.instance, platform)
         )
 
     async def _manager(
@@ -323,7 +315,7 @@ class Control:
 
     async def _revoke(self, instance: str, who: str, *, by_operator: bool) -> None:
         await self._change(
-            who, lambda change: enrolment.revoke(change, instance, by_operator=by_operator)
+            who, lambda change: registry.revoke(change, instance, by_operator=by_operator)
         )
         await self.directory.settle()
 

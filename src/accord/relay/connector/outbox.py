@@ -19,10 +19,9 @@ from sqlalchemy.exc import IntegrityError
 
 from accord.kernel.errors import AccordError
 from accord.relay.connector.context import DeliveryContext
-from accord.relay.connector.keyed_lock import KeyedLock
+from accord.relay.connector.limits import KeyedLock
 from accord.relay.connector.platform import Platform
-from accord.relay.connector.registry import Principal
-from accord.relay.connector.tables import chat_authors, chats, messages, requests
+from accord.relay.connector.store import Principal, chat_authors, chats, messages, requests
 from accord.relay.rules.actions import (
     Action,
     BadAction,
@@ -43,7 +42,7 @@ from accord.relay.rules.egress import (
     neutralise_mentions,
 )
 from accord.relay.rules.frames import Outbound
-from accord.relay.rules.session_keys import GENERIC_PLATFORM
+from accord.relay.rules.messages import GENERIC_PLATFORM
 from accord.relay.rules.splitting import split_text
 from accord.relay.rules.verdicts import GateVerdict
 from accord.storage import JournalRecord, StoreError, journal
@@ -258,14 +257,14 @@ _FAILED: Final = "the connector failed; nothing is known to have happened"
 _log = structlog.stdlib.get_logger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class ConnectorOutbox:
     """Performs the actions of agents, each at most once."""
 
-    def __init__(self, context: DeliveryContext) -> None:
-        self._context = context
-        self._under_way: dict[tuple[str, str], asyncio.Task[Result]] = {}
-        self._lanes = KeyedLock()
-        self._closed = False
+    context: DeliveryContext
+    _under_way: dict[tuple[str, str], asyncio.Task[Result]] = field(default_factory=dict)
+    _lanes: KeyedLock = field(default_factory=KeyedLock)
+    _closed: bool = False
 
     async def act(self, principal: Principal, outbound: Outbound) -> Result | None:
         """Perform an action, at most once; never raises. None when this process is stopping."""
@@ -285,9 +284,7 @@ class ConnectorOutbox:
         """Start nothing more, and wait a while for actions under way to be recorded."""
         self._closed = True
         if self._under_way:
-            await asyncio.wait(
-                self._under_way.values(), timeout=self._context.limits.finish_seconds
-            )
+            await asyncio.wait(self._under_way.values(), timeout=self.context.limits.finish_seconds)
 
     async def _guarded(self, principal: Principal, outbound: Outbound, action: Action) -> Result:
         place = action.session_key if isinstance(action, FollowUp) else action.chat_id
@@ -301,7 +298,7 @@ class ConnectorOutbox:
                 _log.error("an action could not be recorded", reason=str(error))
                 result = Result(False, error=_FAILED)
             tracing.set_attributes(success=result.success)
-        self._context.counts["actions done" if result.success else "actions not done"] += 1
+        self.context.counts["actions done" if result.success else "actions not done"] += 1
         return result
 
     async def _act(self, principal: Principal, outbound: Outbound, action: Action) -> Result:
@@ -313,19 +310,19 @@ class ConnectorOutbox:
                 verdict="send" if verdict.passed else "decline", rule=verdict.rule
             )
         if not verdict.passed:
-            self._context.counts[f"declined {verdict.rule}"] += 1
+            self.context.counts[f"declined {verdict.rule}"] += 1
             return declined_result(verdict)
         asked = OutboundRequest(
             principal.instance,
             outbound.request_id,
             action_digest(action),
-            self._context.now(),
+            self.context.now(),
         )
         if isinstance(action, Typing | GetChatInfo):
             # Repeating these does no harm.
             return await self._perform(platform, self._fit_draft(platform, action), asked.key, None)
-        oldest = asked.at - int(self._context.limits.request_seconds * 1000)
-        known = await self._context.store.write(lambda c: begin_request(c, asked, oldest))
+        oldest = asked.at - int(self.context.limits.request_seconds * 1000)
+        known = await self.context.store.write(lambda c: begin_request(c, asked, oldest))
         if known is not None:
             if known.digest != asked.digest:
                 return Result(False, error="this requestId was used for another action")
@@ -345,10 +342,10 @@ class ConnectorOutbox:
             platform.name,
             action,
             verdict.rule,
-            self._context.name,
+            self.context.name,
             None if trace is None else trace.id,
         )
-        await self._context.store.write(lambda c: finish_request(c, asked, result, sent, note))
+        await self.context.store.write(lambda c: finish_request(c, asked, result, sent, note))
         return result
 
     async def _judge(
@@ -361,14 +358,14 @@ class ConnectorOutbox:
     async def _look_up(
         self, principal: Principal, outbound: Outbound, action: Action
     ) -> tuple[Platform | None, EgressFacts, SecretStr | None]:
-        facts = EgressFacts(principal.tenant, principal.instance, self._context.clock.now())
+        facts = EgressFacts(principal.tenant, principal.instance, self.context.clock.now())
         # Existing gateways name the generic platform for what came by a forwarded request.
         named = None if outbound.platform == GENERIC_PLATFORM else outbound.platform
         if isinstance(action, FollowUp):
             # A kind begins with the name of its platform: see `FoundCapability`.
             name = named or action.kind.partition(".")[0]
             selected = action.metadata.get("message_id")
-            value = await self._context.directory.vault.resolve(
+            value = await self.context.directory.vault.resolve(
                 principal,
                 session_key=action.session_key,
                 kind=action.kind,
@@ -381,8 +378,8 @@ class ConnectorOutbox:
             return self._find(name, outbound.bot_id), facts, value
         held = {
             (name, scope)
-            for name in {name for name, _ in self._context.platforms}
-            for scope in await self._context.directory.held_scopes(
+            for name in {name for name, _ in self.context.platforms}
+            for scope in await self.context.directory.held_scopes(
                 principal.instance, name, action.chat_id
             )
         }
@@ -395,7 +392,7 @@ class ConnectorOutbox:
             action.message_id if isinstance(action, Edit) else None,
             frozenset(held),
         )
-        found = await self._context.store.read(lambda c: find_chat(c, wanted))
+        found = await self.context.store.read(lambda c: find_chat(c, wanted))
         platform = self._find(found.platform or named, found.bot_id or outbound.bot_id)
         chat = await self._current_rights(principal, found)
         return platform, replace(facts, chat=chat, sent_by=found.sent_by), None
@@ -407,11 +404,11 @@ class ConnectorOutbox:
             return None
         instance, holder = principal.instance, chat.holder
         for parent in found.parents:
-            scopes = await self._context.directory.held_scopes(instance, platform, parent)
+            scopes = await self.context.directory.held_scopes(instance, platform, parent)
             holder = instance if (chat.scope_id or "") in scopes else holder
-        linked = await self._context.directory.linked(principal, platform, found.authors)
+        linked = await self.context.directory.linked(principal, platform, found.authors)
         moments = [found.authors[author] for author in linked]
-        if found.unnamed_at is not None and await self._context.directory.linked(
+        if found.unnamed_at is not None and await self.context.directory.linked(
             principal, platform
         ):
             moments.append(found.unnamed_at)
@@ -419,10 +416,10 @@ class ConnectorOutbox:
 
     def _find(self, name: str | None, bot_id: str | None) -> Platform | None:
         """The platform of this name, by its bot where there are several."""
-        if name is not None and bot_id and (name, bot_id) in self._context.platforms:
-            return self._context.platforms[name, bot_id]
+        if name is not None and bot_id and (name, bot_id) in self.context.platforms:
+            return self.context.platforms[name, bot_id]
         named = [
-            each for (known, _), each in self._context.platforms.items() if name in (None, known)
+            each for (known, _), each in self.context.platforms.items() if name in (None, known)
         ]
         return named[0] if len(named) == 1 else None
 
@@ -451,7 +448,7 @@ class ConnectorOutbox:
             if number:
                 _, verdict, _ = await self._judge(principal, outbound, action)
                 if first is not None and not verdict.passed:
-                    self._context.counts[f"declined {verdict.rule}"] += 1
+                    self.context.counts[f"declined {verdict.rule}"] += 1
                     return replace(first, success=False, error=declined_result(verdict).error), sent
             result = await self._perform(platform, piece, key, capability)
             if result is UNKNOWN:
@@ -480,7 +477,7 @@ class ConnectorOutbox:
 
     def _split(self, platform: Platform, text: str) -> list[str]:
         """The text as messages that fit the platform, with mass mentions neutralised."""
-        if platform.name not in self._context.mass_mentions:
+        if platform.name not in self.context.mass_mentions:
             text = neutralise_mentions(text, platform.name)
         descriptor = platform.descriptor()
         return split_text(text, descriptor.max_message_length, descriptor.len_unit)
@@ -490,12 +487,12 @@ class ConnectorOutbox:
     ) -> Result:
         try:
             with tracing.span("platform send", SpanKind.CLIENT, platform=platform.name):
-                async with asyncio.timeout(self._context.limits.outbound_seconds):
+                async with asyncio.timeout(self.context.limits.outbound_seconds):
                     return await platform.perform(action, key, capability)
         except AccordError as error:
             return Result(False, error=str(error))
         except TimeoutError:
-            self._context.counts["platform timeouts"] += 1
+            self.context.counts["platform timeouts"] += 1
             return UNKNOWN
         except Exception as error:  # noqa: BLE001 - a platform's bug must not end the socket
             # Its text may hold secrets, such as a token in an address.

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from accord.relay.errors import RelayError
 from accord.relay.rules.actions import Action, Result
-from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.messages import MessageEvent, PassthroughForward
 
 if TYPE_CHECKING:
@@ -180,13 +180,10 @@ class Platform(Protocol):
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None
     ) -> Result:
-        """Perform an action that the gate allowed.
+        """Perform an action that the gate allowed; its text fits into one message.
 
-        Args:
-            action: Its text fits into one message.
-            idempotency_key: Unique to the action. An instance's key begins with its id and a
-                slash; a key of the station's own has no slash.
-            capability: The credential of a follow-up.
+        The key is unique to the action. An instance's key begins with its id and a slash; a key of
+        the station's own has no slash. The capability is the credential of a follow-up.
         """
         ...
 
@@ -213,9 +210,5 @@ class PlatformWithCommands(Protocol):
     """A platform that shows people which commands an agent knows."""
 
     def offer_commands(self, instance: str, manifest: Any) -> None:
-        """Show an instance's commands, soon, in place of its earlier ones.
-
-        Args:
-            manifest: As the gateway sent it in its hello, unchecked.
-        """
+        """Show an instance's commands instead of its earlier ones; the manifest is unchecked."""
         ...

@@ -1,20 +1,234 @@
-"""Principal policies, relevance policies and dm-defaults in the store.
+"""Route keys, channel grants, policies and dm-defaults in the store.
 
-Each write replaces the whole policy; one that changes nothing is not recorded. A gateway cannot
-replace a relevance policy that the operator set.
+A route key belongs to one tenant; it is deleted with its last claim, unless the operator has pinned
+it. A channel has at most one holder. Each write of a policy replaces the whole of it; one that
+changes nothing is not recorded. A gateway cannot replace the operator's relevance policy.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
-from sqlalchemy import Table, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, exists, insert, select, update
 
 from accord.kernel import canonical
-from accord.relay.connector.registry import Principal
-from accord.relay.connector.store import ControlChange
-from accord.relay.connector.tables import bindings, dm_defaults, principals, relevance
+from accord.relay.connector.store import (
+    ControlChange,
+    Principal,
+    bindings,
+    dm_defaults,
+    grants,
+    is_user,
+    principals,
+    relevance,
+    route_claims,
+    routes,
+)
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.policy import PrincipalPolicy, RelevancePolicy
+from accord.relay.rules.gate import PrincipalPolicy, RelevancePolicy
+
+MOST_KEYS: Final = 1000
+"""How many route keys one instance may claim on one platform."""
+
+
+def replace_route_claims(
+    change: ControlChange, instance: str, tenant: str, platform: str, keys: Sequence[str]
+) -> None:
+    """Set the keys that an instance claims on a platform."""
+    mine = (route_claims.c.instance == instance, route_claims.c.platform == platform)
+    had = set(change.connection.execute(select(route_claims.c.route_key).where(*mine)).scalars())
+    wanted = set(keys)
+    for key in sorted(wanted - had):
+        _ensure_route(change, platform, key, tenant, pinned=False)
+        change.connection.execute(
+            insert(route_claims).values(platform=platform, route_key=key, instance=instance)
+        )
+    for key in sorted(had - wanted):
+        change.connection.execute(
+            delete(route_claims).where(*mine, route_claims.c.route_key == key)
+        )
+    _sweep(change, platform, had - wanted)
+
+
+def pin_route(change: ControlChange, tenant: str, platform: str, key: str) -> None:
+    """Pin a key to a tenant, for the operator."""
+    _ensure_route(change, platform, key, tenant, pinned=True)
+    change.connection.execute(
+        update(routes)
+        .where(routes.c.platform == platform, routes.c.route_key == key)
+        .values(pinned=1)
+    )
+    change.note("route.pinned", tenant=tenant, platform=platform, route_key=key)
+
+
+def unpin_route(change: ControlChange, platform: str, key: str) -> None:
+    """Remove a pin; the key is deleted unless an instance claims it."""
+    change.connection.execute(
+        update(routes)
+        .where(routes.c.platform == platform, routes.c.route_key == key)
+        .values(pinned=0)
+    )
+    change.note("route.unpinned", platform=platform, route_key=key)
+    _sweep(change, platform, [key])
+
+
+def drop_route_claims(change: ControlChange, instance: str) -> None:
+    """Remove all claims of an instance."""
+    had = change.connection.execute(
+        select(route_claims.c.platform, route_claims.c.route_key).where(
+            route_claims.c.instance == instance
+        )
+    ).all()
+    change.connection.execute(delete(route_claims).where(route_claims.c.instance == instance))
+    for platform, key in had:
+        _sweep(change, platform, [key])
+
+
+def _sweep(change: ControlChange, platform: str, keys: Iterable[str]) -> None:
+    """Delete those of the keys that are neither claimed nor pinned."""
+    for key in sorted(keys):
+        claimed = exists().where(
+            route_claims.c.platform == platform, route_claims.c.route_key == key
+        )
+        gone = change.connection.execute(
+            delete(routes).where(
+                routes.c.platform == platform,
+                routes.c.route_key == key,
+                routes.c.pinned == 0,
+                ~claimed,
+            )
+        )
+        if gone.rowcount:
+            change.touch("route", platform, key)
+
+
+def tenant_of(change: ControlChange, platform: str, key: str) -> str | None:
+    """The tenant that a key belongs to."""
+    found: str | None = change.connection.execute(
+        select(routes.c.tenant).where(routes.c.platform == platform, routes.c.route_key == key)
+    ).scalar()
+    return found
+
+
+def _ensure_route(
+    change: ControlChange, platform: str, key: str, tenant: str, *, pinned: bool
+) -> None:
+    holder = tenant_of(change, platform, key)
+    if holder is None:
+        change.connection.execute(
+            insert(routes).values(
+                platform=platform, route_key=key, tenant=tenant, pinned=int(pinned)
+            )
+        )
+        change.touch("route", platform, key)
+    elif holder != tenant:
+        raise RelayError(
+            Code.CONFLICT,
+            "a route key belongs to another tenant",
+            where=f"routeKeys: {key}",
+            mend="leave it out, or let its holder release it",
+        )
+
+
+def list_owners(connection: Connection, instance: str, platform: str, limit: int = 20) -> list[str]:
+    """The users bound to an instance on a platform, the earliest first."""
+    return list(
+        connection.execute(
+            select(bindings.c.user_id)
+            .where(bindings.c.instance == instance, bindings.c.platform == platform)
+            .order_by(bindings.c.created_at, bindings.c.user_id)
+            .limit(limit)
+        ).scalars()
+    )
+
+
+def claim_channel(
+    change: ControlChange,
+    caller: Principal,
+    platform: str,
+    scope_id: str,
+    channel_id: str,
+    owner: str,
+) -> None:
+    """Give a channel to the caller; a channel that it holds already stays as it is.
+
+    The owner is the bound user who may manage the channel, and whose visibility of it counts.
+    """
+    if tenant_of(change, platform, scope_id or channel_id) != caller.tenant:
+        raise RelayError(
+            Code.CONFLICT,
+            "this scope does not belong to the instance's tenant",
+            where="scope_id",
+            mend="provision it as a route key, or let the operator route it",
+        )
+    if owner not in list_owners(change.connection, caller.instance, platform):
+        raise RelayError(Code.FORBIDDEN, "the owner is no longer linked to the instance")
+    where = _is_channel(platform, scope_id, channel_id)
+    holder = change.connection.execute(select(grants.c.instance).where(*where)).scalar()
+    if holder == caller.instance:
+        return
+    if holder is not None:
+        raise RelayError(
+            Code.CONFLICT,
+            "another instance holds this channel",
+            where="channel_id",
+            mend="let it release the channel first",
+        )
+    change.connection.execute(
+        insert(grants).values(
+            platform=platform,
+            scope_id=scope_id,
+            channel_id=channel_id,
+            tenant=caller.tenant,
+            instance=caller.instance,
+            owner=owner,
+            created_at=change.now,
+        )
+    )
+    _note_channel(change, "scope.claimed", caller, platform, scope_id, channel_id)
+
+
+def release_channel(
+    change: ControlChange, caller: Principal, platform: str, scope_id: str, channel_id: str
+) -> None:
+    """Release a channel."""
+    gone = change.connection.execute(
+        delete(grants).where(
+            *_is_channel(platform, scope_id, channel_id), grants.c.instance == caller.instance
+        )
+    )
+    if not gone.rowcount:
+        raise RelayError(
+            Code.NOT_FOUND, "the instance does not hold this channel", where="channel_id"
+        )
+    _note_channel(change, "scope.released", caller, platform, scope_id, channel_id)
+
+
+def _is_channel(platform: str, scope_id: str, channel_id: str) -> tuple[ColumnElement[bool], ...]:
+    return (
+        grants.c.platform == platform,
+        grants.c.scope_id == scope_id,
+        grants.c.channel_id == channel_id,
+    )
+
+
+def _note_channel(
+    change: ControlChange,
+    action: str,
+    caller: Principal,
+    platform: str,
+    scope_id: str,
+    channel_id: str,
+) -> None:
+    change.touch("channel", platform, scope_id, channel_id)
+    change.touch("instance", caller.instance)
+    change.note(
+        action,
+        tenant=caller.tenant,
+        instance=caller.instance,
+        platform=platform,
+        scope_id=scope_id,
+        channel_id=channel_id,
+    )
 
 
 def set_principal(
@@ -44,11 +258,7 @@ def set_relevance(
     *,
     by_operator: bool,
 ) -> RelevancePolicy | None:
-    """Replace an instance's relevance policy on a platform.
-
-    Returns:
-        The operator's policy, where it is set and a gateway's was ignored; else None.
-    """
+    """Replace a relevance policy; the operator's, where a gateway's was ignored because of it."""
     pinned = _pinned(change, caller.instance, platform)
     if pinned is not None and not by_operator:
         return pinned
@@ -81,16 +291,11 @@ def unpin_relevance(change: ControlChange, caller: Principal, platform: str) -> 
 
 
 def set_dm_default(change: ControlChange, caller: Principal, platform: str, user_id: str) -> None:
-    """Route a user's direct messages to the caller.
-
-    Raises:
-        RelayError: The user is not bound to the caller.
-    """
+    """Route a user's direct messages to the caller."""
     bound = change.connection.execute(
         select(bindings.c.instance).where(
             bindings.c.tenant == caller.tenant,
-            bindings.c.platform == platform,
-            bindings.c.user_id == user_id,
+            *is_user(bindings, platform, user_id),
             bindings.c.instance == caller.instance,
         )
     ).first()
@@ -115,8 +320,7 @@ def put_dm_default(
     change: ControlChange, platform: str, user_id: str, tenant: str, instance: str
 ) -> None:
     """Store where a user's direct messages go."""
-    who = (dm_defaults.c.platform == platform, dm_defaults.c.user_id == user_id)
-    change.connection.execute(delete(dm_defaults).where(*who))
+    change.connection.execute(delete(dm_defaults).where(*is_user(dm_defaults, platform, user_id)))
     change.connection.execute(
         insert(dm_defaults).values(
             platform=platform, user_id=user_id, tenant=tenant, instance=instance
@@ -127,24 +331,16 @@ def put_dm_default(
 
 def mend_dm_default(change: ControlChange, platform: str, user_id: str) -> None:
     """After a binding changed: if the default is no longer bound, use the oldest binding."""
-    who = (bindings.c.platform == platform, bindings.c.user_id == user_id)
-    default = change.connection.execute(
-        select(dm_defaults.c.instance).where(
-            dm_defaults.c.platform == platform, dm_defaults.c.user_id == user_id
-        )
-    ).scalar()
+    own = is_user(dm_defaults, platform, user_id)
+    default = change.connection.execute(select(dm_defaults.c.instance).where(*own)).scalar()
     left = change.connection.execute(
         select(bindings.c.tenant, bindings.c.instance)
-        .where(*who)
+        .where(*is_user(bindings, platform, user_id))
         .order_by(bindings.c.created_at, bindings.c.instance)
     ).all()
     if any(instance == default for _, instance in left):
         return
-    change.connection.execute(
-        delete(dm_defaults).where(
-            dm_defaults.c.platform == platform, dm_defaults.c.user_id == user_id
-        )
-    )
+    change.connection.execute(delete(dm_defaults).where(*own))
     change.touch("user", platform, user_id)
     if left:
         put_dm_default(change, platform, user_id, left[0].tenant, left[0].instance)

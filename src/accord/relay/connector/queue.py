@@ -1,24 +1,36 @@
-"""The queues of instances: rows of the buffer, and the unit of work that writes a batch.
+"""The queues of instances: rows of the buffer, and the one writer that commits them in batches.
 
 The order of locks is the same in every process: leases, queues, buffer, chats, vault, journal. A
-unit may be run again, so it changes nothing but the database.
+unit of work may be run again, so it changes nothing but the database. `QueueWriter` writes one
+batch at a time; what sockets reported goes into the next batch when the store fails.
 """
 
+import asyncio
+import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+import structlog
 from sqlalchemy import Connection, bindparam, delete, exists, select, update
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
 
+from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.platform import Fence
-from accord.relay.connector.tables import buffer, chat_authors, chats, leases, queues, receipts
+from accord.relay.connector.store import buffer, chat_authors, chats, leases, queues, receipts
 from accord.relay.connector.vault import Capability, Vault
 from accord.relay.errors import Code, RelayError
-from accord.storage import BulkInsert, JournalRecord, journal
+from accord.storage import BulkInsert, JournalRecord, StoreError, journal
+
+if TYPE_CHECKING:
+    from accord.relay.connector.connections import ConnectionHub
+
+_AGAIN_SECONDS = 1.0
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class RowState(Enum):
@@ -343,12 +355,6 @@ def read_queues(connection: Connection, instances: Sequence[str]) -> dict[str, Q
     }
 
 
-def is_queue_empty(connection: Connection, instance: str) -> bool:
-    """Whether nothing waits for an instance."""
-    query = select(buffer.c.seq).where(buffer.c.instance == instance).limit(1)
-    return connection.execute(query).first() is None
-
-
 def new_queue(connection: Connection, instance: str, tenant: str, series: str) -> None:
     """Make a queue, unless there is one."""
     fresh = {"instance": instance, "tenant": tenant, "series": series, "head": 0, "epoch": 0}
@@ -488,3 +494,184 @@ def _buffer_row(admission: EventAdmission, new_row: NewRow, seq: int, now: int) 
 
 def _slices(items: Sequence[str]) -> list[Sequence[str]]:
     return [items[start : start + _LOOKUP] for start in range(0, len(items), _LOOKUP)]
+
+
+ResultFuture = asyncio.Future[Any]
+# Of admissions, opens, flips and settles.
+ResultFutures = tuple[
+    list[ResultFuture], list[ResultFuture], list[ResultFuture], list[ResultFuture]
+]
+
+
+@dataclass(eq=False, repr=False)
+class QueueWriter:
+    """The one writer of queues and buffer in this process.
+
+    After each commit, and before any caller is answered, the hub gets the rows that were added.
+    """
+
+    context: DeliveryContext
+    hub: "ConnectionHub"
+    _waiting: Batch = field(default_factory=Batch)
+    _answers: ResultFutures = field(default_factory=lambda: ([], [], [], []))
+    _lately: dict[SocketClaim, set[int]] = field(default_factory=dict)
+    _alarm: asyncio.TimerHandle | None = None
+    _work: asyncio.Event = field(default_factory=asyncio.Event)
+    _closed: bool = False
+
+    def admit(self, admission: EventAdmission) -> "asyncio.Future[AdmissionResult]":
+        """Store an event and what it becomes; events are numbered in the order of these calls.
+
+        Raises:
+            RelayError: When awaited: it came over a socket that is no longer ours.
+            StoreError: When awaited: the store failed.
+        """
+        return self._ask(self._waiting.admissions, admission, 0)
+
+    async def open(self, instance: str, tenant: str) -> QueueState:
+        """Let a new socket take over the queue; reports of older sockets are ignored from then."""
+        self._keep_sent()
+        queue: QueueState = await self._ask(self._waiting.opens, (instance, tenant), 1)
+        return queue
+
+    async def flip(self, claim: SocketClaim) -> bool:
+        """Buffer everything from now on; False when a newer socket took over."""
+        done: bool = await self._ask(self._waiting.flips, claim, 2)
+        return done
+
+    async def settle(self, claim: SocketClaim) -> bool:
+        """Go live again if the queue is empty, in one transaction; False when it is not."""
+        done: bool = await self._ask(self._waiting.settles, claim, 3)
+        return done
+
+    def sent(self, claim: SocketClaim, seqs: list[int]) -> None:
+        """Report rows as sent. It is stored late: most rows are acknowledged before."""
+        self._lately.setdefault(claim, set()).update(seqs)
+        self._soon(self.context.limits.note_seconds)
+
+    def acked(self, claim: SocketClaim, seqs: list[int]) -> None:
+        """Report rows as acknowledged."""
+        self._waiting.acked.setdefault(claim, set()).update(seqs)
+        if claim in self._lately:
+            self._lately[claim].difference_update(seqs)
+        self._soon(self.context.limits.ack_batch_seconds)
+
+    async def run(self) -> None:
+        """Write until closed and nothing is left."""
+        try:
+            while not self._closed or self._waiting:
+                await self._work.wait()
+                if not await self._write_next() and self._closed:
+                    return  # what sockets reported is reported again on their next connection
+        finally:
+            self._closed = True
+            _answer_all(self._answers, _stopping())
+
+    def close(self) -> None:
+        """Accept nothing more, and let `run` end after the last batch."""
+        self._closed = True
+        self._keep_sent()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._work.set()
+
+    def _ask(self, items: list[Any], item: Any, kind: int) -> ResultFuture:
+        if self._closed:
+            raise _stopping()
+        answer: ResultFuture = asyncio.get_running_loop().create_future()
+        items.append(item)
+        self._answers[kind].append(answer)
+        self._work.set()
+        return answer
+
+    def _soon(self, seconds: float) -> None:
+        """Write within a time, with whatever else waits by then."""
+        loop = asyncio.get_running_loop()
+        if self._alarm is not None:
+            if self._alarm.when() <= loop.time() + seconds:
+                return
+            self._alarm.cancel()
+        self._alarm = loop.call_later(seconds, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._keep_sent()
+        self._work.set()
+
+    def _keep_sent(self) -> None:
+        for claim, seqs in self._lately.items():
+            if seqs:
+                self._waiting.sent.setdefault(claim, set()).update(seqs)
+        self._lately.clear()
+
+    async def _write_next(self) -> bool:
+        batch, self._waiting = self._waiting, Batch()
+        answers, self._answers = self._answers, ([], [], [], [])
+        self._work.clear()
+        limit = self.context.limits.batch
+        if len(batch.admissions) > limit:
+            self._waiting.admissions = batch.admissions[limit:]
+            self._answers[0].extend(answers[0][limit:])
+            del batch.admissions[limit:], answers[0][limit:]
+            self._work.set()
+        batch.id = self.context.ids.new()
+        batch.series = secrets.token_hex(4)
+        batch.now = self.context.now()
+        try:
+            result = await self._post(batch)
+        except (StoreError, IntegrityError) as error:
+            await self._fail(batch, answers, error)
+            return False
+        except Exception as error:  # noqa: BLE001 - the callers get it
+            _log.error("a batch could not be written", exc_info=error)
+            await self._fail(batch, answers, error)
+            return False
+        added = [a for a in result.admitted if isinstance(a, AdmissionResult) and a.is_new]
+        self.hub.committed(added, result.queues)
+        outcomes: tuple[list[Any], ...] = (
+            result.admitted,
+            result.opened,
+            result.flipped,
+            result.settled,
+        )
+        for futures, values in zip(answers, outcomes, strict=True):
+            for future, value in zip(futures, values, strict=True):
+                if future.done():
+                    continue
+                if isinstance(value, RelayError):
+                    future.set_exception(value)
+                else:
+                    future.set_result(value)
+        return True
+
+    async def _post(self, batch: Batch) -> BatchResult:
+        context = self.context
+
+        def unit(connection: Connection) -> BatchResult:
+            return write_batch(connection, batch, context.directory.vault, context.name)
+
+        try:
+            return await context.store.write(unit)
+        except IntegrityError:
+            # Another process took one of these events at the same time; its receipt is visible now.
+            return await context.store.write(unit)
+
+    async def _fail(self, batch: Batch, answers: ResultFutures, error: Exception) -> None:
+        _answer_all(answers, error)
+        # What a gateway acknowledged must not come back only because the disk was full.
+        for name in ("sent", "acked"):
+            waiting: dict[SocketClaim, set[int]] = getattr(self._waiting, name)
+            for claim, seqs in getattr(batch, name).items():
+                waiting.setdefault(claim, set()).update(seqs)
+        if not self._closed and (self._waiting.sent or self._waiting.acked):
+            self._soon(_AGAIN_SECONDS)
+
+
+def _answer_all(answers: ResultFutures, error: Exception) -> None:
+    for future in (future for futures in answers for future in futures):
+        if not future.done():
+            future.set_exception(error)
+
+
+def _stopping() -> RelayError:
+    return RelayError(Code.UNAVAILABLE, "the connector is stopping", mend="try again")

@@ -1,43 +1,43 @@
-"""The stored records of tenants, instances and their secrets.
+"""Tenants, instances and their secrets: enrolment, provisioning, revocation and suspension.
 
-An instance is an agent; it belongs to one tenant and has one gateway. Secrets leave in the clear
-only by `secrets_of` and `issue`.
+An instance is an agent; it belongs to one tenant and has one gateway. An enrolment token is used
+once. Repeated provisioning returns the live secret, to the same gateway only. A revoked instance
+keeps its record, so that its secret is recognised and refused. Refusals are `RelayError`s.
 """
 
+import hashlib
 import secrets
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from sqlalchemy import Connection, RowMapping, Select, bindparam, delete, insert, select, update
 
 from accord.kernel import canonical
-from accord.relay.connector.keyring import Box, Keyring
-from accord.relay.connector.store import ControlChange
-from accord.relay.connector.tables import (
+from accord.kernel.confusables import skeleton
+from accord.relay.connector import policies
+from accord.relay.connector.store import (
+    ControlChange,
     bindings,
     dm_defaults,
+    enrolments,
     gateway_secrets,
     grants,
     identities,
     instances,
+    link_codes,
+    link_pending,
     principals,
     relevance,
     route_claims,
     tenants,
+    vault,
 )
+from accord.relay.connector.vault import Box, Keyring
 from accord.relay.errors import Code, RelayError
 
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """An authenticated caller, by its stored record; `via` is what it authenticated with."""
-
-    tenant: str
-    instance: str
-    gateway_id: str
-    via: Literal["secret", "managed"]
-
-
+ENROLMENT_PREFIX: Final = "enrol_"
+# For how long an expired token is answered as expired rather than unknown.
+REMEMBERED_MS: Final = 7 * 86_400_000
 _SECRET_BYTES: Final = 32
 _MOST_IDENTITIES: Final = 64
 
@@ -67,6 +67,68 @@ class InstanceRecord:
         return self.revoked_at is None and not self.suspended
 
 
+@dataclass(frozen=True, slots=True)
+class IssuedCredentials:
+    """What a gateway gets when it enrols or is provisioned."""
+
+    tenant: str
+    instance: str
+    gateway_id: str
+    secret: str = field(repr=False)
+    delivery_key: str = field(repr=False)
+    route_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedClaims:
+    """The claims of a verified managed token; `issued_at` in seconds since the epoch."""
+
+    tenant: str
+    instance: str
+    issued_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionRequest:
+    """A managed gateway's request for its secret."""
+
+    gateway_id: str
+    platform: str
+    bot_id: str
+    route_keys: tuple[str, ...] = ()
+    wake_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolmentToken:
+    """An enrolment token for whoever runs the gateway; `expires_at` in milliseconds."""
+
+    tenant: str
+    instance: str
+    expires_at: int
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RotatedSecret:
+    """A new secret, and until when (in milliseconds) the old one is valid."""
+
+    old_until: int
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MintedToken:
+    """An enrolment token without its value; times in milliseconds, `used_at` None if unused."""
+
+    tenant: str
+    instance: str
+    name: str
+    created_at: int
+    expires_at: int
+    used_at: int | None
+
+
 def find(connection: Connection, instance: str) -> InstanceRecord | None:
     """The record of an instance."""
     return _first(connection, _BY_NAME, instance)
@@ -94,11 +156,7 @@ def unknown(instance: str) -> RelayError:
 
 
 def need(connection: Connection, instance: str) -> InstanceRecord:
-    """The record of a live instance.
-
-    Raises:
-        RelayError: There is none, or it was revoked.
-    """
+    """The record of a live instance."""
     found = find(connection, instance)
     if found is None:
         raise unknown(instance)
@@ -108,11 +166,7 @@ def need(connection: Connection, instance: str) -> InstanceRecord:
 
 
 def ensure_tenant(change: ControlChange, keyring: Keyring, tenant: str) -> str:
-    """Make the tenant where it is missing, and return its delivery key.
-
-    Raises:
-        RelayError: The tenant is suspended.
-    """
+    """Make the tenant where it is missing, and return its delivery key."""
     row = (
         change.connection.execute(select(tenants).where(tenants.c.tenant == tenant))
         .mappings()
@@ -213,11 +267,7 @@ def retire(change: ControlChange, instance: str, until: int | None) -> None:
 
 
 def front(change: ControlChange, instance: str, platform: str, bot_id: str) -> None:
-    """Store through which bot an instance speaks.
-
-    Raises:
-        RelayError: It has too many already.
-    """
+    """Store through which bot an instance speaks."""
     known = change.connection.execute(
         select(identities.c.platform, identities.c.bot_id).where(identities.c.instance == instance)
     )
@@ -236,8 +286,6 @@ def front(change: ControlChange, instance: str, platform: str, bot_id: str) -> N
 _SELECT = select(instances, tenants.c.suspended_at).join(
     tenants, tenants.c.tenant == instances.c.tenant
 )
-
-
 _BY_NAME = _SELECT.where(instances.c.instance == bindparam("of"))
 _BY_GATEWAY = _SELECT.where(instances.c.gateway_id == bindparam("of"))
 
@@ -248,19 +296,318 @@ def _first(connection: Connection, query: Select[Any], of: str) -> InstanceRecor
 
 
 def _instance(values: RowMapping) -> InstanceRecord:
-    return InstanceRecord(
-        instance=values["instance"],
-        tenant=values["tenant"],
-        gateway_id=values["gateway_id"],
-        name=values["name"],
-        origin=values["origin"],
-        dialect=values["dialect"],
-        wake_url=values["wake_url"],
-        created_at=values["created_at"],
-        revoked_at=values["revoked_at"],
-        barred=bool(values["barred"]),
-        suspended=values["suspended_at"] is not None,
+    known = {name: values[name] for name in InstanceRecord.__slots__ if name != "suspended"}
+    known["barred"] = bool(known["barred"])
+    return InstanceRecord(**known, suspended=values["suspended_at"] is not None)
+
+
+def mint(
+    change: ControlChange, token: str, tenant: str, instance: str, name: str, until: int
+) -> None:
+    """Store a token by which one gateway can enrol for the instance."""
+    before = find(change.connection, instance)
+    if before is not None and before.tenant != tenant:
+        raise RelayError(
+            Code.CONFLICT,
+            f"the instance {instance!r} belongs to another tenant",
+            mend="choose another name for the instance",
+        )
+    _refuse_lookalike(change, instance, name)
+    change.connection.execute(
+        delete(enrolments).where(enrolments.c.expires_at <= change.now - REMEMBERED_MS)
     )
+    change.connection.execute(
+        insert(enrolments).values(
+            digest=_digest(token),
+            tenant=tenant,
+            instance=instance,
+            name=name,
+            created_at=change.now,
+            expires_at=until,
+        )
+    )
+    change.note("token.minted", tenant=tenant, instance=instance)
+
+
+def enrol(
+    change: ControlChange,
+    keyring: Keyring,
+    token: str,
+    gateway_id: str,
+    wake_url: str | None,
+    secret_id: str,
+) -> IssuedCredentials:
+    """Use a token: its instance gets this gateway and a new secret; older ones end."""
+    digest = _digest(token)
+    row = (
+        change.connection.execute(select(enrolments).where(enrolments.c.digest == digest))
+        .mappings()
+        .first()
+    )
+    if row is None or row["used_at"] is not None:
+        raise RelayError(
+            Code.UNAUTHORIZED,
+            "this enrolment token is not known, or was used already",
+            mend="ask the operator for a new one",
+        )
+    if row["expires_at"] <= change.now:
+        raise RelayError(
+            Code.EXPIRED, "this enrolment token has expired", mend="ask the operator for a new one"
+        )
+    tenant, instance = row["tenant"], row["instance"]
+    _refuse_taken(change, gateway_id, instance)
+    before = find(change.connection, instance)
+    if before is not None and before.tenant != tenant:
+        raise RelayError(Code.CONFLICT, "the instance belongs to another tenant now")
+    if before is not None and before.barred:
+        raise RelayError(Code.FORBIDDEN, "the operator has revoked this instance")
+    delivery_key = ensure_tenant(change, keyring, tenant)
+    put(
+        change,
+        instance=instance,
+        tenant=tenant,
+        gateway_id=gateway_id,
+        name=row["name"],
+        origin="enrolled",
+        wake_url=wake_url,
+        before=before,
+    )
+    retire(change, instance, None)
+    secret = issue(change, keyring, instance, secret_id)
+    change.connection.execute(
+        update(enrolments).where(enrolments.c.digest == digest).values(used_at=change.now)
+    )
+    change.note("gateway.enrolled", tenant=tenant, instance=instance, gateway_id=gateway_id)
+    return IssuedCredentials(tenant, instance, gateway_id, secret, delivery_key)
+
+
+def provision(
+    change: ControlChange,
+    keyring: Keyring,
+    claims: ManagedClaims,
+    asked: ProvisionRequest,
+    secret_id: str,
+) -> IssuedCredentials:
+    """Give a managed gateway its secret: a new one the first time, the live one afterwards."""
+    _refuse_taken(change, asked.gateway_id, claims.instance)
+    before = find(change.connection, claims.instance)
+    if before is not None:
+        _refuse_mismatch(before, claims, asked)
+    delivery_key = ensure_tenant(change, keyring, claims.tenant)
+    wake_url = asked.wake_url
+    secret: str | None = None
+    if before is not None and before.revoked_at is None:
+        wake_url = wake_url or before.wake_url
+        secret = next(
+            iter(secrets_of(change.connection, keyring, before.instance, change.now)), None
+        )
+    if before is None or before.revoked_at is not None or wake_url != before.wake_url:
+        put(
+            change,
+            instance=claims.instance,
+            tenant=claims.tenant,
+            gateway_id=asked.gateway_id,
+            name=before.name if before else claims.instance,
+            origin="managed",
+            wake_url=wake_url,
+            before=before,
+        )
+    if secret is None:
+        retire(change, claims.instance, None)
+        secret = issue(change, keyring, claims.instance, secret_id)
+        change.touch("gateway", asked.gateway_id)
+        change.note(
+            "gateway.provisioned",
+            tenant=claims.tenant,
+            instance=claims.instance,
+            gateway_id=asked.gateway_id,
+        )
+    front(change, claims.instance, asked.platform, asked.bot_id)
+    policies.replace_route_claims(
+        change, claims.instance, claims.tenant, asked.platform, asked.route_keys
+    )
+    return IssuedCredentials(
+        claims.tenant, claims.instance, asked.gateway_id, secret, delivery_key, asked.route_keys
+    )
+
+
+def _digest(token: str) -> bytes:
+    # A token has 256 random bits, so a plain digest cannot be attacked by guessing.
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _refuse_lookalike(change: ControlChange, instance: str, name: str) -> None:
+    """Refuse a name that people would mistake for another agent's when they link an account."""
+    look = skeleton(name)
+    for other in list_instances(change.connection):
+        if other.live and other.instance != instance and skeleton(other.name) == look:
+            raise RelayError(
+                Code.CONFLICT,
+                f"the agent {other.instance!r} has a name that looks the same",
+                where="name",
+                mend="choose another name, or revoke that agent first",
+            )
+
+
+def _refuse_taken(change: ControlChange, gateway_id: str, instance: str) -> None:
+    holder = find_by_gateway(change.connection, gateway_id)
+    if holder is not None and holder.instance != instance:
+        raise RelayError(
+            Code.CONFLICT, "this gateway id is taken", where="gatewayId", mend="choose another"
+        )
+
+
+def _refuse_mismatch(
+    before: InstanceRecord, claims: ManagedClaims, asked: ProvisionRequest
+) -> None:
+    if before.tenant != claims.tenant:
+        raise RelayError(Code.CONFLICT, "the instance is recorded under another tenant")
+    if before.barred:
+        raise RelayError(Code.FORBIDDEN, "the operator has revoked this instance")
+    if before.revoked_at is None:
+        if before.gateway_id != asked.gateway_id:
+            raise RelayError(
+                Code.CONFLICT,
+                "the instance has another gateway",
+                where="gatewayId",
+                mend="deprovision it first, or use its gateway id",
+            )
+    elif claims.issued_at * 1000 <= before.revoked_at:
+        raise RelayError(
+            Code.UNAUTHORIZED,
+            "this token is older than the deprovisioning of its instance",
+            mend="get a fresh one",
+        )
+
+
+_OWN: Final = (
+    dm_defaults,
+    bindings,
+    grants,
+    principals,
+    relevance,
+    link_codes,
+    link_pending,
+    identities,
+    vault,
+)
+
+
+def revoke(change: ControlChange, instance: str, *, by_operator: bool) -> bool:
+    """Revoke an instance and delete what it holds; whether that changed anything.
+
+    One that the operator revoked cannot enrol again before it is pardoned.
+    """
+    record = find(change.connection, instance)
+    if record is None:
+        raise unknown(instance)
+    if record.revoked_at is not None and record.barred >= by_operator:
+        return False
+    _touch_holdings(change, instance)
+    for table in _OWN:
+        change.connection.execute(delete(table).where(table.c.instance == instance))
+    for platform, user_id in {entity[1:] for entity in change.entities if entity[0] == "user"}:
+        policies.mend_dm_default(change, platform, user_id)
+    policies.drop_route_claims(change, instance)
+    change.connection.execute(
+        update(instances)
+        .where(instances.c.instance == instance)
+        .values(revoked_at=change.now, wake_url=None, barred=int(by_operator or record.barred))
+    )
+    _touch_revoked(change, record)
+    change.note(
+        "instance.barred" if by_operator else "instance.deprovisioned",
+        tenant=record.tenant,
+        instance=instance,
+    )
+    return True
+
+
+def suspend(change: ControlChange, tenant: str) -> list[str]:
+    """Suspend a tenant until `resume`; the instances that this stops."""
+    _switch(change, tenant, change.now)
+    stopped = list_instances(change.connection, tenant)
+    for record in stopped:
+        if record.revoked_at is None:
+            _touch_revoked(change, record)
+    change.note("tenant.suspended", tenant=tenant)
+    return [record.instance for record in stopped]
+
+
+def resume(change: ControlChange, tenant: str) -> None:
+    """End the suspension of a tenant."""
+    _switch(change, tenant, None)
+    for record in list_instances(change.connection, tenant):
+        change.touch("instance", record.instance)
+        change.touch("gateway", record.gateway_id)
+    change.note("tenant.resumed", tenant=tenant)
+
+
+def pardon(change: ControlChange, instance: str) -> bool:
+    """Let an instance that the operator revoked enrol again; False when it was not revoked."""
+    record = find(change.connection, instance)
+    if record is None:
+        raise unknown(instance)
+    if not record.barred:
+        return False
+    change.connection.execute(
+        update(instances).where(instances.c.instance == instance).values(barred=0)
+    )
+    change.touch("instance", instance)
+    change.note("instance.pardoned", tenant=record.tenant, instance=instance)
+    return True
+
+
+def _switch(change: ControlChange, tenant: str, moment: int | None) -> None:
+    changed = change.connection.execute(
+        update(tenants).where(tenants.c.tenant == tenant).values(suspended_at=moment)
+    )
+    if not changed.rowcount:
+        raise RelayError(
+            Code.NOT_FOUND,
+            f"there is no tenant {tenant!r}",
+            mend="`accord relay instances` lists them with their agents",
+        )
+
+
+def _touch_holdings(change: ControlChange, instance: str) -> None:
+    for platform, user_id in change.connection.execute(
+        select(bindings.c.platform, bindings.c.user_id)
+        .where(bindings.c.instance == instance)
+        .union(
+            select(dm_defaults.c.platform, dm_defaults.c.user_id).where(
+                dm_defaults.c.instance == instance
+            ),
+            select(link_pending.c.platform, link_pending.c.user_id).where(
+                link_pending.c.instance == instance
+            ),
+            select(identities.c.platform, identities.c.bot_id).where(
+                identities.c.instance == instance
+            ),
+        )
+    ).all():
+        change.touch("user", platform, user_id)
+    for row in change.connection.execute(
+        select(grants.c.platform, grants.c.scope_id, grants.c.channel_id).where(
+            grants.c.instance == instance
+        )
+    ).all():
+        change.touch("channel", *row)
+    change.touch("codes")
+
+
+def _touch_revoked(change: ControlChange, record: InstanceRecord) -> None:
+    change.touch("instance", record.instance)
+    change.touch("gateway", record.gateway_id)
+    change.touch("revoked", record.instance)
+
+
+def list_tokens(connection: Connection, tenant: str | None = None) -> list[MintedToken]:
+    """Tokens that are still stored, of all tenants or of one, the newest first."""
+    columns = [enrolments.c[name] for name in MintedToken.__slots__]
+    which = () if tenant is None else (enrolments.c.tenant == tenant,)
+    query = select(*columns).where(*which).order_by(enrolments.c.created_at.desc())
+    return [MintedToken(*row) for row in connection.execute(query)]
 
 
 _MOST: Final = 1000

@@ -1,6 +1,6 @@
 """Retention: removes what has expired, and rotates the key.
 
-`Housekeeping` deletes expired codes, tokens and vault entries. `QueueRetention`, one process at a
+`Housekeeping` deletes expired codes, tokens and vault entries. `apply_retention`, one process at a
 time, moves old rows to the dead letters and deletes old receipts, chats and requests.
 """
 
@@ -11,12 +11,12 @@ from typing import Any, Final
 import structlog
 from sqlalchemy import Column, Connection, delete, exists, func, select, tuple_
 
-from accord.relay.connector import dead_letters, enrolment, leases
+from accord.relay.connector import dead_letters, leases, registry
 from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.dead_letters import DeadLetterCause
 from accord.relay.connector.directory import Directory
-from accord.relay.connector.keyring import count_old_boxes, reencrypt
-from accord.relay.connector.store import ControlChange
-from accord.relay.connector.tables import (
+from accord.relay.connector.store import (
+    ControlChange,
     buffer,
     chat_authors,
     chats,
@@ -30,6 +30,7 @@ from accord.relay.connector.tables import (
     receipts,
     requests,
 )
+from accord.relay.connector.vault import count_old_boxes, reencrypt
 from accord.relay.errors import Code, RelayError
 from accord.storage import StoreError
 
@@ -68,11 +69,7 @@ class Housekeeping:
         return await reencrypt(self.directory.changes, self.directory.keyring)
 
     async def forget_old_keys(self) -> None:
-        """Drop older keys; only when every connector has been restarted since the rotation.
-
-        Raises:
-            RelayError: Something is still encrypted under one of them.
-        """
+        """Drop older keys; only when every connector has been restarted since the rotation."""
         keyring = self.directory.keyring
         left = await self.directory.changes.read(
             lambda connection: count_old_boxes(connection, keyring)
@@ -92,7 +89,7 @@ def _drop_expired(change: ControlChange) -> None:
         connection.execute(delete(table).where(table.c.expires_at <= now))
     connection.execute(delete(link_talks).where(link_talks.c.until <= now))
     connection.execute(
-        delete(enrolments).where(enrolments.c.expires_at <= now - enrolment.REMEMBERED_MS)
+        delete(enrolments).where(enrolments.c.expires_at <= now - registry.REMEMBERED_MS)
     )
 
 
@@ -119,44 +116,37 @@ class RetentionResult:
     waiting: QueueBacklog = QueueBacklog()
 
 
-class QueueRetention:
-    """Applies the limits of age and size to delivery's tables, in one process at a time."""
+async def apply_retention(context: DeliveryContext, seconds: float) -> RetentionResult:
+    """Remove what is too old or too much, unless another process does.
 
-    def __init__(self, context: DeliveryContext) -> None:
-        self._context = context
-
-    async def apply(self, seconds: float) -> RetentionResult:
-        """Remove what is too old or too much, unless another process does.
-
-        It is called every so many seconds; the lease lasts twice as long.
-        """
-        context = self._context
-        store, limits = context.store, context.limits
-        lease = await store.write(lambda c: leases.claim(c, LEASE, context.name, seconds * 2))
-        if lease is None:
-            return RetentionResult()
-        now = context.now()
-        old = context.dead_letter_cause("waited too long")
-        many = context.dead_letter_cause("too many were waiting")
-        before = now - int(limits.buffer_seconds * 1000)
-        dead = await store.write(lambda c: dead_letters.move_old(c, before, old))
-        dead += await store.write(lambda c: dead_letters.move_excess(c, limits.buffer_rows, many))
-        deleted = 0
-        for column, seconds_kept in (
-            (receipts.c.received_at, limits.receipt_seconds),
-            (chats.c.delivered_at, limits.chat_seconds),
-            (chat_authors.c.delivered_at, limits.chat_seconds),
-            (messages.c.sent_at, limits.message_seconds),
-            (requests.c.asked_at, limits.request_seconds),
-            (dead_letter_rows.c.dead_at, limits.dead_seconds),
-        ):
-            end = now - int(seconds_kept * 1000)
-            deleted += await store.write(
-                lambda c, column=column, end=end: _delete_before(c, column, end)  # type: ignore[misc]
-            )
-        asleep = await store.read(_asleep)
-        waiting = await store.read(lambda c: _backlog(c, now))
-        return RetentionResult(dead, deleted, asleep, waiting)
+    It is called every so many seconds; the lease lasts twice as long.
+    """
+    store, limits = context.store, context.limits
+    lease = await store.write(lambda c: leases.claim(c, LEASE, context.name, seconds * 2))
+    if lease is None:
+        return RetentionResult()
+    now = context.now()
+    old = DeadLetterCause.of(context, "waited too long")
+    many = DeadLetterCause.of(context, "too many were waiting")
+    before = now - int(limits.buffer_seconds * 1000)
+    dead = await store.write(lambda c: dead_letters.move_old(c, before, old))
+    dead += await store.write(lambda c: dead_letters.move_excess(c, limits.buffer_rows, many))
+    deleted = 0
+    for column, seconds_kept in (
+        (receipts.c.received_at, limits.receipt_seconds),
+        (chats.c.delivered_at, limits.chat_seconds),
+        (chat_authors.c.delivered_at, limits.chat_seconds),
+        (messages.c.sent_at, limits.message_seconds),
+        (requests.c.asked_at, limits.request_seconds),
+        (dead_letter_rows.c.dead_at, limits.dead_seconds),
+    ):
+        end = now - int(seconds_kept * 1000)
+        deleted += await store.write(
+            lambda c, column=column, end=end: _delete_before(c, column, end)  # type: ignore[misc]
+        )
+    asleep = await store.read(_asleep)
+    waiting = await store.read(lambda c: _backlog(c, now))
+    return RetentionResult(dead, deleted, asleep, waiting)
 
 
 def _delete_before(connection: Connection, moment: "Column[Any]", end: int) -> int:

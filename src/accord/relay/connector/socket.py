@@ -5,7 +5,7 @@ later one. The state machine reads no socket, no store and no clock.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
@@ -48,51 +48,48 @@ class SocketWrite:
     traces: list[str]
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class SocketSession:
     """Which rows one connection has to send, has sent, and got acknowledged.
 
     The epoch of `queue`, which this socket took over, is this socket's.
     """
 
-    __slots__ = (
-        "_cursor",
-        "_forwards",
-        "_head",
-        "_limits",
-        "_ready",
-        "_series",
-        "_unacked",
-        "claim",
-        "dead",
-        "instance",
-        "state",
-        "tenant",
-    )
+    instance: str
+    queue: QueueState
+    limits: DeliveryLimits
+    state: SocketState = SocketState.GREETING
+    # Rows that were delivered too often.
+    dead: list[int] = field(default_factory=list)
+    _head: int = field(init=False)
+    _cursor: int = 0
+    _ready: list[BufferRow] = field(default_factory=list)
+    # Rows sent and not acknowledged, with the time when each was created.
+    _unacked: dict[int, int] = field(default_factory=dict)
+    _forwards: dict[int, int] = field(default_factory=dict)
 
-    def __init__(self, instance: str, queue: QueueState, limits: DeliveryLimits) -> None:
-        self.instance = instance
-        self.tenant = queue.tenant
-        self.claim: SocketClaim = (instance, queue.epoch)
-        self.state = SocketState.GREETING
-        self.dead: list[int] = []
-        self._series = queue.series
-        self._limits = limits
-        self._head = queue.head
-        self._cursor = 0
-        self._ready: list[BufferRow] = []
-        # Rows sent and not acknowledged, with the time when each was created.
-        self._unacked: dict[int, int] = {}
-        self._forwards: dict[int, int] = {}
+    def __post_init__(self) -> None:
+        self._head = self.queue.head
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of the instance."""
+        return self.queue.tenant
+
+    @property
+    def claim(self) -> SocketClaim:
+        """The instance and the epoch of this socket."""
+        return self.instance, self.queue.epoch
 
     @property
     def epoch(self) -> int:
         """The epoch of this socket; a newer one has a higher epoch."""
-        return self.claim[1]
+        return self.queue.epoch
 
     @property
     def series(self) -> str:
         """The prefix of every `bufferId` of this instance."""
-        return self._series
+        return self.queue.series
 
     @property
     def unacked(self) -> int:
@@ -102,7 +99,7 @@ class SocketSession:
     @property
     def is_stuck(self) -> bool:
         """Whether nothing more can be sent before something is acknowledged."""
-        return len(self._unacked) >= self._limits.window
+        return len(self._unacked) >= self.limits.window
 
     @property
     def is_drained(self) -> bool:
@@ -120,11 +117,7 @@ class SocketSession:
         return bool(self._ready) or self.is_drained or self.wants() is not None
 
     def move(self, state: SocketState) -> None:
-        """Change the state.
-
-        Raises:
-            RelayError: The transition is not allowed.
-        """
+        """Change the state."""
         if state not in _NEXT[self.state]:
             raise RelayError(
                 Code.INTERNAL_ERROR,
@@ -141,7 +134,7 @@ class SocketSession:
             if (
                 row.seq == self._cursor + 1
                 and self._is_delivering
-                and len(self._ready) < self._limits.window
+                and len(self._ready) < self.limits.window
             ):
                 self._keep(row)
         self._head = max(self._head, head)
@@ -176,14 +169,14 @@ class SocketSession:
                 if self.is_stuck:
                     break
                 self._unacked[row.seq] = row.created_at
-                line = row.line(self._series)
+                line = row.line(self.queue.series)
                 sent.append(row.seq)
             elif self.state is SocketState.LIVE and row.deliveries == 0:
                 line = row.line(None)
                 done.append(row.seq)
             else:
                 self._forwards[row.seq] = row.created_at
-                line = row.line(self._series)
+                line = row.line(self.queue.series)
                 sent.append(row.seq)
             lines.append(line)
             size += len(line)
@@ -205,7 +198,7 @@ class SocketSession:
 
     def _keep(self, row: BufferRow) -> None:
         self._cursor = row.seq
-        most = self._limits.deliveries if row.kind == INBOUND else self._limits.forward_deliveries
+        most = self.limits.deliveries if row.kind == INBOUND else self.limits.forward_deliveries
         if row.deliveries >= most:
             self.dead.append(row.seq)
         else:
@@ -231,14 +224,12 @@ class SocketTransport(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class AsgiTransport:
     """A WebSocket of an ASGI server."""
 
-    __slots__ = ("_receive", "_send")
-
-    def __init__(self, receive: Receive, send: Send) -> None:
-        self._receive = receive
-        self._send = send
+    _receive: Receive
+    _send: Send
 
     async def accept(self) -> bool:
         """Accept the upgrade; False when the peer has gone."""

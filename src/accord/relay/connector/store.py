@@ -1,4 +1,4 @@
-"""Writes serialized across processes, and the log of control changes.
+"""The store of the connector: its tables, serialized writes, and the log of control changes.
 
 On PostgreSQL a writer holds one advisory lock until its commit. A control change also locks the row
 of `change_head`, records what it touched so that the caches of every process drop exactly that, and
@@ -7,11 +7,22 @@ writes a note without secrets to the journal `relay.control`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import (
     BigInteger,
+    Column,
+    ColumnElement,
     Connection,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
     bindparam,
     delete,
     func,
@@ -25,9 +36,379 @@ from sqlalchemy.exc import IntegrityError
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
-from accord.relay.connector.tables import change_head, changes
 from accord.relay.errors import Code, RelayError
-from accord.storage import JournalRecord, journal
+from accord.storage import JournalRecord, Schema, journal
+
+METADATA: Final = MetaData()
+RELAY: Final = Schema("relay", METADATA, Path(__file__).parent / "migrations")
+
+
+tenants = Table(
+    "tenants",
+    METADATA,
+    Column("tenant", Text, primary_key=True),
+    Column("key_id", Text, nullable=False),
+    Column("box", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("suspended_at", BigInteger),
+)
+
+instances = Table(
+    "instances",
+    METADATA,
+    Column("instance", Text, primary_key=True),
+    Column("tenant", Text, ForeignKey("tenants.tenant"), nullable=False),
+    Column("gateway_id", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("dialect", Text, nullable=False),
+    Column("wake_url", Text),
+    Column("woken_at", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("revoked_at", BigInteger),
+    Column("barred", Integer, nullable=False),
+)
+Index("instances_tenant", instances.c.tenant)
+
+gateway_secrets = Table(
+    "gateway_secrets",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("instance", Text, ForeignKey("instances.instance"), nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("box", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+)
+Index("gateway_secrets_instance", gateway_secrets.c.instance)
+
+identities = Table(
+    "identities",
+    METADATA,
+    Column("instance", Text, ForeignKey("instances.instance"), primary_key=True),
+    Column("platform", Text, primary_key=True),
+    Column("bot_id", Text, primary_key=True),
+)
+Index("identities_bot", identities.c.platform, identities.c.bot_id)
+
+enrolments = Table(
+    "enrolments",
+    METADATA,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("instance", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("used_at", BigInteger),
+)
+
+# A route key names one tenant; `pinned` ones are the operator's and need no claim to stay.
+routes = Table(
+    "routes",
+    METADATA,
+    Column("platform", Text, primary_key=True),
+    Column("route_key", Text, primary_key=True),
+    Column("tenant", Text, ForeignKey("tenants.tenant"), nullable=False),
+    Column("pinned", Integer, nullable=False),
+)
+
+route_claims = Table(
+    "route_claims",
+    METADATA,
+    Column("platform", Text, primary_key=True),
+    Column("route_key", Text, primary_key=True),
+    Column("instance", Text, ForeignKey("instances.instance"), primary_key=True),
+    ForeignKeyConstraint(["platform", "route_key"], ["routes.platform", "routes.route_key"]),
+)
+Index("route_claims_instance", route_claims.c.instance)
+
+bindings = Table(
+    "bindings",
+    METADATA,
+    Column("tenant", Text, ForeignKey("tenants.tenant"), primary_key=True),
+    Column("platform", Text, primary_key=True),
+    Column("user_id", Text, primary_key=True),
+    Column("instance", Text, ForeignKey("instances.instance"), primary_key=True),
+    Column("created_at", BigInteger, nullable=False),
+)
+Index("bindings_user", bindings.c.platform, bindings.c.user_id)
+Index("bindings_instance", bindings.c.instance)
+
+dm_defaults = Table(
+    "dm_defaults",
+    METADATA,
+    Column("platform", Text, primary_key=True),
+    Column("user_id", Text, primary_key=True),
+    Column("tenant", Text, ForeignKey("tenants.tenant"), nullable=False),
+    Column("instance", Text, ForeignKey("instances.instance"), nullable=False),
+)
+Index("dm_defaults_instance", dm_defaults.c.instance)
+
+# The primary key ensures that a channel has at most one holder.
+grants = Table(
+    "grants",
+    METADATA,
+    Column("platform", Text, primary_key=True),
+    Column("scope_id", Text, primary_key=True),
+    Column("channel_id", Text, primary_key=True),
+    Column("tenant", Text, ForeignKey("tenants.tenant"), nullable=False),
+    Column("instance", Text, ForeignKey("instances.instance"), nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+Index("grants_instance", grants.c.instance)
+
+principals = Table(
+    "principals",
+    METADATA,
+    Column("instance", Text, ForeignKey("instances.instance"), primary_key=True),
+    Column("platform", Text, primary_key=True),
+    Column("policy", Text, nullable=False),
+    Column("allow", Text, nullable=False),
+)
+
+relevance = Table(
+    "relevance",
+    METADATA,
+    Column("instance", Text, ForeignKey("instances.instance"), primary_key=True),
+    Column("platform", Text, primary_key=True),
+    Column("require_address", Integer, nullable=False),
+    Column("free_response_scopes", Text, nullable=False),
+    Column("allow_other_bots", Integer, nullable=False),
+    # Whether the operator set it, so that a gateway's declaration does not replace it.
+    Column("pinned", Integer),
+)
+
+link_codes = Table(
+    "link_codes",
+    METADATA,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("instance", Text, ForeignKey("instances.instance"), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)
+Index("link_codes_instance", link_codes.c.instance)
+
+# A code that was redeemed and waits for its user's confirmation.
+link_pending = Table(
+    "link_pending",
+    METADATA,
+    Column("platform", Text, primary_key=True),
+    Column("user_id", Text, primary_key=True),
+    Column("instance", Text, ForeignKey("instances.instance"), nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)
+Index("link_pending_instance", link_pending.c.instance)
+
+# Messages about linking by user: wrong codes until a time, and the last event with its reply, so
+# that a repeated event gets the same reply and is carried out once.
+link_talks = Table(
+    "link_talks",
+    METADATA,
+    Column("platform", Text, primary_key=True),
+    Column("user_id", Text, primary_key=True),
+    Column("tries", Integer, nullable=False),
+    Column("until", BigInteger, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("text", Text, nullable=False),
+)
+
+# No reference to the instance: it is written for every event that carries a capability.
+vault = Table(
+    "vault",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("instance", Text, nullable=False),
+    Column("platform", Text, nullable=False),
+    Column("scope_id", Text, nullable=False),
+    Column("session_key", Text, nullable=False),
+    Column("alias", Text),
+    Column("kind", Text, nullable=False),
+    Column("message_id", Text),
+    Column("key_id", Text, nullable=False),
+    Column("box", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    # Whose event carried it and where: it can be used while that still reaches the instance. Null
+    # where an older version stored it.
+    Column("author", Text),
+    Column("chat_id", Text),
+    Column("parent_id", Text),
+)
+Index("vault_session_key", vault.c.instance, vault.c.session_key)
+Index("vault_alias", vault.c.instance, vault.c.alias)
+Index("vault_expires_at", vault.c.expires_at)
+
+changes = Table(
+    "changes",
+    METADATA,
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("entity", Text, nullable=False),
+)
+
+# One row, locked by each change, so that versions appear in the order of commits.
+change_head = Table(
+    "change_head",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+)
+
+
+# One row for each instance. `head` is the number of its newest buffer row; it is locked while rows
+# are added, so numbers rise in the order of commits, also across processes.
+# `series` makes a bufferId unlike any of an earlier store; `epoch` counts the upgrades.
+queues = Table(
+    "queues",
+    METADATA,
+    Column("instance", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("series", Text, nullable=False),
+    Column("head", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("flipped", Integer, nullable=False),
+    Column("flipped_at", BigInteger),
+)
+
+# What an instance has not acknowledged yet, and nothing else: an acknowledged row is deleted, a
+# dead one moves to `dead_letters`. So the primary key is the only index that delivery needs; the
+# other is for explaining what became of an event.
+buffer = Table(
+    "buffer",
+    METADATA,
+    Column("instance", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("tenant", Text, nullable=False),
+    Column("platform", Text, nullable=False),
+    Column("scope_id", Text, nullable=False),
+    Column("session_key", Text, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("deliveries", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    # Where in a trace the event is; null for what an older version took.
+    Column("traceparent", Text),
+    sqlite_with_rowid=False,
+)
+Index("buffer_event", buffer.c.event)
+
+dead_letter_rows = Table(
+    "dead_letters",
+    METADATA,
+    Column("instance", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("tenant", Text, nullable=False),
+    Column("platform", Text, nullable=False),
+    Column("scope_id", Text, nullable=False),
+    Column("session_key", Text, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("deliveries", Integer, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("dead_at", BigInteger, nullable=False),
+    Column("traceparent", Text),
+)
+Index("dead_letters_dead_at", dead_letter_rows.c.dead_at)
+Index("dead_letters_event", dead_letter_rows.c.event)
+
+# Every event that was taken, so that a repeated one is recognised.
+receipts = Table(
+    "receipts",
+    METADATA,
+    Column("platform", Text, primary_key=True),
+    Column("bot_id", Text, primary_key=True),
+    Column("event_id", Text, primary_key=True),
+    Column("event", Text, nullable=False),
+    Column("received_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+Index("receipts_received_at", receipts.c.received_at)
+
+# From which chats something was delivered to an instance: the facts of the egress gate.
+chats = Table(
+    "chats",
+    METADATA,
+    Column("instance", Text, primary_key=True),
+    Column("platform", Text, primary_key=True),
+    Column("chat_id", Text, primary_key=True),
+    Column("session_key", Text, primary_key=True),
+    Column("bot_id", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("scope_id", Text, nullable=False),
+    Column("user_id", Text, nullable=False),
+    Column("delivered_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+Index("chats_session_key", chats.c.instance, chats.c.session_key)
+Index("chats_delivered_at", chats.c.delivered_at)
+
+# Whose messages were delivered from those chats: a right to answer ends with its author's link.
+# `parent_id` is the channel of a thread, or ''.
+chat_authors = Table(
+    "chat_authors",
+    METADATA,
+    Column("instance", Text, primary_key=True),
+    Column("platform", Text, primary_key=True),
+    Column("scope_id", Text, primary_key=True),
+    Column("chat_id", Text, primary_key=True),
+    Column("author", Text, primary_key=True),
+    Column("parent_id", Text, nullable=False),
+    Column("delivered_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+Index("chat_authors_delivered_at", chat_authors.c.delivered_at)
+
+# The messages that instances sent, because only one's own may be edited.
+messages = Table(
+    "messages",
+    METADATA,
+    Column("platform", Text, primary_key=True),
+    Column("chat_id", Text, primary_key=True),
+    Column("message_id", Text, primary_key=True),
+    Column("instance", Text, nullable=False),
+    Column("sent_at", BigInteger, nullable=False),
+)
+Index("messages_sent_at", messages.c.sent_at)
+
+# What a gateway asked for, by its `requestId`; `result` is null until it is known.
+requests = Table(
+    "requests",
+    METADATA,
+    Column("instance", Text, primary_key=True),
+    Column("request_id", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("result", Text),
+    Column("asked_at", BigInteger, nullable=False),
+)
+Index("requests_asked_at", requests.c.asked_at)
+
+# `expires_at` is milliseconds by the database's clock.
+leases = Table(
+    "leases",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)
+
+# Where the next owner of a platform's socket resumes.
+resume_state = Table(
+    "resume_state",
+    METADATA,
+    Column("lease", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
 
 T = TypeVar("T")
 
@@ -84,6 +465,16 @@ _FORGET = delete(changes).where(changes.c.version <= bindparam("end"))
 # A kind and its key: ("user", platform, user id), ("channel", platform, scope, channel),
 # ("route", platform, key), ("instance", id), ("gateway", id), ("revoked", instance).
 Entity: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An authenticated caller, by its stored record; `via` is what it authenticated with."""
+
+    tenant: str
+    instance: str
+    gateway_id: str
+    via: Literal["secret", "managed"]
 
 
 @dataclass(slots=True)
@@ -209,3 +600,14 @@ def _record(change: ControlChange, version: int, note_id: str) -> CommittedChang
     if last > KEPT:
         change.connection.execute(_FORGET, {"end": last - KEPT})
     return CommittedChange(entities, version + 1, last)
+
+
+def is_user(table: Table, platform: str, user_id: str) -> tuple[ColumnElement[bool], ...]:
+    """The conditions for the rows of one user."""
+    return table.c.platform == platform, table.c.user_id == user_id
+
+
+def is_queue_empty(connection: Connection, instance: str) -> bool:
+    """Whether nothing waits for an instance."""
+    query = select(buffer.c.seq).where(buffer.c.instance == instance).limit(1)
+    return connection.execute(query).first() is None

@@ -1,22 +1,296 @@
-"""The vault: capabilities found in payloads, encrypted, which no gateway ever gets.
+"""Secrets at rest: the key file `keys/relay.key`, encryption under its keys, and the vault.
 
-Each is bound to tenant and instance and expires when its provider says so. Values are returned only
-as `SecretStr`.
+The newest key encrypts; older ones decrypt until everything has been encrypted anew. Each box is
+bound to its context (table, tenant, instance): moved to another row, it cannot be decrypted. The
+vault holds capabilities found in payloads, which no gateway ever gets.
 """
 
-from collections.abc import Sequence
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from pathlib import Path
+from typing import Final, Self
 
+from nacl.bindings import (
+    crypto_aead_xchacha20poly1305_ietf_decrypt,
+    crypto_aead_xchacha20poly1305_ietf_encrypt,
+)
+from nacl.exceptions import CryptoError
 from pydantic import SecretStr
-from sqlalchemy import Connection, delete, exists, insert, or_, select
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    Table,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
+from accord.kernel import base64url, canonical
 from accord.kernel.clock import Clock
+from accord.kernel.files import sync_folder, write_private
 from accord.kernel.ulid import UlidSource
-from accord.relay.connector.keyring import Box, Keyring
-from accord.relay.connector.registry import Principal
-from accord.relay.connector.store import Storage
-from accord.relay.connector.tables import bindings, grants, vault
+from accord.relay.connector.store import (
+    ChangeLog,
+    ControlChange,
+    Principal,
+    Storage,
+    bindings,
+    gateway_secrets,
+    grants,
+    tenants,
+    vault,
+)
+from accord.relay.errors import Code, RelayError
+
+KEY_SIZE: Final = 32
+_NONCE_SIZE: Final = 24
+_MOST_KEYS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Encrypted data and the id of its key."""
+
+    key_id: str
+    data: bytes
+
+
+class Keyring:
+    """The keys of one connector; see `load`."""
+
+    def __init__(self, keys: Sequence[bytes], path: Path | None = None) -> None:
+        self._path = path
+        self._use(keys)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read the key file, making it on the first start.
+
+        Raises:
+            RelayError: It cannot be read or made, others may read it, or it holds no keys.
+        """
+        if not path.exists():
+            with contextlib.suppress(FileExistsError):  # another process was first
+                _create(path, [secrets.token_bytes(KEY_SIZE)])
+        return cls(_read(path), path)
+
+    @property
+    def key_id(self) -> str:
+        """The id of the key that encrypts now."""
+        return self._newest
+
+    def close(self, value: str, *context: str) -> Box:
+        """Encrypt a value for one context."""
+        nonce = secrets.token_bytes(_NONCE_SIZE)
+        sealed = crypto_aead_xchacha20poly1305_ietf_encrypt(
+            value.encode(), _context(context), nonce, self._keys[self._newest]
+        )
+        return Box(self._newest, nonce + sealed)
+
+    def open(self, box: Box, *context: str) -> str:
+        """Decrypt a box that was closed for the same context.
+
+        Raises:
+            RelayError: Its key is missing, or it was encrypted for another context.
+        """
+        if box.key_id not in self._keys and self._path is not None:
+            self._use(_read(self._path))  # another process may have added a key
+        key = self._keys.get(box.key_id)
+        if key is None:
+            raise RelayError(
+                Code.INTERNAL_ERROR,
+                f"a secret is encrypted under the key {box.key_id}, which is missing",
+                where=str(self._path or "the keyring"),
+                mend="restore the key file that belongs to this store",
+            )
+        nonce, sealed = box.data[:_NONCE_SIZE], box.data[_NONCE_SIZE:]
+        try:
+            return crypto_aead_xchacha20poly1305_ietf_decrypt(
+                sealed, _context(context), nonce, key
+            ).decode()
+        except (CryptoError, ValueError):
+            raise RelayError(
+                Code.INTERNAL_ERROR,
+                "a secret cannot be decrypted: it was damaged or moved",
+                where=context[0] if context else "the keyring",
+                mend="restore the last good backup of the store",
+            ) from None
+
+    def digests(self, code: str) -> list[bytes]:
+        """Keyed digests of a short code, the newest key's first.
+
+        The first is stored; a lookup tries them all.
+        """
+        return [hmac.new(key, b"code:" + code.encode(), "sha256").digest() for key in self._all]
+
+    def rotate(self) -> str:
+        """Add a new key and return its id; `reencrypt` everything afterwards.
+
+        Raises:
+            RelayError: The key file cannot be written, or holds too many keys already.
+        """
+        fresh = secrets.token_bytes(KEY_SIZE)
+        self._replace([fresh, *self._reread()])
+        return _id(fresh)
+
+    def forget_old(self) -> None:
+        """Drop all keys but the newest; what they encrypted is lost."""
+        self._replace(self._reread()[:1])
+
+    def __repr__(self) -> str:
+        return f"Keyring({', '.join(self._keys)})"
+
+    def _reread(self) -> Sequence[bytes]:
+        return _read(self._path) if self._path is not None else self._all
+
+    def _replace(self, keys: Sequence[bytes]) -> None:
+        if len(keys) > _MOST_KEYS:
+            raise RelayError(
+                Code.CONFLICT,
+                f"the key file holds {_MOST_KEYS} keys already",
+                mend="encrypt everything anew and forget the old ones first",
+            )
+        if self._path is not None:
+            _create(self._path, keys, replace=True)
+        self._use(keys)
+
+    def _use(self, keys: Sequence[bytes]) -> None:
+        self._keys = {_id(key): key for key in keys}
+        self._newest = _id(keys[0])
+        self._all = tuple(keys)
+
+
+def _id(key: bytes) -> str:
+    return hashlib.blake2b(b"relay.key", key=key, digest_size=8).hexdigest()
+
+
+def _context(context: Sequence[str]) -> bytes:
+    return canonical.encode(list(context))
+
+
+def _create(path: Path, keys: Sequence[bytes], *, replace: bool = False) -> None:
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        try:
+            write_private(draft, "".join(base64url.encode(key) + "\n" for key in keys).encode())
+            if replace:
+                draft.replace(path)
+            else:
+                os.link(draft, path)  # fails where a rename would replace
+        finally:
+            draft.unlink(missing_ok=True)
+        sync_folder(path.parent)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise RelayError(
+            Code.INTERNAL_ERROR,
+            f"the relay's key file cannot be written ({error.strerror})",
+            where=str(path),
+            mend="let this user write to the folder",
+        ) from error
+
+
+def _read(path: Path) -> Sequence[bytes]:
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            text = file.read(4096) if stat.S_ISREG(status.st_mode) else b""
+    except OSError as error:
+        raise RelayError(
+            Code.INTERNAL_ERROR,
+            f"the relay's key file cannot be read ({error.strerror})",
+            where=str(path),
+            mend="restore it from a backup",
+        ) from error
+    if status.st_mode & 0o077:
+        raise RelayError(
+            Code.INTERNAL_ERROR,
+            f"the relay's key file may be read by others (mode {stat.S_IMODE(status.st_mode):04o})",
+            where=str(path),
+            mend=f"run `chmod 600 {path}`",
+        )
+    try:
+        keys = [base64url.decode(line) for line in text.decode("ascii").split()]
+    except (base64url.Base64Error, UnicodeDecodeError):
+        keys = []
+    if not keys or any(len(key) != KEY_SIZE for key in keys):
+        raise RelayError(
+            Code.INTERNAL_ERROR,
+            f"the relay's key file does not hold keys of {KEY_SIZE} bytes",
+            where=str(path),
+            mend="restore it from a backup",
+        )
+    return keys
+
+
+_AT_ONCE: Final = 200
+
+_BOXES: Final[tuple[tuple[Table, Callable[[RowMapping], tuple[str, ...]]], ...]] = (
+    (tenants, lambda row: ("tenant", row["tenant"])),
+    (gateway_secrets, lambda row: ("secret", row["instance"])),
+    (vault, lambda row: ("vault", row["tenant"], row["instance"], row["kind"])),
+)
+
+
+async def reencrypt(changes: ChangeLog, keyring: Keyring) -> int:
+    """Encrypt under the newest key what is under an older one; how many boxes that were.
+
+    Raises:
+        RelayError: A box cannot be decrypted; those before it stay re-encrypted.
+    """
+    done = 0
+    for table, context in _BOXES:
+        while count := await changes.change(
+            partial(_reencrypt_some, keyring=keyring, table=table, context=context)
+        ):
+            done += count
+    return done
+
+
+def count_old_boxes(connection: Connection, keyring: Keyring) -> int:
+    """How many boxes are under older keys."""
+    return sum(
+        connection.execute(
+            select(func.count()).select_from(table).where(table.c.key_id != keyring.key_id)
+        ).scalar_one()
+        for table, _ in _BOXES
+    )
+
+
+def _reencrypt_some(
+    change: ControlChange,
+    keyring: Keyring,
+    table: Table,
+    context: Callable[[RowMapping], tuple[str, ...]],
+) -> int:
+    rows = (
+        change.connection.execute(
+            select(table).where(table.c.key_id != keyring.key_id).limit(_AT_ONCE)
+        )
+        .mappings()
+        .all()
+    )
+    for row in rows:
+        bound = context(row)
+        box = keyring.close(keyring.open(Box(row["key_id"], row["box"]), *bound), *bound)
+        change.connection.execute(
+            update(table)
+            .where(*(column == row[column.name] for column in table.primary_key))
+            .values(key_id=box.key_id, box=box.data)
+        )
+    return len(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +402,7 @@ class Vault:
         )
         if row is None:
             return None
-        context = _context(principal.tenant, principal.instance, kind)
+        context = ("vault", principal.tenant, principal.instance, kind)
         return SecretStr(self._keyring.open(Box(row.key_id, row.box), *context))
 
     async def purge(self) -> int:
@@ -141,27 +415,14 @@ class Vault:
         )
 
     def _row(self, capability: Capability) -> dict[str, object]:
-        box = self._keyring.close(
-            capability.value.get_secret_value(),
-            *_context(capability.tenant, capability.instance, capability.kind),
-        )
-        return {
+        bound = ("vault", capability.tenant, capability.instance, capability.kind)
+        box = self._keyring.close(capability.value.get_secret_value(), *bound)
+        row = {name: getattr(capability, name) for name in Capability.__slots__ if name != "value"}
+        return row | {
             "id": self._ids.new(),
-            "tenant": capability.tenant,
-            "instance": capability.instance,
-            "platform": capability.platform,
-            "scope_id": capability.scope_id,
-            "session_key": capability.session_key,
-            "alias": capability.alias,
-            "kind": capability.kind,
-            "message_id": capability.message_id,
             "key_id": box.key_id,
             "box": box.data,
             "created_at": self._now(),
-            "expires_at": capability.expires_at,
-            "author": capability.author,
-            "chat_id": capability.chat_id,
-            "parent_id": capability.parent_id,
         }
 
     def _now(self) -> int:
@@ -173,7 +434,3 @@ def is_empty(connection: Connection, instance: str, now: int) -> bool:
     return not connection.execute(
         select(exists().where(vault.c.instance == instance, vault.c.expires_at > now))
     ).scalar_one()
-
-
-def _context(tenant: str, instance: str, kind: str) -> tuple[str, ...]:
-    return "vault", tenant, instance, kind

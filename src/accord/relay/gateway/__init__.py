@@ -14,7 +14,6 @@ from accord.relay.gateway.agent import (
     run_agent,
 )
 from accord.relay.gateway.enrolment import (
-    CREDENTIALS_FILE,
     GatewayCredentials,
     credentials_file,
     credentials_files,
@@ -29,7 +28,6 @@ from accord.relay.gateway.gateway import (
     RelayGateway,
     relevance_policies,
 )
-from accord.relay.gateway.idle import IdlePolicy
 from accord.relay.gateway.inbox import (
     INBOX_SCHEMA,
     Inbox,
@@ -40,8 +38,7 @@ from accord.relay.gateway.inbox import (
     open_memory_inbox,
     open_stored_inbox,
 )
-from accord.relay.gateway.outbox import RecentChats, Requests
-from accord.relay.gateway.replies import Reply
+from accord.relay.gateway.outbox import RecentChats, Reply, Requests
 from accord.relay.gateway.rules import (
     LONG_SEGMENT,
     MAX_MESSAGE_BYTES,
@@ -55,11 +52,10 @@ from accord.relay.gateway.rules import (
     is_rate_limited,
 )
 from accord.relay.gateway.sessions import Sessions, TurnEnd
-from accord.relay.gateway.settings import GatewaySettings
+from accord.relay.gateway.settings import GatewaySettings, IdlePolicy, obstacle
 from accord.relay.gateway.socket import Dial, Socket, SocketClosed, websocket_dialer
 
 __all__ = [
-    "CREDENTIALS_FILE",
     "INBOX_SCHEMA",
     "LONG_SEGMENT",
     "MAX_MESSAGE_BYTES",
@@ -100,6 +96,7 @@ __all__ = [
     "is_rate_limited",
     "load_agent",
     "load_credentials",
+    "obstacle",
     "open_memory_inbox",
     "open_stored_inbox",
     "prepare_agent",

@@ -19,13 +19,11 @@ from typing import Any, Final
 from accord.kernel import canonical
 from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.inbox import ReceivedEvent
-from accord.relay.gateway.outbox import ChatAddress, RecentChats, Requests
-from accord.relay.gateway.replies import Reply
+from accord.relay.gateway.outbox import ChatAddress, RecentChats, Reply, Requests
 from accord.relay.gateway.rules import GatewayLimits
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.rules.descriptor import Descriptor
-from accord.relay.rules.messages import MessageEvent
-from accord.relay.rules.session_keys import SessionSource
+from accord.relay.rules.frames import Descriptor
+from accord.relay.rules.messages import MessageEvent, SessionSource
 from accord.relay.rules.splitting import split_text
 
 

@@ -21,16 +21,15 @@ from accord.kernel import tokens
 from accord.kernel.clock import Clock, SystemClock
 from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.agent import Agent, prepare_agent
-from accord.relay.gateway.host import AgentHost
-from accord.relay.gateway.idle import IdlePolicy
 from accord.relay.gateway.rules import ConnectionEnd, Redial, is_nearby
-from accord.relay.gateway.settings import GatewaySettings
+from accord.relay.gateway.sessions import AgentHost
+from accord.relay.gateway.settings import GatewaySettings, IdlePolicy
 from accord.relay.gateway.socket import Dial, Link, SocketClosed, websocket_dialer
 from accord.relay.rules.actions import Result
 from accord.relay.rules.connection import dial_url, http_url
-from accord.relay.rules.descriptor import Descriptor
 from accord.relay.rules.frames import (
     Described,
+    Descriptor,
     Frame,
     GoingIdle,
     GoingIdleAck,
@@ -42,7 +41,7 @@ from accord.relay.rules.frames import (
     Passthrough,
     write_frame,
 )
-from accord.relay.rules.policy import RelevancePolicy, project_policy
+from accord.relay.rules.gate import RelevancePolicy, project_policy
 from accord.web import responses
 
 _SECONDS = 10.0

@@ -12,7 +12,7 @@ import itertools
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
+    Delete,
     Index,
     Integer,
     MetaData,
@@ -50,20 +51,17 @@ _WAITING: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ReceivedEvent:
-    """An event for an agent, with what the gateway needs to answer it.
-
-    Attributes:
-        platform: The platform to name in answers, where it differs from the event's.
-        capability: The kind of capability that its answer may use, if it came with one.
-        buffer_id: The connector's id for the delivery.
-        attempt: How often its turn was started, from 1.
-    """
+    """An event for an agent, with what the gateway needs to answer it."""
 
     session_key: str
     event: MessageEvent
+    # The platform to name in answers, where it differs from the event's.
     platform: str | None = None
+    # The kind of capability that its answer may use, if it came with one.
     capability: str | None = None
+    # The connector's id for the delivery.
     buffer_id: str | None = None
+    # How often its turn was started, from 1.
     attempt: int = 1
     trace: Trace | None = None
 
@@ -152,7 +150,7 @@ class MemoryInbox:
         return [(number, each.session_key) for number, each in self._waiting.items()]
 
     async def _take(self, delivery: ReceivedEvent) -> int | None:
-        keys = [f"{kind}{key}" for kind, key in _event_keys(delivery) if key]
+        keys = _tagged(delivery.buffer_id, delivery.message)
         is_known = any(key in self._seen for key in keys)
         self._seen.update(dict.fromkeys(keys))
         while len(self._seen) > _REMEMBERED:
@@ -163,10 +161,6 @@ class MemoryInbox:
         number = next(self._numbers)
         self._waiting[number] = delivery
         return number
-
-
-def _event_keys(delivery: ReceivedEvent) -> tuple[tuple[str, str | None], ...]:
-    return ("b", delivery.buffer_id), ("m", delivery.message)
 
 
 @asynccontextmanager
@@ -224,6 +218,9 @@ _BEGIN: Final = (
 _WANTED: Final = update(events).where(events.c.number == bindparam("wanted"))
 _FINISH: Final = _WANTED.values(body=None)
 _PUT_BACK: Final = _WANTED.values(attempts=events.c.attempts - 1)
+_PRUNE: Final = delete(events).where(
+    events.c.taken_at < bindparam("oldest"), events.c.body.is_(None)
+)
 _UNFINISHED: Final = (
     select(events.c.number, events.c.session_key)
     .where(events.c.body.is_not(None))
@@ -259,11 +256,11 @@ class StoredInbox:
 
     async def put_back(self, number: int) -> None:
         """Do not count the last attempt; if that fails, it counts."""
-        await self._change(_PUT_BACK, number)
+        await self._change(_PUT_BACK, wanted=number)
 
     async def finish(self, number: int) -> None:
         """Mark an event as finished; if that fails, it runs again after a restart."""
-        await self._change(_FINISH, number)
+        await self._change(_FINISH, wanted=number)
 
     async def unfinished(self) -> list[tuple[int, str]]:
         """What an earlier process left, in order."""
@@ -273,17 +270,11 @@ class StoredInbox:
 
     async def prune(self) -> None:
         """Delete what was finished so long ago that no connector can deliver it again."""
-        oldest = int(self._clock.now() * 1000) - _RETENTION_MS
-        old = delete(events).where(events.c.taken_at < oldest, events.c.body.is_(None))
+        await self._change(_PRUNE, oldest=int(self._clock.now() * 1000) - _RETENTION_MS)
 
+    async def _change(self, statement: Update | Delete, **values: int) -> None:
         def run(connection: Connection) -> None:
-            connection.execute(old)
-
-        await self._store.write(run)
-
-    async def _change(self, statement: Update, number: int) -> None:
-        def run(connection: Connection) -> None:
-            connection.execute(statement, {"wanted": number})
+            connection.execute(statement, values)
 
         await self._store.write(run)
 
@@ -299,19 +290,11 @@ async def open_stored_inbox(
         StoreError: It cannot be opened.
     """
     text = os.fspath(where)
-    if "://" in text:
+    with nullcontext() if "://" in text else _folder_lock(Path(text)):
         async with open_store(text, INBOX_SCHEMA) as store:
-            yield await _open_inbox(store, clock)
-        return
-    with _folder_lock(Path(text)):
-        async with open_store(text, INBOX_SCHEMA) as store:
-            yield await _open_inbox(store, clock)
-
-
-async def _open_inbox(store: Store, clock: Clock) -> StoredInbox:
-    inbox = StoredInbox(store, clock)
-    await inbox.prune()
-    return inbox
+            inbox = StoredInbox(store, clock)
+            await inbox.prune()
+            yield inbox
 
 
 @contextmanager
@@ -349,14 +332,14 @@ def _take(
         "buffer_ids": [buffer_id for buffer_id, _ in names if buffer_id],
         "messages": [message for _, message in names if message],
     }
-    known = {name for row in connection.execute(_KNOWN, wanted) for name in _tagged(row) if name}
+    known = {name for row in connection.execute(_KNOWN, wanted) for name in _tagged(*row)}
     rows: list[dict[str, Any]] = []
     is_new: list[bool] = []
     for delivery, (buffer_id, message) in zip(deliveries, names, strict=True):
-        own = {name for name in _tagged((buffer_id, message)) if name}
-        is_new.append(not own & known)
+        own = _tagged(buffer_id, message)
+        is_new.append(known.isdisjoint(own))
         if is_new[-1]:
-            known |= own
+            known.update(own)
             rows.append(
                 {
                     "buffer_id": buffer_id,
@@ -371,8 +354,9 @@ def _take(
     return [next(numbers) if new else None for new in is_new]
 
 
-def _tagged(names: Sequence[Any]) -> tuple[str | None, ...]:
-    return tuple(f"{kind}{name}" if name else None for kind, name in zip("bm", names, strict=True))
+def _tagged(buffer_id: str | None, message: str | None) -> list[str]:
+    """The keys by which a second delivery is recognised, told apart by a letter."""
+    return [f"{kind}{key}" for kind, key in (("b", buffer_id), ("m", message)) if key]
 
 
 def _read_event(row: Row[Any]) -> ReceivedEvent:

@@ -20,45 +20,41 @@ MAX_MESSAGE_BYTES: Final = 2 * MAX_LINE
 
 @dataclass(frozen=True, slots=True)
 class GatewayLimits:
-    """Limits of one gateway; times are in seconds.
+    """Limits of one gateway; times are in seconds."""
 
-    Attributes:
-        handshake: From the dial to the last descriptor.
-        outbound: Of an action, including a reconnection.
-        idle_ack: Until the connector confirms that it buffers.
-        held: Until a gateway that is suspended without a hook dials again.
-        first_delay: The pause before the first dial after a failure; it doubles.
-        longest_delay: The longest such pause.
-        near_delay: The longest such pause to a connector on this machine or network, which few
-            others dial.
-        drain: For running turns to finish when the gateway is stopped.
-        ping: Between two probes of the socket, and for the answer to one.
-        edit: The shortest pause between two edits, or two messages, of one streamed reply.
-        typing: Between two renewals of the typing indicator.
-        turns: How many turns run at once; each session has at most one.
-        pending_outbound: How many actions are in progress at once.
-        line_bytes: The longest line that is read.
-        action_bytes: The longest action that is sent.
-        attempts: How often a turn is started that the process did not survive.
-        chats: How many chats are remembered for messages outside a turn.
-    """
-
+    # From the dial to the last descriptor.
     handshake: float = 30.0
+    # Of an action, including a reconnection.
     outbound: float = 30.0
+    # Until the connector confirms that it buffers.
     idle_ack: float = 10.0
+    # Until a gateway that is suspended without a hook dials again.
     held: float = 60.0
+    # The pause before the first dial after a failure; it doubles.
     first_delay: float = 1.0
+    # The longest such pause.
     longest_delay: float = 30.0
+    # The longest such pause to a connector on this machine or network, which few others dial.
     near_delay: float = 5.0
+    # For running turns to finish when the gateway is stopped.
     drain: float = 30.0
+    # Between two probes of the socket, and for the answer to one.
     ping: float = 20.0
+    # The shortest pause between two edits, or two messages, of one streamed reply.
     edit: float = 1.0
+    # Between two renewals of the typing indicator.
     typing: float = 5.0
+    # How many turns run at once; each session has at most one.
     turns: int = 64
+    # How many actions are in progress at once.
     pending_outbound: int = 32
+    # The longest line that is read.
     line_bytes: int = MAX_LINE
+    # The longest action that is sent.
     action_bytes: int = MAX_MESSAGE
+    # How often a turn is started that the process did not survive.
     attempts: int = 3
+    # How many chats are remembered for messages outside a turn.
     chats: int = 10_000
 
 
@@ -110,15 +106,12 @@ _FAR: Final = 99
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEnd:
-    """How a connection ended, or failed to begin.
+    """How a connection ended, or failed to begin."""
 
-    Attributes:
-        code: The close code; 0 where there was none.
-        handshaken: Whether its handshake had succeeded.
-    """
-
+    # The close code; 0 where there was none.
     code: int
     reason: str
+    # Whether its handshake had succeeded.
     handshaken: bool = False
 
 

@@ -1,26 +1,36 @@
 """Sessions: one turn at a time in each, many at once.
 
 `Intake` stores events in the inbox, queues them in their sessions and acknowledges them.
-`Sessions` owns the order of turns and their interruption.
+`Sessions` owns the order of turns and their interruption. `AgentHost` runs the agent in them; an
+agent's error ends its turn and nothing else.
 """
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
+from accord.kernel.errors import AccordError
+from accord.relay.errors import Code, RelayError
+from accord.relay.gateway.agent import Agent, Turn, run_agent
 from accord.relay.gateway.inbox import OpenInbox, ReceivedEvent
-from accord.relay.gateway.outbox import RecentChats
+from accord.relay.gateway.outbox import RecentChats, Reply, Requests
+from accord.relay.gateway.settings import GatewaySettings
 from accord.relay.gateway.socket import Link, SocketClosed
+from accord.relay.rules.actions import Result, Send
 from accord.relay.rules.connection import backoff
-from accord.relay.rules.frames import Inbound, InboundAck, InterruptInbound, Passthrough
-from accord.relay.rules.messages import MessageEvent, PassthroughForward, is_stop
-from accord.relay.rules.session_keys import Dialect, session_key
+from accord.relay.rules.frames import Descriptor, Inbound, InboundAck, InterruptInbound, Passthrough
+from accord.relay.rules.messages import MessageEvent, is_stop, session_key
 from accord.storage import StoreError
+from accord.telemetry import tracing
+from accord.telemetry.tracing import SpanKind
+
+T = TypeVar("T")
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -34,27 +44,22 @@ class TurnEnd(Enum):
     """The gateway ends; the turn is begun again by the next one."""
 
 
-RunTurn = Callable[[int, str], Awaitable[None]]
+RunTurn = Callable[[int, str], Coroutine[Any, Any, None]]
 """Runs the turn of an event, by its number and its session."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class _SessionQueue:
-    __slots__ = ("interrupted", "turn", "waiting", "worker")
-
-    def __init__(self) -> None:
-        self.waiting: deque[int] = deque()
-        self.turn: asyncio.Task[None] | None = None
-        self.interrupted = False
-        self.worker: asyncio.Task[None] | None = None
+    waiting: deque[int] = field(default_factory=deque)
+    turn: asyncio.Task[None] | None = None
+    interrupted: bool = False
+    worker: asyncio.Task[None] | None = None
 
 
 class Sessions:
-    """The sessions that have turns to run.
+    """The sessions that have turns to run, `turns` at once.
 
-    Args:
-        work: Runs a turn.
-        ended: Awaited after a turn, before the next one of its session starts.
-        turns: How many turns run at once.
+    `ended` is awaited after a turn, before the next one of its session starts.
     """
 
     def __init__(
@@ -126,7 +131,7 @@ class Sessions:
 
     async def _take_turn(self, number: int, key: str, session: _SessionQueue) -> None:
         session.interrupted = False
-        session.turn = asyncio.create_task(_run(self._work, number, key))
+        session.turn = asyncio.create_task(self._work(number, key))
         await asyncio.wait({session.turn})
         turn, session.turn = session.turn, None
         ending = TurnEnd.DONE
@@ -137,15 +142,7 @@ class Sessions:
         await self._ended(number, ending)
 
 
-async def _run(work: RunTurn, number: int, key: str) -> None:
-    await work(number, key)
-
-
-T = TypeVar("T")
-
 IncomingFrame = Inbound | Passthrough | InterruptInbound
-WhenBusy = Literal["queue", "interrupt"]
-ReadForward = Callable[[PassthroughForward], MessageEvent | None]
 
 # More than a connector leaves unacknowledged; then the socket waits.
 _QUEUED: Final = 1024
@@ -163,29 +160,19 @@ async def retry_inbox(work: Callable[[], Awaitable[T]], what: str) -> T:
         attempt += 1
 
 
+@dataclass(eq=False, repr=False)
 class Intake:
     """Moves events from links through the inbox to their sessions."""
 
-    def __init__(
-        self,
-        inbox: OpenInbox,
-        sessions: Sessions,
-        chats: RecentChats,
-        *,
-        dialect: Dialect,
-        when_busy: WhenBusy,
-        read_forward: ReadForward,
-        counts: Counter[str],
-    ) -> None:
-        self._inbox = inbox
-        self._sessions = sessions
-        self._chats = chats
-        self._dialect: Dialect = dialect
-        self._when_busy = when_busy
-        self._read_forward = read_forward
-        self._counts = counts
-        self._queue: asyncio.Queue[tuple[Link, IncomingFrame]] = asyncio.Queue(_QUEUED)
-        self._open = 0
+    inbox: OpenInbox
+    sessions: Sessions
+    chats: RecentChats
+    settings: GatewaySettings
+    counts: Counter[str]
+    _queue: asyncio.Queue[tuple[Link, IncomingFrame]] = field(
+        default_factory=lambda: asyncio.Queue(_QUEUED)
+    )
+    _open: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -209,8 +196,8 @@ class Intake:
                     # In order: after the events before it.
                     await self._take(waiting)
                     waiting = []
-                    found = self._sessions.interrupt(frame.session_key)
-                    self._counts["interrupts" if found else "interrupts of nothing"] += 1
+                    found = self.sessions.interrupt(frame.session_key)
+                    self.counts["interrupts" if found else "interrupts of nothing"] += 1
                 else:
                     waiting.append((link, frame))
             await self._take(waiting)
@@ -219,10 +206,10 @@ class Intake:
     async def _take(self, frames: list[tuple[Link, Inbound | Passthrough]]) -> None:
         read = [self._read(frame) for _, frame in frames]
         wanted = [delivery for delivery in read if delivery is not None]
-        numbers = await retry_inbox(lambda: self._inbox.take(wanted), "take") if wanted else []
+        numbers = await retry_inbox(lambda: self.inbox.take(wanted), "take") if wanted else []
         for number, delivery in zip(numbers, wanted, strict=True):
             if number is None:
-                self._counts["duplicates"] += 1
+                self.counts["duplicates"] += 1
             else:
                 await self._give(number, delivery)
         acks: dict[Link, list[InboundAck]] = {}
@@ -235,19 +222,19 @@ class Intake:
 
     def _read(self, frame: Inbound | Passthrough) -> ReceivedEvent | None:
         if isinstance(frame, Inbound):
-            key = session_key(frame.event.source, dialect=self._dialect)
+            key = session_key(frame.event.source, dialect=self.settings.session_keys)
             return ReceivedEvent(key, frame.event, buffer_id=frame.buffer_id, trace=frame.trace)
         forward = frame.forward
         event: MessageEvent | None = None
         try:
-            event = self._read_forward(forward)
+            event = self.settings.read_forward(forward)
         except Exception as error:  # noqa: BLE001 - a reader that somebody gave us
             _log.error("a forward could not be read", platform=forward.platform, exc_info=error)
         if event is None:
-            self._counts["forwards not understood"] += 1
+            self.counts["forwards not understood"] += 1
             return None
         return ReceivedEvent(
-            session_key(event.source, dialect=self._dialect),
+            session_key(event.source, dialect=self.settings.session_keys),
             event,
             forward.platform or None,
             f"{forward.platform}.interaction_token" if forward.platform else None,
@@ -257,13 +244,155 @@ class Intake:
 
     async def _give(self, number: int, delivery: ReceivedEvent) -> None:
         key = delivery.session_key
-        self._counts["events"] += 1
-        self._chats.remember(delivery)
-        if self._sessions.is_busy(key):
+        self.counts["events"] += 1
+        self.chats.remember(delivery)
+        if self.sessions.is_busy(key):
             wants_stop = is_stop(delivery.event.text)
-            if wants_stop or self._when_busy == "interrupt":
-                self._sessions.interrupt(key)
+            if wants_stop or self.settings.when_busy == "interrupt":
+                self.sessions.interrupt(key)
             if wants_stop:
-                await retry_inbox(lambda: self._inbox.finish(number), "finish")
+                await retry_inbox(lambda: self.inbox.finish(number), "finish")
                 return
-        self._sessions.offer(number, key)
+        self.sessions.offer(number, key)
+
+
+class AgentHost:
+    """Runs one agent: its inbox, its sessions and its requests."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        settings: GatewaySettings,
+        new_id: Callable[[], str],
+        stay_awake: Callable[[], None],
+        counts: Counter[str],
+    ) -> None:
+        self._agent = agent
+        self._settings = settings
+        self._stay_awake = stay_awake
+        self._counts = counts
+        self._chats = RecentChats(settings.limits.chats)
+        self._descriptors: tuple[Descriptor, ...] = ()
+        self._left: list[tuple[int, str]] = []
+        self._inbox: OpenInbox | None = None
+        self._sessions: Sessions | None = None
+        self._intake: Intake | None = None
+        self.requests = Requests(new_id, settings.limits, counts)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no turn, event or action is in progress."""
+        return self.intake.is_empty and self.sessions.is_quiet and self.requests.is_empty
+
+    @property
+    def inbox(self) -> OpenInbox:
+        """The open inbox."""
+        return _opened(self._inbox)
+
+    @property
+    def intake(self) -> Intake:
+        """Where events come in."""
+        return _opened(self._intake)
+
+    @property
+    def sessions(self) -> Sessions:
+        """The queues of turns."""
+        return _opened(self._sessions)
+
+    async def open(self, inbox: OpenInbox) -> None:
+        """Start with an inbox; raises StoreError if it cannot be read."""
+        settings = self._settings
+        self._inbox = inbox
+        self._left = await inbox.unfinished()
+        self._sessions = Sessions(self._run, self._ended, settings.limits.turns)
+        self._intake = Intake(inbox, self._sessions, self._chats, settings, self._counts)
+
+    def resume(self, descriptors: tuple[Descriptor, ...]) -> None:
+        """Use these descriptors, and run what an earlier process left unfinished."""
+        self._descriptors = descriptors
+        left, self._left = self._left, []
+        for number, key in left:
+            self.sessions.offer(number, key)
+
+    async def send(self, chat_id: str, content: str, reply_to: str | None) -> Result:
+        """Send a message outside a turn."""
+        place = self._chats.find(chat_id)
+        action = Send(chat_id, content, reply_to, place.metadata)
+        return await self.requests.perform(action, place.platform, place.bot_id)
+
+    async def _run(self, number: int, session_key: str) -> None:
+        """Let the agent answer an event."""
+        delivery = await retry_inbox(lambda: self.inbox.begin(number), "begin")
+        if delivery is None:
+            return
+        if delivery.attempt > self._settings.limits.attempts:
+            self._counts["turns given up"] += 1
+            _log.error("an event is given up", session=session_key, attempts=delivery.attempt - 1)
+            return
+        turn = self._turn(delivery)
+        kind, attempt = SpanKind.CONSUMER, delivery.attempt
+        with tracing.incoming_span("gateway turn", delivery.trace, kind, attempt=attempt):
+            try:
+                await self._answer(turn)
+            except asyncio.CancelledError:
+                turn.cancelled = True
+                raise
+
+    async def _ended(self, number: int, ending: TurnEnd) -> None:
+        """Record how a turn ended; the next process runs again what was broken off."""
+        self._stay_awake()
+        self._counts[f"turns {ending.value}"] += 1
+        try:
+            if ending is TurnEnd.BROKEN_OFF:
+                await self.inbox.put_back(number)
+            else:
+                await self.inbox.finish(number)
+        except StoreError as error:
+            _log.error("the end of a turn was not recorded", reason=str(error))
+
+    def _turn(self, delivery: ReceivedEvent) -> Turn:
+        platform = delivery.platform or delivery.event.source.platform
+        named = [each for each in self._descriptors if each.platform == platform]
+        descriptor = (named or self._descriptors)[0]
+        limits, interrupt = self._settings.limits, self.sessions.interrupt
+        return Turn(delivery, descriptor, self.requests, self._chats, limits, interrupt)
+
+    async def _answer(self, turn: Turn) -> None:
+        reply = turn.open_reply()
+        typing = asyncio.create_task(self._type(turn, reply))
+        try:
+            try:
+                async with aclosing(run_agent(self._agent, turn)) as said:
+                    async for text in said:
+                        await reply.add(text)
+            except Exception as error:  # noqa: BLE001 - whatever an agent raises is its own
+                await self._failed(turn, reply, error)
+            else:
+                await reply.finish()
+        finally:
+            typing.cancel()
+            await reply.cancel()
+
+    async def _failed(self, turn: Turn, reply: Reply, error: Exception) -> None:
+        self._counts["agent failures"] += 1
+        tracing.set_attributes(error=type(error).__name__)
+        if isinstance(error, AccordError):
+            _log.error("the agent failed", session=turn.session_key, reason=str(error))
+        else:
+            _log.error("the agent failed", session=turn.session_key, exc_info=error)
+        await reply.finish()
+        if self._settings.apology is not None and reply.refusal is None:
+            await turn.reply(self._settings.apology)
+
+    async def _type(self, turn: Turn, reply: Reply) -> None:
+        while not reply.has_begun:
+            result = await turn.typing()
+            if not result.success:
+                return
+            await asyncio.sleep(self._settings.limits.typing)
+
+
+def _opened(part: T | None) -> T:
+    if part is None:
+        raise RelayError(Code.CONFLICT, "the gateway does not run yet", mend="call run() first")
+    return part

@@ -1,51 +1,102 @@
-"""Settings of a gateway; none of them is secret."""
+"""Settings of a gateway, none of them secret, and when it may suspend itself."""
 
+import asyncio
 import os
-from collections.abc import Mapping
+import socket
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import Any, Final, Literal
+from urllib.parse import quote, urlsplit
 
 from accord.kernel.clock import Clock
-from accord.relay.gateway.idle import IdlePolicy
 from accord.relay.gateway.inbox import Inbox, open_memory_inbox, open_stored_inbox
 from accord.relay.gateway.rules import GatewayLimits
-from accord.relay.gateway.sessions import ReadForward, WhenBusy
-from accord.relay.rules.messages import interaction_event
-from accord.relay.rules.session_keys import GENERIC_PLATFORM, Dialect
+from accord.relay.rules.messages import (
+    GENERIC_PLATFORM,
+    Dialect,
+    MessageEvent,
+    PassthroughForward,
+    interaction_event,
+)
+
+_RESOLVE_SECONDS: Final = 5.0
+
+
+async def obstacle(wake_url: str | None) -> str | None:
+    """Why this machine must not be suspended, such as a wake URL on itself; None if it may."""
+    if not wake_url:
+        return "no wake URL is registered"
+    try:
+        parts = urlsplit(wake_url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return "the wake URL cannot be read"
+    if parts.scheme not in ("https", "http") or not host:
+        return "the wake URL is no http or https address"
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(_RESOLVE_SECONDS):
+            found = await loop.getaddrinfo(host, port or 443, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return "the host of the wake URL is not known"
+    if any(_is_local_address(family, address) for family, _, _, _, address in found):
+        return "the wake URL is served by this machine, which would be asleep"
+    return None
+
+
+def _is_local_address(family: int, address: tuple[object, ...]) -> bool:
+    """Whether an address belongs to this machine: only then can a socket be bound to it."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address[0], 0, *address[2:]))
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePolicy:
+    """When to suspend."""
+
+    # Registered at the connector, and answered by something that stays awake.
+    wake_url: str | None
+    # Seconds without a message and without a turn.
+    after: float = 600.0
+    # Returns why this machine must not be suspended, or None.
+    obstacle: Callable[[str | None], Awaitable[str | None]] = obstacle
+
+
+WhenBusy = Literal["queue", "interrupt"]
+ReadForward = Callable[[PassthroughForward], MessageEvent | None]
 
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """What can be chosen.
+    """What can be chosen."""
 
-    Attributes:
-        identities: The platforms and bot ids that are fronted, one hello each; the first is the
-            default. `accord.relay.rules.read_identities` reads them from an environment.
-        session_keys: How sessions are named. `scoped` keeps equal ids of different servers apart;
-            connectors that do not know it want `hermes`.
-        relevance: `require_mention` and `free_response_channels`, at the top or by platform.
-        environment: Where `{PLATFORM}_ALLOW_BOTS` is looked up.
-        inbox: A folder or a `postgresql://` URL; `memory` for agents that may lose events in a
-            crash; an inbox of your own; None for a folder in the user's state folder.
-        when_busy: Whether a message in a busy session waits, or ends the running turn.
-        apology: What a user is told when the agent failed; None for nothing.
-        idle: When to suspend; None for never.
-        read_forward: Turns a forwarded request into a message; the default reads Discord
-            interactions.
-        command_manifest: The commands to offer, sent in every hello.
-    """
-
+    # The platforms and bot ids that are fronted, one hello each; the first is the default.
+    # `accord.relay.rules.read_identities` reads them from an environment.
     identities: tuple[tuple[str, str], ...] = ((GENERIC_PLATFORM, ""),)
+    # How sessions are named. `scoped` keeps equal ids of different servers apart; connectors that
+    # do not know it want `hermes`.
     session_keys: Dialect = "scoped"
+    # `require_mention` and `free_response_channels`, at the top or by platform.
     relevance: Mapping[str, Any] = field(default_factory=dict)
+    # Where `{PLATFORM}_ALLOW_BOTS` is looked up.
     environment: Mapping[str, str] = field(default_factory=dict)
+    # A folder or a `postgresql://` URL; `memory` for agents that may lose events in a crash; an
+    # inbox of your own; None for a folder in the user's state folder.
     inbox: str | os.PathLike[str] | Inbox | None = None
+    # Whether a message in a busy session waits, or ends the running turn.
     when_busy: WhenBusy = "queue"
+    # What a user is told when the agent failed; None for nothing.
     apology: str | None = "Sorry, something went wrong."
+    # When to suspend; None for never.
     idle: IdlePolicy | None = None
+    # Turns a forwarded request into a message; the default reads Discord interactions.
     read_forward: ReadForward = interaction_event
+    # The commands to offer, sent in every hello.
     command_manifest: Any = None
     limits: GatewayLimits = field(default_factory=GatewayLimits)
 

@@ -1,7 +1,7 @@
 """Pure rules of the relay: the wire format, and the gate that decides who receives an event.
 
 Connector, gateway, platforms and pipeline call these functions. They do no I/O and read no clock:
-facts, time and random numbers are arguments.
+facts, time and random numbers are arguments. What cannot be read raises `RelayError`.
 """
 
 from accord.relay.rules.actions import (
@@ -13,9 +13,7 @@ from accord.relay.rules.actions import (
     Result,
     Send,
     Typing,
-    read_action,
     reply_metadata,
-    write_action,
 )
 from accord.relay.rules.connection import (
     REPLACED,
@@ -29,8 +27,7 @@ from accord.relay.rules.connection import (
     http_url,
     read_identities,
 )
-from accord.relay.rules.decision_records import DecisionRecord, from_record, narrow_facts, to_record
-from accord.relay.rules.descriptor import CONTRACT_VERSION, DEFAULT_MESSAGE_LENGTH, Descriptor
+from accord.relay.rules.decision_records import from_record, narrow_facts, to_record
 from accord.relay.rules.egress import (
     RECENT_SECONDS,
     EgressCapability,
@@ -41,10 +38,9 @@ from accord.relay.rules.egress import (
     neutralise_mentions,
 )
 from accord.relay.rules.frames import (
-    MAX_LINE,
-    MAX_MESSAGE,
     BadLine,
     Described,
+    Descriptor,
     Frame,
     FromConnector,
     FromGateway,
@@ -67,19 +63,23 @@ from accord.relay.rules.frames import (
     write_frame,
 )
 from accord.relay.rules.gate import (
-    Candidate,
     ChannelGrant,
     Decision,
     DmDefault,
     Facts,
     GateEvent,
     PlatformAccount,
+    PolicyKey,
+    PrincipalPolicy,
+    PrincipalRule,
+    RelevancePolicy,
     RouteKey,
     TenantAccount,
     TenantChannel,
     Visibility,
     VisibilityKey,
     decide,
+    project_policy,
 )
 from accord.relay.rules.links import (
     LINK_CODE_BITS,
@@ -87,35 +87,23 @@ from accord.relay.rules.links import (
     LinkCommand,
     LinkEffect,
     LinkFacts,
-    LinkRequest,
     decide_link,
     find_link_codes,
     read_link_request,
     write_link_code,
 )
 from accord.relay.rules.messages import (
-    MessageEvent,
-    MessageType,
-    PassthroughForward,
-    interaction_event,
-)
-from accord.relay.rules.policy import (
-    PolicyKey,
-    PrincipalPolicy,
-    PrincipalRule,
-    RelevancePolicy,
-    project_policy,
-)
-from accord.relay.rules.session_keys import (
     GENERIC_PLATFORM,
     KNOWN_TO_EXISTING_GATEWAYS,
     Dialect,
+    MessageEvent,
+    MessageType,
+    PassthroughForward,
     SessionSource,
+    interaction_event,
     session_key,
 )
 from accord.relay.rules.splitting import (
-    CodeBlock,
-    TextPiece,
     code_blocks,
     is_grapheme_border,
     measure,
@@ -125,15 +113,11 @@ from accord.relay.rules.splitting import (
 from accord.relay.rules.verdicts import ERROR_RULE, GATE_RULES, GateVerdict, Layer
 
 __all__ = [
-    "CONTRACT_VERSION",
-    "DEFAULT_MESSAGE_LENGTH",
     "ERROR_RULE",
     "GATE_RULES",
     "GENERIC_PLATFORM",
     "KNOWN_TO_EXISTING_GATEWAYS",
     "LINK_CODE_BITS",
-    "MAX_LINE",
-    "MAX_MESSAGE",
     "MOST_LINKS",
     "RECENT_SECONDS",
     "REPLACED",
@@ -143,12 +127,9 @@ __all__ = [
     "AfterClose",
     "BadAction",
     "BadLine",
-    "Candidate",
     "ChannelGrant",
     "CloseReason",
-    "CodeBlock",
     "Decision",
-    "DecisionRecord",
     "Described",
     "Descriptor",
     "Dialect",
@@ -178,7 +159,6 @@ __all__ = [
     "LinkCommand",
     "LinkEffect",
     "LinkFacts",
-    "LinkRequest",
     "MessageEvent",
     "MessageType",
     "Outbound",
@@ -196,7 +176,6 @@ __all__ = [
     "SessionSource",
     "TenantAccount",
     "TenantChannel",
-    "TextPiece",
     "Typing",
     "UnknownFrame",
     "Visibility",
@@ -220,7 +199,6 @@ __all__ = [
     "narrow_facts",
     "neutralise_mentions",
     "project_policy",
-    "read_action",
     "read_frame",
     "read_identities",
     "read_link_request",
@@ -229,7 +207,6 @@ __all__ = [
     "split_pieces",
     "split_text",
     "to_record",
-    "write_action",
     "write_frame",
     "write_link_code",
 ]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Self
 
 from accord.relay.errors import RelayError
 from accord.relay.rules import members
-from accord.relay.rules.session_keys import SessionSource
+from accord.relay.rules.messages import SessionSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +128,7 @@ class Result:
 
     @classmethod
     def from_dict(cls, value: Any) -> Self:
-        """Read the wire form; unknown members are ignored.
-
-        Raises:
-            RelayError: `success` is missing, or a member has the wrong type.
-        """
+        """Read the wire form; unknown members are ignored."""
         payload = members.payload(value, "a result")
         info = None if payload.get("chat_info") is None else members.member(payload, "chat_info")
         return cls(
@@ -145,16 +141,15 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The wire form: `success`, and what is set."""
-        written: dict[str, Any] = {"success": self.success}
-        if self.message_id is not None:
-            written["message_id"] = self.message_id
-        if self.error is not None:
-            written["error"] = self.error
-        if self.chat_info is not None:
-            written["chat_info"] = dict(self.chat_info)
-        if self.retry_after is not None:
-            written["retry_after"] = self.retry_after
-        return written
+        info = None if self.chat_info is None else dict(self.chat_info)
+        written = {
+            "success": self.success,
+            "message_id": self.message_id,
+            "error": self.error,
+            "chat_info": info,
+            "retry_after": self.retry_after,
+        }
+        return {name: value for name, value in written.items() if value is not None}
 
 
 def _seconds(value: Any) -> float | None:
@@ -163,45 +158,27 @@ def _seconds(value: Any) -> float | None:
     return float(value) if is_number and 0 <= value < 1e9 else None
 
 
-def _send(payload: members.Payload) -> Send:
-    return Send(
+_READERS: Final[Mapping[str, Callable[[members.Payload], Action]]] = {
+    Send.op: lambda payload: Send(
         members.identifier(payload, "chat_id"),
         members.text(payload, "content"),
         members.optional_text(payload, "reply_to"),
         members.member(payload, "metadata"),
-    )
-
-
-def _edit(payload: members.Payload) -> Edit:
-    return Edit(
+    ),
+    Edit.op: lambda payload: Edit(
         members.identifier(payload, "chat_id"),
         members.identifier(payload, "message_id"),
         members.text(payload, "content"),
         members.member(payload, "metadata"),
-    )
-
-
-def _typing(payload: members.Payload) -> Typing:
-    return Typing(members.identifier(payload, "chat_id"), members.text(payload, "draft", ""))
-
-
-def _follow_up(payload: members.Payload) -> FollowUp:
-    return FollowUp(
+    ),
+    Typing.op: lambda payload: Typing(
+        members.identifier(payload, "chat_id"), members.text(payload, "draft", "")
+    ),
+    FollowUp.op: lambda payload: FollowUp(
         members.text(payload, "session_key"),
         members.identifier(payload, "kind"),
         members.text(payload, "content"),
         members.member(payload, "metadata"),
-    )
-
-
-def _get_chat_info(payload: members.Payload) -> GetChatInfo:
-    return GetChatInfo(members.identifier(payload, "chat_id"))
-
-
-_READERS: Final[Mapping[str, Callable[[members.Payload], Action]]] = {
-    Send.op: _send,
-    Edit.op: _edit,
-    Typing.op: _typing,
-    FollowUp.op: _follow_up,
-    GetChatInfo.op: _get_chat_info,
+    ),
+    GetChatInfo.op: lambda payload: GetChatInfo(members.identifier(payload, "chat_id")),
 }

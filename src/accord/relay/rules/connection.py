@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Final
 
 from accord.kernel import canonical
-from accord.relay.rules.session_keys import GENERIC_PLATFORM
+from accord.relay.rules.messages import GENERIC_PLATFORM
 
 UNAUTHORIZED: Final = 4401
 """The close code of a socket whose token is not, or no longer, valid."""

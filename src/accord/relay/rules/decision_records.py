@@ -18,6 +18,10 @@ from accord.relay.rules.gate import (
     Facts,
     GateEvent,
     PlatformAccount,
+    PolicyKey,
+    PrincipalPolicy,
+    PrincipalRule,
+    RelevancePolicy,
     RouteKey,
     TenantAccount,
     TenantChannel,
@@ -25,7 +29,6 @@ from accord.relay.rules.gate import (
     VisibilityKey,
 )
 from accord.relay.rules.links import LinkCommand
-from accord.relay.rules.policy import PolicyKey, PrincipalPolicy, PrincipalRule, RelevancePolicy
 from accord.relay.rules.verdicts import GATE_RULES, GateVerdict, Layer
 
 K = TypeVar("K", bound=tuple[Any, ...])
@@ -136,11 +139,7 @@ def to_record(event: GateEvent, facts: Facts, decision: Decision) -> dict[str, A
 
 
 def from_record(record: Any) -> DecisionRecord:
-    """Read what `to_record` wrote, also after a round trip through JSON.
-
-    Raises:
-        RelayError: It is no such record, or of an unknown version.
-    """
+    """Read what `to_record` wrote, also after a round trip through JSON."""
     if not isinstance(record, dict) or record.get("version") != VERSION:
         raise _bad(f"not a decision's record of version {VERSION}")
     try:

@@ -1,20 +1,83 @@
 """The frames of the `/relay` socket in both directions, and the lines that carry them.
 
-Invalid lines and unknown frames are values too, so that a reader can count and drop them.
+Invalid lines and unknown frames are values too, so that a reader can count and drop them. The
+descriptor of a platform is what the gateway gets at the handshake.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
 
 from accord.kernel import canonical, traceparent
 from accord.kernel.traceparent import Trace
 from accord.relay.errors import RelayError
 from accord.relay.rules import members
 from accord.relay.rules.actions import Action, BadAction, Result, read_action, write_action
-from accord.relay.rules.descriptor import Descriptor
-from accord.relay.rules.messages import MessageEvent, PassthroughForward
-from accord.relay.rules.session_keys import Dialect, read_dialect
+from accord.relay.rules.messages import Dialect, MessageEvent, PassthroughForward, read_dialect
+from accord.relay.rules.splitting import LEAST_LIMIT, measure
+
+CONTRACT_VERSION: Final = 1
+DEFAULT_MESSAGE_LENGTH: Final = 4096
+_EMOJI: Final = "🔌"
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """The abilities and limits of one platform.
+
+    Attributes:
+        len_unit: `utf16` counts UTF-16 code units; anything else counts characters.
+        emoji: For display; may be None.
+    """
+
+    platform: str
+    label: str
+    max_message_length: int
+    supports_draft_streaming: bool
+    supports_edit: bool
+    supports_threads: bool
+    markdown_dialect: str
+    len_unit: str
+    emoji: str | None = _EMOJI
+    platform_hint: str = ""
+    pii_safe: bool = False
+    contract_version: int = CONTRACT_VERSION
+
+    @property
+    def supports_code_blocks(self) -> bool:
+        """Whether fenced code is rendered as code."""
+        return self.markdown_dialect != "plain"
+
+    def measure(self, text: str) -> int:
+        """The length of a text in this platform's unit."""
+        return measure(text, self.len_unit)
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Self:
+        """Read the wire form: unknown members are ignored, missing optional ones defaulted."""
+        payload = members.payload(value, "a descriptor")
+        length = members.integer(payload, "max_message_length") or DEFAULT_MESSAGE_LENGTH
+        if length < LEAST_LIMIT:
+            raise members.bad(f"expected at least {LEAST_LIMIT}", where="/max_message_length")
+        return cls(
+            contract_version=members.integer(payload, "contract_version"),
+            platform=members.identifier(payload, "platform"),
+            label=members.text(payload, "label"),
+            max_message_length=length,
+            supports_draft_streaming=members.flag(payload, "supports_draft_streaming"),
+            supports_edit=members.flag(payload, "supports_edit"),
+            supports_threads=members.flag(payload, "supports_threads"),
+            markdown_dialect=members.text(payload, "markdown_dialect"),
+            len_unit=members.text(payload, "len_unit"),
+            emoji=members.optional_text({"emoji": _EMOJI, **payload}, "emoji"),
+            platform_hint=members.text(payload, "platform_hint", ""),
+            pii_safe=members.flag(payload, "pii_safe", False),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The wire form, with every member."""
+        return asdict(self)
+
 
 MAX_LINE: Final = 8 * 1024 * 1024
 """The longest line that is read, in bytes without the newline."""
@@ -290,55 +353,23 @@ def _optional_id(payload: members.Payload, name: str) -> str | None:
     return None if payload.get(name) is None else members.identifier(payload, name)
 
 
-def _hello(payload: members.Payload) -> Hello:
-    return Hello(
+_READERS: Final[Mapping[str, Callable[[members.Payload], Frame]]] = {
+    "hello": lambda payload: Hello(
         members.identifier(payload, "platform"),
         members.text(payload, "botId", ""),
         read_dialect(payload.get("session_keys")),
         payload.get("command_manifest"),
-    )
-
-
-def _outbound(payload: members.Payload) -> Outbound:
-    return Outbound(
+    ),
+    "outbound": lambda payload: Outbound(
         members.identifier(payload, "requestId"),
         read_action(payload.get("action")),
         _optional_id(payload, "platform"),
         _optional_id(payload, "botId"),
         _trace(payload),
-    )
-
-
-def _interrupt(payload: members.Payload) -> Interrupt:
-    return Interrupt(members.text(payload, "session_key"), members.optional_text(payload, "reason"))
-
-
-def _inbound(payload: members.Payload) -> Inbound:
-    return Inbound(
-        MessageEvent.from_dict(payload.get("event")),
-        _optional_id(payload, "bufferId"),
-        _trace(payload),
-    )
-
-
-def _outbound_result(payload: members.Payload) -> OutboundResult:
-    return OutboundResult(
-        members.identifier(payload, "requestId"), Result.from_dict(payload.get("result"))
-    )
-
-
-def _passthrough(payload: members.Payload) -> Passthrough:
-    return Passthrough(
-        PassthroughForward.from_dict(payload.get("forward")),
-        _optional_id(payload, "bufferId"),
-        _trace(payload),
-    )
-
-
-_READERS: Final[Mapping[str, Callable[[members.Payload], Frame]]] = {
-    "hello": _hello,
-    "outbound": _outbound,
-    "interrupt": _interrupt,
+    ),
+    "interrupt": lambda payload: Interrupt(
+        members.text(payload, "session_key"), members.optional_text(payload, "reason")
+    ),
     "going_idle": lambda _: GoingIdle(),
     "inbound_ack": lambda payload: InboundAck(members.identifier(payload, "bufferId")),
     "descriptor": lambda payload: Described(Descriptor.from_dict(payload.get("descriptor"))),
@@ -347,11 +378,21 @@ _READERS: Final[Mapping[str, Callable[[members.Payload], Frame]]] = {
         members.text(payload, "botId", ""),
         members.text(payload, "error", ""),
     ),
-    "inbound": _inbound,
-    "outbound_result": _outbound_result,
+    "inbound": lambda payload: Inbound(
+        MessageEvent.from_dict(payload.get("event")),
+        _optional_id(payload, "bufferId"),
+        _trace(payload),
+    ),
+    "outbound_result": lambda payload: OutboundResult(
+        members.identifier(payload, "requestId"), Result.from_dict(payload.get("result"))
+    ),
     "interrupt_inbound": lambda payload: InterruptInbound(
         members.text(payload, "session_key"), members.text(payload, "chat_id", "")
     ),
-    "passthrough_forward": _passthrough,
+    "passthrough_forward": lambda payload: Passthrough(
+        PassthroughForward.from_dict(payload.get("forward")),
+        _optional_id(payload, "bufferId"),
+        _trace(payload),
+    ),
     "going_idle_ack": lambda _: GoingIdleAck(),
 }

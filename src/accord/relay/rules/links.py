@@ -47,11 +47,7 @@ class LinkRequest:
 
 
 def read_link_request(text: str, *, is_dm: bool, awaiting: bool) -> LinkRequest | None:
-    """Read a message about linking; None for every other message.
-
-    Args:
-        awaiting: Whether the author has been asked to confirm a link.
-    """
+    """Read a message about linking; `awaiting` when its author was asked to confirm a link."""
     if is_dm and awaiting and len(text) <= _LONGEST_ANSWER:
         answer = text.strip().lower()
         if answer in _YES:

@@ -19,11 +19,7 @@ def is_name(value: object) -> TypeGuard[str]:
 
 
 def require_names(**named: object) -> None:
-    """Check that each value can be an id.
-
-    Raises:
-        RelayError: One cannot; the message has its name, not its value.
-    """
+    """Check that each value can be an id."""
     for name, value in named.items():
         if not is_name(value):
             raise RelayError(
@@ -110,6 +106,37 @@ def texts(source: Payload, name: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise _wrong(source, name, "a list of texts")
     return tuple(value)
+
+
+def required_name(source: Payload, name: str) -> str:
+    """A required id."""
+    value = source.get(name)
+    if not is_name(value):
+        raise bad("expected an id: a text of printable characters", where=f"/{name}")
+    return value
+
+
+def optional_name(source: Payload, name: str, default: str = "") -> str:
+    """An id, or the default where it is missing, null or empty."""
+    return default if source.get(name) in (None, "") else required_name(source, name)
+
+
+def unique_names(source: Payload, name: str) -> tuple[str, ...]:
+    """A list of ids; a missing one is empty."""
+    found = texts(source, name)
+    if not all(is_name(each) for each in found):
+        raise bad("expected ids: texts of printable characters", where=f"/{name}")
+    return tuple(dict.fromkeys(found))
+
+
+def optional_url(source: Payload, name: str) -> str | None:
+    """A URL, unchecked, or None."""
+    value = source.get(name)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise bad("expected a URL", where=f"/{name}")
+    return value
 
 
 def _wrong(source: Payload, name: str, form: str) -> RelayError:

@@ -1,15 +1,180 @@
-"""Messages and forwarded platform requests for gateways: their wire forms."""
+"""Messages and forwarded platform requests: their wire forms, their sources and session keys.
+
+There are two dialects of session keys. `hermes` is what existing gateways compute: without the
+scope, and with `relay` for platforms unknown to them. `scoped` adds the scope and escapes every
+component.
+"""
 
 import base64
 import binascii
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self, get_args
 
 from accord.kernel import canonical
 from accord.relay.errors import RelayError
 from accord.relay.rules import members
-from accord.relay.rules.session_keys import GENERIC_PLATFORM, SessionSource
+from accord.relay.rules.members import bad
+
+GENERIC_PLATFORM: Final = "relay"
+"""The platform of a source that names none."""
+
+KNOWN_TO_EXISTING_GATEWAYS: Final = frozenset(
+    {
+        "api_server",
+        "bluebubbles",
+        "dingtalk",
+        "discord",
+        "email",
+        "feishu",
+        "homeassistant",
+        "local",
+        "matrix",
+        "mattermost",
+        "relay",
+        "signal",
+        "slack",
+        "sms",
+        "telegram",
+        "webhook",
+        "wecom",
+        "wecom_callback",
+        "weixin",
+        "whatsapp",
+    }
+)
+"""The platforms that existing gateways know; they call every other one `relay`."""
+
+_ALWAYS: Final = (
+    "platform",
+    "chat_id",
+    "chat_type",
+    "chat_name",
+    "user_id",
+    "user_name",
+    "thread_id",
+    "chat_topic",
+)
+_WHEN_SET: Final = ("user_id_alt", "chat_id_alt", "scope_id", "parent_chat_id", "message_id")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSource:
+    """The chat, thread and author of a message.
+
+    Attributes:
+        chat_type: `dm`, `group`, `channel`, `thread` or `forum`; others are passed on.
+        scope_id: The server around the chat: Discord guild, Slack workspace, Matrix server.
+        parent_chat_id: The channel, where `chat_id` is a thread in it.
+        message_id: The message that triggered the event.
+    """
+
+    platform: str = GENERIC_PLATFORM
+    chat_id: str = ""
+    chat_type: str = "dm"
+    chat_name: str | None = None
+    user_id: str | None = None
+    user_name: str | None = None
+    thread_id: str | None = None
+    chat_topic: str | None = None
+    user_id_alt: str | None = None
+    chat_id_alt: str | None = None
+    scope_id: str | None = None
+    parent_chat_id: str | None = None
+    message_id: str | None = None
+
+    @property
+    def is_dm(self) -> bool:
+        """Whether it is a direct chat."""
+        return self.chat_type == "dm"
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Self:
+        """Read the wire form; unknown members, `guild_id` among them, are ignored."""
+        payload = members.payload(value, "a source")
+        text = members.optional_text
+        return cls(
+            text(payload, "platform") or GENERIC_PLATFORM,
+            members.text(payload, "chat_id", ""),
+            text(payload, "chat_type") or "dm",
+            *(text(payload, name) for name in (*_ALWAYS[3:], *_WHEN_SET)),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The wire form: eight members always, the others if set."""
+        written = {name: getattr(self, name) for name in _ALWAYS}
+        for name in _WHEN_SET:
+            if (value := getattr(self, name)) is not None:
+                written[name] = value
+        return written
+
+
+Dialect = Literal["hermes", "scoped"]
+_DIALECTS: Final[tuple[Dialect, ...]] = get_args(Dialect)
+_ESCAPES: Final = str.maketrans({"%": "%25", ":": "%3A", "=": "%3D"})
+
+
+def read_dialect(value: Any) -> Dialect:
+    """The dialect that a gateway asks for; `hermes` by default."""
+    if value is None:
+        return "hermes"
+    for dialect in _DIALECTS:
+        if value == dialect:
+            return dialect
+    raise bad("expected hermes or scoped", where="/session_keys")
+
+
+def session_key(
+    source: SessionSource,
+    *,
+    dialect: Dialect = "hermes",
+    group_sessions_per_user: bool = True,
+    thread_sessions_per_user: bool = False,
+    profile: str | None = None,
+) -> str:
+    """The key of the session that a message from this source belongs to.
+
+    Args:
+        group_sessions_per_user: Whether each member of a group has a session of their own.
+        thread_sessions_per_user: The same inside threads.
+        profile: The agent's profile; None, '' and `default` are `main`.
+    """
+    owner = "main" if profile is None or profile in ("", "default") else profile
+    tagged = _components(source, group_sessions_per_user, thread_sessions_per_user)
+    if dialect == "hermes":
+        is_known = source.platform in KNOWN_TO_EXISTING_GATEWAYS
+        platform = source.platform if is_known else GENERIC_PLATFORM
+        place = (owner, platform, source.chat_type)
+        return ":".join(["agent", *place, *(part for _, part in tagged if part)])
+    parts = [
+        f"{tag}={part.translate(_ESCAPES)}"
+        for tag, part in (("s", source.scope_id), *tagged)
+        if part
+    ]
+    place = (owner, source.platform, source.chat_type)
+    return ":".join(["agent", *(part.translate(_ESCAPES) for part in place), *parts])
+
+
+def _components(
+    source: SessionSource, group_per_user: bool, thread_per_user: bool
+) -> list[tuple[str, str | None]]:
+    """The tagged components of a key: chat, thread and user."""
+    chat, thread = source.chat_id, source.thread_id
+    user = source.user_id_alt or source.user_id
+    if source.platform == "whatsapp":
+        user = _bare_number(user)
+        chat = (_bare_number(chat) or "") if source.is_dm else chat
+    if source.is_dm:
+        return [("c", chat) if chat else ("u", user), ("t", thread)]
+    is_per_user = group_per_user and (thread_per_user or not thread)
+    return [("c", chat), ("t", thread), ("u", user if is_per_user else None)]
+
+
+def _bare_number(address: str | None) -> str | None:
+    """A WhatsApp address without device, server and plus sign."""
+    if not address:
+        return address
+    return address.partition("@")[0].partition(":")[0].removeprefix("+") or address
 
 
 class MessageType(Enum):
@@ -48,11 +213,7 @@ class MessageEvent:
 
     @classmethod
     def from_dict(cls, value: Any) -> Self:
-        """Read the wire form; an unknown type is read as text.
-
-        Raises:
-            RelayError: A member has the wrong type.
-        """
+        """Read the wire form; an unknown type is read as text."""
         payload = members.payload(value, "an event")
         return cls(
             members.text(payload, "text", ""),
@@ -95,11 +256,7 @@ class PassthroughForward:
 
     @classmethod
     def from_dict(cls, value: Any) -> Self:
-        """Read the wire form; missing members are empty.
-
-        Raises:
-            RelayError: A member has the wrong type, or the body is not base64.
-        """
+        """Read the wire form; missing members are empty."""
         payload = members.payload(value, "a forward")
         try:
             body = base64.b64decode(members.text(payload, "bodyB64", ""), validate=True)

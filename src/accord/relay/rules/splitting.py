@@ -121,11 +121,7 @@ def measure(text: str, len_unit: str) -> int:
 
 
 def split_text(text: str, limit: int, len_unit: str) -> list[str]:
-    """Split a text into messages; an empty text gives none.
-
-    Raises:
-        RelayError: The limit is below `LEAST_LIMIT`.
-    """
+    """Split a text into messages; an empty text gives none."""
     return [str(piece) for piece in split_pieces(text, limit, len_unit)]
 
 

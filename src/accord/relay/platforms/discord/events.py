@@ -24,9 +24,9 @@ from accord.relay.rules.messages import (
     MessageEvent,
     MessageType,
     PassthroughForward,
+    SessionSource,
     interaction_event,
 )
-from accord.relay.rules.session_keys import SessionSource
 
 PLATFORM: Final = "discord"
 _REPLY: Final = 19

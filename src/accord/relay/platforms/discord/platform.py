@@ -22,7 +22,7 @@ from accord.relay.platforms.discord.sender import CommandPublisher, DiscordSende
 from accord.relay.platforms.discord.visibility import PermissionLookup
 from accord.relay.platforms.settings import DiscordSettings, resolve_secret
 from accord.relay.rules.actions import Action, Result
-from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.frames import Descriptor
 
 DESCRIPTOR: Final = Descriptor(
     platform=PLATFORM,

@@ -33,8 +33,7 @@ from accord.relay.platforms.matrix.rules import (
 )
 from accord.relay.platforms.settings import MatrixSettings
 from accord.relay.rules.members import Payload
-from accord.relay.rules.messages import MessageEvent, MessageType
-from accord.relay.rules.session_keys import SessionSource
+from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
 
 PLATFORM: Final = "matrix"
 MESSAGE: Final = "m.room.message"

@@ -21,7 +21,7 @@ from accord.relay.platforms.matrix.rules import MatrixChat, is_event
 from accord.relay.platforms.matrix.sync import SyncListener
 from accord.relay.platforms.settings import MatrixSettings, resolve_secret
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.frames import Descriptor
 
 DESCRIPTOR: Final = Descriptor(
     platform=PLATFORM,

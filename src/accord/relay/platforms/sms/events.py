@@ -11,8 +11,7 @@ from accord.relay.connector.platform import InboundEvent
 from accord.relay.platforms.base import inbound_kind, json_object
 from accord.relay.platforms.sms.rules import Fields
 from accord.relay.rules.members import bad
-from accord.relay.rules.messages import MessageEvent, MessageType
-from accord.relay.rules.session_keys import SessionSource
+from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
 
 PLATFORM: Final = "sms"
 _MOST_FIELDS: Final = 200

@@ -33,7 +33,7 @@ from accord.relay.platforms.sms.events import (
 )
 from accord.relay.platforms.sms.rules import Fields, is_signed, is_signed_json, segments
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.members import Payload
 
 _REFUSED: Final = 20003

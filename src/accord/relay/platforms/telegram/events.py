@@ -16,8 +16,7 @@ from accord.relay.errors import RelayError
 from accord.relay.platforms.base import PERMANENT, inbound_kind
 from accord.relay.platforms.telegram.rules import BotUser, MarkedText, read_marked_text, read_media
 from accord.relay.rules.members import Payload, bad, integer, member, payload
-from accord.relay.rules.messages import MessageEvent, MessageType
-from accord.relay.rules.session_keys import SessionSource
+from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
 
 PLATFORM: Final = "telegram"
 UPDATE_KINDS: Final = ("message", "channel_post", "my_chat_member", "chat_member")

@@ -20,7 +20,7 @@ from accord.relay.platforms.telegram.events import PLATFORM, RecentTopics, Updat
 from accord.relay.platforms.telegram.rules import BotUser
 from accord.relay.platforms.telegram.sender import CommandPublisher, TelegramSender, numeric_id
 from accord.relay.rules.actions import Action, Result
-from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.members import bad
 
 DESCRIPTOR: Final = Descriptor(

@@ -11,7 +11,7 @@ from typing import Any, Final
 import structlog
 from sqlalchemy import Row
 
-from accord.relay.connector.keyed_lock import KeyedLock
+from accord.relay.connector.limits import KeyedLock
 from accord.relay.connector.platform import InboundEvent, PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import PERMANENT, inbound_kind
@@ -20,8 +20,7 @@ from accord.relay.platforms.webchat.accounts import Account
 from accord.relay.platforms.webchat.chats import ChatKind
 from accord.relay.platforms.webchat.feed import Changes
 from accord.relay.platforms.webchat.rules import mentions, name_key
-from accord.relay.rules.messages import MessageEvent
-from accord.relay.rules.session_keys import SessionSource
+from accord.relay.rules.messages import MessageEvent, SessionSource
 
 PLATFORM: Final = "webchat"
 

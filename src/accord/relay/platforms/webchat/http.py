@@ -19,8 +19,8 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from accord.kernel.clock import Clock
-from accord.relay.connector.bodies import read_body
-from accord.relay.connector.rate_limits import RateLimiter
+from accord.relay.connector.http import read_body
+from accord.relay.connector.limits import RateLimiter
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.settings import WebChatSettings
 from accord.relay.platforms.webchat.accounts import Account, Login, LoginResult

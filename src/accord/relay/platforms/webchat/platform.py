@@ -30,7 +30,7 @@ from accord.relay.platforms.webchat.messages import MessageDraft
 from accord.relay.platforms.webchat.rules import MAX_TEXT, message_text, speakable
 from accord.relay.platforms.webchat.tables import WEBCHAT
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.frames import Descriptor
 from accord.storage import Store, open_store
 
 DESCRIPTOR: Final = Descriptor(

@@ -14,8 +14,7 @@ from accord.kernel.schema import compile_schema
 from accord.relay.connector.platform import InboundEvent
 from accord.relay.platforms.base import inbound_kind
 from accord.relay.rules.members import Payload, bad
-from accord.relay.rules.messages import MessageEvent, MessageType
-from accord.relay.rules.session_keys import SessionSource
+from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
 
 PLATFORM: Final = "webhook"
 SCHEMA: Final[Any] = canonical.decode(

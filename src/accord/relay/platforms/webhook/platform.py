@@ -33,7 +33,7 @@ from accord.relay.platforms.webhook.events import (
 )
 from accord.relay.platforms.webhook.rules import WebhookKeys, read_keys
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.members import bad
 from accord.web.outgoing import guarded_client, url_allowed
 

@@ -10,8 +10,7 @@ from typing import Final
 from accord.relay.connector.platform import InboundEvent
 from accord.relay.platforms.base import inbound_kind
 from accord.relay.rules.members import bad
-from accord.relay.rules.messages import MessageEvent, MessageType
-from accord.relay.rules.session_keys import SessionSource
+from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
 
 PLATFORM: Final = "wecom"
 Fields = Mapping[str, str]

@@ -26,7 +26,7 @@ from accord.relay.platforms.settings import WecomSettings, resolve_secret
 from accord.relay.platforms.wecom.events import PLATFORM, message_inbound, user_of_chat
 from accord.relay.platforms.wecom.rules import BizMsgCrypt, read_crypt, read_xml
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.rules.descriptor import Descriptor
+from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.members import bad
 
 _EARLY_SECONDS: Final = 300.0

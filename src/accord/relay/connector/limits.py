@@ -1,0 +1,119 @@
+"""Limits on callers: token buckets, and one turn at a time for each key."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import KW_ONLY, dataclass, field
+from types import TracebackType
+from typing import Final
+
+from accord.kernel.clock import Clock
+
+_MOST: Final = 10_000
+
+
+@dataclass(eq=False, repr=False)
+class RateLimiter:
+    """Lets each key act `burst` times at once, and `per_minute` times a minute in the long run."""
+
+    clock: Clock
+    _: KW_ONLY
+    per_minute: float
+    burst: int
+    _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
+
+    def wait(self, key: str) -> float:
+        """Take one token: 0 when there was one, else the seconds until there is one."""
+        now = self.clock.monotonic()
+        left, then = self._left.pop(key, (float(self.burst), now))
+        left = min(self.burst, left + (now - then) * self.per_minute / 60)
+        allowed = left >= 1
+        while len(self._left) >= _MOST:
+            self._left.popitem(last=False)
+        self._left[key] = (left - 1 if allowed else left, now)
+        return 0.0 if allowed else (1 - left) * 60 / self.per_minute
+
+
+_BURST_SECONDS = 10
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class TokenBucket:
+    """A token bucket of `rate` tokens a second that holds ten seconds' worth."""
+
+    clock: Clock
+    rate: float
+    _left: float = field(init=False)
+    _at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._left = self.most
+        self._at = self.clock.monotonic()
+
+    @property
+    def most(self) -> float:
+        """The size of the bucket."""
+        return self.rate * _BURST_SECONDS
+
+    def spend(self, amount: float) -> bool:
+        """Take an amount, also beyond what is left; whether there was enough."""
+        now = self.clock.monotonic()
+        gained = self._left + (now - self._at) * self.rate
+        self._left = min(gained, self.most) - amount
+        self._at = now
+        return self._left >= 0
+
+
+@dataclass(eq=False, repr=False)
+class KeyedLock:
+    """Locks by key."""
+
+    _last: "dict[Hashable, LockTurn]" = field(default_factory=dict)
+
+    def turn(self, key: Hashable) -> "LockTurn":
+        """Queue up for a key now; `async with` acquires and releases it."""
+        turn = LockTurn(self._last, key, self._last.get(key))
+        self._last[key] = turn
+        return turn
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class LockTurn:
+    """One acquisition of a key, waiting or held."""
+
+    _last: "dict[Hashable, LockTurn]"
+    _key: Hashable
+    _before: "LockTurn | None"
+    # Made only when another turn waits for this one.
+    _ended: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> None:
+        if self._before is None:
+            return
+        waiting, self._before = self._before.ended(), None
+        try:
+            await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            # The next in line must still wait for those before this one.
+            waiting.add_done_callback(lambda _: self._end())
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def ended(self) -> "asyncio.Future[None]":
+        """Done when this turn is over."""
+        if self._ended is None:
+            self._ended = asyncio.get_running_loop().create_future()
+        return self._ended
+
+    def _end(self) -> None:
+        if self._last.get(self._key) is self:
+            del self._last[self._key]
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
