@@ -28,8 +28,8 @@ from accord.relay.platforms.settings import WebChatSettings
 from accord.relay.platforms.webchat.accounts import Account, Login, LoginResult
 from accord.relay.platforms.webchat.admin import CHAT_PATH
 from accord.relay.platforms.webchat.chats import no_such_message
-from accord.relay.platforms.webchat.conversation import PAGE, Conversation, FeedEvent, FeedUpdate
 from accord.relay.platforms.webchat.feed import FeedTail
+from accord.relay.platforms.webchat.messages import PAGE, Conversation, FeedEvent, FeedUpdate
 from accord.relay.rules.members import bad, text
 from accord.storage import StoreError
 from accord.web.addresses import address_key

@@ -22,11 +22,9 @@ from accord.relay.platforms.webchat import accounts, chats, messages
 from accord.relay.platforms.webchat.accounts import Account, Login
 from accord.relay.platforms.webchat.admin import Admin
 from accord.relay.platforms.webchat.chats import Level
-from accord.relay.platforms.webchat.conversation import Conversation
-from accord.relay.platforms.webchat.events import PLATFORM, Handover
 from accord.relay.platforms.webchat.feed import Change, Changes, FeedKind, FeedTail
 from accord.relay.platforms.webchat.http import ChatRoutes
-from accord.relay.platforms.webchat.messages import MessageDraft
+from accord.relay.platforms.webchat.messages import PLATFORM, Conversation, Handover, MessageDraft
 from accord.relay.platforms.webchat.rules import MAX_TEXT, message_text, speakable
 from accord.relay.platforms.webchat.tables import WEBCHAT
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
