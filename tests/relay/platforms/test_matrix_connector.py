@@ -15,7 +15,7 @@ from tests.relay.platforms.matrix_people import Person, Town
 from accord.kernel import tokens
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import RELAY, Connector, Keyring, Principal, open_connector
-from accord.relay.platforms.matrix import MatrixSettings, open_matrix, sync
+from accord.relay.platforms.matrix import MatrixSettings, edge, open_matrix
 from accord.relay.rules import PrincipalPolicy
 from accord.storage import open_store
 
@@ -167,8 +167,8 @@ async def test_two_people_talk_to_an_agent_and_it_hears_only_what_its_owner_sees
 async def test_a_bot_that_restarts_in_the_middle_loses_and_doubles_nothing(
     town: Town, ann: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync, "_PAGE", 5)
-    monkeypatch.setattr(sync, "_SHOWN", 5)
+    monkeypatch.setattr(edge, "_PAGE", 5)
+    monkeypatch.setattr(edge, "_SHOWN", 5)
     settings, bot = await town.bot()
     heard: list[dict[str, Any]] = []
     secret, room = "", ""

@@ -16,8 +16,7 @@ import structlog
 from accord.relay.connector.platform import InboundEvent, PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import PERMANENT, inbound_kind
-from accord.relay.platforms.matrix.api import CLIENT, Homeserver, room_path
-from accord.relay.platforms.matrix.rooms import Rooms
+from accord.relay.platforms.matrix.api import CLIENT, Homeserver, Rooms, room_path
 from accord.relay.platforms.matrix.rules import (
     CHILD,
     ENCRYPTION,
