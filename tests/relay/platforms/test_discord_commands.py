@@ -14,8 +14,13 @@ from tests.relay.platforms.discord_bots import opened, settings
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import PlatformWithCommands
 from accord.relay.errors import RelayError
-from accord.relay.platforms.discord import DiscordSettings, open_discord, sender
-from accord.relay.platforms.discord.rules import commands
+from accord.relay.platforms.discord import (
+    DiscordSettings,
+    merge_commands,
+    open_discord,
+    read_commands,
+    sender,
+)
 
 ASK = {"name": "ask", "description": "Ask something"}
 WHAT = {"name": "what", "description": "What to ask", "type": 3}
@@ -39,7 +44,7 @@ def puts(fake: FakeDiscord) -> int:
 
 
 def test_a_command_is_read_with_its_options() -> None:
-    [command] = commands.read_commands(
+    [command] = read_commands(
         [{**ASK, "options": [WHAT, {**WHAT, "name": "now", "required": True}]}]
     )
     assert command["type"] == 1
@@ -50,16 +55,16 @@ def test_a_command_is_read_with_its_options() -> None:
 def test_sub_commands_have_options_and_groups_have_sub_commands() -> None:
     sub = {"name": "add", "description": "Add", "type": 1, "options": [WHAT]}
     group = {"name": "list", "description": "Lists", "type": 2, "options": [sub, WHAT]}
-    [command] = commands.read_commands([{**ASK, "options": [group]}])
+    [command] = read_commands([{**ASK, "options": [group]}])
     assert command["options"] == [{**group, "options": [sub]}]
     # A group in a group is not known to Discord.
     deeper = {"name": "more", "description": "More", "type": 2, "options": [group]}
-    assert commands.read_commands([{**ASK, "options": [deeper]}]) == commands.read_commands([ASK])
+    assert read_commands([{**ASK, "options": [deeper]}]) == read_commands([ASK])
 
 
 def test_choices_have_the_type_of_their_option() -> None:
     choices = [{"name": "one", "value": "1"}, {"name": "two", "value": 2}, {"name": ""}, 3]
-    [command] = commands.read_commands([{**ASK, "options": [{**WHAT, "choices": choices}]}])
+    [command] = read_commands([{**ASK, "options": [{**WHAT, "choices": choices}]}])
     assert command["options"][0]["choices"] == [{"name": "one", "value": "1"}]
 
 
@@ -78,20 +83,20 @@ def test_choices_have_the_type_of_their_option() -> None:
     ],
 )
 def test_a_command_that_discord_would_refuse_is_left_out(entry: Any) -> None:
-    assert [each["name"] for each in commands.read_commands([entry, ASK])] == ["ask"]
+    assert [each["name"] for each in read_commands([entry, ASK])] == ["ask"]
 
 
 @pytest.mark.parametrize("manifest", [None, {}, "ask", 7, {"commands": [ASK]}])
 def test_what_is_no_list_is_no_command(manifest: Any) -> None:
-    assert commands.read_commands(manifest) == []
+    assert read_commands(manifest) == []
 
 
 def test_of_two_instances_the_first_by_id_has_a_name() -> None:
     offers = {
-        "b": commands.read_commands([{**ASK, "description": "b"}, {"name": "only-b"}]),
-        "a": commands.read_commands([{**ASK, "description": "a"}]),
+        "b": read_commands([{**ASK, "description": "b"}, {"name": "only-b"}]),
+        "a": read_commands([{**ASK, "description": "a"}]),
     }
-    merged = commands.merge_commands(offers)
+    merged = merge_commands(offers)
     assert [(each["name"], each["description"]) for each in merged] == [
         ("ask", "a"),
         ("only-b", "only-b"),
@@ -100,14 +105,9 @@ def test_of_two_instances_the_first_by_id_has_a_name() -> None:
 
 def test_there_are_at_most_a_hundred_commands() -> None:
     many = [{"name": f"c{number}"} for number in range(300)]
-    assert len(commands.read_commands(many)) == 100
+    assert len(read_commands(many)) == 100
     assert (
-        len(
-            commands.merge_commands(
-                {"a": commands.read_commands(many[:100]), "b": commands.read_commands(many[100:])}
-            )
-        )
-        == 100
+        len(merge_commands({"a": read_commands(many[:100]), "b": read_commands(many[100:])})) == 100
     )
 
 
@@ -129,7 +129,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.lists(values, max_size=4) | values)
 def test_a_manifest_of_any_kind_is_read_into_what_discord_takes(manifest: Any) -> None:
-    for command in commands.merge_commands({"a": commands.read_commands(manifest)}):
+    for command in merge_commands({"a": read_commands(manifest)}):
         assert 1 <= len(command["name"]) <= 32
         assert 1 <= len(command["description"]) <= 100
 

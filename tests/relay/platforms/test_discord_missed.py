@@ -15,14 +15,14 @@ from tests.fakes.platform import KeptContext
 from tests.relay.platforms.discord_bots import Bot, opened
 
 from accord.kernel.clock import SystemClock
-from accord.relay.platforms.discord import gateway, hidden_channels, listener
+from accord.relay.platforms.discord import edge, gateway, hidden_channels
 
 
 @pytest.fixture(autouse=True)
 def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time between two sessions, and every step remembered."""
-    monkeypatch.setattr(listener, "_ANEW_SECONDS", 0.01)
-    monkeypatch.setattr(listener, "_KEEPING_SECONDS", 0.0)
+    monkeypatch.setattr(edge, "_ANEW_SECONDS", 0.01)
+    monkeypatch.setattr(edge, "_KEEPING_SECONDS", 0.0)
 
 
 def lose(fake: FakeDiscord) -> None:
@@ -155,7 +155,7 @@ async def test_a_session_is_known_before_its_first_message(
 async def test_a_new_session_is_remembered_at_once(
     fake: FakeDiscord, bot: Bot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "_KEEPING_SECONDS", 3600.0)
+    monkeypatch.setattr(edge, "_KEEPING_SECONDS", 3600.0)
     async with bot.listening():
         await bot.context.until(lambda: bool(bot.context.remembered))
         first = bot.context.remembered["session"]
@@ -167,7 +167,7 @@ async def test_a_new_session_is_remembered_at_once(
 async def test_a_gateway_that_stays_silent_after_the_greeting_is_left(
     fake: FakeDiscord, bot: Bot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "_GREETING_SECONDS", 0.05)
+    monkeypatch.setattr(edge, "_GREETING_SECONDS", 0.05)
     monkeypatch.setattr(fake.gateway, "introduce", lambda session, sharded: None)
     async with bot.listening():
         await fake.until(

@@ -18,7 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.discord.rules.session import (
+from accord.relay.platforms.discord.rules.protocol import (
     KEEPS_SESSION,
     VERSION,
     Heartbeat,

@@ -18,10 +18,9 @@ from pydantic import SecretStr
 from accord.relay.errors import RelayError
 from accord.relay.platforms.base import UnansweredError, failed_result
 from accord.relay.platforms.discord.api import DiscordApi, DiscordResponse
-from accord.relay.platforms.discord.rules import commands
-from accord.relay.platforms.discord.rules.commands import CommandPayload
+from accord.relay.platforms.discord.rules import protocol
 from accord.relay.platforms.discord.rules.permissions import is_snowflake, read_chat
-from accord.relay.platforms.discord.rules.rate_limits import ApiRoute
+from accord.relay.platforms.discord.rules.protocol import ApiRoute, CommandPayload
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 
 TOKEN_KIND: Final = "discord.interaction_token"  # noqa: S105 - the name of a kind, not a token
@@ -195,7 +194,7 @@ class CommandPublisher:
         if instance not in self._offers and len(self._offers) >= _MOST_INSTANCES:
             _log.warning("too many instances offer commands", instance=instance)
             return
-        self._offers[instance] = commands.read_commands(manifest)
+        self._offers[instance] = protocol.read_commands(manifest)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._publish())
 
@@ -208,7 +207,7 @@ class CommandPublisher:
     async def _publish(self) -> None:
         pause = _FIRST_PAUSE
         await asyncio.sleep(_SETTLING_SECONDS)
-        while (wanted := commands.merge_commands(self._offers)) != self._published:
+        while (wanted := protocol.merge_commands(self._offers)) != self._published:
             if await self._put(wanted):
                 self._published = wanted
                 pause = _FIRST_PAUSE
