@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.platforms.rules import plain_text
+from accord.relay.platforms.base import plain_text
 from accord.relay.platforms.sms import Segments, segments
 
 

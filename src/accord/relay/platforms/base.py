@@ -1,10 +1,11 @@
-"""What platforms share: webhook routes, bounded bodies, and HTTP with retries and rate limits.
+"""What platforms share: webhook routes, bodies, HTTP with retries and rate limits, plain text.
 
 What comes in is stored before it is acknowledged. Nothing here is particular to one service.
 """
 
 import asyncio
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -395,3 +396,35 @@ class AccessMonitor:
             self._is_refused = False
             self.context.ready()
         return result
+
+
+_FENCE: Final = ("```", "~~~")
+_HEADING: Final = re.compile(r" {0,3}#{1,6} ++")
+# Code first, so that marks inside it are left alone.
+_MARKED: Final = re.compile(
+    r"`(?P<code>[^`\n]++)`"
+    r"|\*\*(?P<strong>[^*\n]++)\*\*"
+    r"|\[(?P<label>[^\[\]\n]++)\]\((?P<link>https?://[^\s()]++)\)"
+)
+
+
+def plain_text(text: str) -> str:
+    """The text without its markup; never longer, and unchanged if nothing else would be left."""
+    lines: list[str] = []
+    in_code = False
+    for line in text.split("\n"):
+        if line.lstrip(" ").startswith(_FENCE):
+            in_code = not in_code
+        elif in_code:
+            lines.append(line)
+        else:
+            lines.append(_MARKED.sub(_without_marks, _HEADING.sub("", line, count=1)))
+    bare = "\n".join(lines)
+    return bare if bare.strip() else text
+
+
+def _without_marks(found: re.Match[str]) -> str:
+    if found["link"] is None:
+        return found["code"] or found["strong"]
+    is_bare = found["label"] == found["link"]
+    return found["link"] if is_bare else f"{found['label']} ({found['link']})"

@@ -1,7 +1,8 @@
 """Text messages by Twilio: one platform for each phone number.
 
-A message is answered with empty TwiML after it is stored; replies go over the REST API. Opt-out
-words such as STOP are handled by Twilio.
+A message is answered with empty TwiML after it is stored; its event id is the `MessageSid`, and its
+chat is the sender's number. Replies go over the REST API. Opt-out words such as STOP are handled by
+Twilio.
 """
 
 from collections import Counter
@@ -9,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import parse_qsl
 
 import httpx
 import structlog
@@ -18,23 +20,106 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
-from accord.relay.connector.platform import PlatformContext
+from accord.relay.connector.platform import InboundEvent, PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import base
-from accord.relay.platforms.base import HttpService, ServiceResponse
-from accord.relay.platforms.rules import plain_text
-from accord.relay.platforms.settings import SmsSettings, resolve_secret
-from accord.relay.platforms.sms.events import (
-    PLATFORM,
-    message_inbound,
-    read_form,
-    read_json,
-    single_field,
+from accord.relay.platforms.base import (
+    HttpService,
+    ServiceResponse,
+    inbound_kind,
+    json_object,
+    plain_text,
 )
+from accord.relay.platforms.settings import SmsSettings, resolve_secret
 from accord.relay.platforms.sms.rules import Fields, is_signed, is_signed_json, segments
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 from accord.relay.rules.descriptor import Descriptor
-from accord.relay.rules.members import Payload
+from accord.relay.rules.members import Payload, bad
+from accord.relay.rules.messages import MessageEvent, MessageType
+from accord.relay.rules.session_keys import SessionSource
+
+PLATFORM: Final = "sms"
+_MOST_FIELDS: Final = 200
+_MOST_MEDIA: Final = 10
+_KINDS: Final = {
+    "image": MessageType.PHOTO,
+    "video": MessageType.VIDEO,
+    "audio": MessageType.AUDIO,
+}
+
+
+def read_form(raw: bytes) -> Fields:
+    """The parameters of a form; raises RelayError if it is none in UTF-8, or too long."""
+    try:
+        pairs = parse_qsl(
+            raw.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=_MOST_FIELDS,
+        )
+    except ValueError:
+        raise bad(f"the body is no form in UTF-8 with at most {_MOST_FIELDS} parameters") from None
+    fields: dict[str, list[str]] = {}
+    for name, value in pairs:
+        fields.setdefault(name, []).append(value)
+    return fields
+
+
+def read_json(raw: bytes) -> Fields:
+    """The strings of a JSON object, in the shape of a form; raises RelayError if it is none."""
+    return {name: [each] for name, each in json_object(raw).items() if isinstance(each, str)}
+
+
+def single_field(fields: Fields, name: str) -> str:
+    """A parameter, empty if missing; raises RelayError if it is given more than once."""
+    values = fields.get(name, ("",))
+    if len(values) != 1:
+        raise bad("this parameter is given more than once", where=name)
+    return values[0]
+
+
+def message_inbound(fields: Fields, account: str, number: str) -> InboundEvent | None:
+    """The inbound event of a message; None for one that the number sent to itself."""
+    sid, sender = single_field(fields, "MessageSid"), single_field(fields, "From")
+    if not sid or not sender:
+        raise bad("a text message has MessageSid and From")
+    if (single_field(fields, "AccountSid"), single_field(fields, "To")) != (account, number):
+        raise bad("this message is to another account or number")
+    if sender == number:
+        return None
+    text = single_field(fields, "Body")
+    media = _media(fields)
+    source = SessionSource(
+        platform=PLATFORM,
+        chat_id=sender,
+        chat_type="dm",
+        chat_name=sender,
+        user_id=sender,
+        message_id=sid,
+    )
+    event = MessageEvent(
+        text, source, _kind(fields, media), message_id=sid, media_urls=media, bot_id=number
+    )
+    return InboundEvent(PLATFORM, number, sid, event, kind=inbound_kind(text), addressed=True)
+
+
+def _media(fields: Fields) -> tuple[str, ...]:
+    count = single_field(fields, "NumMedia")
+    if not (count.isascii() and count.isdecimal() and len(count) < 4):
+        return ()
+    urls = (
+        single_field(fields, f"MediaUrl{number}") for number in range(min(int(count), _MOST_MEDIA))
+    )
+    return tuple(each for each in urls if each.startswith(("https://", "http://")))
+
+
+def _kind(fields: Fields, media: tuple[str, ...]) -> MessageType:
+    if not media:
+        return MessageType.TEXT
+    return _KINDS.get(
+        single_field(fields, "MediaContentType0").partition("/")[0], MessageType.DOCUMENT
+    )
+
 
 _REFUSED: Final = 20003
 _TOO_MANY: Final = 20429
