@@ -41,6 +41,28 @@ PERMANENT: Final = frozenset({Code.BAD_REQUEST, Code.TOO_LARGE})
 Handler = Callable[[Request], Awaitable[Response]]
 
 _log = structlog.stdlib.get_logger(__name__)
+CALL_SECONDS: Final = 10.0
+LONGEST_WAIT: Final = 5.0
+"""How many seconds a service may ask to wait before an action fails instead."""
+DEFAULT_WAIT: Final = 1.0
+"""Seconds to wait after a rate limit that names no time."""
+# Nothing of a request has left when one of these is raised.
+_UNSENT: Final = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
+    httpx.InvalidURL,
+)
+R = TypeVar("R")
+_FENCE: Final = ("```", "~~~")
+_HEADING: Final = re.compile(r" {0,3}#{1,6} ++")
+# Code first, so that marks inside it are left alone.
+_MARKED: Final = re.compile(
+    r"`(?P<code>[^`\n]++)`"
+    r"|\*\*(?P<strong>[^*\n]++)\*\*"
+    r"|\[(?P<label>[^\[\]\n]++)\]\((?P<link>https?://[^\s()]++)\)"
+)
 
 
 def webhook_route(
@@ -172,25 +194,6 @@ async def watch_service(context: PlatformContext, probe: Callable[[], Awaitable[
 def retry_delay(failures: int, longest: float = _LONGEST_DELAY) -> float:
     """Seconds to wait after so many failures before this one: 1, 2, 4, ... up to `longest`."""
     return backoff(failures, 1.0, first=1.0, longest=longest)
-
-
-CALL_SECONDS: Final = 10.0
-LONGEST_WAIT: Final = 5.0
-"""How many seconds a service may ask to wait before an action fails instead."""
-
-DEFAULT_WAIT: Final = 1.0
-"""Seconds to wait after a rate limit that names no time."""
-
-# Nothing of a request has left when one of these is raised.
-_UNSENT: Final = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.UnsupportedProtocol,
-    httpx.InvalidURL,
-)
-
-R = TypeVar("R")
 
 
 class UnansweredError(RelayError):
@@ -396,16 +399,6 @@ class AccessMonitor:
             self._is_refused = False
             self.context.ready()
         return result
-
-
-_FENCE: Final = ("```", "~~~")
-_HEADING: Final = re.compile(r" {0,3}#{1,6} ++")
-# Code first, so that marks inside it are left alone.
-_MARKED: Final = re.compile(
-    r"`(?P<code>[^`\n]++)`"
-    r"|\*\*(?P<strong>[^*\n]++)\*\*"
-    r"|\[(?P<label>[^\[\]\n]++)\]\((?P<link>https?://[^\s()]++)\)"
-)
 
 
 def plain_text(text: str) -> str:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 
 _MAX_SECRET_BYTES = 64 * 1024
+_Number = Annotated[int, Field(ge=0)]
+Invites = Literal["anyone", "nobody", "server"]
+_EMPTY = SecretStr("")
 
 
 def resolve_secret(value: SecretStr, file: str, where: str) -> SecretStr:
@@ -59,9 +62,6 @@ def read_secret_file(file: str, where: str) -> SecretStr:
 
 def _bad_secret(what: str, where: str, mend: str) -> RelayError:
     return RelayError(Code.BAD_REQUEST, what, where=where, mend=mend)
-
-
-_Number = Annotated[int, Field(ge=0)]
 
 
 class DiscordSettings(Section):
@@ -114,9 +114,6 @@ class DiscordSettings(Section):
         if self.shard[0] >= self.shard[1]:
             raise ValueError("shards are numbered from 0, so the number is less than the count")
         return self
-
-
-Invites = Literal["anyone", "nobody", "server"]
 
 
 class MatrixSettings(Section):
@@ -268,9 +265,6 @@ class WebhookSettings(Section):
             ports=frozenset(self.ports),
             networks=tuple(map(ip_network, self.networks)),
         )
-
-
-_EMPTY = SecretStr("")
 
 
 class WecomSettings(Section):

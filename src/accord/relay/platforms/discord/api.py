@@ -43,6 +43,10 @@ _TURNS: Final = 20
 _TARGET: Final = "accord.target"
 _USER_AGENT: Final = "DiscordBot (https://discord.com/developers, 10) accord"
 _log = structlog.stdlib.get_logger(__name__)
+T = TypeVar("T")
+_FACT_SECONDS: Final = 10.0
+_MOST_FACTS: Final = 5_000
+_LOOKUP_PATIENCE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +216,6 @@ def _float(text: str | None) -> float | None:
         return float(text or "")
     except ValueError:
         return None
-
-
-T = TypeVar("T")
-
-_FACT_SECONDS: Final = 10.0
-_MOST_FACTS: Final = 5_000
-_LOOKUP_PATIENCE: Final = 2.0
 
 
 class _UnknownError(Exception):

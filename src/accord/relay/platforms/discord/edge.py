@@ -50,6 +50,21 @@ from accord.relay.rules.connection import backoff
 
 _CALLBACK_PATH: Final = "/gateway"
 _log = structlog.stdlib.get_logger(__name__)
+_PAGE: Final = 100
+_PATIENCE: Final = 60.0
+_DIRECT: Final = 1
+_PLAIN: Final = 0
+_NOT_OURS: Final = frozenset({403, 404})
+_CHANGED: Final = frozenset({"CHANNEL_CREATE", "CHANNEL_UPDATE", "THREAD_CREATE", "THREAD_UPDATE"})
+_GONE: Final = frozenset({"CHANNEL_DELETE", "THREAD_DELETE"})
+_OF_VISIBILITY: Final = ("GUILD_ROLE_", "GUILD_MEMBER_", "GUILD_UPDATE", "GUILD_DELETE", "THREAD_")
+_GREETING_SECONDS: Final = 30.0
+_KEEPING_SECONDS: Final = 1.0
+_ANEW_SECONDS: Final = 1.0
+"""The documentation asks for one to five seconds before a new session."""
+_PATIENT_DIALS: Final = 4
+_LONGEST_PAUSE: Final = 30.0
+_ANSWER_SECONDS: Final = 2.5
 
 
 async def ingest_and_defer(
@@ -83,16 +98,6 @@ async def ingest_and_defer(
         return
     if not answered.ok:
         _log.info("an interaction could not be deferred", reason=answered.reason)
-
-
-_PAGE: Final = 100
-_PATIENCE: Final = 60.0
-_DIRECT: Final = 1
-_PLAIN: Final = 0
-_NOT_OURS: Final = frozenset({403, 404})
-_CHANGED: Final = frozenset({"CHANNEL_CREATE", "CHANNEL_UPDATE", "THREAD_CREATE", "THREAD_UPDATE"})
-_GONE: Final = frozenset({"CHANNEL_DELETE", "THREAD_DELETE"})
-_OF_VISIBILITY: Final = ("GUILD_ROLE_", "GUILD_MEMBER_", "GUILD_UPDATE", "GUILD_DELETE", "THREAD_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,14 +296,6 @@ def _numbered(messages: list[Any], after: int) -> Iterable[tuple[int, Any]]:
             yield int(number), message
 
 
-_GREETING_SECONDS: Final = 30.0
-_KEEPING_SECONDS: Final = 1.0
-_ANEW_SECONDS: Final = 1.0
-"""The documentation asks for one to five seconds before a new session."""
-_PATIENT_DIALS: Final = 4
-_LONGEST_PAUSE: Final = 30.0
-
-
 class GatewayListener:
     """Listens for one bot, as long as this process holds its lease.
 
@@ -440,9 +437,6 @@ class GatewayListener:
         if self._settings.member_events:
             wanted |= Intent.GUILD_MEMBERS
         return wanted
-
-
-_ANSWER_SECONDS: Final = 2.5
 
 
 class InteractionEndpoint:

@@ -31,6 +31,13 @@ _LOADING: Final = 1 << 7
 _MOST_ANSWERED: Final = 2_000
 _NO_CHAT: Final = Result(False, error="there is no such chat")
 _NO_MESSAGE: Final = Result(False, error="there is no such message")
+_MOST_INSTANCES: Final = 1_000
+# Agents reconnect one by one after a restart; wait, so that no commands vanish meanwhile.
+_SETTLING_SECONDS: Final = 2.0
+_FIRST_PAUSE: Final = 5.0
+_LONGEST_PAUSE: Final = 300.0
+_PUBLISH_PATIENCE: Final = 60.0
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class DiscordSender:
@@ -165,15 +172,6 @@ def _people(described: Any) -> str:
             return ", ".join(name for name in names if isinstance(name, str))
         case _:
             return ""
-
-
-_MOST_INSTANCES: Final = 1_000
-# Agents reconnect one by one after a restart; wait, so that no commands vanish meanwhile.
-_SETTLING_SECONDS: Final = 2.0
-_FIRST_PAUSE: Final = 5.0
-_LONGEST_PAUSE: Final = 300.0
-_PUBLISH_PATIENCE: Final = 60.0
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class CommandPublisher:

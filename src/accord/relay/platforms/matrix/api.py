@@ -50,6 +50,12 @@ _CODES: Final[Mapping[int, Code]] = {
     409: Code.CONFLICT,
     413: Code.TOO_LARGE,
 }
+_MOST_ROOMS: Final = 1000
+_MOST_PARENTS: Final = 8
+_MOST_SENDERS: Final = 10_000
+_IN_CLEAR_SECONDS: Final = 300.0
+_HIDDEN: Final = (Code.FORBIDDEN, Code.NOT_FOUND)
+_log = structlog.stdlib.get_logger(__name__)
 
 
 def room_path(room: str, *steps: str) -> str:
@@ -182,14 +188,6 @@ def _retry_after(reply: ServiceResponse) -> float | None:
     if isinstance(millis, int | float) and not isinstance(millis, bool) and 0 <= millis < 1e12:
         return millis / 1000
     return reply.retry_after
-
-
-_MOST_ROOMS: Final = 1000
-_MOST_PARENTS: Final = 8
-_MOST_SENDERS: Final = 10_000
-_IN_CLEAR_SECONDS: Final = 300.0
-_HIDDEN: Final = (Code.FORBIDDEN, Code.NOT_FOUND)
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class Rooms:

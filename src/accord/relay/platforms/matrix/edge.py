@@ -51,6 +51,14 @@ _PAGE: Final = 200
 _MOST_PAGES_BACK: Final = 10
 _MOST_EMPTY_PAGES: Final = 100
 _log = structlog.stdlib.get_logger(__name__)
+_SINCE: Final = "since"
+_NOTHING: Final = {"not_types": ["*"]}
+_SHOWN: Final = 50
+"""How many of a room's last events a batch shows; those before are read as a gap."""
+_INVITES_AT_ONCE: Final = 8
+_SLACK_SECONDS: Final = 20.0
+_LARGEST: Final = 16 * 1024 * 1024
+_BODY_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +143,6 @@ def _index_of(events: list[Any], event_id: str) -> int | None:
 def _object(value: Any, name: str) -> dict[str, Any]:
     found = value.get(name) if isinstance(value, dict) else None
     return found if isinstance(found, dict) else {}
-
-
-_SINCE: Final = "since"
-_NOTHING: Final = {"not_types": ["*"]}
-_SHOWN: Final = 50
-"""How many of a room's last events a batch shows; those before are read as a gap."""
-
-_INVITES_AT_ONCE: Final = 8
-_SLACK_SECONDS: Final = 20.0
 
 
 class SyncListener:
@@ -274,10 +273,6 @@ def _rooms(shown: Any, name: str) -> dict[str, Any]:
 def _events(shown: Any, name: str) -> list[Any]:
     found = _object(shown, name).get("events")
     return found if isinstance(found, list) else []
-
-
-_LARGEST: Final = 16 * 1024 * 1024
-_BODY_SECONDS: Final = 30.0
 
 
 def service_path(settings: MatrixSettings) -> str:

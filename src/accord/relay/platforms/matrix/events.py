@@ -54,6 +54,10 @@ _VOICE: Final = "org.matrix.msc3245.voice"
 _QUOTED: Final = re.compile(r"> (?:\* )?<@")
 # Clients interpret a leading slash themselves, so `!` stands for it.
 _COMMAND: Final = re.compile(r"\A\s*!(?=(?:link|unlink|stop)(?!\S))", re.IGNORECASE)
+_MOST_WARNED: Final = 10_000
+_JOIN_SECONDS: Final = 30.0
+_POWER: Final = "m.room.power_levels"
+_log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +223,6 @@ def _mentions(content: Payload) -> frozenset[str] | None:
 def _object(source: Payload, name: str) -> dict[str, Any]:
     value = source.get(name)
     return value if isinstance(value, dict) else {}
-
-
-_MOST_WARNED: Final = 10_000
-_JOIN_SECONDS: Final = 30.0
-_POWER: Final = "m.room.power_levels"
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class EventHandler:

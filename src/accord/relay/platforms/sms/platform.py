@@ -46,6 +46,38 @@ _KINDS: Final = {
     "video": MessageType.VIDEO,
     "audio": MessageType.AUDIO,
 }
+_REFUSED: Final = 20003
+_TOO_MANY: Final = 20429
+_MEND: Final = "write a valid auth token into [[relay.sms]], and see that the account is active"
+_SENTENCES: Final = {
+    _TOO_MANY: "Twilio has too many requests at the moment; try again later",
+    21211: "this is no phone number that can be written to",
+    21408: "the account may not write to this country",
+    21602: "the message is empty",
+    21606: "the account may not send from this number",
+    21609: "Twilio cannot use the address for delivery reports; see [relay] url",
+    21610: "this number has unsubscribed by STOP; it can be written to after START",
+    21614: "this phone number takes no text messages",
+    21617: "the message is too long",
+}
+DESCRIPTOR: Final = Descriptor(
+    platform=PLATFORM,
+    label="SMS",
+    max_message_length=1600,
+    supports_draft_streaming=False,
+    supports_edit=False,
+    supports_threads=False,
+    markdown_dialect="plain",
+    len_unit="utf16",
+    emoji="📱",
+    platform_hint=(
+        "Text messages by phone, paid by the segment: 160 characters, or 70 with any letter "
+        "outside GSM's alphabet. Be brief; plain text, no Markdown."
+    ),
+)
+_TWIML: Final = '<?xml version="1.0" encoding="UTF-8"?><Response/>'
+_LOST: Final = frozenset({"failed", "undelivered"})
+_log = structlog.stdlib.get_logger(__name__)
 
 
 def read_form(raw: bytes) -> Fields:
@@ -121,22 +153,6 @@ def _kind(fields: Fields, media: tuple[str, ...]) -> MessageType:
     )
 
 
-_REFUSED: Final = 20003
-_TOO_MANY: Final = 20429
-_MEND: Final = "write a valid auth token into [[relay.sms]], and see that the account is active"
-_SENTENCES: Final = {
-    _TOO_MANY: "Twilio has too many requests at the moment; try again later",
-    21211: "this is no phone number that can be written to",
-    21408: "the account may not write to this country",
-    21602: "the message is empty",
-    21606: "the account may not send from this number",
-    21609: "Twilio cannot use the address for delivery reports; see [relay] url",
-    21610: "this number has unsubscribed by STOP; it can be written to after START",
-    21614: "this phone number takes no text messages",
-    21617: "the message is too long",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class TwilioApi:
     """Twilio's REST API for one account, whose URL is `account`."""
@@ -195,27 +211,6 @@ def _sentence(reply: ServiceResponse) -> str:
     if code is not None:
         return f"Twilio refused the message (error {code})"
     return f"Twilio failed ({reply.status})"
-
-
-DESCRIPTOR: Final = Descriptor(
-    platform=PLATFORM,
-    label="SMS",
-    max_message_length=1600,
-    supports_draft_streaming=False,
-    supports_edit=False,
-    supports_threads=False,
-    markdown_dialect="plain",
-    len_unit="utf16",
-    emoji="📱",
-    platform_hint=(
-        "Text messages by phone, paid by the segment: 160 characters, or 70 with any letter "
-        "outside GSM's alphabet. Be brief; plain text, no Markdown."
-    ),
-)
-_TWIML: Final = '<?xml version="1.0" encoding="UTF-8"?><Response/>'
-_LOST: Final = frozenset({"failed", "undelivered"})
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class SmsPlatform:

@@ -32,6 +32,10 @@ _PAGE: Final = 100
 _OFFSET_MS: Final = 6 * 86_400_000
 # Between two requests, if Telegram answers at once with nothing that moves the offset.
 _LEAST_SECONDS: Final = 0.5
+MAX_BODY: Final = 1024 * 1024
+_HEADER: Final = "x-telegram-bot-api-secret-token"
+_WATCH_SECONDS: Final = 60.0
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class Poller:
@@ -126,12 +130,6 @@ def _read_page(value: Any) -> Sequence[Any]:
     if not isinstance(value, list):
         raise RelayError(Code.UNAVAILABLE, "Telegram sent no updates where some were asked for")
     return value[:_PAGE]
-
-
-MAX_BODY: Final = 1024 * 1024
-_HEADER: Final = "x-telegram-bot-api-secret-token"
-_WATCH_SECONDS: Final = 60.0
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class WebhookEdge:

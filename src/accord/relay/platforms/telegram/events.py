@@ -28,6 +28,8 @@ GENERAL_TOPIC: Final = 1
 
 _MAX_NAME: Final = 256
 _LARGEST: Final = 2**53 - 1
+_MOST: Final = 10_000
+_log = structlog.stdlib.get_logger(__name__)
 
 
 def update_id(update: Any) -> int | None:
@@ -180,9 +182,6 @@ def _text(value: Any) -> str:
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-_MOST: Final = 10_000
-
-
 class RecentTopics:
     """The topics of the latest messages."""
 
@@ -206,9 +205,6 @@ class RecentTopics:
     def latest(self, chat_id: str) -> str | None:
         """The topic of the latest message in a chat."""
         return self._known.get((chat_id, ""))
-
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

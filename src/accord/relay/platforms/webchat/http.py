@@ -37,6 +37,47 @@ from accord.web.addresses import address_key
 COOKIE: Final = "accord_chat"
 HEADER: Final = "x-accord-chat"
 _SAFE: Final = frozenset({"GET", "HEAD"})
+_TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_FILES: Final = (
+    "index.html",
+    "style.css",
+    "icon.svg",
+    "app.js",
+    "api.js",
+    "live.js",
+    "markdown.js",
+    "messages.js",
+    "sidebar.js",
+)
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final[Mapping[str, str]] = {
+    "content-security-policy": _POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+"""What every answer of the web chat says to the browser."""
+_ALIVE_SECONDS: Final = 15.0
+_RETRY: Final = b"retry: 1000\n\n"
+_ALIVE: Final = b":\n\n"
+_log = structlog.stdlib.get_logger(__name__)
+_API: Final = f"{CHAT_PATH}/api"
+_LARGEST: Final = 2**53 - 1
+_UNAVAILABLE: Final = RelayError(
+    Code.UNAVAILABLE, "the web chat's store does not answer", mend="try again"
+)
+HandlerResult: TypeAlias = dict[str, Any]
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+Handler: TypeAlias = Callable[[Request, Account], Awaitable[HandlerResult]]
 
 
 class RateLimitedError(RelayError):
@@ -118,37 +159,6 @@ def _foreign(why: str) -> RelayError:
     return RelayError(Code.FORBIDDEN, f"this request is not from the web chat's page: {why}")
 
 
-_TYPES: Final = {
-    "html": "text/html; charset=utf-8",
-    "css": "text/css; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "svg": "image/svg+xml",
-}
-_FILES: Final = (
-    "index.html",
-    "style.css",
-    "icon.svg",
-    "app.js",
-    "api.js",
-    "live.js",
-    "markdown.js",
-    "messages.js",
-    "sidebar.js",
-)
-_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS: Final[Mapping[str, str]] = {
-    "content-security-policy": _POLICY,
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-}
-"""What every answer of the web chat says to the browser."""
-
-
 def page_routes(path: str) -> list[Route]:
     """The page at a path with a slash, and its files below."""
     made = [_file_route(f"{path}/static/{name}", name) for name in _FILES[1:]]
@@ -171,12 +181,6 @@ def _file_route(path: str, name: str) -> Route:
         return Response(body, 200, headers, media_type)
 
     return Route(path, answer)
-
-
-_ALIVE_SECONDS: Final = 15.0
-_RETRY: Final = b"retry: 1000\n\n"
-_ALIVE: Final = b":\n\n"
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class EventStream(Response):
@@ -261,17 +265,6 @@ def _write_json(event: FeedEvent) -> bytes:
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-_API: Final = f"{CHAT_PATH}/api"
-_LARGEST: Final = 2**53 - 1
-_UNAVAILABLE: Final = RelayError(
-    Code.UNAVAILABLE, "the web chat's store does not answer", mend="try again"
-)
-
-HandlerResult: TypeAlias = dict[str, Any]
-Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
-Handler: TypeAlias = Callable[[Request, Account], Awaitable[HandlerResult]]
 
 
 class ChatRoutes:

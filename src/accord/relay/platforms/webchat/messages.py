@@ -118,6 +118,19 @@ _MARK_TAKEN: Final = (
     .where(messages.c.id.in_(bindparam("ids", expanding=True)))
     .values(is_taken=True)
 )
+PLATFORM: Final = "webchat"
+_HANDOVER_BATCH: Final = 100
+_SWEEP_SECONDS: Final = 1.0
+# Younger messages are handed over by the process that stored them.
+_LEFT_MS: Final = 2_000
+_log = structlog.stdlib.get_logger(__name__)
+_UPDATE_BATCH: Final = 200
+_TYPING_MS: Final = 6_000
+PAGE: Final = 50
+"""How many messages a page of history has at most."""
+_MY_SPACES: Final = select(spaces.c.id, spaces.c.name).join(
+    members, members.c.space_id == spaces.c.id
+)
 
 
 class MessageLocation(NamedTuple):
@@ -250,9 +263,6 @@ def _agent(row: Row[Any]) -> str | None:
     return instance if row.author_is_bot and said_by else None
 
 
-PLATFORM: Final = "webchat"
-
-
 def addressed_bot(
     text: str, answered: str | None, bots: Sequence[Account]
 ) -> tuple[str | None, bool]:
@@ -300,13 +310,6 @@ def message_inbound(row: Row[Any]) -> InboundEvent:
         kind=inbound_kind(row.text),
         addressed=is_direct or row.is_addressed,
     )
-
-
-_HANDOVER_BATCH: Final = 100
-_SWEEP_SECONDS: Final = 1.0
-# Younger messages are handed over by the process that stored them.
-_LEFT_MS: Final = 2_000
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class Handover:
@@ -360,10 +363,6 @@ class Handover:
                         await self._changes.change(
                             lambda change, given=given: mark_taken(change.connection, given)  # type: ignore[misc]
                         )
-
-
-_UPDATE_BATCH: Final = 200
-_TYPING_MS: Final = 6_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,14 +431,6 @@ def _event(
     name = select(accounts.c.name).where(accounts.c.id == row.account_id)
     author = {"id": row.account_id, "name": connection.execute(name).scalar_one()}
     return FeedEvent(row.seq, row.kind, {"chat": row.place, "author": author})
-
-
-PAGE: Final = 50
-"""How many messages a page of history has at most."""
-
-_MY_SPACES: Final = select(spaces.c.id, spaces.c.name).join(
-    members, members.c.space_id == spaces.c.id
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,24 @@ SCHEMA: Final[Any] = canonical.decode(
 )
 _SCHEMA: Final = compile_schema(SCHEMA)
 _PLAIN: Final = "@:+,;=!$&'()*~ "
+_SERVICE: Final = "the webhook's receiver"
+_REFUSED: Final = frozenset({401, 403, 410})
+_LONGEST_MESSAGE_ID: Final = 512
+DESCRIPTOR: Final = Descriptor(
+    platform=PLATFORM,
+    label="Webhook",
+    max_message_length=4096,
+    supports_draft_streaming=False,
+    supports_edit=False,
+    supports_threads=True,
+    markdown_dialect="markdown",
+    len_unit="chars",
+    emoji="🪝",
+)
+TOLERANCE: Final = 300.0
+"""How many seconds the time of a request may be away from ours."""
+_LONGEST_ID: Final = 256
+_NO_CHAT: Final = Result(False, error="there is no such chat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +131,6 @@ def message_inbound(body: Payload, name: str, event_id: str) -> InboundEvent:
     )
 
 
-_SERVICE: Final = "the webhook's receiver"
-_REFUSED: Final = frozenset({401, 403, 410})
-_LONGEST_MESSAGE_ID: Final = 512
-
-
 @dataclass(frozen=True, slots=True)
 class WebhookSender:
     """Posts actions to the webhook's receiver, signed by `keys`."""
@@ -164,24 +177,6 @@ class WebhookSender:
 def _message_id(reply: ServiceResponse) -> str | None:
     given = reply.members.get("message_id")
     return given if isinstance(given, str) and 0 < len(given) <= _LONGEST_MESSAGE_ID else None
-
-
-DESCRIPTOR: Final = Descriptor(
-    platform=PLATFORM,
-    label="Webhook",
-    max_message_length=4096,
-    supports_draft_streaming=False,
-    supports_edit=False,
-    supports_threads=True,
-    markdown_dialect="markdown",
-    len_unit="chars",
-    emoji="🪝",
-)
-TOLERANCE: Final = 300.0
-"""How many seconds the time of a request may be away from ours."""
-
-_LONGEST_ID: Final = 256
-_NO_CHAT: Final = Result(False, error="there is no such chat")
 
 
 class WebhookPlatform:

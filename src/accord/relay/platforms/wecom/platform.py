@@ -41,6 +41,48 @@ _MEDIA: Final = {
 }
 # A chosen entry of the application's menu; other events are no messages.
 _CLICK: Final = "click"
+_EARLY_SECONDS: Final = 300.0
+_SHORTEST: Final = 60.0
+_STALE: Final = frozenset({40014, 41001, 42001})
+_REFUSED: Final = {
+    40001: "WeCom refuses the Secret",
+    40013: "WeCom knows no such corporation",
+    40056: "WeCom knows no such application",
+    60020: "WeCom does not take calls from this machine's address",
+    301002: "the Secret is not of this application",
+}
+_MEND: Final = (
+    "compare corp_id, agent_id and secret in [[relay.wecom]] with the application's page, and its "
+    "trusted addresses with this machine's"
+)
+_TOO_MANY: Final = frozenset({45009, 45033})
+_SENTENCES: Final = {
+    -1: "WeCom is busy; try again later",
+    44004: "the message is empty",
+    45002: "the message is too long",
+    45009: "WeCom has too many requests at the moment; try again later",
+    45033: "WeCom has too many requests at the moment; try again later",
+    48002: "the application may not send messages",
+    60011: "the application may not write to this user",
+    81013: "this user cannot be written to by the application",
+}
+DESCRIPTOR: Final = Descriptor(
+    platform=PLATFORM,
+    label="WeCom",
+    # WeCom takes 2048 bytes, and a UTF-16 code unit has at most three of them in UTF-8.
+    max_message_length=682,
+    supports_draft_streaming=False,
+    supports_edit=False,
+    supports_threads=False,
+    markdown_dialect="plain",
+    len_unit="utf16",
+    emoji="💼",
+    platform_hint="An application in WeCom. Plain text, no Markdown; short messages.",
+)
+TOLERANCE: Final = 300.0
+"""How many seconds the time of a request may be away from ours."""
+_NO_CHAT: Final = Result(False, error="there is no such chat")
+_log = structlog.stdlib.get_logger(__name__)
 
 
 def user_of_chat(corp_id: str, chat_id: str) -> str | None:
@@ -113,33 +155,6 @@ def _references(fields: Fields) -> tuple[str, ...]:
 
 def _event_name(fields: Fields, author: str) -> str:
     return f"{author}:{fields.get('CreateTime', '')}:{fields.get('EventKey', '')}"
-
-
-_EARLY_SECONDS: Final = 300.0
-_SHORTEST: Final = 60.0
-_STALE: Final = frozenset({40014, 41001, 42001})
-_REFUSED: Final = {
-    40001: "WeCom refuses the Secret",
-    40013: "WeCom knows no such corporation",
-    40056: "WeCom knows no such application",
-    60020: "WeCom does not take calls from this machine's address",
-    301002: "the Secret is not of this application",
-}
-_MEND: Final = (
-    "compare corp_id, agent_id and secret in [[relay.wecom]] with the application's page, and its "
-    "trusted addresses with this machine's"
-)
-_TOO_MANY: Final = frozenset({45009, 45033})
-_SENTENCES: Final = {
-    -1: "WeCom is busy; try again later",
-    44004: "the message is empty",
-    45002: "the message is too long",
-    45009: "WeCom has too many requests at the moment; try again later",
-    45033: "WeCom has too many requests at the moment; try again later",
-    48002: "the application may not send messages",
-    60011: "the application may not write to this user",
-    81013: "this user cannot be written to by the application",
-}
 
 
 class WecomApi:
@@ -227,27 +242,6 @@ def _sentence(code: int | None, status: int) -> str:
     if code is None:
         return f"WeCom failed ({status})"
     return _SENTENCES.get(code, f"WeCom refused it (error {code})")
-
-
-DESCRIPTOR: Final = Descriptor(
-    platform=PLATFORM,
-    label="WeCom",
-    # WeCom takes 2048 bytes, and a UTF-16 code unit has at most three of them in UTF-8.
-    max_message_length=682,
-    supports_draft_streaming=False,
-    supports_edit=False,
-    supports_threads=False,
-    markdown_dialect="plain",
-    len_unit="utf16",
-    emoji="💼",
-    platform_hint="An application in WeCom. Plain text, no Markdown; short messages.",
-)
-TOLERANCE: Final = 300.0
-"""How many seconds the time of a request may be away from ours."""
-
-_NO_CHAT: Final = Result(False, error="there is no such chat")
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class WecomPlatform:

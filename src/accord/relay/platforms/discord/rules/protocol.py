@@ -25,6 +25,37 @@ KEEPS_SESSION: Final = 4000
 """The code to close with: 1000 and 1001 would end the session, too."""
 _LEAST_INTERVAL: Final = 1.0
 _MOST_INTERVAL: Final = 600.0
+_FRESH: Final = frozenset({4003, 4007, 4009})
+_REFUSED: Final = {
+    4004: ("Discord refuses the bot's token", "make a new one in the developer portal, under Bot"),
+    4010: ("Discord refuses the shard", "correct shard: the number, and how many there are"),
+    4011: ("Discord wants this bot in several shards", "set shard, and run one for each"),
+    4012: ("Discord no longer speaks this version of its gateway", "install a newer Accord"),
+    4013: ("Discord does not know an intent", "install a newer Accord"),
+    4014: (
+        "the bot may not have an intent that it asks for",
+        "enable it in the developer portal under Bot, or turn off message_content or member_events",
+    ),
+}
+_MOST_CHANNELS: Final = 2_000
+# The allowed difference between this clock and Discord's.
+_SKEW_SECONDS: Final = 60.0
+# Ten seconds of ids: events of different channels may arrive out of order.
+_DISORDER: Final = 10_000 << 22
+V = TypeVar("V")
+_MOST_BUCKETS: Final = 5_000
+_LONGEST_WAIT: Final = 86_400.0
+MOST_COMMANDS: Final = 100
+_MOST_OPTIONS: Final = 25
+_MOST_CHOICES: Final = 25
+_LONGEST_DESCRIPTION: Final = 100
+_COMMAND_NAME: Final = re.compile(r"[\w-]{1,32}")
+_SUB_COMMAND: Final = 1
+_GROUP: Final = 2
+_TEXT: Final = 3
+_OPTIONS: Final = range(_TEXT, 12)
+_CHOOSABLE: Final = {_TEXT: (str,), 4: (int,), 10: (int, float)}
+CommandPayload = dict[str, Any]
 
 
 class Op(IntEnum):
@@ -84,20 +115,6 @@ class NextStep(Enum):
     IDENTIFY = "identify"
 
 
-_FRESH: Final = frozenset({4003, 4007, 4009})
-_REFUSED: Final = {
-    4004: ("Discord refuses the bot's token", "make a new one in the developer portal, under Bot"),
-    4010: ("Discord refuses the shard", "correct shard: the number, and how many there are"),
-    4011: ("Discord wants this bot in several shards", "set shard, and run one for each"),
-    4012: ("Discord no longer speaks this version of its gateway", "install a newer Accord"),
-    4013: ("Discord does not know an intent", "install a newer Accord"),
-    4014: (
-        "the bot may not have an intent that it asks for",
-        "enable it in the developer portal under Bot, or turn off message_content or member_events",
-    ),
-}
-
-
 def after_close(code: int) -> NextStep:
     """What to do after the gateway closed with this code; raises RelayError if nothing helps."""
     if code in _REFUSED:
@@ -136,13 +153,6 @@ class Heartbeat:
     def acknowledged(self) -> None:
         """Note that the last beat was acknowledged."""
         self._is_awaited = False
-
-
-_MOST_CHANNELS: Final = 2_000
-# The allowed difference between this clock and Discord's.
-_SKEW_SECONDS: Final = 60.0
-# Ten seconds of ids: events of different channels may arrive out of order.
-_DISORDER: Final = 10_000 << 22
 
 
 class Checkpoint:
@@ -245,12 +255,6 @@ def _as_json(state: Mapping[str, str], name: str) -> Any:
         return None
 
 
-V = TypeVar("V")
-
-_MOST: Final = 5_000
-_LONGEST: Final = 86_400.0
-
-
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
     """A route of the API.
@@ -345,13 +349,13 @@ def retry_after(value: object) -> float:
     """The seconds that a 429 names; 1 if it names none."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         return 1.0
-    return min(float(value), _LONGEST)
+    return min(float(value), _LONGEST_WAIT)
 
 
 def _put_recent(table: "OrderedDict[tuple[str, str], V]", key: tuple[str, str], value: V) -> None:
     table[key] = value
     table.move_to_end(key)
-    while len(table) > _MOST:
+    while len(table) > _MOST_BUCKETS:
         table.popitem(last=False)
 
 
@@ -360,21 +364,7 @@ def _number(text: str | None) -> float | None:
         value = float(text or "")
     except ValueError:
         return None
-    return min(value, _LONGEST) if value >= 0 else None
-
-
-MOST_COMMANDS: Final = 100
-_MOST_OPTIONS: Final = 25
-_MOST_CHOICES: Final = 25
-_LONGEST_DESCRIPTION: Final = 100
-_NAME: Final = re.compile(r"[\w-]{1,32}")
-_SUB_COMMAND: Final = 1
-_GROUP: Final = 2
-_TEXT: Final = 3
-_OPTIONS: Final = range(_TEXT, 12)
-_CHOOSABLE: Final = {_TEXT: (str,), 4: (int,), 10: (int, float)}
-
-CommandPayload = dict[str, Any]
+    return min(value, _LONGEST_WAIT) if value >= 0 else None
 
 
 def read_commands(manifest: Any) -> list[CommandPayload]:
@@ -402,7 +392,7 @@ def merge_commands(offers: Mapping[str, list[CommandPayload]]) -> list[CommandPa
 
 def _named(entry: Any) -> CommandPayload | None:
     match entry:
-        case {"name": str(name)} if _NAME.fullmatch(name) and name == name.lower():
+        case {"name": str(name)} if _COMMAND_NAME.fullmatch(name) and name == name.lower():
             said = entry.get("description")
             description = said.strip() if isinstance(said, str) else ""
             return {"name": name, "description": description[:_LONGEST_DESCRIPTION] or name}
