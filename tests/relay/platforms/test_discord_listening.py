@@ -13,7 +13,7 @@ from tests.relay.platforms.discord_bots import Bot, identifies, opened, resumes
 
 from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.discord import edge
+from accord.relay.platforms import discord
 from accord.relay.platforms.discord.rules import protocol
 from accord.storage import StoreError
 
@@ -21,7 +21,7 @@ from accord.storage import StoreError
 @pytest.fixture(autouse=True)
 def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time between two sessions."""
-    monkeypatch.setattr(edge, "_ANEW_SECONDS", 0.01)
+    monkeypatch.setattr(discord.edge, "_ANEW_SECONDS", 0.01)
 
 
 async def test_what_people_write_is_taken(
