@@ -14,14 +14,17 @@ from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
 from typing import Any, Never, TypeVar, TypeVarTuple, cast
 
-from accord.testing.errors import HarnessError
+from accord.kernel.errors import AccordError
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
 _START = 1_767_225_600.0  # 2026-01-01T00:00:00Z, so that no test depends on today
 _CLEANUP_STEPS = 10_000
 _ASYNCIO = Path(asyncio.__file__).parent
+
+
+class HarnessError(AccordError):
+    """A simulation cannot continue, or a server or process under test failed."""
 
 
 class VirtualClock:

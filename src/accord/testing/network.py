@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from accord.testing.errors import HarnessError
+from accord.testing.clock import HarnessError
 
 
 @dataclass(frozen=True, slots=True)

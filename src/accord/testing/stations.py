@@ -22,7 +22,7 @@ import httpx
 from typer.testing import CliRunner
 
 from accord.cli import app
-from accord.testing.errors import HarnessError
+from accord.testing import HarnessError
 from accord.testing.processes import Child, python_child
 
 _SECONDS = 60.0
