@@ -59,11 +59,7 @@ SHORT: Final = 1024
 # orjson and ormsgpack have built-in depth limits. A value inside as many lists as leave it
 # MAX_DEPTH levels is refused exactly at our limit, at no cost per value.
 class DepthLimitedWriter(threading.local):
-    """Enforces MAX_DEPTH with a writer that has a larger limit, by wrapping values in lists.
-
-    Attributes:
-        margin: The number of lists around the value.
-    """
+    """Enforces MAX_DEPTH with a writer that has a larger limit, by wrapping values in lists."""
 
     def __init__(self, writer: Callable[[Any], bytes]) -> None:
         self._writer = writer

@@ -40,17 +40,11 @@ _CONNECT_SECONDS = 10
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """The tables of one plane.
+    """The tables of one plane."""
 
-    Args:
-        name: The name of the SQLite file and of the PostgreSQL schema.
-        metadata: The tables; the journal is added to them.
-        migrations: The folder of Alembic revisions, without those of the journal.
-    """
-
-    name: str
-    metadata: MetaData
-    migrations: Path | None = None
+    name: str  # the name of the SQLite file and of the PostgreSQL schema
+    metadata: MetaData  # the tables; the journal is added to them
+    migrations: Path | None = None  # the folder of Alembic revisions, without those of the journal
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name.startswith("pg_"):

@@ -28,11 +28,7 @@ class HarnessError(AccordError):
 
 
 class VirtualClock:
-    """A clock that stands still until it is advanced, by a test or by `run_virtual`.
-
-    Args:
-        start: The first value of `now()`, in seconds since the Unix epoch.
-    """
+    """A clock that stands still until it is advanced, by a test or by `run_virtual`."""
 
     def __init__(self, start: float = _START) -> None:
         self._start = start

@@ -226,9 +226,7 @@ async def serve_http(
 ) -> AsyncIterator[str]:
     """Listen on a free loopback port for WebSockets and for `POST`.
 
-    Args:
-        accept: Serves an accepted socket.
-        post: Returns the status for a path, a bearer token and a body.
+    `post` returns the status for a path, a bearer token and a body.
     """
     open_tasks: set[asyncio.Task[None]] = set()
 

@@ -130,13 +130,7 @@ class Server:
 def running(
     name: str, program: Callable[[Path, int], Program], url: Callable[[int], str]
 ) -> Iterator[Server]:
-    """Run a server in a temporary folder and on its own port until the end of the block.
-
-    Args:
-        name: For the folder's name.
-        program: Makes the program from folder and port.
-        url: Makes the address from the port.
-    """
+    """Run a server in a temporary folder and on its own port until the end of the block."""
     with (
         tempfile.TemporaryDirectory(prefix=f"accord-{name}-") as temporary,
         reserved_port() as port,

@@ -43,12 +43,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_from_here(host: str, headers: Mapping[str, str]) -> bool:
-    """Whether a request was made on this machine and not passed on by a proxy here.
-
-    Args:
-        host: The connected address.
-        headers: By lower-case names.
-    """
+    """Whether a request was made on this machine and not passed on by a proxy here."""
     return is_loopback(host) and not any(name in headers for name in _FORWARDED)
 
 
@@ -57,11 +52,8 @@ def is_own_name(host: str, names: Collection[str] = (), *, is_reached_from_afar:
 
     Accepted are addresses and own names, which another site cannot claim.
 
-    Args:
-        host: The header; empty if a request has none.
-        names: Further names of the server, in lower case and without a port.
-        is_reached_from_afar: Whether other machines reach the server; names without a dot, which
-            belong to their network, are accepted then.
+    `names` are further ones, in lower case and without a port. If other machines reach the server,
+    names without a dot, which belong to their network, are accepted too.
     """
     name = _PORT.sub("", host.strip().lower())
     if not name or name == "localhost" or name in names:
@@ -91,18 +83,12 @@ class TrustedProxies:
 
 
 def client_of(peer: str, said: Iterable[str], networks: Sequence[Network]) -> str:
-    """Return the client's address of a request.
-
-    Args:
-        peer: The connected address.
-        said: Every `X-Forwarded-For` header, in order.
-        networks: The ranges of trusted proxies.
-    """
+    """The client's address; `said` are the `X-Forwarded-For` headers, `networks` the proxies'."""
     believed = _address(peer)
     if believed is None:
         return peer
     steps = ",".join(said).split(",")
-    while _is_in(believed, networks) and steps:
+    while any(believed in network for network in networks) and steps:
         before = _address(steps.pop())
         if before is None:
             break  # a proxy that writes no address is the last one that is known
@@ -122,7 +108,3 @@ def _address(text: str) -> Address | None:
     except ValueError:
         return None
     return getattr(found, "ipv4_mapped", None) or found
-
-
-def _is_in(address: Address, networks: Sequence[Network]) -> bool:
-    return any(address in network for network in networks)
