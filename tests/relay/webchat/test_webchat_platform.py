@@ -15,9 +15,7 @@ from accord.relay.rules import Descriptor, Edit, FollowUp, GetChatInfo, Send, Ty
 async def waiting(world: World) -> list[str]:
     """The chats in which something waits to be handed over."""
     bot_id = world.platform.bot_id
-    return await world.platform._changes.read(
-        lambda c: webchat.list_waiting_chats(c, bot_id, 2**53)
-    )
+    return await world.platform.changes.read(lambda c: webchat.list_waiting_chats(c, bot_id, 2**53))
 
 
 def test_the_descriptor_says_what_the_chat_can_do() -> None:

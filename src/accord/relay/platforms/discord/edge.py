@@ -8,7 +8,7 @@ and ingested before it is answered, within the three seconds that Discord waits.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import structlog
@@ -22,7 +22,7 @@ from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.base import PERMANENT, read_body
+from accord.relay.platforms.base import PERMANENT, read_body, skip_invalid
 from accord.relay.platforms.discord import events
 from accord.relay.platforms.discord.api import DiscordApi, DiscordResponse, PermissionLookup
 from accord.relay.platforms.discord.events import InteractionKind
@@ -102,12 +102,7 @@ async def ingest_and_defer(
 
 @dataclass(frozen=True, slots=True)
 class DispatchHandler:
-    """Handles the dispatches of a session in order, and moves the checkpoint.
-
-    Attributes:
-        oldest_seconds: How old a missed message may be.
-        chance: From 0 to 1; spreads retries.
-    """
+    """Handles the dispatches of a session in order, and moves the checkpoint."""
 
     bot_id: str
     rest: DiscordApi
@@ -115,8 +110,8 @@ class DispatchHandler:
     clock: Clock
     context: PlatformContext
     checkpoint: Checkpoint
-    oldest_seconds: float
-    chance: Callable[[], float]
+    oldest_seconds: float  # how old a missed message may be
+    chance: Callable[[], float]  # from 0 to 1; spreads retries and the pauses between connections
     places: ChatCache = field(default_factory=ChatCache)
 
     async def take(self, happened: Dispatch) -> None:
@@ -197,14 +192,8 @@ class DispatchHandler:
     async def _hand_on(self, message: Any, place: DiscordChat) -> None:
         inbound = events.message_inbound(message, place, self.bot_id)
         if inbound is not None:
-            try:
+            with skip_invalid(events.PLATFORM, inbound.event_id):
                 await self.context.ingest(inbound)
-            except RelayError as error:
-                if error.code not in PERMANENT:
-                    raise
-                _log.warning(
-                    "a message cannot be stored", message=inbound.event_id, reason=error.what
-                )
         if isinstance(message, dict) and is_snowflake(message.get("id")):
             self.checkpoint.saw(place.id, message["id"], place.guild_id)
 
@@ -296,33 +285,16 @@ def _numbered(messages: list[Any], after: int) -> Iterable[tuple[int, Any]]:
             yield int(number), message
 
 
+@dataclass(slots=True)
 class GatewayListener:
-    """Listens for one bot, as long as this process holds its lease.
+    """Listens for one bot, as long as this process holds its lease."""
 
-    `chance` (from 0 to 1) spreads the pauses between connections.
-    """
-
-    def __init__(
-        self,
-        settings: DiscordSettings,
-        token: SecretStr,
-        rest: DiscordApi,
-        clock: Clock,
-        context: PlatformContext,
-        handler: DispatchHandler,
-        chance: Callable[[], float],
-    ) -> None:
-        self._settings = settings
-        self._token = token
-        self._rest = rest
-        self._clock = clock
-        self._context = context
-        self._handler = handler
-        self._checkpoint = handler.checkpoint
-        self._chance = chance
-        self._is_dirty = False
-        self._kept_at = 0.0
-        self._failures = 0
+    settings: DiscordSettings
+    token: SecretStr
+    handler: DispatchHandler
+    _is_dirty: bool = field(default=False, init=False)
+    _kept_at: float = field(default=0.0, init=False)
+    _failures: int = field(default=0, init=False)
 
     async def run(self) -> None:
         """Listen until cancelled.
@@ -343,26 +315,26 @@ class GatewayListener:
 
     async def _connect(self) -> ConnectionEnd:
         """Run one connection; raises what `run` raises."""
-        session = self._checkpoint.session
+        session = self.handler.checkpoint.session
         try:
             is_lasting = session is not None and self._is_gateway(session.url)
             # The host of a session may be gone while others work.
             if session is None or not is_lasting or self._failures >= _PATIENT_DIALS:
                 url = await self._address()
-                session = self._checkpoint.session = None
+                session = self.handler.checkpoint.session = None
             else:
                 url = session.url
-            connection = await dial(url, self._chance)
+            connection = await dial(url, self.handler.chance)
         except RelayError as error:
             if error.code is Code.UNAUTHORIZED:
                 raise
             return ConnectionEnd(NextStep.RESUME, error.what)
-        token = self._token.get_secret_value()
+        token = self.token.get_secret_value()
         async with connection:
             if session:
                 await connection.send(resume_payload(token, session))
             else:
-                await connection.send(identify_payload(token, self._intents, self._settings.shard))
+                await connection.send(identify_payload(token, self._intents, self.settings.shard))
             return await self._follow(connection)
 
     async def _follow(self, connection: GatewayConnection) -> ConnectionEnd:
@@ -379,14 +351,14 @@ class GatewayListener:
                 continue
             if isinstance(happened, ConnectionEnd):
                 return happened
-            await self._handler.take(happened)
+            await self.handler.take(happened)
             if happened.name in ("READY", "RESUMED"):
                 is_greeted, self._failures = True, 0
-            session = self._checkpoint.session
+            session = self.handler.checkpoint.session
             if session is not None:
-                self._checkpoint.session = GatewaySession(session.id, session.url, happened.seq)
+                self.handler.checkpoint.session = replace(session, seq=happened.seq)
                 self._is_dirty = True
-            is_due = self._clock.monotonic() - self._kept_at >= _KEEPING_SECONDS
+            is_due = self.handler.clock.monotonic() - self._kept_at >= _KEEPING_SECONDS
             # A new session must be stored at once, or its events could be missed.
             if is_due or happened.name == "READY":
                 await self._keep()
@@ -394,25 +366,25 @@ class GatewayListener:
     async def _keep(self) -> None:
         if self._is_dirty:
             self._is_dirty = False
-            self._kept_at = self._clock.monotonic()
-            await self._context.remember(self._checkpoint.write())
+            self._kept_at = self.handler.clock.monotonic()
+            await self.handler.context.remember(self.handler.checkpoint.write())
 
     async def _pause(self, ended: ConnectionEnd) -> None:
         _log.info("a connection to discord ended", reason=ended.reason, next=ended.next.value)
         if ended.next is NextStep.IDENTIFY:
-            self._checkpoint.session = None
+            self.handler.checkpoint.session = None
         failures, self._failures = self._failures, self._failures + 1
         if failures:
-            self._context.troubled(RelayError(Code.UNAVAILABLE, ended.reason))
-            pause = backoff(failures, self._chance(), longest=_LONGEST_PAUSE)
+            self.handler.context.troubled(RelayError(Code.UNAVAILABLE, ended.reason))
+            pause = backoff(failures, self.handler.chance(), longest=_LONGEST_PAUSE)
         elif ended.next is NextStep.IDENTIFY:
-            pause = _ANEW_SECONDS * (1 + 4 * self._chance())
+            pause = _ANEW_SECONDS * (1 + 4 * self.handler.chance())
         else:
-            pause = 0.0 if ended.wished else self._chance()
+            pause = 0.0 if ended.wished else self.handler.chance()
         await asyncio.sleep(pause)
 
     async def _address(self) -> str:
-        answer = await self._rest.get("/gateway/bot")
+        answer = await self.handler.rest.get("/gateway/bot")
         match answer.body:
             case {"url": str(url)} if answer.ok and self._is_gateway(url):
                 pass
@@ -425,27 +397,22 @@ class GatewayListener:
         return url
 
     def _is_gateway(self, url: Any) -> bool:
-        schemes = ("wss://", "ws://") if self._settings.api_url.startswith("http:") else ("wss://",)
+        schemes = ("wss://", "ws://") if self.settings.api_url.startswith("http:") else ("wss://",)
         return isinstance(url, str) and url.startswith(schemes)
 
     @property
     def _intents(self) -> int:
         """The least that is needed to receive messages and to know their channels."""
         wanted = Intent.GUILDS | Intent.GUILD_MESSAGES | Intent.DIRECT_MESSAGES
-        if self._settings.message_content:
+        if self.settings.message_content:
             wanted |= Intent.MESSAGE_CONTENT
-        if self._settings.member_events:
+        if self.settings.member_events:
             wanted |= Intent.GUILD_MEMBERS
         return wanted
 
 
 class InteractionEndpoint:
-    """Answers Discord's requests, which `public_key` (hexadecimal) verifies.
-
-    Attributes:
-        context: The connector; None until the platform is bound.
-        counts: Event counters.
-    """
+    """Answers Discord's requests, which `public_key` (hexadecimal) verifies."""
 
     def __init__(self, application_id: str, public_key: str, clock: Clock) -> None:
         self.context: PlatformContext | None = None

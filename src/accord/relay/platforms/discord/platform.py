@@ -103,9 +103,7 @@ class DiscordPlatform:
             seconds,
             self._chance,
         )
-        await GatewayListener(
-            self._settings, self._token, self._rest, self._clock, context, handler, self._chance
-        ).run()
+        await GatewayListener(self._settings, self._token, handler).run()
 
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None

@@ -62,16 +62,10 @@ _log = structlog.stdlib.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RoomMessage:
-    """A message in a room.
+    """A message in a room."""
 
-    Attributes:
-        event_id: The id of the event; of an edit, that of the edit.
-        message_id: What a reply refers to; of an edit, the message that was changed.
-        mentions: The users that it says it mentions; None if it leaves that to its text.
-    """
-
-    event_id: str
-    message_id: str
+    event_id: str  # the id of the event; of an edit, that of the edit
+    message_id: str  # what a reply refers to; of an edit, the message that was changed
     sender: str
     kind: MessageType
     text: str
@@ -80,6 +74,7 @@ class RoomMessage:
     thread: str | None = None
     reply_to: str | None = None
     is_notice: bool = False
+    # The users that it says it mentions; None if it leaves that to its text.
     mentions: frozenset[str] | None = None
 
 

@@ -292,20 +292,14 @@ def _mentioned(text: str) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Room:
-    """A room.
-
-    Attributes:
-        read_at: When its state was read, by the monotonic clock.
-        members: Users who joined or were invited, with their display names.
-        parents: The spaces that it names as canonical parents.
-        scope: Its scope, once that was looked up.
-    """
+    """A room."""
 
     id: str
-    read_at: float = 0.0
+    read_at: float = 0.0  # when its state was read, by the monotonic clock
+    # Users who joined or were invited, with their display names.
     members: dict[str, str | None] = field(default_factory=dict)
-    parents: set[str] = field(default_factory=set)
-    scope: str | None = None
+    parents: set[str] = field(default_factory=set)  # the spaces that it names as canonical parents
+    scope: str | None = None  # its scope, once that was looked up
     _single: dict[str, Payload] = field(default_factory=dict)
     _creator: str | None = None
 

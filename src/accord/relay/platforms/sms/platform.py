@@ -213,12 +213,8 @@ def _sentence(reply: ServiceResponse) -> str:
     return f"Twilio failed ({reply.status})"
 
 
-class SmsPlatform:
-    """One phone number.
-
-    Attributes:
-        counts: Event counters: `sent`, `segments`, `undelivered`.
-    """
+class SmsPlatform(base.HookedPlatform):
+    """One phone number; `counts` has `sent`, `segments` and `undelivered`."""
 
     name = PLATFORM
     idempotent = False
@@ -232,8 +228,6 @@ class SmsPlatform:
         self._token = token
         self._api = api
         self._public_url = public_url.rstrip("/")
-        self._context: PlatformContext | None = None
-        self._sender = base.AccessMonitor()
         path = f"/relay/platforms/{PLATFORM}/{self._number.lstrip('+')}"
         self._status_url = f"{self._public_url}{path}/status"
         self.routes: Sequence[BaseRoute] = (
@@ -249,10 +243,6 @@ class SmsPlatform:
     def descriptor(self) -> Descriptor:
         """What it can do."""
         return DESCRIPTOR
-
-    def bind(self, context: PlatformContext) -> None:
-        """Set the connector, for messages that Twilio posts."""
-        self._context = self._sender.context = context
 
     async def run(self, context: PlatformContext) -> None:
         """Check the account now and then; messages come by webhook."""
@@ -274,14 +264,6 @@ class SmsPlatform:
             case FollowUp():
                 return Result(False, error="text messages give no capabilities")
 
-    async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """Whether it is the user's own chat."""
-        return user_id == channel_id
-
-    async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """False: nobody manages a direct chat."""
-        return False
-
     async def _send(self, action: Send) -> Result:
         text = plain_text(action.content)
         form = {
@@ -290,7 +272,7 @@ class SmsPlatform:
             "Body": text,
             "StatusCallback": self._status_url,
         }
-        result = await self._sender.send(self._api.send(form))
+        result = await self._deliver(self._api.send(form))
         if result.success:
             self.counts["sent"] += 1
             self.counts["segments"] += segments(text).count
@@ -300,7 +282,7 @@ class SmsPlatform:
         fields = await self._verified(request)
         inbound = message_inbound(fields, self._account, self._number)
         if inbound is not None:
-            await base.ingest_or_skip(self._context, inbound)
+            await base.ingest_or_skip(self.context, inbound)
         return Response(_TWIML, media_type="text/xml")
 
     async def _status(self, request: Request) -> Response:

@@ -12,8 +12,7 @@ from typing import Any, Final
 import structlog
 
 from accord.relay.connector.platform import InboundEvent, InboundKind, PlatformContext
-from accord.relay.errors import RelayError
-from accord.relay.platforms.base import PERMANENT, inbound_kind
+from accord.relay.platforms.base import inbound_kind, skip_invalid
 from accord.relay.platforms.telegram.rules import BotUser, MarkedText, read_marked_text, read_media
 from accord.relay.rules.members import Payload, bad, integer, member, payload
 from accord.relay.rules.messages import MessageEvent, MessageType
@@ -216,17 +215,13 @@ class UpdateHandler:
 
     async def receive(self, update: Any, context: PlatformContext) -> None:
         """Ingest an update; returns when it is stored, or raises so that it is sent again."""
-        try:
+        with skip_invalid(PLATFORM, f"{update_id(update)} {update_kind(update)}"):
             inbound = self._read(update, context)
             if inbound is None:
                 _log.debug("an update is skipped", kind=update_kind(update))
                 return
             self.topics.remember(inbound.event.source)
             await context.ingest(inbound)
-        except RelayError as error:
-            if error.code not in PERMANENT:
-                raise
-            _log.warning("an update is skipped", kind=update_kind(update), reason=error.what)
 
     def _read(self, update: Any, context: PlatformContext) -> InboundEvent | None:
         if not isinstance(update, dict):

@@ -54,18 +54,13 @@ class BotUser:
 
 @dataclass(frozen=True, slots=True)
 class MarkedText:
-    """The text of a message as an agent gets it.
+    """The text of a message as an agent gets it."""
 
-    Attributes:
-        text: Without the bot's name in a command.
-        command: The command that it begins with, such as `/start`; empty if there is none, or it
-            is for another bot.
-        is_addressed: Whether it mentions the bot or begins with a command for it.
-    """
-
-    text: str
+    text: str  # without the bot's name in a command
+    # The command that it begins with, such as `/start`; empty if there is none, or it is for
+    # another bot.
     command: str = ""
-    is_addressed: bool = False
+    is_addressed: bool = False  # whether it mentions the bot or begins with a command for it
 
 
 def read_marked_text(text: str, entities: Any, me: BotUser) -> MarkedText:

@@ -24,12 +24,13 @@ from accord.kernel.clock import Clock
 from accord.relay.connector.bodies import read_body
 from accord.relay.connector.rate_limits import RateLimiter
 from accord.relay.errors import Code, RelayError
+from accord.relay.platforms.base import RateLimitedError
 from accord.relay.platforms.settings import WebChatSettings
 from accord.relay.platforms.webchat.accounts import Account, Login, LoginResult
 from accord.relay.platforms.webchat.admin import CHAT_PATH
 from accord.relay.platforms.webchat.chats import no_such_message
 from accord.relay.platforms.webchat.feed import FeedTail
-from accord.relay.platforms.webchat.messages import PAGE, Conversation, FeedEvent, FeedUpdate
+from accord.relay.platforms.webchat.messages import PAGE, Conversation, FeedUpdate
 from accord.relay.rules.members import bad, text
 from accord.storage import StoreError
 from accord.web.addresses import address_key
@@ -78,16 +79,6 @@ _UNAVAILABLE: Final = RelayError(
 HandlerResult: TypeAlias = dict[str, Any]
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 Handler: TypeAlias = Callable[[Request, Account], Awaitable[HandlerResult]]
-
-
-class RateLimitedError(RelayError):
-    """A refusal with a Retry-After header."""
-
-    def __init__(self, seconds: int) -> None:
-        super().__init__(
-            Code.RATE_LIMITED, "this was asked too often", mend=f"wait {seconds} seconds"
-        )
-        self.headers: Mapping[str, str] = {"retry-after": str(seconds)}
 
 
 class RequestGuard:
@@ -151,8 +142,8 @@ class RequestGuard:
 
 
 def _take_token(limiter: RateLimiter, key: str) -> None:
-    if seconds := math.ceil(limiter.wait(key)):
-        raise RateLimitedError(seconds)
+    if seconds := limiter.wait(key):
+        raise RateLimitedError("this was asked too often", seconds)
 
 
 def _foreign(why: str) -> RelayError:
@@ -184,13 +175,9 @@ def _file_route(path: str, name: str) -> Route:
 
 
 class EventStream(Response):
-    """A stream of server-sent events.
+    """A stream of server-sent events about what follows the entry `after`.
 
-    Args:
-        after: The number of the last entry that the browser knows.
-        news: Returns the changes after a number; None when the session has ended.
-        tail: Waits for more.
-        ended: Called at the end.
+    `news` returns the changes after a number, or None when the session has ended.
     """
 
     def __init__(
@@ -247,7 +234,8 @@ class EventStream(Response):
             if news.is_lost:
                 yield write_event("reset", news.seq, {})
             elif news.seq > self._after:
-                yield b"".join(map(_write_json, news.events)) + b"id: %d\n\n" % news.seq
+                events = (write_event(each.name, each.seq, each.data) for each in news.events)
+                yield b"".join(events) + b"id: %d\n\n" % news.seq
             elif not await self._tail.wait_beyond(self._after, _ALIVE_SECONDS):
                 yield _ALIVE
             self._after = news.seq
@@ -258,21 +246,13 @@ def write_event(name: str, seq: int, data: dict[str, Any]) -> bytes:
     return b"event: %s\nid: %d\ndata: %s\n\n" % (name.encode(), seq, orjson.dumps(data))
 
 
-def _write_json(event: FeedEvent) -> bytes:
-    return write_event(event.name, event.seq, event.data)
-
-
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 class ChatRoutes:
-    """The JSON API.
-
-    Attributes:
-        counts: Refusals by kind, for metrics.
-    """
+    """The JSON API; `counts` are refusals by kind, for metrics."""
 
     def __init__(
         self,
@@ -315,8 +295,6 @@ class ChatRoutes:
             try:
                 self._guard.require_own_page(request)
                 return await answer(request)
-            except RateLimitedError as error:
-                return self._refuse(request, error, error.headers)
             except RelayError as error:
                 return self._refuse(request, error)
             except StoreError as error:
@@ -333,9 +311,7 @@ class ChatRoutes:
 
         return self._route(answer)
 
-    def _refuse(
-        self, request: Request, error: RelayError, headers: Mapping[str, str] | None = None
-    ) -> Response:
+    def _refuse(self, request: Request, error: RelayError) -> Response:
         self.counts[f"refused_{error.code.value}"] += 1
         _log.info(
             "a request was refused",
@@ -344,6 +320,9 @@ class ChatRoutes:
             where=error.where,
         )
         answer = {"error": error.code.value, "message": str(error)}
+        headers = {}
+        if isinstance(error, RateLimitedError):
+            headers["retry-after"] = str(math.ceil(error.retry_after))
         return _respond(error.code.status, answer, headers)
 
     async def _user(self, request: Request) -> Account:

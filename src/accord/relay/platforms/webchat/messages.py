@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import structlog
 from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
 from accord.kernel.ulid import UlidSource
 from accord.relay.connector.keyed_lock import KeyedLock
 from accord.relay.connector.platform import InboundEvent, PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.base import PERMANENT, inbound_kind
+from accord.relay.platforms.base import inbound_kind, skip_invalid
 from accord.relay.platforms.webchat import feed
 from accord.relay.platforms.webchat.accounts import Account
 from accord.relay.platforms.webchat.chats import (
@@ -123,7 +122,6 @@ _HANDOVER_BATCH: Final = 100
 _SWEEP_SECONDS: Final = 1.0
 # Younger messages are handed over by the process that stored them.
 _LEFT_MS: Final = 2_000
-_log = structlog.stdlib.get_logger(__name__)
 _UPDATE_BATCH: Final = 200
 _TYPING_MS: Final = 6_000
 PAGE: Final = 50
@@ -143,21 +141,15 @@ class MessageLocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MessageDraft:
-    """A message to be posted.
-
-    Attributes:
-        key: Its author's idempotency key.
-        bot_id: The bot that sees it; None for a bot's own.
-        is_addressed: Whether it addresses that bot.
-    """
+    """A message to be posted."""
 
     chat_id: str
     author_id: str
     text: str
-    key: str
+    key: str  # its author's idempotency key
     reply_to: int | None = None
-    bot_id: str | None = None
-    is_addressed: bool = False
+    bot_id: str | None = None  # the bot that sees it; None for a bot's own
+    is_addressed: bool = False  # whether it addresses that bot
 
 
 def post(change: Change, draft: MessageDraft) -> int:
@@ -351,12 +343,8 @@ class Handover:
                 given: list[int] = []
                 try:
                     for row in rows:
-                        try:
+                        with skip_invalid(PLATFORM, f"{row.chat_id}/{row.id}"):
                             await contexts[row.bot_id].ingest(message_inbound(row))
-                        except RelayError as error:
-                            if error.code not in PERMANENT:
-                                raise
-                            _log.error("a message cannot be stored", id=row.id, reason=str(error))
                         given.append(row.id)
                 finally:
                     if given:

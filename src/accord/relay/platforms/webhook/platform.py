@@ -57,8 +57,6 @@ DESCRIPTOR: Final = Descriptor(
     len_unit="chars",
     emoji="🪝",
 )
-TOLERANCE: Final = 300.0
-"""How many seconds the time of a request may be away from ours."""
 _LONGEST_ID: Final = 256
 _NO_CHAT: Final = Result(False, error="there is no such chat")
 
@@ -179,7 +177,7 @@ def _message_id(reply: ServiceResponse) -> str | None:
     return given if isinstance(given, str) and 0 < len(given) <= _LONGEST_MESSAGE_ID else None
 
 
-class WebhookPlatform:
+class WebhookPlatform(base.HookedPlatform):
     """One webhook; without a `receiver`, agents cannot reply."""
 
     name = PLATFORM
@@ -196,8 +194,6 @@ class WebhookPlatform:
         self._keys = keys
         self._receiver = receiver
         self._clock = clock
-        self._context: PlatformContext | None = None
-        self._sender = base.AccessMonitor()
         self.routes: Sequence[BaseRoute] = (
             base.webhook_route(f"/relay/platforms/{PLATFORM}/{self._hook}", self._posted, PLATFORM),
         )
@@ -220,10 +216,6 @@ class WebhookPlatform:
             supports_edit=self._settings.edits,
             markdown_dialect="markdown" if self._settings.markdown else "plain",
         )
-
-    def bind(self, context: PlatformContext) -> None:
-        """Set the connector, for requests to this process."""
-        self._context = self._sender.context = context
 
     async def run(self, context: PlatformContext) -> None:
         """Do nothing: everything comes by webhook."""
@@ -256,7 +248,7 @@ class WebhookPlatform:
                 told |= {"text": self._text(content), "message_id": message_id}
             case Typing():
                 pass
-        return await self._sender.send(self._receiver.post(told, idempotency_key))
+        return await self._deliver(self._receiver.post(told, idempotency_key))
 
     async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
         """Whether the settings say so; otherwise unknown."""
@@ -287,14 +279,11 @@ class WebhookPlatform:
         body = await base.read_body(request)
         if not self._keys.is_signed(message_id, timestamp, body, signature):
             raise RelayError(Code.UNAUTHORIZED, "the signature is by no key of this webhook")
-        if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= 12):
-            raise bad("the timestamp is no number of seconds", where="webhook-timestamp")
-        if abs(self._clock.now() - int(timestamp)) > TOLERANCE:
-            raise bad("the request is too old, or from the future", where="webhook-timestamp")
+        base.require_recent(timestamp, self._clock.now(), "webhook-timestamp")
         if len(message_id) > _LONGEST_ID:
             raise bad(f"an id has at most {_LONGEST_ID} characters", where="webhook-id")
         inbound = message_inbound(base.json_object(body), self._hook, message_id)
-        is_new = await base.ingest(self._context, inbound)
+        is_new = await base.ingest(self.context, inbound)
         return JSONResponse({"id": message_id, "new": is_new})
 
 

@@ -79,8 +79,6 @@ DESCRIPTOR: Final = Descriptor(
     emoji="💼",
     platform_hint="An application in WeCom. Plain text, no Markdown; short messages.",
 )
-TOLERANCE: Final = 300.0
-"""How many seconds the time of a request may be away from ours."""
 _NO_CHAT: Final = Result(False, error="there is no such chat")
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -244,7 +242,7 @@ def _sentence(code: int | None, status: int) -> str:
     return _SENTENCES.get(code, f"WeCom refused it (error {code})")
 
 
-class WecomPlatform:
+class WecomPlatform(base.HookedPlatform):
     """One application."""
 
     name = PLATFORM
@@ -258,8 +256,6 @@ class WecomPlatform:
         self._crypt = crypt
         self._api = api
         self._clock = clock
-        self._context: PlatformContext | None = None
-        self._sender = base.AccessMonitor()
         path = f"/relay/platforms/{PLATFORM}/{self._corp_id}/{self._agent_id}"
         self.routes: Sequence[BaseRoute] = (
             base.webhook_route(path, self._called, PLATFORM, ("GET", "POST")),
@@ -274,17 +270,9 @@ class WecomPlatform:
         """What it can do."""
         return DESCRIPTOR
 
-    def bind(self, context: PlatformContext) -> None:
-        """Set the connector, for callbacks to this process."""
-        self._context = self._sender.context = context
-
     async def run(self, context: PlatformContext) -> None:
         """Check the application now and then; messages come by webhook."""
-
-        async def probe() -> None:
-            await self._api.token()
-
-        await base.watch_service(context, probe)
+        await base.watch_service(context, self._api.token)
 
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None
@@ -303,21 +291,13 @@ class WecomPlatform:
             case FollowUp():
                 return Result(False, error="WeCom gives no capabilities")
 
-    async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """Whether it is the user's own chat."""
-        return user_id == channel_id
-
-    async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """False: nobody manages a direct chat."""
-        return False
-
     async def _send(self, action: Send) -> Result:
         user = user_of_chat(self._corp_id, action.chat_id)
         if user is None:
             return _NO_CHAT
         text = {"content": plain_text(action.content)}
         message = {"touser": user, "agentid": self._agent_id, "msgtype": "text", "text": text}
-        return await self._sender.send(self._api.send(message))
+        return await self._deliver(self._api.send(message))
 
     async def _called(self, request: Request) -> Response:
         if request.method != "POST":
@@ -330,7 +310,7 @@ class WecomPlatform:
         if inbound is None:
             _log.debug("a callback without a message is skipped", kind=fields["MsgType"][:40])
         else:
-            await base.ingest_or_skip(self._context, inbound)
+            await base.ingest_or_skip(self.context, inbound)
         return Response()
 
     def _opened(self, request: Request, sealed: str) -> bytes:
@@ -343,10 +323,7 @@ class WecomPlatform:
                 "the request is not signed by WeCom",
                 mend="compare the Token with the one on the application's page",
             )
-        if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= 12):
-            raise bad("the timestamp is no number of seconds", where="timestamp")
-        if abs(self._clock.now() - int(timestamp)) > TOLERANCE:
-            raise bad("the request is too old, or from the future", where="timestamp")
+        base.require_recent(timestamp, self._clock.now(), "timestamp")
         return self._crypt.open(sealed)
 
 

@@ -243,21 +243,15 @@ def snowflake_before(seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DiscordChat:
-    """A channel, thread or direct chat.
-
-    Attributes:
-        kind: Discord's channel type.
-        parent_id: Of a thread, the channel that it is in.
-        latest: The id of its last message, when it was described.
-    """
+    """A channel, thread or direct chat."""
 
     id: str
-    kind: int
+    kind: int  # Discord's channel type
     guild_id: str | None = None
-    parent_id: str | None = None
+    parent_id: str | None = None  # of a thread, the channel that it is in
     name: str | None = None
     topic: str | None = None
-    latest: int = 0
+    latest: int = 0  # the id of its last message, when it was described
 
     @property
     def chat_type(self) -> str:

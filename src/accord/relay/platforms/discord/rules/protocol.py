@@ -257,19 +257,13 @@ def _as_json(state: Mapping[str, str], name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
-    """A route of the API.
-
-    Attributes:
-        template: The path with open parameters.
-        shown: The path without a token, for logs.
-        major: The parameter that separates buckets.
-    """
+    """A route of the API."""
 
     method: str
-    template: str
+    template: str  # the path with open parameters
     path: str = field(repr=False)
-    shown: str
-    major: str = field(default="", repr=False)
+    shown: str  # the path without a token, for logs
+    major: str = field(default="", repr=False)  # the parameter that separates buckets
 
     @classmethod
     def of(cls, method: str, template: str, *parameters: str) -> "ApiRoute":
