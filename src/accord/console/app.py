@@ -30,9 +30,10 @@ from accord.console.sessions import (
     RequestGuard,
     Tickets,
 )
-from accord.console.stream import EventStream, Piece, event_parts
+from accord.console.stream import Piece, event_parts
 from accord.console.templates import Templates, assets
 from accord.kernel.errors import AccordError
+from accord.web.bodies import EventStream
 
 _log = structlog.stdlib.get_logger(__name__)
 

@@ -1,16 +1,19 @@
-"""Request bodies, read with a limit of bytes and time.
+"""Bodies of HTTP messages: requests, read with a limit of bytes and time, and event streams.
 
 Slow senders hold a socket and a task, so a body has a deadline, which arriving bytes extend only at
-a minimum rate.
+a minimum rate. Nothing of a stream is buffered for a slow reader: the next part is made when the
+last was sent.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from accord.kernel.errors import AccordError
 
@@ -75,3 +78,55 @@ async def parts(request: Request, limits: BodyLimits) -> AsyncGenerator[bytes, N
 
 def _too_long(limits: BodyLimits) -> BodyError:
     return BodyError(f"a body has at most {limits.most} bytes", mend="send less", status=413)
+
+
+class EventStream(Response):
+    """Server-sent events; `begun` and `ended` are called at the start and the end."""
+
+    def __init__(
+        self,
+        parts: AsyncGenerator[bytes, None],
+        begun: Callable[[], None] | None,
+        ended: Callable[[], None],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            headers={**(headers or {}), "cache-control": "no-store", "x-accel-buffering": "no"},
+            media_type="text/event-stream",
+        )
+        del self.headers["content-length"]
+        self._parts = parts
+        self._begun = begun
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the stream or the client ends."""
+        if self._begun is not None:
+            self._begun()
+        telling = asyncio.create_task(self._tell(send))
+        leaving = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._ended()
+            for task in (telling, leaving):
+                task.cancel()
+            await asyncio.wait({telling, leaving})
+        if not telling.cancelled():
+            telling.result()
+
+    async def _tell(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        async with aclosing(self._parts) as parts:
+            try:
+                await send(start)
+                async for part in parts:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
+            except OSError:
+                return  # the client is gone
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -4,11 +4,10 @@ A request must come from our own page: checked by a `SameSite=Strict` cookie, a 
 the origin. What a user cannot see is answered like what does not exist. No content is logged.
 """
 
-import asyncio
 import hashlib
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from importlib.resources import files
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -18,7 +17,6 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
 
 from accord.kernel.clock import Clock
 from accord.relay.connector.bodies import read_body
@@ -34,6 +32,7 @@ from accord.relay.platforms.webchat.messages import PAGE, Conversation, FeedUpda
 from accord.relay.rules.members import bad, text
 from accord.storage import StoreError
 from accord.web.addresses import address_key
+from accord.web.bodies import EventStream
 
 COOKIE: Final = "accord_chat"
 HEADER: Final = "x-accord-chat"
@@ -174,81 +173,35 @@ def _file_route(path: str, name: str) -> Route:
     return Route(path, answer)
 
 
-class EventStream(Response):
-    """A stream of server-sent events about what follows the entry `after`.
+async def event_parts(
+    after: int, news: Callable[[int], Awaitable[FeedUpdate | None]], tail: FeedTail
+) -> AsyncGenerator[bytes, None]:
+    """What follows the entry `after`, as server-sent events.
 
     `news` returns the changes after a number, or None when the session has ended.
     """
-
-    def __init__(
-        self,
-        after: int,
-        news: Callable[[int], Awaitable[FeedUpdate | None]],
-        tail: FeedTail,
-        ended: Callable[[], None],
-    ) -> None:
-        super().__init__(
-            headers={**HEADERS, "cache-control": "no-store", "x-accel-buffering": "no"},
-            media_type="text/event-stream",
-        )
-        del self.headers["content-length"]
-        self._after = after
-        self._news = news
-        self._tail = tail
-        self._ended = ended
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the client disconnects or the session ends."""
-        telling = asyncio.create_task(self._tell(send))
-        leaving = asyncio.create_task(_disconnected(receive))
+    yield _RETRY
+    while not tail.closed:
         try:
-            await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._ended()
-            for task in (telling, leaving):
-                task.cancel()
-            await asyncio.wait({telling, leaving})
-        if not telling.cancelled():
-            telling.result()
-
-    async def _tell(self, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        try:
-            await send(start)
-            async for part in self._parts():
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
-        except OSError:
-            return  # the browser is gone
-
-    async def _parts(self) -> AsyncIterator[bytes]:
-        yield _RETRY
-        while not self._tail.closed:
-            try:
-                news = await self._news(self._after)
-            except StoreError as error:
-                _log.warning("an event stream ended", reason=str(error))
-                return
-            if news is None:
-                return
-            if news.is_lost:
-                yield write_event("reset", news.seq, {})
-            elif news.seq > self._after:
-                events = (write_event(each.name, each.seq, each.data) for each in news.events)
-                yield b"".join(events) + b"id: %d\n\n" % news.seq
-            elif not await self._tail.wait_beyond(self._after, _ALIVE_SECONDS):
-                yield _ALIVE
-            self._after = news.seq
+            update = await news(after)
+        except StoreError as error:
+            _log.warning("an event stream ended", reason=str(error))
+            return
+        if update is None:
+            return
+        if update.is_lost:
+            yield write_event("reset", update.seq, {})
+        elif update.seq > after:
+            events = (write_event(each.name, each.seq, each.data) for each in update.events)
+            yield b"".join(events) + b"id: %d\n\n" % update.seq
+        elif not await tail.wait_beyond(after, _ALIVE_SECONDS):
+            yield _ALIVE
+        after = update.seq
 
 
 def write_event(name: str, seq: int, data: dict[str, Any]) -> bytes:
     """One event; JSON has no line ends of its own."""
     return b"event: %s\nid: %d\ndata: %s\n\n" % (name.encode(), seq, orjson.dumps(data))
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 class ChatRoutes:
@@ -412,8 +365,8 @@ class ChatRoutes:
             if not self._streams[user.id]:
                 del self._streams[user.id]
 
-        self._streams[user.id] += 1
-        return EventStream(after, news, self._tail, ended)
+        self._streams[user.id] += 1  # at once, before another request is let in
+        return EventStream(event_parts(after, news, self._tail), None, ended, HEADERS)
 
 
 def _path(request: Request, name: str) -> str:
