@@ -22,7 +22,7 @@ import httpx
 from accord.community.client import Client
 from accord.community.errors import CommunityError
 from accord.kernel import canonical
-from accord.kernel.digest import sha256
+from accord.kernel.canonical import sha256
 from accord.kernel.signing import SigningKey
 from accord.relay.gateway import Turn
 

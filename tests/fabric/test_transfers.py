@@ -154,8 +154,10 @@ async def test_a_frame_that_is_forged_out_of_turn_or_replayed_is_refused(
 
 async def test_a_frame_that_jetstream_sends_is_no_frame(shelf: Shelf, uploads: Uploads) -> None:
     grant, _ = uploads.open(shelf.caller.session, shelf.files, "a")
-    headers = signed(shelf.caller, grant.subject, b"one", frame_id(grant.id, 0, eof=False))
-    stored = headers | {SEQUENCE: "0", "Nats-Stream": "KV_acc_kv_carts"}
+    headers = signed(
+        shelf.caller, grant.subject, b"one", transfers.frame_id(grant.id, 0, eof=False)
+    )
+    stored = headers | {transfers.SEQUENCE: "0", "Nats-Stream": "KV_acc_kv_carts"}
     with pytest.raises(DeadlineError):
         await shelf.caller.inbox.ask(grant.subject, b"one", stored, 0.5)
     await upload(shelf.caller, grant.wire(), b"mine")

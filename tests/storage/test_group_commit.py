@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from accord.storage import Store, StoreError, open_store
-from accord.storage import writer as writing
+from accord.storage import store as writing
 
 
 class Gate:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from accord.cli import app
 from accord.kernel import canonical
 from accord.kernel.clock import SystemClock
-from accord.relay.platforms.webchat import open_admin
+from accord.relay.platforms import webchat
 from accord.station import Settings, load
 from accord.station import store as acts
 from accord.station.audit import AuditEntry, open_trail, recent
@@ -99,7 +99,7 @@ async def test_what_an_operator_does_to_agents_is_told_with_the_operator(tmp_pat
         code = await connector.control.link(await connector.control.principal("echo"))
         await connector.control.bind("echo", "memory", "ann")
         await connector.control.revoke("echo")
-    async with open_admin(store_location(settings), CLOCK) as admin:
+    async with webchat.open_admin(store_location(settings), CLOCK) as admin:
         space = await admin.create_space("lobby")
         invite = await admin.invite(space.id)
     deeds = await told(settings, "relay", "webchat")

@@ -1,24 +1,29 @@
-"""Canonical JSON: the only encoder and the only strict parser of the project.
+"""Canonical JSON, the only encoder and the only strict parser of the project, and digests.
 
 `encode` writes RFC 8785 bytes, which are signed, hashed or compared. `decode` refuses, with its
 position, any text that two readers could understand differently. Both are defined in plain Python
 (`encode_reference`, `explain`) and made fast by libraries where the result is provably the same.
+A digest is SHA-256 in base64url for contracts, `blake3:` and hexadecimal for everything else.
 """
 
+import hashlib
 import json
 import math
 import re
 import struct
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Literal, NoReturn
 from uuid import UUID
 
 import orjson
 import ormsgpack
+from blake3 import blake3 as _blake3
 
+from accord.kernel import base64url
 from accord.kernel.errors import AccordError
 from accord.kernel.finding import pointer
 
@@ -59,11 +64,7 @@ SHORT: Final = 1024
 # orjson and ormsgpack have built-in depth limits. A value inside as many lists as leave it
 # MAX_DEPTH levels is refused exactly at our limit, at no cost per value.
 class DepthLimitedWriter(threading.local):
-    """Enforces MAX_DEPTH with a writer that has a larger limit, by wrapping values in lists.
-
-    Attributes:
-        margin: The number of lists around the value.
-    """
+    """Enforces MAX_DEPTH with a writer that has a larger limit, by wrapping values in lists."""
 
     def __init__(self, writer: Callable[[Any], bytes]) -> None:
         self._writer = writer
@@ -580,3 +581,56 @@ def _read_slowly(raw: bytes) -> Any:
     except (_RefusedError, RecursionError, TypeError):
         explain(raw)
     return value
+
+
+DIGEST_SIZE: Final = 32
+_BLAKE3: Final = re.compile(r"blake3:[0-9a-f]{64}", re.ASCII)
+
+
+class DigestError(AccordError):
+    """A text is not a digest that Accord writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """The digest of some bytes; `str` gives its text in protocols."""
+
+    algorithm: Literal["sha256", "blake3"]
+    value: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.value) != DIGEST_SIZE:
+            raise DigestError(f"a digest of {len(self.value)} bytes instead of {DIGEST_SIZE}")
+
+    def __str__(self) -> str:
+        if self.algorithm == "sha256":
+            return base64url.encode(self.value)
+        return f"blake3:{self.value.hex()}"
+
+    @property
+    def short(self) -> str:
+        """A short form for people, not for protocols."""
+        return str(self)[:12] if self.algorithm == "sha256" else str(self)[:23]
+
+
+def sha256(data: bytes) -> Digest:
+    """The digest that identifies a contract."""
+    return Digest("sha256", hashlib.sha256(data).digest())
+
+
+def blake3(data: bytes) -> Digest:
+    """The digest that identifies blobs, events and schemas of the community."""
+    return Digest("blake3", _blake3(data).digest())
+
+
+def parse_digest(text: str) -> Digest:
+    """Parse the text of a digest; raises DigestError."""
+    if _BLAKE3.fullmatch(text):
+        return Digest("blake3", bytes.fromhex(text.removeprefix("blake3:")))
+    try:
+        return Digest("sha256", base64url.decode(text))
+    except (base64url.Base64Error, DigestError):
+        raise DigestError(
+            f"{text[:80]!r} is not a digest",
+            mend="expected 43 characters of base64url, or blake3: and 64 hexadecimal digits",
+        ) from None

@@ -26,8 +26,7 @@ class UlidError(AccordError):
 class UlidSource:
     """Generates rising ULIDs, even if the clock stands still or steps back.
 
-    Args:
-        chance: Gives 80 random bits; replaced in tests and simulations.
+    `chance` gives 80 random bits.
     """
 
     def __init__(self, clock: Clock, chance: Callable[[], int] | None = None) -> None:

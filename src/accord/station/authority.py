@@ -40,7 +40,7 @@ from accord.station.settings import Settings
 from accord.station.store import store_location
 from accord.storage import StoreError
 from accord.telemetry.metrics import family
-from accord.web.proxies import TrustedProxies
+from accord.web.addresses import TrustedProxies
 
 _log = structlog.stdlib.get_logger(__name__)
 

@@ -47,8 +47,8 @@ from accord.station.sections import split_listen
 from accord.station.settings import Settings
 from accord.station.store import store_location
 from accord.storage import open_store
+from accord.web.addresses import TrustedProxies
 from accord.web.outgoing import OutgoingPolicy
-from accord.web.proxies import TrustedProxies
 
 _log = structlog.stdlib.get_logger(__name__)
 

@@ -9,11 +9,10 @@ from accord.storage.backup import backup, restore
 from accord.storage.check import CheckReport, check, exists
 from accord.storage.errors import StoreDamagedError, StoreError, StoreHeldError
 from accord.storage.journal import JournalEntry, JournalRecord
+from accord.storage.location import Schema
 from accord.storage.revisions import RevisionStep, newer_revisions, pending_revisions, roll_back
-from accord.storage.schema import Schema
-from accord.storage.store import Store, open_store
+from accord.storage.store import Store, StoreMetrics, open_store, store_metrics
 from accord.storage.tables import BulkInsert, sealed, verify
-from accord.storage.writer import StoreMetrics, store_metrics
 
 __all__ = [
     "BulkInsert",

@@ -20,6 +20,7 @@ from accord.storage.check import ROWS_AT_ONCE, Progress, check_location, exists,
 from accord.storage.errors import StoreError, explain
 from accord.storage.location import (
     Role,
+    Schema,
     StoreLocation,
     connect,
     locate,
@@ -28,7 +29,6 @@ from accord.storage.location import (
     set_journal_mode,
 )
 from accord.storage.revisions import MigrationState, migrate, state_of
-from accord.storage.schema import Schema
 
 _PAGES_AT_ONCE = 1000
 

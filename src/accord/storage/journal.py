@@ -41,19 +41,13 @@ _LOOKUP = 500
 
 @dataclass(frozen=True, slots=True)
 class JournalRecord:
-    """A record for the journal.
-
-    Args:
-        id: Unique in the stream; appending the same id again changes nothing.
-        recorded_at: Milliseconds since the Unix epoch.
-        body: The exact JSON text, which is never parsed here.
-    """
+    """A record for the journal."""
 
     stream: str
-    id: str
-    recorded_at: int
+    id: str  # unique in the stream; appending the same id again changes nothing
+    recorded_at: int  # milliseconds since the Unix epoch
     source: str
-    body: str
+    body: str  # the exact JSON text, which is never parsed here
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
-"""The location of a store, and connections to it with all pragmas and session settings.
+"""What a plane declares about its store, where that lies, and connections with all their settings.
 
 On SQLite a store is the file `<folder>/<name>.db`, on PostgreSQL the schema `<name>` of the
-database in the URL.
+database in the URL. Every store has a journal.
 """
 
 import enum
 import os
+import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -15,15 +16,42 @@ from pathlib import Path
 from typing import Any, Literal
 
 from psycopg.pq import TransactionStatus
-from sqlalchemy import URL, Connection, Engine, NullPool, QueuePool, create_engine, event, exc
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    MetaData,
+    NullPool,
+    QueuePool,
+    create_engine,
+    event,
+    exc,
+)
 from sqlalchemy.engine import make_url
 
+from accord.storage import journal
 from accord.storage.errors import StoreError
-from accord.storage.schema import Schema
 
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
 # How long one process waits for another that writes to the same SQLite file.
 _BUSY_SECONDS = 10
 _CONNECT_SECONDS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """The tables of one plane."""
+
+    name: str  # the name of the SQLite file and of the PostgreSQL schema
+    metadata: MetaData  # the tables; the journal is added to them
+    migrations: Path | None = None  # the folder of Alembic revisions, without those of the journal
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or self.name.startswith("pg_"):
+            raise StoreError(
+                f"{self.name!r} cannot name a store", mend="use a few lower-case letters"
+            )
+        journal.declare(self.metadata)
 
 
 class Role(enum.Enum):

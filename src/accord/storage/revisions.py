@@ -30,19 +30,22 @@ from accord.storage.errors import StoreDamagedError, StoreError, explain
 from accord.storage.location import (
     DraftLocation,
     Role,
+    Schema,
     StoreLocation,
     connect,
     locate,
     scratch,
     set_journal_mode,
 )
-from accord.storage.schema import Schema
 
 _HERE = Path(__file__).parent / "migrations"
 _VERSION_TABLE = "alembic_version"
 _EMPTY = "restore the last good backup"
 # Alembic keeps the running migration in a module; two stores must not migrate at once.
 _ONE_AT_A_TIME = threading.Lock()
+FIRST_VERSION: Final = "0.1.0"
+"""The oldest version to which a store can be rolled back."""
+_VERSION: Final = re.compile(r"v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
 
 
 class MigrationState(enum.Enum):
@@ -210,12 +213,6 @@ def _config(schema: Schema) -> Config:
     ):
         config.set_main_option(option, text.replace("%", "%%"))
     return config
-
-
-FIRST_VERSION: Final = "0.1.0"
-"""The oldest version to which a store can be rolled back."""
-
-_VERSION: Final = re.compile(r"v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,244 @@
-"""An open store: write, read, append to the journal, hold it exclusively."""
+"""An open store: group commit, reads, the journal, and holding it exclusively.
+
+One writer thread runs all waiting units of work in one transaction; an awaited write returns after
+its commit is on disk. When one unit fails, all are rolled back and each runs again in a transaction
+of its own. A commit is never retried.
+"""
 
 import asyncio
 import fcntl
+import itertools
 import os
+import queue
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
-from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from accord.storage import journal
 from accord.storage.errors import StoreError, StoreHeldError, explain, is_lost
 from accord.storage.journal import JournalRecord
-from accord.storage.location import Role, StoreLocation, connect, locate
+from accord.storage.location import Role, Schema, StoreLocation, connect, in_transaction, locate
 from accord.storage.revisions import migrate
-from accord.storage.schema import Schema
-from accord.storage.writer import Writer, metrics_at
+from accord.telemetry.metrics import Durations
 
+# Runs the items of several callers and gives one result for each, in order.
+Work: TypeAlias = Callable[[Connection, Sequence[Any]], Sequence[Any]]
+# How many units may wait or run before callers are held back.
+_WAITING = 4096
+# About how many units share a transaction; bounds what is run again when one fails.
+_GROUP = 512
 _TRY = "SELECT pg_try_advisory_lock(hashtext(%(key)s))"
 _LET_GO = "SELECT pg_advisory_unlock(hashtext(%(key)s))"
+T = TypeVar("T")
+_READERS = 4
+
+
+@dataclass(slots=True, eq=False)
+class StoreMetrics:
+    """The counts of one store; `commits` are seconds from the beginning of a transaction to disk.
+
+    `failures` are units of work that failed or were refused.
+    """
+
+    file: Path | None
+    commits: Durations = field(default_factory=Durations)
+    units: int = 0
+    failures: int = 0
+
+    @property
+    def size(self) -> int | None:
+        """The bytes of its files; None on a server."""
+        if self.file is None:
+            return None
+        total = 0
+        for suffix in ("", "-wal"):
+            with suppress(FileNotFoundError):
+                total += self.file.with_name(self.file.name + suffix).stat().st_size
+        return total
+
+
+_known: dict[str, StoreMetrics] = {}
+
+
+def metrics_at(place: StoreLocation) -> StoreMetrics:
+    """The counts of the store at a location, shared by all who open it."""
+    return _known.setdefault(place.label, StoreMetrics(place.file))
+
+
+def store_metrics(where: str | os.PathLike[str], schema: Schema) -> StoreMetrics | None:
+    """The counts of a store; None if this process never opened it."""
+    return _known.get(locate(where, schema).label)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unit:
+    work: Work
+    item: Any
+    future: asyncio.Future[Any]
+
+
+class _UnitFailedError(Exception):
+    """A unit raised, or ended the transaction; nothing was committed."""
+
+    def __init__(self, cause: BaseException) -> None:
+        self.cause = cause
+
+
+class Writer:
+    """The single writer of a store, bound to one event loop."""
+
+    def __init__(self, engine: Engine, label: str, figures: StoreMetrics) -> None:
+        self._engine = engine
+        self._label = label
+        self._figures = figures
+        self._loop = asyncio.get_running_loop()
+        self._slots = asyncio.Semaphore(_WAITING)
+        self._fresh: list[_Unit] = []
+        # An empty list asks the thread to end.
+        self._handed: queue.SimpleQueue[list[_Unit]] = queue.SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name=f"writer {label}", daemon=True)
+        self._thread.start()
+
+    async def submit(self, work: Work, item: Any) -> Any:
+        """Run one unit and return its result after the commit.
+
+        A unit whose caller is cancelled before it starts is not run; later, it may be committed.
+        """
+        async with self._slots:
+            if self._closed:
+                raise StoreError("the store is closed", where=self._label)
+            unit = _Unit(work, item, self._loop.create_future())
+            self._fresh.append(unit)
+            if len(self._fresh) == 1:
+                # At the end of this turn of the loop, so that all its units share a commit.
+                self._loop.call_soon(self._hand_over)
+            return await unit.future
+
+    async def close(self) -> None:
+        """Refuse new work, finish what was accepted and end the thread."""
+        self._closed = True
+        self._hand_over()
+        self._handed.put([])
+        await asyncio.to_thread(self._thread.join)
+
+    def _hand_over(self) -> None:
+        for start in range(0, len(self._fresh), _GROUP):
+            self._handed.put(self._fresh[start : start + _GROUP])
+        self._fresh = []
+
+    def _serve(self) -> None:
+        while units := self._take():
+            # A cancelled unit has not started yet.
+            if wanted := [unit for unit in units if not unit.future.cancelled()]:
+                self._settle(wanted)
+
+    def _take(self) -> list[_Unit]:
+        units = self._handed.get()
+        while units and len(units) < _GROUP:
+            try:
+                more = self._handed.get_nowait()
+            except queue.Empty:
+                break
+            if not more:
+                self._handed.put(more)
+                break
+            units = units + more
+        return units
+
+    def _settle(self, units: list[_Unit]) -> None:
+        try:
+            results = self._commit(units)
+        except _UnitFailedError as failure:
+            if len(units) > 1:
+                for unit in units:
+                    self._settle([unit])
+            else:
+                self._answer(units, error=explain(failure.cause, self._label))
+        except Exception as error:  # noqa: BLE001 - every error is passed to the callers
+            self._answer(units, error=explain(error, self._label))
+        else:
+            self._answer(units, results)
+
+    def _commit(self, units: list[_Unit]) -> list[Any]:
+        try:
+            return self._transact(units)
+        except _UnitFailedError as failure:
+            if not is_lost(failure.cause):
+                raise
+        # The connection broke before anything was committed, as after a restart of the server:
+        # on a new one the units may be run again.
+        try:
+            return self._transact(units)
+        except _UnitFailedError as failure:
+            raise failure.cause if is_lost(failure.cause) else failure from failure.cause
+
+    def _transact(self, units: list[_Unit]) -> list[Any]:
+        results: list[Any] = []
+        began = time.monotonic()
+        with self._engine.connect() as connection:
+            connection.begin()
+            try:
+                for work, same in itertools.groupby(units, key=lambda unit: unit.work):
+                    results += work(connection, [unit.item for unit in same])
+            except BaseException as error:
+                raise _UnitFailedError(error) from error
+            if not in_transaction(connection):
+                raise _UnitFailedError(
+                    StoreError(
+                        "a unit of work went on after the database had ended its transaction",
+                        where=self._label,
+                        mend="do not catch errors of the database in a unit of work",
+                    )
+                )
+            try:
+                connection.commit()
+            except BaseException as error:
+                lost = is_lost(error)
+                connection.invalidate()  # it may still be in the transaction
+                if lost:
+                    raise StoreError(
+                        "the connection broke during the commit, so its outcome is unknown",
+                        where=self._label,
+                        mend="repeat it with the same ids, which writes nothing twice",
+                    ) from error
+                if isinstance(error, IntegrityError):
+                    # A deferred constraint: refused for sure, and the fault of one unit.
+                    raise _UnitFailedError(error) from error
+                raise
+        self._figures.commits.add(time.monotonic() - began)
+        self._figures.units += len(units)
+        return results
+
+    def _answer(
+        self, units: list[_Unit], results: Sequence[Any] = (), error: BaseException | None = None
+    ) -> None:
+        if isinstance(error, StoreError):
+            self._figures.failures += len(units)
+        if isinstance(error, StopIteration):
+            error = RuntimeError("a unit of work raised StopIteration")  # no future can carry it
+
+        def deliver() -> None:
+            for unit, result in itertools.zip_longest(units, results):
+                if unit.future.done():
+                    continue  # cancelled meanwhile
+                if error is None:
+                    unit.future.set_result(result)
+                else:
+                    unit.future.set_exception(error)
+
+        try:
+            self._loop.call_soon_threadsafe(deliver)
+        except RuntimeError:
+            return  # the loop was closed before the store: nobody waits for an answer
 
 
 @contextmanager
@@ -67,11 +284,6 @@ def _held(place: StoreLocation, purpose: str, who: str) -> StoreHeldError:
     return StoreHeldError(
         f"{who} holds the store for its {purpose}", where=place.label, mend="wait until it is done"
     )
-
-
-T = TypeVar("T")
-
-_READERS = 4
 
 
 class Store:

@@ -128,8 +128,9 @@ class BulkInsert:
     def insert(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Insert rows; those of a sealed table get their checksum."""
         if self._sealed is not None:
-            rows = [(*row, self._checksum(row, self._sealed)) for row in rows]
+            columns = self._sealed
+            rows = [
+                (*row, checksum(self._name, columns, dict(zip(columns, row, strict=True))))
+                for row in rows
+            ]
         connection.exec_driver_sql(self._texts[connection.dialect.name], list(rows))
-
-    def _checksum(self, row: tuple[Any, ...], columns: tuple[str, ...]) -> bytes:
-        return checksum(self._name, columns, dict(zip(columns, row, strict=True)))

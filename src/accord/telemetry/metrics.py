@@ -22,11 +22,7 @@ BORDERS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.
 
 
 class Durations:
-    """Durations in seconds.
-
-    Attributes:
-        total: Their sum.
-    """
+    """Durations in seconds, and their sum `total`."""
 
     __slots__ = ("_counts", "total")
 
@@ -58,23 +54,14 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """One metric.
+    """One metric."""
 
-    Attributes:
-        plane: Who shows it; it is there while that plane is up.
-        name: As it is queried; of a histogram without `_bucket`, `_sum` and `_count`.
-        kind: What its value does.
-        unit: What is counted.
-        labels: By what it is split.
-        meaning: One sentence.
-    """
-
-    plane: str
-    name: str
-    kind: MetricKind
-    unit: str
-    labels: tuple[str, ...]
-    meaning: str
+    plane: str  # who shows it; it is there while that plane is up
+    name: str  # as it is queried; of a histogram without `_bucket`, `_sum` and `_count`
+    kind: MetricKind  # what its value does
+    unit: str  # what is counted
+    labels: tuple[str, ...]  # by what it is split
+    meaning: str  # one sentence
 
 
 _C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM

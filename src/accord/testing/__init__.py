@@ -5,8 +5,7 @@ make failures reproducible. Real servers (`accord.testing.servers`) and processe
 (`accord.testing.processes`) need the extra `accord[dev]` and are imported by name.
 """
 
-from accord.testing.clock import VirtualClock, run_virtual
-from accord.testing.errors import HarnessError
+from accord.testing.clock import HarnessError, VirtualClock, run_virtual
 from accord.testing.network import (
     Conditions,
     Endpoint,

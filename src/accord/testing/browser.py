@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
-from accord.testing import nodejs
-from accord.testing.errors import HarnessError
+from accord.testing import HarnessError, nodejs
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser

@@ -14,22 +14,21 @@ from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
 from typing import Any, Never, TypeVar, TypeVarTuple, cast
 
-from accord.testing.errors import HarnessError
+from accord.kernel.errors import AccordError
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
 _START = 1_767_225_600.0  # 2026-01-01T00:00:00Z, so that no test depends on today
 _CLEANUP_STEPS = 10_000
 _ASYNCIO = Path(asyncio.__file__).parent
 
 
-class VirtualClock:
-    """A clock that stands still until it is advanced, by a test or by `run_virtual`.
+class HarnessError(AccordError):
+    """A simulation cannot continue, or a server or process under test failed."""
 
-    Args:
-        start: The first value of `now()`, in seconds since the Unix epoch.
-    """
+
+class VirtualClock:
+    """A clock that stands still until it is advanced, by a test or by `run_virtual`."""
 
     def __init__(self, start: float = _START) -> None:
         self._start = start

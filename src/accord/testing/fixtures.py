@@ -89,8 +89,8 @@ def chromium(
     """A browser; a test that asks for it skips where there is none."""
     from filelock import FileLock
 
+    from accord.testing import HarnessError
     from accord.testing.browser import find_chromium
-    from accord.testing.errors import HarnessError
 
     cache: pytest.Cache | None = getattr(request.config, "cache", None)
     folder = cache.mkdir("accord-browser") if cache else tmp_path_factory.mktemp("browser")

@@ -13,27 +13,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from accord.testing.errors import HarnessError
+from accord.testing.clock import HarnessError
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How a link treats messages; chances are between 0 and 1.
+    """How a link treats messages; chances are between 0 and 1."""
 
-    Args:
-        delay: The shortest and the longest delay, in seconds.
-        loss: The chance that a message never arrives.
-        duplication: The chance that a message arrives twice.
-        reorder: The chance that a message is held back so that later ones may overtake it. Without
-            it a link keeps the order of sending.
-        hold: The longest time in seconds that such a message is held back.
-    """
-
-    delay: tuple[float, float] = (0.001, 0.01)
-    loss: float = 0.0
-    duplication: float = 0.0
+    delay: tuple[float, float] = (0.001, 0.01)  # the shortest and the longest delay, in seconds
+    loss: float = 0.0  # the chance that a message never arrives
+    duplication: float = 0.0  # the chance that a message arrives twice
+    # The chance that a message is held back so that later ones may overtake it. Without it a link
+    # keeps the order of sending.
     reorder: float = 0.0
-    hold: float = 0.1
+    hold: float = 0.1  # the longest time in seconds that such a message is held back
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplication", "reorder"):

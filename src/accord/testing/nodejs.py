@@ -6,7 +6,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-from accord.testing.errors import HarnessError
+from accord.testing import HarnessError
 
 
 def node_program() -> Path:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from accord.testing.errors import HarnessError
+from accord.testing import HarnessError
 
 try:
     import psutil
@@ -27,6 +27,7 @@ except ModuleNotFoundError as missing:
     raise HarnessError(
         "real processes under test need psutil", mend="pip install 'accord[dev]'"
     ) from missing
+_SECONDS = 60.0
 
 
 def family(pid: int) -> list[psutil.Process]:
@@ -67,9 +68,6 @@ def _lives(process: psutil.Process) -> bool:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
-
-
-_SECONDS = 60.0
 
 
 class Child:

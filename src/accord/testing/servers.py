@@ -31,12 +31,19 @@ from typing import Any, Final
 import httpx
 import psycopg
 
-from accord.testing.errors import HarnessError
+from accord.testing import HarnessError
 from accord.testing.processes import family, kill, last_lines, survivors
 
 HOST = "127.0.0.1"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
+_INITDB_SECONDS = 120.0
+_ROTEL_QUESTION = f"GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode()
+MATRIX_SERVER: Final = "synapse.test"
+"""The server name in user ids; it is no real host."""
+_NO_LIMIT: Final = {"per_second": 1_000_000, "burst_count": 1_000_000}
+_REGISTER_PATH: Final = "/_synapse/admin/v1/register"
+_SYNAPSE_QUESTION: Final = b"GET /health HTTP/1.0\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +130,7 @@ class Server:
 def running(
     name: str, program: Callable[[Path, int], Program], url: Callable[[int], str]
 ) -> Iterator[Server]:
-    """Run a server in a temporary folder and on its own port until the end of the block.
-
-    Args:
-        name: For the folder's name.
-        program: Makes the program from folder and port.
-        url: Makes the address from the port.
-    """
+    """Run a server in a temporary folder and on its own port until the end of the block."""
     with (
         tempfile.TemporaryDirectory(prefix=f"accord-{name}-") as temporary,
         reserved_port() as port,
@@ -231,9 +232,6 @@ def nats_server(*, jetstream: bool = False, options: Sequence[str] = ()) -> Iter
 
     with running("nats", make, lambda port: f"nats://{HOST}:{port}") as server:
         yield server
-
-
-_INITDB_SECONDS = 120.0
 
 
 @contextmanager
@@ -365,9 +363,6 @@ def redis_server(*, options: Sequence[str] = ()) -> Iterator[Server]:
         yield server
 
 
-_ROTEL_QUESTION = f"GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode()
-
-
 @contextmanager
 def rotel_server(to: str) -> Iterator[Server]:
     """Run a collector that receives spans by OTLP/HTTP and forwards them to another.
@@ -391,14 +386,6 @@ def rotel_server(to: str) -> Iterator[Server]:
 
         with running("rotel", make, lambda port: f"http://{HOST}:{port}") as server:
             yield server
-
-
-MATRIX_SERVER: Final = "synapse.test"
-"""The server name in user ids; it is no real host."""
-
-_NO_LIMIT: Final = {"per_second": 1_000_000, "burst_count": 1_000_000}
-_REGISTER_PATH: Final = "/_synapse/admin/v1/register"
-_SYNAPSE_QUESTION: Final = b"GET /health HTTP/1.0\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import httpx
 from typer.testing import CliRunner
 
 from accord.cli import app
-from accord.testing.errors import HarnessError
+from accord.testing import HarnessError
 from accord.testing.processes import Child, python_child
 
 _SECONDS = 60.0
@@ -160,10 +160,7 @@ def station(
 ) -> Iterator[RunningStation]:
     """Run the station of a home until the end of the block.
 
-    Args:
-        faults: The faults of its machine.
-        absent: Packages that appear as not installed.
-        env: Variables with settings; ports are free ones by default.
+    Packages in `absent` appear as not installed. `env` has settings; ports are free by default.
     """
     world = faults or FaultyMachine(home.with_name(f"{home.name}-world"))
     variables = {

@@ -28,17 +28,11 @@ class BodyError(AccordError):
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """Limits of a body.
+    """Limits of a body."""
 
-    Attributes:
-        most: Bytes of the whole body.
-        seconds: Until the body must be complete.
-        rate: Bytes that extend the deadline by a second; 0 for no extension.
-    """
-
-    most: int
-    seconds: float = SECONDS
-    rate: int = 0
+    most: int  # bytes of the whole body
+    seconds: float = SECONDS  # until the body must be complete
+    rate: int = 0  # bytes that extend the deadline by a second; 0 for no extension
 
 
 async def read(request: Request, limits: BodyLimits) -> bytes:

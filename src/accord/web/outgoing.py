@@ -61,16 +61,11 @@ class OutgoingVerdict:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingPolicy:
-    """What the operator allows beyond the public internet by HTTPS on port 443.
+    """What the operator allows beyond the public internet by HTTPS on port 443."""
 
-    Args:
-        http: Whether plain `http` may be used.
-        ports: Ports besides the scheme's own.
-        networks: Ranges that may be reached although they are not public.
-    """
-
-    http: bool = False
-    ports: frozenset[int] = frozenset()
+    http: bool = False  # whether plain `http` may be used
+    ports: frozenset[int] = frozenset()  # ports besides the scheme's own
+    # Ranges that may be reached although they are not public.
     networks: tuple[Network, ...] = field(default=())
 
 

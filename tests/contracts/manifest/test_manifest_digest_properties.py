@@ -9,7 +9,7 @@ from tests.fakes.strategies import manifests
 
 from accord.contracts import digest, normalize, project, validate
 from accord.kernel import canonical, schema
-from accord.kernel.digest import sha256
+from accord.kernel.canonical import sha256
 
 Manifest = dict[str, Any]
 Edit = Callable[[Manifest], None]

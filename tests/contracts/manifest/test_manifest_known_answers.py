@@ -6,7 +6,7 @@ import pytest
 
 from accord.contracts import ContractError, digest, normalize, project, validate
 from accord.kernel import canonical
-from accord.kernel.digest import sha256
+from accord.kernel.canonical import sha256
 
 Vectors = Callable[[str], Any]
 

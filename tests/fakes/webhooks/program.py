@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from tests.fakes.webhooks.service import HookService, Said
 
 from accord.kernel.clock import Clock, SystemClock
-from accord.relay.platforms.webhook import WebhookSettings, read_keys
+from accord.relay.platforms import webhook
 
 _IN = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _OUT = "whsec_ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA="
@@ -33,8 +33,8 @@ class ProgramService(HookService):
         self.typed: list[str] = []
         self.edited: list[tuple[str, str]] = []
         self._done: dict[str, str] = {}
-        self._keys = read_keys(_IN, "secret")
-        self._proof = read_keys(_OUT, "send_secret")
+        self._keys = webhook.read_keys(_IN, "secret")
+        self._proof = webhook.read_keys(_OUT, "send_secret")
         self._numbers = itertools.count(1)
 
     @property
@@ -43,9 +43,9 @@ class ProgramService(HookService):
         return [Route("/actions", self._told, methods=["POST"])]
 
     @property
-    def settings(self) -> WebhookSettings:
+    def settings(self) -> webhook.WebhookSettings:
         """The settings of a connector that this program speaks to."""
-        return WebhookSettings.model_validate(
+        return webhook.WebhookSettings.model_validate(
             {
                 "name": self.name,
                 "secret": _IN,

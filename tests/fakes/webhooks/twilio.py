@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from tests.fakes.webhooks.service import HookService, Said
 
-from accord.relay.platforms.sms import SmsSettings, sign
+from accord.relay.platforms import sms
 
 _MOST = 1600
 
@@ -46,9 +46,9 @@ class TwilioService(HookService):
         ]
 
     @property
-    def settings(self) -> SmsSettings:
+    def settings(self) -> sms.SmsSettings:
         """The settings of a connector that uses this account."""
-        return SmsSettings.model_validate(
+        return sms.SmsSettings.model_validate(
             {
                 "account_sid": self.account_sid,
                 "phone_number": self.number,
@@ -90,7 +90,7 @@ class TwilioService(HookService):
         self, url: str, form: dict[str, str], *, until_taken: bool = False
     ) -> httpx.Response:
         """Post a signed form."""
-        signature = sign(url, {name: [value] for name, value in form.items()}, self.token)
+        signature = sms.sign(url, {name: [value] for name, value in form.items()}, self.token)
         headers = {
             "content-type": "application/x-www-form-urlencoded; charset=UTF-8",
             "x-twilio-signature": signature,

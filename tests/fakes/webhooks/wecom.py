@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 from tests.fakes.webhooks.service import HookService, Said
 
 from accord.kernel.clock import Clock, SystemClock
-from accord.relay.platforms.wecom import BizMsgCrypt, WecomSettings, read_crypt
+from accord.relay.platforms import wecom
 
 _KEY = base64.b64encode(bytes(range(32))).decode().rstrip("=")
 _MOST = 2048
@@ -38,7 +38,7 @@ class WecomService(HookService):
         self.secret = "wecom-test-secret"
         self.clock: Clock = SystemClock()
         self.users: set[str] = set()
-        self.crypt: BizMsgCrypt = read_crypt("wecom-test-token", _KEY, corp_id)
+        self.crypt: wecom.BizMsgCrypt = wecom.read_crypt("wecom-test-token", _KEY, corp_id)
         self._token = ""
         self._numbers = itertools.count(1)
 
@@ -51,9 +51,9 @@ class WecomService(HookService):
         ]
 
     @property
-    def settings(self) -> WecomSettings:
+    def settings(self) -> wecom.WecomSettings:
         """The settings of a connector that serves this application."""
-        return WecomSettings.model_validate(
+        return wecom.WecomSettings.model_validate(
             {
                 "corp_id": self.corp_id,
                 "agent_id": self.agent_id,

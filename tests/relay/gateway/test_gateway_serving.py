@@ -19,8 +19,7 @@ from accord.relay.gateway import (
     Turn,
 )
 from accord.relay.rules import KNOWN_TO_EXISTING_GATEWAYS, Described, Inbound, read_identities
-from accord.testing.connector import DESCRIPTOR, GATEWAY, SECRET, Connector
-from accord.testing.websocket import MemoryConnection
+from accord.testing.connector import DESCRIPTOR, GATEWAY, SECRET, Connector, MemoryConnection
 
 
 async def test_an_agent_answers_and_the_event_is_acknowledged(

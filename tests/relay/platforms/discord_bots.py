@@ -14,13 +14,13 @@ from tests.fakes.platform import KeptContext
 
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import PlatformState
-from accord.relay.platforms.discord import DiscordPlatform, DiscordSettings, open_discord
+from accord.relay.platforms import discord
 from accord.station import listener
 
 READY = (PlatformState.READY, "")
 
 
-def settings(fake: FakeDiscord, **more: Any) -> DiscordSettings:
+def settings(fake: FakeDiscord, **more: Any) -> discord.DiscordSettings:
     """The settings of the fake's bot."""
     chosen = {
         "application_id": fake.bot.id,
@@ -29,7 +29,7 @@ def settings(fake: FakeDiscord, **more: Any) -> DiscordSettings:
         "api_url": fake.api_url,
         **more,
     }
-    return DiscordSettings(**chosen)
+    return discord.DiscordSettings(**chosen)
 
 
 def resumes(fake: FakeDiscord) -> int:
@@ -46,7 +46,7 @@ def identifies(fake: FakeDiscord) -> int:
 class Bot:
     """A platform and what it told the connector."""
 
-    platform: DiscordPlatform
+    platform: discord.DiscordPlatform
     context: KeptContext
 
     @asynccontextmanager
@@ -74,7 +74,9 @@ async def opened(
     fake: FakeDiscord, context: KeptContext | None = None, **more: Any
 ) -> AsyncIterator[Bot]:
     """A bot that is bound and does not listen yet; chance is never in its way."""
-    async with open_discord(settings(fake, **more), SystemClock(), chance=lambda: 0.0) as platform:
+    async with discord.open_discord(
+        settings(fake, **more), SystemClock(), chance=lambda: 0.0
+    ) as platform:
         bot = Bot(platform, context or KeptContext())
         platform.bind(bot.context)
         yield bot

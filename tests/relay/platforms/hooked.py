@@ -13,8 +13,8 @@ from tests.fakes.webhooks.twilio import TwilioService
 from tests.fakes.webhooks.wecom import WecomService
 
 from accord.kernel.clock import Clock, SystemClock
+from accord.relay.platforms import webhook
 from accord.relay.platforms.sms import SmsPlatform, open_sms
-from accord.relay.platforms.webhook import WebhookPlatform, open_webhook
 from accord.relay.platforms.wecom import WecomPlatform, open_wecom
 
 PUBLIC = "https://bots.example"
@@ -38,7 +38,7 @@ class Wecom:
 @dataclass
 class Hook:
     service: ProgramService
-    platform: WebhookPlatform
+    platform: webhook.WebhookPlatform
     context: KeptContext
 
 
@@ -79,7 +79,7 @@ async def hook(clock: Clock | None = None, **chosen: Any) -> AsyncIterator[Hook]
         service.clock = clock or SystemClock()
         settings = service.settings.model_copy(update=chosen)
         async with (
-            open_webhook(settings, service.clock, PUBLIC) as platform,
+            webhook.open_webhook(settings, service.clock, PUBLIC) as platform,
             at_edge(service, platform) as context,
         ):
             yield Hook(service, platform, context)

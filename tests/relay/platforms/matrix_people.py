@@ -22,7 +22,7 @@ from pydantic import SecretStr
 from tests.fakes.platform import KeptContext
 
 from accord.kernel.clock import SystemClock
-from accord.relay.platforms.matrix import MatrixPlatform, MatrixSettings, open_matrix
+from accord.relay.platforms import matrix
 from accord.testing.servers import Server, register_user
 
 CLIENT = "/_matrix/client/v3"
@@ -121,10 +121,10 @@ class Town:
         made = await asyncio.to_thread(register_user, self.server, f"{name}-{self.suffix}")
         return await self._client(made.id, made.token)
 
-    async def bot(self, name: str = "bot", **given: Any) -> tuple[MatrixSettings, Person]:
+    async def bot(self, name: str = "bot", **given: Any) -> tuple[matrix.MatrixSettings, Person]:
         """A bot's settings, and the bot as one who can use a client."""
         made = await asyncio.to_thread(register_user, self.server, f"{name}-{self.suffix}")
-        settings = MatrixSettings(
+        settings = matrix.MatrixSettings(
             homeserver=self.server.url,
             user_id=made.id,
             access_token=SecretStr(made.token),
@@ -144,11 +144,11 @@ class Town:
 
 @asynccontextmanager
 async def running(
-    settings: MatrixSettings, context: KeptContext | None = None
-) -> AsyncIterator[tuple[MatrixPlatform, KeptContext]]:
+    settings: matrix.MatrixSettings, context: KeptContext | None = None
+) -> AsyncIterator[tuple[matrix.MatrixPlatform, KeptContext]]:
     """A bot that listens until the block ends, from where this context's last one stopped."""
     context = context or KeptContext()
-    async with open_matrix(settings, SystemClock()) as platform:
+    async with matrix.open_matrix(settings, SystemClock()) as platform:
         platform.bind(context)
         listening = asyncio.create_task(platform.run(context))
         try:

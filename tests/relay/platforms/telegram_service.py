@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.relay.platforms.telegram_markdown import EntitiesError, parse
 
-from accord.relay.platforms.telegram import TelegramSettings
+from accord.relay.platforms import telegram
 from accord.station import listener
 
 BOT = 700
@@ -34,9 +34,9 @@ GROUP: dict[str, Any] = {"id": -1001, "type": "supergroup", "title": "Friends"}
 FORUM: dict[str, Any] = {"id": -1002, "type": "supergroup", "title": "Forum", "is_forum": True}
 
 
-def settings(api_url: str = "https://api.telegram.org", **more: Any) -> TelegramSettings:
+def settings(api_url: str = "https://api.telegram.org", **more: Any) -> telegram.TelegramSettings:
     """The settings of the bot that the service knows."""
-    return TelegramSettings.model_validate({"token": TOKEN, "api_url": api_url} | more)
+    return telegram.TelegramSettings.model_validate({"token": TOKEN, "api_url": api_url} | more)
 
 
 class Refused(Exception):  # noqa: N818

@@ -12,7 +12,7 @@ from tests.relay.platforms.discord_bots import Bot, opened
 
 from accord.relay.connector import Platform
 from accord.relay.gateway import is_rate_limited
-from accord.relay.platforms.discord import DESCRIPTOR
+from accord.relay.platforms import discord
 from accord.relay.rules import Action, Edit, FollowUp, GetChatInfo, Send, Typing
 
 
@@ -21,7 +21,7 @@ async def test_it_is_a_platform_whose_id_is_known_without_asking(
 ) -> None:
     platform: Platform = bot.platform
     assert (platform.name, platform.bot_id, platform.idempotent) == ("discord", fake.bot.id, True)
-    assert platform.descriptor() is DESCRIPTOR
+    assert platform.descriptor() is discord.DESCRIPTOR
     assert fake.api.asked == []
 
 

@@ -14,8 +14,7 @@ from tests.relay.platforms.discord_bots import opened, settings
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import PlatformWithCommands
 from accord.relay.errors import RelayError
-from accord.relay.platforms.discord import DiscordSettings, open_discord, sender
-from accord.relay.platforms.discord.rules import commands
+from accord.relay.platforms import discord
 
 ASK = {"name": "ask", "description": "Ask something"}
 WHAT = {"name": "what", "description": "What to ask", "type": 3}
@@ -23,8 +22,8 @@ WHAT = {"name": "what", "description": "What to ask", "type": 3}
 
 @pytest.fixture
 async def fake(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeDiscord]:
-    monkeypatch.setattr(sender, "_SETTLING_SECONDS", 0.0)
-    monkeypatch.setattr(sender, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(discord.sender, "_SETTLING_SECONDS", 0.0)
+    monkeypatch.setattr(discord.sender, "_FIRST_PAUSE", 0.01)
     made = FakeDiscord()
     async with made.serving():
         yield made
@@ -39,7 +38,7 @@ def puts(fake: FakeDiscord) -> int:
 
 
 def test_a_command_is_read_with_its_options() -> None:
-    [command] = commands.read_commands(
+    [command] = discord.read_commands(
         [{**ASK, "options": [WHAT, {**WHAT, "name": "now", "required": True}]}]
     )
     assert command["type"] == 1
@@ -50,16 +49,16 @@ def test_a_command_is_read_with_its_options() -> None:
 def test_sub_commands_have_options_and_groups_have_sub_commands() -> None:
     sub = {"name": "add", "description": "Add", "type": 1, "options": [WHAT]}
     group = {"name": "list", "description": "Lists", "type": 2, "options": [sub, WHAT]}
-    [command] = commands.read_commands([{**ASK, "options": [group]}])
+    [command] = discord.read_commands([{**ASK, "options": [group]}])
     assert command["options"] == [{**group, "options": [sub]}]
     # A group in a group is not known to Discord.
     deeper = {"name": "more", "description": "More", "type": 2, "options": [group]}
-    assert commands.read_commands([{**ASK, "options": [deeper]}]) == commands.read_commands([ASK])
+    assert discord.read_commands([{**ASK, "options": [deeper]}]) == discord.read_commands([ASK])
 
 
 def test_choices_have_the_type_of_their_option() -> None:
     choices = [{"name": "one", "value": "1"}, {"name": "two", "value": 2}, {"name": ""}, 3]
-    [command] = commands.read_commands([{**ASK, "options": [{**WHAT, "choices": choices}]}])
+    [command] = discord.read_commands([{**ASK, "options": [{**WHAT, "choices": choices}]}])
     assert command["options"][0]["choices"] == [{"name": "one", "value": "1"}]
 
 
@@ -78,20 +77,20 @@ def test_choices_have_the_type_of_their_option() -> None:
     ],
 )
 def test_a_command_that_discord_would_refuse_is_left_out(entry: Any) -> None:
-    assert [each["name"] for each in commands.read_commands([entry, ASK])] == ["ask"]
+    assert [each["name"] for each in discord.read_commands([entry, ASK])] == ["ask"]
 
 
 @pytest.mark.parametrize("manifest", [None, {}, "ask", 7, {"commands": [ASK]}])
 def test_what_is_no_list_is_no_command(manifest: Any) -> None:
-    assert commands.read_commands(manifest) == []
+    assert discord.read_commands(manifest) == []
 
 
 def test_of_two_instances_the_first_by_id_has_a_name() -> None:
     offers = {
-        "b": commands.read_commands([{**ASK, "description": "b"}, {"name": "only-b"}]),
-        "a": commands.read_commands([{**ASK, "description": "a"}]),
+        "b": discord.read_commands([{**ASK, "description": "b"}, {"name": "only-b"}]),
+        "a": discord.read_commands([{**ASK, "description": "a"}]),
     }
-    merged = commands.merge_commands(offers)
+    merged = discord.merge_commands(offers)
     assert [(each["name"], each["description"]) for each in merged] == [
         ("ask", "a"),
         ("only-b", "only-b"),
@@ -100,11 +99,11 @@ def test_of_two_instances_the_first_by_id_has_a_name() -> None:
 
 def test_there_are_at_most_a_hundred_commands() -> None:
     many = [{"name": f"c{number}"} for number in range(300)]
-    assert len(commands.read_commands(many)) == 100
+    assert len(discord.read_commands(many)) == 100
     assert (
         len(
-            commands.merge_commands(
-                {"a": commands.read_commands(many[:100]), "b": commands.read_commands(many[100:])}
+            discord.merge_commands(
+                {"a": discord.read_commands(many[:100]), "b": discord.read_commands(many[100:])}
             )
         )
         == 100
@@ -129,7 +128,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.lists(values, max_size=4) | values)
 def test_a_manifest_of_any_kind_is_read_into_what_discord_takes(manifest: Any) -> None:
-    for command in commands.merge_commands({"a": commands.read_commands(manifest)}):
+    for command in discord.merge_commands({"a": discord.read_commands(manifest)}):
         assert 1 <= len(command["name"]) <= 32
         assert 1 <= len(command["description"]) <= 100
 
@@ -185,7 +184,7 @@ async def test_a_token_may_be_in_a_file_and_must_be_one(fake: FakeDiscord, tmp_p
         SecretStr("a\r\nb: c"),
     ):
         with pytest.raises(RelayError) as refused:
-            async with open_discord(settings(fake, token=token), SystemClock()):
+            async with discord.open_discord(settings(fake, token=token), SystemClock()):
                 pass
         assert refused.value.mend
         assert "words" not in str(refused.value)
@@ -207,4 +206,4 @@ async def test_a_token_may_be_in_a_file_and_must_be_one(fake: FakeDiscord, tmp_p
 )
 def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        DiscordSettings(**{"application_id": "1", "token": "t", **wrong})
+        discord.DiscordSettings(**{"application_id": "1", "token": "t", **wrong})

@@ -30,7 +30,7 @@ from accord.relay.connector import (
 )
 from accord.relay.errors import RelayError
 from accord.relay.gateway import GatewayLimits, GatewaySettings, GatewayState, RelayGateway, Turn
-from accord.relay.platforms.discord import open_discord, sender
+from accord.relay.platforms import discord
 from accord.relay.rules import PrincipalPolicy
 from accord.station import listener
 from accord.storage import open_store
@@ -66,7 +66,7 @@ async def connector(where: Path) -> AsyncIterator[Whole]:
     fake = FakeDiscord()
     async with (
         fake.serving(),
-        open_discord(settings(fake), CLOCK, chance=lambda: 0.0) as platform,
+        discord.open_discord(settings(fake), CLOCK, chance=lambda: 0.0) as platform,
         open_store(where, RELAY) as store,
     ):
         guild, ada = fake.guild("Harbour"), fake.user("ada")
@@ -130,7 +130,7 @@ async def agent(url: str, secret: str, bot_id: str) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Whole]:
-    monkeypatch.setattr(sender, "_SETTLING_SECONDS", 0.0)
+    monkeypatch.setattr(discord.sender, "_SETTLING_SECONDS", 0.0)
     async with asyncio.timeout(60), connector(tmp_path) as made:
         yield made
 

@@ -15,7 +15,7 @@ from tests.fakes.platform import KeptContext
 
 from accord.relay.connector import InboundEvent, InboundKind
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.discord import MAX_BODY, InteractionEndpoint, is_signed
+from accord.relay.platforms import discord
 from accord.relay.rules import interaction_event
 from accord.storage import StoreError
 from accord.testing import VirtualClock, run_virtual
@@ -46,7 +46,9 @@ class Desk:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.context = KeptContext()
-        self.door = InteractionEndpoint(APPLICATION, KEY.verify_key.encode().hex(), self.clock)
+        self.door = discord.InteractionEndpoint(
+            APPLICATION, KEY.verify_key.encode().hex(), self.clock
+        )
         self.door.context = self.context
         app = Starlette(routes=[self.door.route])
         self.http = httpx.AsyncClient(
@@ -171,7 +173,7 @@ async def test_what_was_tampered_with_is_refused(desk: Desk) -> None:
 
 
 async def test_what_is_too_large_is_refused(desk: Desk) -> None:
-    assert (await desk.post(command(more="x" * MAX_BODY))).status_code == 413
+    assert (await desk.post(command(more="x" * discord.MAX_BODY))).status_code == 413
 
 
 @pytest.mark.parametrize(
@@ -247,9 +249,9 @@ def test_an_answer_comes_in_time_even_if_the_store_does_not() -> None:
 @given(st.binary(max_size=40), st.binary(min_size=1, max_size=3), st.integers(0, 120))
 def test_only_the_exact_bytes_are_verified(body: bytes, change: bytes, place: int) -> None:
     signature = KEY.sign(b"1000" + body).signature.hex()
-    assert is_signed(KEY.verify_key, signature, "1000", body, 1000.0)
-    assert not is_signed(KEY.verify_key, signature, "1000", body + change, 1000.0)
-    assert not is_signed(KEY.verify_key, signature, "1001", body, 1000.0)
+    assert discord.is_signed(KEY.verify_key, signature, "1000", body, 1000.0)
+    assert not discord.is_signed(KEY.verify_key, signature, "1000", body + change, 1000.0)
+    assert not discord.is_signed(KEY.verify_key, signature, "1001", body, 1000.0)
     digit = "0" if signature[place] != "0" else "1"
     other = signature[:place] + digit + signature[place + 1 :]
-    assert not is_signed(KEY.verify_key, other, "1000", body, 1000.0)
+    assert not discord.is_signed(KEY.verify_key, other, "1000", body, 1000.0)

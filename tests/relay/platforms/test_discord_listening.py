@@ -13,15 +13,15 @@ from tests.relay.platforms.discord_bots import Bot, identifies, opened, resumes
 
 from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.discord import listener
-from accord.relay.platforms.discord.rules import session
+from accord.relay.platforms import discord
+from accord.relay.platforms.discord.rules import protocol
 from accord.storage import StoreError
 
 
 @pytest.fixture(autouse=True)
 def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time between two sessions."""
-    monkeypatch.setattr(listener, "_ANEW_SECONDS", 0.01)
+    monkeypatch.setattr(discord.edge, "_ANEW_SECONDS", 0.01)
 
 
 async def test_what_people_write_is_taken(
@@ -106,7 +106,7 @@ async def test_a_wish_to_reconnect_is_followed_without_trouble(
 async def test_a_gateway_that_no_longer_answers_heartbeats_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session, "_LEAST_INTERVAL", 0.05)
+    monkeypatch.setattr(protocol, "_LEAST_INTERVAL", 0.05)
     fake = FakeDiscord(terms=GatewayTerms(heartbeat_interval=200))
     async with fake.serving(), opened(fake) as bot, bot.listening():
         await bot.is_ready()
@@ -118,7 +118,7 @@ async def test_a_gateway_that_no_longer_answers_heartbeats_is_left(
 
 
 async def test_a_gateway_that_answers_heartbeats_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_LEAST_INTERVAL", 0.05)
+    monkeypatch.setattr(protocol, "_LEAST_INTERVAL", 0.05)
     fake = FakeDiscord(terms=GatewayTerms(heartbeat_interval=50))
     async with fake.serving(), opened(fake) as bot, bot.listening():
         await bot.is_ready()

@@ -15,14 +15,14 @@ from tests.fakes.platform import KeptContext
 from tests.relay.platforms.discord_bots import Bot, opened
 
 from accord.kernel.clock import SystemClock
-from accord.relay.platforms.discord import gateway, hidden_channels, listener
+from accord.relay.platforms import discord
 
 
 @pytest.fixture(autouse=True)
 def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time between two sessions, and every step remembered."""
-    monkeypatch.setattr(listener, "_ANEW_SECONDS", 0.01)
-    monkeypatch.setattr(listener, "_KEEPING_SECONDS", 0.0)
+    monkeypatch.setattr(discord.edge, "_ANEW_SECONDS", 0.01)
+    monkeypatch.setattr(discord.edge, "_KEEPING_SECONDS", 0.0)
 
 
 def lose(fake: FakeDiscord) -> None:
@@ -155,7 +155,7 @@ async def test_a_session_is_known_before_its_first_message(
 async def test_a_new_session_is_remembered_at_once(
     fake: FakeDiscord, bot: Bot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "_KEEPING_SECONDS", 3600.0)
+    monkeypatch.setattr(discord.edge, "_KEEPING_SECONDS", 3600.0)
     async with bot.listening():
         await bot.context.until(lambda: bool(bot.context.remembered))
         first = bot.context.remembered["session"]
@@ -167,7 +167,7 @@ async def test_a_new_session_is_remembered_at_once(
 async def test_a_gateway_that_stays_silent_after_the_greeting_is_left(
     fake: FakeDiscord, bot: Bot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "_GREETING_SECONDS", 0.05)
+    monkeypatch.setattr(discord.edge, "_GREETING_SECONDS", 0.05)
     monkeypatch.setattr(fake.gateway, "introduce", lambda session, sharded: None)
     async with bot.listening():
         await fake.until(
@@ -178,7 +178,7 @@ async def test_a_gateway_that_stays_silent_after_the_greeting_is_left(
 async def test_more_than_can_be_held_is_dealt_with_piece_by_piece(
     fake: FakeDiscord, ada: User, general: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway, "_MOST_BYTES", 50_000)
+    monkeypatch.setattr(discord.gateway, "_MOST_BYTES", 50_000)
     texts = [f"{number} {'x' * 1000}" for number in range(60)]
     async with opened(fake) as bot, bot.listening():
         await bot.is_ready()
@@ -194,10 +194,10 @@ def test_of_a_guild_that_cannot_be_read_nothing_counts_as_hidden(
     secret = guild.channel("secret", private=True)
     described = guild.event_json()
     now = SystemClock().now()
-    assert hidden_channels(described, fake.bot.id, now) == {secret.id}
+    assert discord.hidden_channels(described, fake.bot.id, now) == {secret.id}
     for name in ("members", "channels", "roles", "owner_id"):
-        assert hidden_channels({**described, name: None}, fake.bot.id, now) == frozenset()
-    assert hidden_channels(described, "5", now) == frozenset()
-    assert hidden_channels(
+        assert discord.hidden_channels({**described, name: None}, fake.bot.id, now) == frozenset()
+    assert discord.hidden_channels(described, "5", now) == frozenset()
+    assert discord.hidden_channels(
         {**described, "members": [{"user": {"id": fake.bot.id}}]}, fake.bot.id, now
     ) == (frozenset())

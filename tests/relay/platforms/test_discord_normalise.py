@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.relay.connector import InboundEvent, InboundKind
-from accord.relay.platforms.discord import ChatCache, DiscordChat, message_inbound, read_chat
+from accord.relay.platforms import discord
 from accord.relay.rules import MessageType, session_key
 
 BOT, ADA, GUILD = "900", "2", "100"
-GENERAL = DiscordChat("300", 0, GUILD, None, "general", "Anything")
-THREAD = DiscordChat("400", 11, GUILD, "300", "plans")
-DIRECT = DiscordChat("500", 1)
+GENERAL = discord.DiscordChat("300", 0, GUILD, None, "general", "Anything")
+THREAD = discord.DiscordChat("400", 11, GUILD, "300", "plans")
+DIRECT = discord.DiscordChat("500", 1)
 
 
 def message(**more: Any) -> dict[str, Any]:
@@ -21,8 +21,8 @@ def message(**more: Any) -> dict[str, Any]:
     return {"id": "7000", "type": 0, "content": "hello", "author": author, **more}
 
 
-def taken(place: DiscordChat = GENERAL, **more: Any) -> InboundEvent:
-    found = message_inbound(message(**more), place, BOT)
+def taken(place: discord.DiscordChat = GENERAL, **more: Any) -> InboundEvent:
+    found = discord.message_inbound(message(**more), place, BOT)
     assert found is not None
     return found
 
@@ -89,7 +89,7 @@ def test_other_bots_and_webhooks_are_known_as_such() -> None:
     ids=["own", "own follow-up", "notice", "empty", "none", "no author", "number", "no id"],
 )
 def test_what_is_not_handed_on(more: dict[str, Any]) -> None:
-    assert message_inbound(message(**more), GENERAL, BOT) is None
+    assert discord.message_inbound(message(**more), GENERAL, BOT) is None
 
 
 @pytest.mark.parametrize(
@@ -124,21 +124,23 @@ def test_stop_interrupts() -> None:
 
 def test_places_are_read_from_what_the_api_says_of_channels() -> None:
     channel = {"id": "300", "type": 0, "name": "general", "last_message_id": "55"}
-    assert read_chat(channel, GUILD) == DiscordChat("300", 0, GUILD, None, "general", None, 55)
+    assert discord.read_chat(channel, GUILD) == discord.DiscordChat(
+        "300", 0, GUILD, None, "general", None, 55
+    )
     thread = {"id": "400", "type": 11, "guild_id": GUILD, "parent_id": "300", "name": "plans"}
-    assert read_chat(thread) == THREAD
+    assert discord.read_chat(thread) == THREAD
     under_category = {"id": "300", "type": 0, "guild_id": GUILD, "parent_id": "9"}
-    found = read_chat(under_category)
+    found = discord.read_chat(under_category)
     assert found is not None
     assert found.parent_id is None
-    assert read_chat({"id": "300", "type": 0}) is None
-    assert read_chat({"id": "400", "type": 11, "guild_id": GUILD}) is None
+    assert discord.read_chat({"id": "300", "type": 0}) is None
+    assert discord.read_chat({"id": "400", "type": 11, "guild_id": GUILD}) is None
 
 
 def test_of_very_many_places_those_used_last_are_known() -> None:
-    places = ChatCache()
+    places = discord.ChatCache()
     for number in range(20_001):
-        places.put(DiscordChat(str(number), 0, GUILD))
+        places.put(discord.DiscordChat(str(number), 0, GUILD))
         places.get("0")
     assert places.get("0") is not None
     assert places.get("1") is None
@@ -158,6 +160,6 @@ members = st.sampled_from(
 def test_nonsense_never_fails(more: Any) -> None:
     whole = message(**more) if isinstance(more, dict) and all(map(str.isidentifier, more)) else more
     for place in (GENERAL, THREAD, DIRECT):
-        found = message_inbound(whole, place, BOT)
+        found = discord.message_inbound(whole, place, BOT)
         assert found is None or found.event.source.chat_id == place.id
-    assert read_chat(more) is None or isinstance(more, dict)
+    assert discord.read_chat(more) is None or isinstance(more, dict)

@@ -15,13 +15,13 @@ from tests.relay.platforms.discord_bots import Bot, identifies, opened, resumes
 
 from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.discord import listener
+from accord.relay.platforms import discord
 
 
 @pytest.fixture(autouse=True)
 def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time between two sessions."""
-    monkeypatch.setattr(listener, "_ANEW_SECONDS", 0.01)
+    monkeypatch.setattr(discord.edge, "_ANEW_SECONDS", 0.01)
 
 
 async def test_a_revoked_token_is_refused_with_a_remedy(fake: FakeDiscord, bot: Bot) -> None:

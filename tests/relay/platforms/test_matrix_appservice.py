@@ -19,7 +19,7 @@ from tests.relay.platforms.matrix_people import Town
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import InboundEvent
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.matrix import MatrixSettings, open_matrix, write_registration
+from accord.relay.platforms import matrix
 from accord.relay.rules import Send
 from accord.station import listener
 from accord.testing.servers import MATRIX_SERVER, synapse_server
@@ -31,8 +31,8 @@ AS_TOKEN = "as-t0ken-of-the-bot"
 PATH = f"/relay/platforms/matrix/agent:{MATRIX_SERVER}/_matrix/app/v1"
 
 
-def service(homeserver: str = "http://127.0.0.1:9", **given: Any) -> MatrixSettings:
-    return MatrixSettings(
+def service(homeserver: str = "http://127.0.0.1:9", **given: Any) -> matrix.MatrixSettings:
+    return matrix.MatrixSettings(
         homeserver=homeserver,
         user_id=f"@agent:{MATRIX_SERVER}",
         mode="appservice",
@@ -70,7 +70,7 @@ async def serving(routes: Sequence[BaseRoute], socket: Any) -> AsyncIterator[Non
 @asynccontextmanager
 async def called(context: KeptContext | None) -> AsyncIterator[httpx.AsyncClient]:
     """One who calls the bot's routes, with the homeserver's token unless said otherwise."""
-    async with open_matrix(service(), SystemClock()) as platform:
+    async with matrix.open_matrix(service(), SystemClock()) as platform:
         if context is not None:
             platform.bind(context)
         app = httpx.ASGITransport(Starlette(routes=list(platform.routes)))
@@ -86,12 +86,12 @@ async def test_a_homeserver_tells_the_bot_and_hears_its_answer(tmp_path: Path) -
     context = Connector()
     with listener.bind("127.0.0.1", 0) as socket:
         await asyncio.to_thread(
-            write_registration, service(), listener.address(socket), registration
+            matrix.write_registration, service(), listener.address(socket), registration
         )
         assert stat.S_IMODE(registration.stat().st_mode) == 0o600
         with synapse_server(appservices=[registration]) as server:
             async with (
-                open_matrix(service(server.url), SystemClock()) as platform,
+                matrix.open_matrix(service(server.url), SystemClock()) as platform,
                 serving(platform.routes, socket),
                 Town.open(server) as town,
             ):
@@ -194,7 +194,7 @@ def test_a_registration_overwrites_nothing(tmp_path: Path) -> None:
     path = tmp_path / "registration.yaml"
     path.write_text("mine")
     with pytest.raises(RelayError, match="cannot be written"):
-        write_registration(service(), "https://relay.example", path)
+        matrix.write_registration(service(), "https://relay.example", path)
     assert path.read_text() == "mine"
 
 

@@ -15,7 +15,7 @@ from tests.relay.platforms.matrix_people import Person, Town
 from accord.kernel import tokens
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import RELAY, Connector, Keyring, Principal, open_connector
-from accord.relay.platforms.matrix import MatrixSettings, open_matrix, sync
+from accord.relay.platforms import matrix
 from accord.relay.rules import PrincipalPolicy
 from accord.storage import open_store
 
@@ -83,11 +83,11 @@ class Agent:
 
 
 @asynccontextmanager
-async def connected(settings: MatrixSettings, home: Path) -> AsyncIterator[Connector]:
+async def connected(settings: matrix.MatrixSettings, home: Path) -> AsyncIterator[Connector]:
     """A connector process with the bot on it, on the store of the one before."""
     async with (
         open_store(str(home / "stores"), RELAY) as store,
-        open_matrix(settings, CLOCK) as platform,
+        matrix.open_matrix(settings, CLOCK) as platform,
         open_connector(
             store, Keyring.load(home / "relay.key"), CLOCK, name="one", platforms=[platform]
         ) as connector,
@@ -167,8 +167,8 @@ async def test_two_people_talk_to_an_agent_and_it_hears_only_what_its_owner_sees
 async def test_a_bot_that_restarts_in_the_middle_loses_and_doubles_nothing(
     town: Town, ann: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync, "_PAGE", 5)
-    monkeypatch.setattr(sync, "_SHOWN", 5)
+    monkeypatch.setattr(matrix.edge, "_PAGE", 5)
+    monkeypatch.setattr(matrix.edge, "_SHOWN", 5)
     settings, bot = await town.bot()
     heard: list[dict[str, Any]] = []
     secret, room = "", ""

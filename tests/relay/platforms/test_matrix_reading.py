@@ -7,16 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.relay.connector import InboundKind
-from accord.relay.platforms.matrix import (
-    MatrixChat,
-    Room,
-    RoomMessage,
-    is_media,
-    is_user,
-    may_invite,
-    message_inbound,
-    read_message,
-)
+from accord.relay.platforms import matrix
 from accord.relay.platforms.settings import MatrixSettings
 from accord.relay.rules import MessageType
 
@@ -33,8 +24,8 @@ def event(body: Any = "hello", kind: str = "m.room.message", **content: Any) -> 
     }
 
 
-def read(body: Any = "hello", **content: Any) -> RoomMessage:
-    message = read_message(event(body, **content), BOT)
+def read(body: Any = "hello", **content: Any) -> matrix.RoomMessage:
+    message = matrix.read_message(event(body, **content), BOT)
     assert message is not None
     return message
 
@@ -43,8 +34,8 @@ def state(kind: str, content: Any, key: str = "", sender: str = ANN) -> dict[str
     return {"type": kind, "state_key": key, "content": content, "sender": sender}
 
 
-def room(*events: dict[str, Any]) -> Room:
-    made = Room("!r", scope="!r")
+def room(*events: dict[str, Any]) -> matrix.Room:
+    made = matrix.Room("!r", scope="!r")
     for user in (BOT, ANN):
         made.apply(state("m.room.member", {"membership": "join"}, user))
     made.apply_all(events)
@@ -74,9 +65,9 @@ def test_an_edit_is_news_only_to_whom_it_newly_mentions() -> None:
         "m.relates_to": relation,
         "m.new_content": {"msgtype": "m.text", "body": "bot, hello"},
     }
-    assert read_message(event("* bot, hello", **edit), BOT) is None
+    assert matrix.read_message(event("* bot, hello", **edit), BOT) is None
     other: Any = {"m.mentions": {"user_ids": [ANN]}}
-    assert read_message(event("*", **edit, **other), BOT) is None
+    assert matrix.read_message(event("*", **edit, **other), BOT) is None
     message = read("* bot, hello", **edit, **{"m.mentions": {"user_ids": [BOT]}})
     assert (message.event_id, message.message_id, message.text) == ("$e", "$first", "bot, hello")
 
@@ -115,7 +106,7 @@ def test_kinds_of_messages_are_told_apart(
 
 def test_a_sticker_is_one() -> None:
     sticker = event("a cat", "m.sticker", url="mxc://x.org/cat")
-    message = read_message(sticker, BOT)
+    message = matrix.read_message(sticker, BOT)
     assert message is not None
     assert (message.kind, message.text) == (MessageType.STICKER, "a cat")
 
@@ -125,13 +116,13 @@ def test_a_sticker_is_one() -> None:
     ["https://x.org/a", "mxc://x.org/../a", "mxc://x.org/a?token=1", "mxc:///a", "mxc://x.org/", 7],
 )
 def test_what_refers_to_no_file_of_a_homeserver_is_left_out(address: Any) -> None:
-    assert not is_media(address)
+    assert not matrix.is_media(address)
     assert read(msgtype="m.image", url=address).media == ()
 
 
 def test_a_notice_comes_from_a_bot() -> None:
-    assert message_inbound(read(msgtype="m.notice"), room(), BOT, None).author_is_bot
-    assert not message_inbound(read(), room(), BOT, None).author_is_bot
+    assert matrix.message_inbound(read(msgtype="m.notice"), room(), BOT, None).author_is_bot
+    assert not matrix.message_inbound(read(), room(), BOT, None).author_is_bot
 
 
 @pytest.mark.parametrize(
@@ -154,13 +145,13 @@ def test_who_is_spoken_to_is_read_off_the_message(content: dict[str, Any], spoke
         state("m.room.name", {"name": "kitchen"}),
         state("m.room.member", {"membership": "join", "displayname": "Agent Smith"}, BOT),
     )
-    assert message_inbound(read(**content), named, BOT, None).addressed is spoken_to
-    assert message_inbound(read(**content), named, BOT, BOT).addressed
+    assert matrix.message_inbound(read(**content), named, BOT, None).addressed is spoken_to
+    assert matrix.message_inbound(read(**content), named, BOT, BOT).addressed
 
 
 @pytest.mark.parametrize("text", ["!stop", "/stop", " !STOP "])
 def test_a_bang_stands_for_the_slash_that_clients_keep(text: str) -> None:
-    assert message_inbound(read(text), room(), BOT, None).kind is InboundKind.INTERRUPT
+    assert matrix.message_inbound(read(text), room(), BOT, None).kind is InboundKind.INTERRUPT
 
 
 def test_only_the_relays_own_commands_are_read_so() -> None:
@@ -187,7 +178,7 @@ def test_a_direct_talk_is_between_two_behind_closed_doors() -> None:
 
 def test_a_thread_in_a_direct_talk_stays_direct() -> None:
     thread = {"m.relates_to": {"rel_type": "m.thread", "event_id": "$root"}}
-    source = message_inbound(read(**thread), room(CLOSED), BOT, None).event.source
+    source = matrix.message_inbound(read(**thread), room(CLOSED), BOT, None).event.source
     assert (source.chat_type, source.chat_id, source.scope_id) == ("dm", "!r/$root", None)
 
 
@@ -294,17 +285,17 @@ ANYTHING = st.recursive(
 def test_no_event_whatever_it_is_does_harm(odd: dict[str, Any]) -> None:
     made = room()
     made.apply(odd)
-    message = read_message(odd, BOT)
+    message = matrix.read_message(odd, BOT)
     if message is not None:
-        assert message_inbound(message, made, BOT, None).event_id == odd["event_id"]
+        assert matrix.message_inbound(message, made, BOT, None).event_id == odd["event_id"]
     made.may_manage(ANN)
     made.is_direct(BOT)
 
 
 @given(st.text(), st.none() | st.text(min_size=1).map(lambda text: "$" + text.replace("$", "")))
 def test_a_chat_id_names_one_place(opaque: str, thread: str | None) -> None:
-    place = MatrixChat("!" + opaque.replace("$", ""), thread)
-    assert MatrixChat.of(place.chat_id) == place
+    place = matrix.MatrixChat("!" + opaque.replace("$", ""), thread)
+    assert matrix.MatrixChat.of(place.chat_id) == place
 
 
 @pytest.mark.parametrize(
@@ -312,7 +303,7 @@ def test_a_chat_id_names_one_place(opaque: str, thread: str | None) -> None:
     [("@a:x", True), ("a:x", False), ("@a", False), ("@:x", False), ("@a b:x", False)],
 )
 def test_user_ids_have_a_form(name: str, good: bool) -> None:
-    assert is_user(name) is good
+    assert matrix.is_user(name) is good
 
 
 @pytest.mark.parametrize(
@@ -328,4 +319,6 @@ def test_user_ids_have_a_form(name: str, good: bool) -> None:
 )
 def test_invitations_are_followed_as_the_settings_say(invites: Any, followed: set[str]) -> None:
     settings = MatrixSettings(homeserver="https://x.org", user_id=BOT, invites=invites)
-    assert {user for user in ("@ann:x.org", "@ben:y.org") if may_invite(settings, user)} == followed
+    assert {
+        user for user in ("@ann:x.org", "@ben:y.org") if matrix.may_invite(settings, user)
+    } == followed

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.platforms.matrix import MatrixChat, render_html, rules
+from accord.relay.platforms import matrix
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ from accord.relay.platforms.matrix import MatrixChat, render_html, rules
     ],
 )
 def test_markdown_is_shown_as_meant(text: str, html: str | None) -> None:
-    assert render_html(text) == html
+    assert matrix.render_html(text) == html
 
 
 class Checked(HTMLParser):
@@ -105,7 +105,7 @@ MARKED = st.lists(
 
 @given(MARKED)
 def test_whatever_an_agent_writes_is_balanced_html_of_known_tags(text: str) -> None:
-    html = render_html(text)
+    html = matrix.render_html(text)
     if html is not None:
         reader = Checked()
         reader.feed(html)
@@ -118,33 +118,35 @@ def test_whatever_an_agent_writes_is_balanced_html_of_known_tags(text: str) -> N
 )
 def test_a_long_text_takes_no_longer_than_it_is(piece: str) -> None:
     # Many times what a message holds: what is not linear does not come back.
-    render_html(piece * (100_000 // len(piece)))
+    matrix.render_html(piece * (100_000 // len(piece)))
 
 
 def test_an_answer_in_a_thread_stays_there() -> None:
-    thread = MatrixChat("!r", "$root")
-    meant = rules.message_content("x", thread, "$asked", is_notice=False)["m.relates_to"]
+    thread = matrix.MatrixChat("!r", "$root")
+    meant = matrix.rules.message_content("x", thread, "$asked", is_notice=False)["m.relates_to"]
     assert (meant["event_id"], meant["is_falling_back"]) == ("$root", False)
     assert meant["m.in_reply_to"] == {"event_id": "$asked"}
-    falling = rules.message_content("x", thread, None, is_notice=False)["m.relates_to"]
+    falling = matrix.rules.message_content("x", thread, None, is_notice=False)["m.relates_to"]
     assert (falling["is_falling_back"], falling["m.in_reply_to"]) == (True, {"event_id": "$root"})
-    assert "m.relates_to" not in rules.message_content("x", MatrixChat("!r"), "7", is_notice=False)
+    assert "m.relates_to" not in matrix.rules.message_content(
+        "x", matrix.MatrixChat("!r"), "7", is_notice=False
+    )
 
 
 def test_whoever_is_named_is_mentioned_and_never_the_room() -> None:
-    said = rules.message_content(
-        "@ann:x.org. @room a@b:c @ann:x.org", MatrixChat("!r"), None, is_notice=True
+    said = matrix.rules.message_content(
+        "@ann:x.org. @room a@b:c @ann:x.org", matrix.MatrixChat("!r"), None, is_notice=True
     )
     assert said["m.mentions"] == {"user_ids": ["@ann:x.org"]}
     assert said["msgtype"] == "m.notice"
-    assert rules.edit_content("@ann:x.org", "$m", is_notice=False)["m.mentions"] == {}
+    assert matrix.rules.edit_content("@ann:x.org", "$m", is_notice=False)["m.mentions"] == {}
 
 
 @pytest.mark.parametrize("character", ["x", "*", '"', "😀", "\x01", "&", "<", "\n", "`a`", "漢"])
 def test_the_longest_message_fits_into_an_event(character: str) -> None:
-    text = (character * rules.MAX_TEXT)[: rules.MAX_TEXT]
+    text = (character * matrix.rules.MAX_TEXT)[: matrix.rules.MAX_TEXT]
     for content in (
-        rules.message_content(text, MatrixChat("!r", "$root"), "$m", is_notice=False),
-        rules.edit_content(text, "$m", is_notice=False),
+        matrix.rules.message_content(text, matrix.MatrixChat("!r", "$root"), "$m", is_notice=False),
+        matrix.rules.edit_content(text, "$m", is_notice=False),
     ):
         assert len(orjson.dumps(content)) < 60_000

@@ -9,7 +9,7 @@ from tests.relay.platforms.matrix_people import Person, Town, running, texts_in
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.matrix import open_matrix, sync
+from accord.relay.platforms import matrix
 from accord.relay.rules import Edit, GetChatInfo, Send, Typing
 from accord.testing.servers import synapse_server
 
@@ -72,8 +72,8 @@ async def test_a_thread_is_a_chat_of_its_own_and_answers_stay_in_it(
 async def test_a_bot_that_was_away_misses_nothing_and_hears_nothing_twice(
     town: Town, ann: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync, "_PAGE", 5)
-    monkeypatch.setattr(sync, "_SHOWN", 5)
+    monkeypatch.setattr(matrix.edge, "_PAGE", 5)
+    monkeypatch.setattr(matrix.edge, "_SHOWN", 5)
     settings, bot = await town.bot()
     async with running(settings) as (_, context):
         room = await ann.room(name="kitchen", invite=[bot.id])
@@ -101,8 +101,8 @@ async def test_a_bot_that_is_new_here_is_not_told_the_past(town: Town, ann: Pers
 async def test_an_invitation_from_before_the_first_start_is_followed_with_what_was_said_since(
     town: Town, ann: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync, "_PAGE", 5)
-    monkeypatch.setattr(sync, "_SHOWN", 5)
+    monkeypatch.setattr(matrix.edge, "_PAGE", 5)
+    monkeypatch.setattr(matrix.edge, "_SHOWN", 5)
     settings, bot = await town.bot()
     room = await ann.room(name="kitchen")
     await ann.say(room, "not for the bot")
@@ -296,7 +296,7 @@ async def test_a_revoked_token_is_refused_and_shown_by_nobody(town: Town) -> Non
     settings, bot = await town.bot()
     await bot.ask("POST", "/logout", {})
     token = settings.access_token.get_secret_value()
-    async with open_matrix(settings, SystemClock()) as platform:
+    async with matrix.open_matrix(settings, SystemClock()) as platform:
         with pytest.raises(RelayError) as caught:
             await platform.run(KeptContext())
         assert caught.value.code is Code.UNAUTHORIZED
@@ -309,7 +309,7 @@ async def test_a_revoked_token_is_refused_and_shown_by_nobody(town: Town) -> Non
 async def test_a_token_of_somebody_else_is_refused(town: Town, ann: Person) -> None:
     settings, _ = await town.bot()
     other = settings.model_copy(update={"user_id": ann.id})
-    async with open_matrix(other, SystemClock()) as platform:
+    async with matrix.open_matrix(other, SystemClock()) as platform:
         with pytest.raises(RelayError, match="another user"):
             await platform.run(KeptContext())
 

@@ -13,8 +13,7 @@ from tests.fakes.platform import KeptContext
 
 from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.matrix import Homeserver, MatrixPlatform, MatrixSettings
-from accord.relay.platforms.matrix import api as homeserver_module
+from accord.relay.platforms import matrix
 from accord.relay.rules import Edit, FollowUp, GetChatInfo, Send, Typing
 from accord.testing import VirtualClock, run_virtual
 
@@ -65,8 +64,8 @@ class World:
     clock: VirtualClock
     script: Script
     context: KeptContext
-    platform: MatrixPlatform
-    homeserver: Homeserver
+    platform: matrix.MatrixPlatform
+    homeserver: matrix.Homeserver
 
     def listen(self) -> "asyncio.Task[None]":
         return asyncio.create_task(self.platform.run(self.context))
@@ -81,11 +80,11 @@ def play(act: Callable[[World], Coroutine[Any, Any, None]], **answers: Sequence[
         async with httpx.AsyncClient(
             transport=httpx.MockTransport(script), base_url="http://x.org"
         ) as client:
-            settings = MatrixSettings(
+            settings = matrix.MatrixSettings(
                 homeserver="http://x.org", user_id=BOT, access_token=SecretStr(TOKEN)
             )
-            homeserver = Homeserver(client, settings.access_token)
-            platform = MatrixPlatform(settings, homeserver, clock)
+            homeserver = matrix.Homeserver(client, settings.access_token)
+            platform = matrix.MatrixPlatform(settings, homeserver, clock)
             world = World(clock, script, KeptContext(), platform, homeserver)
             acting = asyncio.current_task()
             await act(world)
@@ -211,7 +210,7 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key() -> None:
 
 
 def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(homeserver_module, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(matrix.api, "_MOST_BYTES", 1000)
 
     async def act(world: World) -> None:
         with pytest.raises(RelayError, match="more than can be read"):
@@ -248,7 +247,7 @@ def test_nonsense_among_the_news_holds_nothing_up() -> None:
 def test_news_that_are_too_many_are_asked_for_in_a_smaller_form(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(homeserver_module, "_MOST_BYTES", 2000)
+    monkeypatch.setattr(matrix.api, "_MOST_BYTES", 2000)
 
     async def act(world: World) -> None:
         world.context.remembered = {"since": "s1"}
@@ -266,7 +265,7 @@ def test_news_that_are_too_many_are_asked_for_in_a_smaller_form(
 
 
 def test_a_room_whose_state_is_too_large_is_still_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(homeserver_module, "_MOST_BYTES", 2000)
+    monkeypatch.setattr(matrix.api, "_MOST_BYTES", 2000)
 
     async def act(world: World) -> None:
         world.context.remembered = {"since": "s1"}

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from twilio.request_validator import RequestValidator  # type: ignore[import-untyped]
 
-from accord.relay.platforms.sms import Fields, is_signed, is_signed_json, read_form, sign
+from accord.relay.platforms import sms
 
 REQUESTS = 1000
 LETTERS = "abzABZ019 &=+%/?#é€你👋\n"
@@ -72,13 +72,13 @@ def test_both_agree_on_a_thousand_forms_half_of_them_tampered_with() -> None:
     accepted = 0
     for chance, url, form, token in requests(1):
         signature = str(RequestValidator(token).compute_signature(url, Form(form)))
-        assert sign(url, form, token) == signature
+        assert sms.sign(url, form, token) == signature
         if chance.random() < 0.5:
             changed = tampered(chance, url, form, signature, token)
-            assert not is_signed(*changed)
+            assert not sms.is_signed(*changed)
         else:
             changed = (url, form, signature, token)
-        answer = is_signed(*changed)
+        answer = sms.is_signed(*changed)
         assert answer == theirs(*changed)
         accepted += answer
     assert 400 < accepted < 600
@@ -86,10 +86,10 @@ def test_both_agree_on_a_thousand_forms_half_of_them_tampered_with() -> None:
 
 def test_what_we_sign_their_validator_takes_with_or_without_the_usual_port() -> None:
     for _, url, form, token in requests(2):
-        assert theirs(url, form, sign(url, form, token), token)
+        assert theirs(url, form, sms.sign(url, form, token), token)
         usual = url.replace("https://bots.example/", "https://bots.example:443/")
-        assert is_signed(url, form, sign(usual, form, token), token)
-        assert theirs(url, form, sign(usual, form, token), token)
+        assert sms.is_signed(url, form, sms.sign(usual, form, token), token)
+        assert theirs(url, form, sms.sign(usual, form, token), token)
 
 
 def test_both_agree_on_a_thousand_json_bodies() -> None:
@@ -105,7 +105,7 @@ def test_both_agree_on_a_thousand_json_bodies() -> None:
             url = url[:-1] + ("0" if url[-1] != "0" else "1")
         elif kind == 2:
             signature = signature[::-1]
-        answer = is_signed_json(url, body.encode(), signature, token)
+        answer = sms.is_signed_json(url, body.encode(), signature, token)
         assert answer == bool(RequestValidator(token).validate(url, body, signature))
         assert answer == (kind > 2)
         accepted += answer
@@ -114,12 +114,12 @@ def test_both_agree_on_a_thousand_json_bodies() -> None:
 
 def test_forms_are_read_as_they_were_written() -> None:
     for _, _, form, _ in requests(4):
-        read: Fields = read_form(urlencode(form, doseq=True).encode())
+        read: sms.Fields = sms.read_form(urlencode(form, doseq=True).encode())
         assert read == form
 
 
 def test_no_url_makes_the_verification_fail_in_any_other_way() -> None:
     odd: list[Any] = ["", "https://[", "https://a:b/", "https://a:99999/", "//", "é\ud800"]
     for url in odd:
-        assert is_signed(url, {"a": ["\ud800"]}, "x", "token") is False
-        assert is_signed_json(url + "?" + "a=1&" * 200, b"", "x", "token") is False
+        assert sms.is_signed(url, {"a": ["\ud800"]}, "x", "token") is False
+        assert sms.is_signed_json(url + "?" + "a=1&" * 200, b"", "x", "token") is False

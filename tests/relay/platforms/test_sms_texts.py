@@ -3,39 +3,39 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.platforms.rules import plain_text
-from accord.relay.platforms.sms import Segments, segments
+from accord.relay.platforms import sms
+from accord.relay.platforms.base import plain_text
 
 
 def test_segments_of_known_texts() -> None:
     for text, expected in (
-        ("", Segments("GSM-7", 1)),
-        ("a" * 160, Segments("GSM-7", 1)),
-        ("a" * 161, Segments("GSM-7", 2)),
-        ("a" * 306, Segments("GSM-7", 2)),
-        ("a" * 307, Segments("GSM-7", 3)),
-        ("€" * 80, Segments("GSM-7", 1)),
-        ("€" * 81, Segments("GSM-7", 2)),
+        ("", sms.Segments("GSM-7", 1)),
+        ("a" * 160, sms.Segments("GSM-7", 1)),
+        ("a" * 161, sms.Segments("GSM-7", 2)),
+        ("a" * 306, sms.Segments("GSM-7", 2)),
+        ("a" * 307, sms.Segments("GSM-7", 3)),
+        ("€" * 80, sms.Segments("GSM-7", 1)),
+        ("€" * 81, sms.Segments("GSM-7", 2)),
         # 153 has no room for half of an escaped character: 76 of them to a segment.
-        ("€" * 152, Segments("GSM-7", 2)),
-        ("€" * 153, Segments("GSM-7", 3)),
-        ("ж" * 70, Segments("UCS-2", 1)),
-        ("ж" * 71, Segments("UCS-2", 2)),
-        ("👋" * 35, Segments("UCS-2", 1)),
-        ("👋" * 66, Segments("UCS-2", 2)),
-        ("👋" * 67, Segments("UCS-2", 3)),
-        ("Grüße, Ñ ù\r\n", Segments("GSM-7", 1)),
-        ("ç", Segments("UCS-2", 1)),
-        ("Ç", Segments("GSM-7", 1)),
+        ("€" * 152, sms.Segments("GSM-7", 2)),
+        ("€" * 153, sms.Segments("GSM-7", 3)),
+        ("ж" * 70, sms.Segments("UCS-2", 1)),
+        ("ж" * 71, sms.Segments("UCS-2", 2)),
+        ("👋" * 35, sms.Segments("UCS-2", 1)),
+        ("👋" * 66, sms.Segments("UCS-2", 2)),
+        ("👋" * 67, sms.Segments("UCS-2", 3)),
+        ("Grüße, Ñ ù\r\n", sms.Segments("GSM-7", 1)),
+        ("ç", sms.Segments("UCS-2", 1)),
+        ("Ç", sms.Segments("GSM-7", 1)),
     ):
-        assert segments(text) == expected, text[:3]
+        assert sms.segments(text) == expected, text[:3]
 
 
 @given(st.text(max_size=700))
 def test_a_text_is_within_its_segments_and_never_cheaper_when_longer(text: str) -> None:
-    found = segments(text)
+    found = sms.segments(text)
     units = len(text.encode("utf-16-le", "surrogatepass")) // 2
-    assert found.count <= segments(text + "a").count
+    assert found.count <= sms.segments(text + "a").count
     if found.encoding == "UCS-2":
         assert units <= (70 if found.count == 1 else 67 * found.count)
     else:

@@ -18,7 +18,7 @@ from tests.fakes.platform import KeptContext
 from tests.relay.platforms.telegram_service import settings
 
 from accord.kernel.clock import SystemClock
-from accord.relay.platforms.telegram import TelegramPlatform, open_telegram
+from accord.relay.platforms import telegram
 from accord.relay.rules import Edit, MessageType, Send, Typing
 from accord.testing import HarnessError, nodejs
 
@@ -85,11 +85,11 @@ class Person:
 @asynccontextmanager
 async def talking(
     url: str,
-) -> AsyncIterator[tuple[TelegramPlatform, KeptContext, Callable[..., Person]]]:
+) -> AsyncIterator[tuple[telegram.TelegramPlatform, KeptContext, Callable[..., Person]]]:
     context = KeptContext()
     chosen = settings(url, token=TOKEN, poll_seconds=1)
     async with (
-        open_telegram(chosen, SystemClock()) as platform,
+        telegram.open_telegram(chosen, SystemClock()) as platform,
         httpx.AsyncClient(base_url=url, trust_env=False) as client,
     ):
         running = asyncio.create_task(platform.run(context))

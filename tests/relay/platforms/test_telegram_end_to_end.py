@@ -22,7 +22,7 @@ from accord.relay.connector import (
     PlatformState,
 )
 from accord.relay.gateway import GatewayLimits, GatewaySettings, GatewayState, RelayGateway, Turn
-from accord.relay.platforms.telegram import open_telegram
+from accord.relay.platforms import telegram
 from accord.storage import open_store
 
 CLOCK = SystemClock()
@@ -43,7 +43,7 @@ class Whole:
 async def connector(where: Path, service: TelegramService) -> AsyncIterator[Whole]:
     async with (
         service.serving() as api,
-        open_telegram(settings(api), CLOCK) as platform,
+        telegram.open_telegram(settings(api), CLOCK) as platform,
         open_store(str(where), RELAY) as store,
     ):
         directory = Directory(

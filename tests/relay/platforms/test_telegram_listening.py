@@ -21,18 +21,7 @@ from tests.relay.platforms.telegram_updates import SUPERGROUP, membership, messa
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.telegram import (
-    UPDATE_KINDS,
-    BotApi,
-    BotUser,
-    Poller,
-    RecentTopics,
-    RetryingApi,
-    TelegramPlatform,
-    TelegramResponse,
-    UpdateHandler,
-    open_telegram,
-)
+from accord.relay.platforms import telegram
 from accord.testing import VirtualClock, run_virtual
 
 READY, TROUBLED = PlatformState.READY, PlatformState.TROUBLED
@@ -41,11 +30,11 @@ READY, TROUBLED = PlatformState.READY, PlatformState.TROUBLED
 @asynccontextmanager
 async def listening(
     service: TelegramService, context: KeptContext
-) -> AsyncIterator[TelegramPlatform]:
+) -> AsyncIterator[telegram.TelegramPlatform]:
     """A bot that listens to the service until the end of the block."""
     async with service.serving() as url:
         chosen = settings(url, poll_seconds=20)
-        async with open_telegram(chosen, SystemClock()) as platform:
+        async with telegram.open_telegram(chosen, SystemClock()) as platform:
             running = asyncio.create_task(platform.run(context))
             try:
                 yield platform
@@ -74,7 +63,7 @@ async def test_telegram_is_asked_only_for_what_is_heard() -> None:
     async with listening(service, context):
         await service.until(lambda: bool(service.asked("getUpdates")))
     question = service.asked("getUpdates")[0]
-    assert question["allowed_updates"] == list(UPDATE_KINDS)
+    assert question["allowed_updates"] == list(telegram.UPDATE_KINDS)
     assert "offset" not in question
 
 
@@ -93,7 +82,7 @@ async def test_what_was_not_taken_is_not_acknowledged_and_comes_again() -> None:
     async with service.serving() as url:
         chosen = settings(url)
         service.write("hello")
-        async with open_telegram(chosen, SystemClock()) as platform:
+        async with telegram.open_telegram(chosen, SystemClock()) as platform:
             with pytest.raises(RelayError, match="the disk is full"):
                 await platform.run(context)
             assert context.remembered == {}
@@ -115,7 +104,10 @@ async def test_what_was_taken_but_not_acknowledged_comes_again_and_is_taken_once
     service, context = TelegramService(), Forgetful()
     service.write("hello")
     service.write("there")
-    async with service.serving() as url, open_telegram(settings(url), SystemClock()) as platform:
+    async with (
+        service.serving() as url,
+        telegram.open_telegram(settings(url), SystemClock()) as platform,
+    ):
         with pytest.raises(RelayError, match="killed"):
             await platform.run(context)
         assert len(service.waiting) == 2
@@ -184,7 +176,7 @@ async def test_a_revoked_token_ends_listening_with_a_remedy_and_without_the_toke
     service, context = TelegramService(), KeptContext()
     async with service.serving() as url:
         chosen = settings(url)
-        async with open_telegram(chosen, SystemClock()) as platform:
+        async with telegram.open_telegram(chosen, SystemClock()) as platform:
             running = asyncio.create_task(platform.run(context))
             await service.until(lambda: bool(service.asked("getUpdates")))
             service.revoked = True
@@ -197,23 +189,25 @@ async def test_a_revoked_token_ends_listening_with_a_remedy_and_without_the_toke
     assert TOKEN not in str(refusal.value)
 
 
-class ScriptedApi(BotApi):
+class ScriptedApi(telegram.BotApi):
     """Answers from a script, on virtual time."""
 
     def __init__(
-        self, answer: Callable[[str, Mapping[str, Any]], Awaitable[TelegramResponse]]
+        self, answer: Callable[[str, Mapping[str, Any]], Awaitable[telegram.TelegramResponse]]
     ) -> None:
         self.answer = answer
 
     async def call(
         self, method: str, parameters: Mapping[str, Any] | None = None, *, patience: float = 0.0
-    ) -> TelegramResponse:
+    ) -> telegram.TelegramResponse:
         return await self.answer(method, parameters or {})
 
 
-def polling(api: BotApi, context: KeptContext, clock: VirtualClock, *, seconds: int = 25) -> Poller:
-    receiving = UpdateHandler(BotUser(BOT, "accord_bot"), RecentTopics())
-    return Poller(RetryingApi(api, context), receiving, context, clock, seconds)
+def polling(
+    api: telegram.BotApi, context: KeptContext, clock: VirtualClock, *, seconds: int = 25
+) -> telegram.Poller:
+    receiving = telegram.UpdateHandler(telegram.BotUser(BOT, "accord_bot"), telegram.RecentTopics())
+    return telegram.Poller(telegram.RetryingApi(api, context), receiving, context, clock, seconds)
 
 
 async def for_a_while(work: Awaitable[None], seconds: float) -> None:
@@ -225,14 +219,14 @@ async def for_a_while(work: Awaitable[None], seconds: float) -> None:
 def test_a_minute_of_failures_is_waited_for_and_told() -> None:
     clock, context, asked = VirtualClock(), KeptContext(), list[float]()
 
-    async def answer(method: str, _: Mapping[str, Any]) -> TelegramResponse:
+    async def answer(method: str, _: Mapping[str, Any]) -> telegram.TelegramResponse:
         if method == "deleteWebhook":
-            return TelegramResponse(True, True)
+            return telegram.TelegramResponse(True, True)
         asked.append(clock.monotonic())
         if clock.monotonic() < 60:
-            return TelegramResponse(False, code=500)
+            return telegram.TelegramResponse(False, code=500)
         await asyncio.sleep(25)
-        return TelegramResponse(True, [])
+        return telegram.TelegramResponse(True, [])
 
     run_virtual(for_a_while(polling(ScriptedApi(answer), context, clock).run(), 120), clock=clock)
     assert [at for at in asked if at <= 60] == [0, 1, 3, 7, 15, 31]
@@ -243,16 +237,16 @@ def test_a_minute_of_failures_is_waited_for_and_told() -> None:
 def test_telegrams_own_wish_to_wait_is_honoured() -> None:
     clock, context, asked = VirtualClock(), KeptContext(), list[float]()
 
-    async def answer(method: str, _: Mapping[str, Any]) -> TelegramResponse:
+    async def answer(method: str, _: Mapping[str, Any]) -> telegram.TelegramResponse:
         if method == "deleteWebhook":
-            return TelegramResponse(True, True)
+            return telegram.TelegramResponse(True, True)
         asked.append(clock.monotonic())
         if len(asked) == 1:
-            return TelegramResponse(
+            return telegram.TelegramResponse(
                 False, code=429, description="Too Many Requests", retry_after=47
             )
         await asyncio.sleep(25)
-        return TelegramResponse(True, [])
+        return telegram.TelegramResponse(True, [])
 
     run_virtual(for_a_while(polling(ScriptedApi(answer), context, clock).run(), 60), clock=clock)
     assert asked[:2] == [0, 47]
@@ -261,10 +255,10 @@ def test_telegrams_own_wish_to_wait_is_honoured() -> None:
 def test_another_program_with_the_same_token_is_trouble_with_a_remedy() -> None:
     clock, context = VirtualClock(), KeptContext()
 
-    async def answer(method: str, _: Mapping[str, Any]) -> TelegramResponse:
+    async def answer(method: str, _: Mapping[str, Any]) -> telegram.TelegramResponse:
         if method == "deleteWebhook":
-            return TelegramResponse(True, True)
-        return TelegramResponse(
+            return telegram.TelegramResponse(True, True)
+        return telegram.TelegramResponse(
             False, code=409, description="Conflict: terminated by other getUpdates"
         )
 
@@ -275,9 +269,9 @@ def test_another_program_with_the_same_token_is_trouble_with_a_remedy() -> None:
 def test_a_service_that_does_not_wait_for_news_is_not_asked_without_pause() -> None:
     clock, context, asked = VirtualClock(), KeptContext(), list[float]()
 
-    async def answer(method: str, _: Mapping[str, Any]) -> TelegramResponse:
+    async def answer(method: str, _: Mapping[str, Any]) -> telegram.TelegramResponse:
         asked.append(clock.monotonic())
-        return TelegramResponse(True, [] if method == "getUpdates" else True)
+        return telegram.TelegramResponse(True, [] if method == "getUpdates" else True)
 
     run_virtual(for_a_while(polling(ScriptedApi(answer), context, clock).run(), 10), clock=clock)
     assert len(asked) <= 22
@@ -287,12 +281,12 @@ def test_an_old_offset_is_not_used_because_numbers_begin_anew_after_a_week() -> 
     clock, context, asked = VirtualClock(), KeptContext(), list[Mapping[str, Any]]()
     context.remembered = {"offset": "500", "moved_at": str(int(clock.now() * 1000))}
 
-    async def answer(method: str, parameters: Mapping[str, Any]) -> TelegramResponse:
+    async def answer(method: str, parameters: Mapping[str, Any]) -> telegram.TelegramResponse:
         if method == "deleteWebhook":
-            return TelegramResponse(True, True)
+            return telegram.TelegramResponse(True, True)
         asked.append(parameters)
         await asyncio.sleep(86_400)
-        return TelegramResponse(True, [])
+        return telegram.TelegramResponse(True, [])
 
     run_virtual(
         for_a_while(polling(ScriptedApi(answer), context, clock).run(), 8 * 86_400), clock=clock
@@ -307,11 +301,11 @@ def test_a_memory_that_makes_no_sense_is_as_good_as_none(state: dict[str, str]) 
     clock, context, asked = VirtualClock(), KeptContext(), list[Mapping[str, Any]]()
     context.remembered = state
 
-    async def answer(method: str, parameters: Mapping[str, Any]) -> TelegramResponse:
+    async def answer(method: str, parameters: Mapping[str, Any]) -> telegram.TelegramResponse:
         if method == "getUpdates":
             asked.append(parameters)
             await asyncio.sleep(25)
-        return TelegramResponse(True, [] if method == "getUpdates" else True)
+        return telegram.TelegramResponse(True, [] if method == "getUpdates" else True)
 
     run_virtual(for_a_while(polling(ScriptedApi(answer), context, clock).run(), 30), clock=clock)
     assert "offset" not in asked[0]

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.relay.platforms.telegram_markdown import Entity, parse
 
-from accord.relay.platforms.telegram import escape_markdown, render_markdown
+from accord.relay.platforms import telegram
 from accord.relay.rules import measure
 
 marks = st.lists(
@@ -51,7 +51,7 @@ marks = st.lists(
     ],
 )
 def test_common_marks_keep_their_meaning(text: str, shown: str, entities: list[Entity]) -> None:
-    assert parse(render_markdown(text)) == (shown, entities)
+    assert parse(telegram.render_markdown(text)) == (shown, entities)
 
 
 @pytest.mark.parametrize(
@@ -69,15 +69,15 @@ def test_common_marks_keep_their_meaning(text: str, shown: str, entities: list[E
     ],
 )
 def test_everything_else_is_shown_as_it_is(text: str) -> None:
-    assert parse(render_markdown(text)) == (text, [])
+    assert parse(telegram.render_markdown(text)) == (text, [])
 
 
 def test_an_escaped_mark_is_shown_without_its_backslash() -> None:
-    assert parse(render_markdown(r"\*no\* \_no\_")) == ("*no* _no_", [])
+    assert parse(telegram.render_markdown(r"\*no\* \_no\_")) == ("*no* _no_", [])
 
 
 def test_two_italics_side_by_side_do_not_become_an_underline() -> None:
-    assert parse(render_markdown("*a*_b_")) == ("ab", [Entity("italic", "ab")])
+    assert parse(telegram.render_markdown("*a*_b_")) == ("ab", [Entity("italic", "ab")])
 
 
 @settings(max_examples=400)
@@ -86,7 +86,7 @@ def test_two_italics_side_by_side_do_not_become_an_underline() -> None:
 @example("**[**](http://x)**")
 @example("_a__b_")
 def test_whatever_is_written_is_well_formed_and_not_longer(text: str) -> None:
-    shown, _ = parse(render_markdown(text))
+    shown, _ = parse(telegram.render_markdown(text))
     assert measure(shown, "utf16") <= measure(text, "utf16")
     assert bool(shown.strip()) == bool(text.strip())
 
@@ -94,16 +94,16 @@ def test_whatever_is_written_is_well_formed_and_not_longer(text: str) -> None:
 @given(st.text())
 def test_an_escaped_text_is_shown_as_it_is(text: str) -> None:
     kept = text.replace("\\", "")
-    assert parse(escape_markdown(kept)) == (kept, [])
+    assert parse(telegram.escape_markdown(kept)) == (kept, [])
 
 
 @given(st.text(alphabet=string.ascii_letters + " ,;:'\"?@$%^&/<"))
 def test_words_without_marks_are_not_touched(text: str) -> None:
-    assert render_markdown(text) == text
+    assert telegram.render_markdown(text) == text
 
 
 @pytest.mark.parametrize("part", ["*a ", "_a ", "[", "[a](", "`", "``a`", "**a _b ", "(", "~~a*b_"])
 def test_long_texts_of_marks_are_read_in_linear_time(part: str) -> None:
     # A reader that looks back for each mark would take minutes.
     text = part * (100_000 // len(part))
-    assert len(render_markdown(text)) < 3 * len(text)
+    assert len(telegram.render_markdown(text)) < 3 * len(text)

@@ -20,16 +20,7 @@ from tests.relay.platforms.telegram_service import (
 
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import PlatformWithCommands
-from accord.relay.platforms.telegram import (
-    DESCRIPTOR,
-    LONGEST_ANSWER,
-    BotApi,
-    RecentTopics,
-    TelegramPlatform,
-    TelegramResponse,
-    TelegramSender,
-    open_telegram,
-)
+from accord.relay.platforms import telegram
 from accord.relay.rules import (
     Action,
     Edit,
@@ -44,14 +35,14 @@ from accord.testing import VirtualClock, run_virtual
 
 
 @asynccontextmanager
-async def speaking(service: TelegramService) -> AsyncIterator[TelegramPlatform]:
+async def speaking(service: TelegramService) -> AsyncIterator[telegram.TelegramPlatform]:
     async with service.serving() as url:
         chosen = settings(url)
-        async with open_telegram(chosen, SystemClock()) as platform:
+        async with telegram.open_telegram(chosen, SystemClock()) as platform:
             yield platform
 
 
-async def do(platform: TelegramPlatform, action: Action) -> Result:
+async def do(platform: telegram.TelegramPlatform, action: Action) -> Result:
     return await platform.perform(action, "key")
 
 
@@ -77,7 +68,7 @@ async def test_a_text_of_full_length_fits() -> None:
     service = TelegramService()
     async with speaking(service) as platform:
         text = "😀." * 1365 + "!"
-        assert DESCRIPTOR.measure(text) == DESCRIPTOR.max_message_length
+        assert telegram.DESCRIPTOR.measure(text) == telegram.DESCRIPTOR.max_message_length
         assert (await do(platform, Send("41", text))).success
     assert service.texts == [text]
 
@@ -126,7 +117,7 @@ async def test_an_answer_goes_to_the_topic_of_its_question(
 
 
 def test_topics_are_remembered_within_a_limit() -> None:
-    topics = RecentTopics()
+    topics = telegram.RecentTopics()
     for number in range(20_000):
         topics.remember(SessionSource("telegram", str(number), thread_id="3", message_id="1"))
     assert len(topics._known) == 10_000
@@ -179,7 +170,7 @@ async def test_what_cannot_be_done_is_said_so(action: Action, error: str) -> Non
 async def test_an_answer_that_cannot_be_read_is_a_failure() -> None:
     service = TelegramService()
     async with speaking(service) as platform:
-        for body in ("<html>", "[]", "[" * 100_000, "x" * (LONGEST_ANSWER + 1)):
+        for body in ("<html>", "[]", "[" * 100_000, "x" * (telegram.LONGEST_ANSWER + 1)):
             service.fail("sendMessage", 200, PlainTextResponse(body))
             assert not (await do(platform, Send("41", "x"))).success
         service.fail("sendMessage", 302, PlainTextResponse("", 302, {"location": "/elsewhere"}))
@@ -190,7 +181,7 @@ async def test_an_answer_that_cannot_be_read_is_a_failure() -> None:
 async def test_a_service_out_of_reach_is_a_failure_and_a_lost_answer_is_unknown() -> None:
     async with TelegramService().serving() as url:
         pass
-    async with open_telegram(settings(url), SystemClock()) as platform:
+    async with telegram.open_telegram(settings(url), SystemClock()) as platform:
         result = await do(platform, Send("41", "x"))
         assert "cannot be reached" in (result.error or "")
         assert await platform.can_view("41", None, "-1001") is None
@@ -202,7 +193,7 @@ async def test_a_service_out_of_reach_is_a_failure_and_a_lost_answer_is_unknown(
     async with await asyncio.start_server(cut, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         chosen = settings(f"http://127.0.0.1:{port}")
-        async with open_telegram(chosen, SystemClock()) as platform:
+        async with telegram.open_telegram(chosen, SystemClock()) as platform:
             with pytest.raises(TimeoutError) as lost:
                 await do(platform, Send("41", "x"))
     assert TOKEN not in str(lost.value)
@@ -212,23 +203,23 @@ def limited(*waits: int | None) -> tuple[list[float], list[Result]]:
     """Send as often as there are answers; when Telegram was asked, and what came of it."""
     clock, asked, answers = VirtualClock(), list[float](), list(waits)
 
-    class Scripted(BotApi):
+    class Scripted(telegram.BotApi):
         def __init__(self) -> None:
             pass
 
         async def call(
             self, method: str, parameters: Mapping[str, Any] | None = None, *, patience: float = 0.0
-        ) -> TelegramResponse:
+        ) -> telegram.TelegramResponse:
             asked.append(clock.monotonic())
             wait = answers.pop(0)
             if wait is None:
-                return TelegramResponse(True, {"message_id": 5})
-            return TelegramResponse(
+                return telegram.TelegramResponse(True, {"message_id": 5})
+            return telegram.TelegramResponse(
                 False, code=429, description="Too Many Requests", retry_after=wait
             )
 
     async def send() -> list[Result]:
-        speaker = TelegramSender(Scripted(), RecentTopics(), clock)
+        speaker = telegram.TelegramSender(Scripted(), telegram.RecentTopics(), clock)
         results = [await speaker.perform(Send("41", "x"))]
         if answers:
             results.append(await speaker.perform(Send("41", "y")))
@@ -355,5 +346,5 @@ async def test_an_answer_that_is_coming_is_drafted_in_private_chats_alone() -> N
 @pytest.mark.parametrize("drafts", [True, False])
 async def test_drafts_are_offered_where_the_operator_wants_them(drafts: bool) -> None:
     chosen = settings("http://127.0.0.1:1").model_copy(update={"drafts": drafts})
-    async with open_telegram(chosen, SystemClock()) as platform:
+    async with telegram.open_telegram(chosen, SystemClock()) as platform:
         assert platform.descriptor().supports_draft_streaming is drafts

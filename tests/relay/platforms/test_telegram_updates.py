@@ -23,14 +23,14 @@ from tests.relay.platforms.telegram_updates import (
 
 from accord.relay.connector import InboundEvent, InboundKind
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.telegram import BotUser, stale_chat, update_inbound
+from accord.relay.platforms import telegram
 from accord.relay.rules import MessageType, session_key
 
-ME = BotUser(700, "accord_bot")
+ME = telegram.BotUser(700, "accord_bot")
 
 
 def read(given: dict[str, Any]) -> InboundEvent:
-    inbound = update_inbound(given, ME)
+    inbound = telegram.update_inbound(given, ME)
     assert inbound is not None
     return inbound
 
@@ -195,7 +195,7 @@ def test_another_bot_is_known_as_one() -> None:
 
 def test_what_the_bot_itself_wrote_is_not_handed_on() -> None:
     own = message(GROUP, text="x") | {"from": BOT_USER}
-    assert update_inbound({"update_id": 1, "message": own}, ME) is None
+    assert telegram.update_inbound({"update_id": 1, "message": own}, ME) is None
 
 
 def test_an_anonymous_administrator_is_the_group_and_no_bot() -> None:
@@ -214,24 +214,24 @@ def test_a_post_in_a_channel_is_by_the_channel() -> None:
 
 @pytest.mark.parametrize("name", documented.SERVICE)
 def test_a_message_about_the_chat_itself_is_for_nobody(name: str) -> None:
-    assert update_inbound(update(chat=SUPERGROUP, **documented.SERVICE[name]), ME) is None
+    assert telegram.update_inbound(update(chat=SUPERGROUP, **documented.SERVICE[name]), ME) is None
 
 
 @pytest.mark.parametrize("name", documented.UNHEARD)
 def test_what_is_not_supported_is_passed_over(name: str) -> None:
-    assert update_inbound(documented.UNHEARD[name], ME) is None
+    assert telegram.update_inbound(documented.UNHEARD[name], ME) is None
 
 
 def test_the_chat_of_direct_messages_to_a_channel_is_passed_over() -> None:
     chat = SUPERGROUP | {"is_direct_messages": True}
-    assert update_inbound(update(chat=chat, text="x"), ME) is None
+    assert telegram.update_inbound(update(chat=chat, text="x"), ME) is None
 
 
 @pytest.mark.parametrize("kind", ["chat_member", "my_chat_member"])
 def test_a_changed_membership_makes_sight_of_the_chat_stale(kind: str) -> None:
     given = documented.membership(kind, SUPERGROUP)
-    assert stale_chat(given) == "-1001"
-    assert update_inbound(given, ME) is None
+    assert telegram.stale_chat(given) == "-1001"
+    assert telegram.update_inbound(given, ME) is None
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_changed_membership_makes_sight_of_the_chat_stale(kind: str) -> None:
 )
 def test_an_update_of_another_form_is_a_bad_request(broken: dict[str, Any]) -> None:
     with pytest.raises(RelayError) as refusal:
-        update_inbound(broken, ME)
+        telegram.update_inbound(broken, ME)
     assert refusal.value.code is Code.BAD_REQUEST
 
 
@@ -313,7 +313,7 @@ def test_no_update_can_do_worse_than_be_refused(
 ) -> None:
     whole = update(chat=PRIVATE, text="/stop x", entities=marked, reply_to_message=chat)
     for given_ in (loose, whole, update(chat=chat, text="x"), update() | loose):
-        for reader in (lambda each: update_inbound(each, ME), stale_chat):
+        for reader in (lambda each: telegram.update_inbound(each, ME), telegram.stale_chat):
             try:
                 reader(given_)
             except RelayError as error:

@@ -16,15 +16,7 @@ from tests.relay.platforms.telegram_updates import update
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.telegram import (
-    MAX_BODY,
-    BotApi,
-    RetryingApi,
-    TelegramPlatform,
-    TelegramResponse,
-    WebhookEdge,
-    open_telegram,
-)
+from accord.relay.platforms import telegram
 from accord.station import listener
 from accord.testing import VirtualClock, run_virtual
 
@@ -38,7 +30,7 @@ class Edge:
 
     service: TelegramService
     context: KeptContext
-    platform: TelegramPlatform
+    platform: telegram.TelegramPlatform
     client: httpx.AsyncClient
 
     @property
@@ -61,7 +53,7 @@ async def called(*, bound: bool = True) -> AsyncIterator[Edge]:
         with listener.bind("127.0.0.1", 0) as listening:
             public = listener.address(listening)
             chosen = settings(url, mode="webhook")
-            async with open_telegram(chosen, SystemClock(), public + "/") as platform:
+            async with telegram.open_telegram(chosen, SystemClock(), public + "/") as platform:
                 if bound:
                     platform.bind(context)
                 server = listener.Listener(Starlette(routes=list(platform.routes)))
@@ -112,7 +104,7 @@ async def test_a_body_that_makes_no_sense_changes_nothing() -> None:
         b"\xff\xfe{}": 400,
         b"[1]": 400,
         b"[" * 100_000: 400,
-        b'"' + b"x" * MAX_BODY + b'"': 413,
+        b'"' + b"x" * telegram.MAX_BODY + b'"': 413,
         b"{}": 200,
         b'{"update_id": 1, "message": 5}': 200,
     }
@@ -150,7 +142,9 @@ async def test_a_process_that_does_not_listen_itself_takes_calls_too() -> None:
     service, context = TelegramService(), KeptContext()
     async with service.serving() as url:
         chosen = settings(url, mode="webhook")
-        async with open_telegram(chosen, SystemClock(), "https://here.example") as platform:
+        async with telegram.open_telegram(
+            chosen, SystemClock(), "https://here.example"
+        ) as platform:
             secret = {HEADER: _secret_of(platform)}
             transport = httpx.ASGITransport(Starlette(routes=list(platform.routes)))
             async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
@@ -163,7 +157,7 @@ async def test_a_process_that_does_not_listen_itself_takes_calls_too() -> None:
     assert context.texts == ["x"]
 
 
-def _secret_of(platform: TelegramPlatform) -> str:
+def _secret_of(platform: telegram.TelegramPlatform) -> str:
     assert platform._webhook is not None
     return platform._webhook._secret
 
@@ -180,20 +174,22 @@ def test_a_webhook_that_telegram_cannot_reach_is_trouble_until_it_can() -> None:
     infos = [good, bad, bad, {"url": "https://elsewhere.example"}, good]
     asked: list[str] = []
 
-    class Scripted(BotApi):
+    class Scripted(telegram.BotApi):
         def __init__(self) -> None:
             pass
 
         async def call(
             self, method: str, parameters: Mapping[str, Any] | None = None, *, patience: float = 0.0
-        ) -> TelegramResponse:
+        ) -> telegram.TelegramResponse:
             asked.append(method)
-            return TelegramResponse(True, infos.pop(0) if method == "getWebhookInfo" else True)
+            return telegram.TelegramResponse(
+                True, infos.pop(0) if method == "getWebhookInfo" else True
+            )
 
     async def watch() -> None:
-        webhook = WebhookEdge("https://here.example", str(BOT), settings().token, _nothing)
+        webhook = telegram.WebhookEdge("https://here.example", str(BOT), settings().token, _nothing)
         async with asyncio.timeout(310):
-            await webhook.run(RetryingApi(Scripted(), context))
+            await webhook.run(telegram.RetryingApi(Scripted(), context))
 
     with pytest.raises(TimeoutError):
         run_virtual(watch(), clock=clock)

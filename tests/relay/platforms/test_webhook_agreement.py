@@ -10,12 +10,14 @@ import orjson
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from accord.kernel.signing import SigningKey, parse_id
-from accord.relay.platforms.webhook import WebhookKeys, read_keys
+from accord.relay.platforms import webhook
 
 REQUESTS = 1000
 
 
-def requests(seed: int) -> Iterator[tuple[random.Random, WebhookKeys, Webhook, str, int, bytes]]:
+def requests(
+    seed: int,
+) -> Iterator[tuple[random.Random, webhook.WebhookKeys, Webhook, str, int, bytes]]:
     chance = random.Random(seed)
     now = int(time.time())
     for number in range(REQUESTS):
@@ -23,7 +25,7 @@ def requests(seed: int) -> Iterator[tuple[random.Random, WebhookKeys, Webhook, s
         body = orjson.dumps({"text": "é👋 \n" * chance.randint(0, 9), "n": number})
         yield (
             chance,
-            read_keys(secret, "secret"),
+            webhook.read_keys(secret, "secret"),
             Webhook(secret),
             f"msg_{chance.randrange(10**9)}",
             now + chance.randint(-60, 60),
@@ -72,7 +74,7 @@ def test_both_agree_on_a_thousand_requests_half_of_them_tampered_with() -> None:
 def test_during_a_rotation_they_take_what_we_sign_with_both_keys() -> None:
     for chance, _, _, name, moment, body in requests(2):
         old, new, public = (base64.b64encode(chance.randbytes(32)).decode() for _ in range(3))
-        keys = read_keys(f"whsec_{new} whsec_{old} whsk_{public}", "send_secret")
+        keys = webhook.read_keys(f"whsec_{new} whsec_{old} whsk_{public}", "send_secret")
         signatures = keys.sign(name, moment, body)
         for secret in (old, new):
             assert theirs(Webhook(f"whsec_{secret}"), name, str(moment), body, signatures)
@@ -82,8 +84,8 @@ def test_an_asymmetric_signature_is_proven_by_its_public_key_alone() -> None:
     chance = random.Random(3)
     for _ in range(100):
         key = SigningKey.from_seed(chance.randbytes(32))
-        private = read_keys("whsk_" + base64.b64encode(key.seed).decode(), "send_secret")
-        public = read_keys("whpk_" + base64.b64encode(parse_id(key.id)).decode(), "secret")
+        private = webhook.read_keys("whsk_" + base64.b64encode(key.seed).decode(), "send_secret")
+        public = webhook.read_keys("whpk_" + base64.b64encode(parse_id(key.id)).decode(), "secret")
         signature = private.sign("msg", 1, b"{}")
         assert signature.startswith("v1a,")
         assert public.is_signed("msg", "1", b"{}", signature)

@@ -12,7 +12,7 @@ from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey, parse_id
 from accord.relay.connector import InboundKind
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.webhook import WebhookSettings, open_webhook, read_keys
+from accord.relay.platforms import webhook
 from accord.storage import StoreError
 from accord.testing import VirtualClock
 
@@ -167,7 +167,7 @@ async def test_what_was_not_taken_is_not_acknowledged() -> None:
 
 
 async def post_with(world: Hook, key: str) -> int:
-    world.service._keys = read_keys(key, "secret")
+    world.service._keys = webhook.read_keys(key, "secret")
     return (await world.service.write("ann", "hi")).status_code
 
 
@@ -175,7 +175,9 @@ async def test_keys_stand_side_by_side_while_one_replaces_another() -> None:
     pair = SigningKey.generate()
     public = "whpk_" + b64encode(parse_id(pair.id)).decode()
     private = "whsk_" + b64encode(pair.seed).decode()
-    settings = WebhookSettings.model_validate({"name": "desk", "secret": f"{NEW} {OLD}\n{public}"})
+    settings = webhook.WebhookSettings.model_validate(
+        {"name": "desk", "secret": f"{NEW} {OLD}\n{public}"}
+    )
     async with hook(secret=settings.secret) as world:
         assert await post_with(world, OLD) == 200
         assert await post_with(world, NEW) == 200
@@ -185,7 +187,7 @@ async def test_keys_stand_side_by_side_while_one_replaces_another() -> None:
         assert await post_with(world, "whsk_" + b64encode(b"x" * 32).decode()) == 401
         for secret in (OLD, NEW):
             assert secret not in repr(world.platform)
-            assert secret[6:] not in repr(read_keys(secret, "secret"))
+            assert secret[6:] not in repr(webhook.read_keys(secret, "secret"))
 
 
 @pytest.mark.parametrize(
@@ -200,8 +202,8 @@ async def test_keys_stand_side_by_side_while_one_replaces_another() -> None:
     ],
 )
 async def test_opening_needs_a_key(secret: str, what: str) -> None:
-    settings = WebhookSettings.model_validate({"name": "desk", "secret": secret})
+    settings = webhook.WebhookSettings.model_validate({"name": "desk", "secret": secret})
     with pytest.raises(RelayError, match=what) as refused:
-        async with open_webhook(settings, SystemClock()):
+        async with webhook.open_webhook(settings, SystemClock()):
             pass
     assert "secret" in str(refused.value.where)

@@ -7,15 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.relay.errors import RelayError
+from accord.relay.platforms import sms, webhook, wecom
 from accord.relay.platforms.base import json_object
-from accord.relay.platforms.sms import events as sms
-from accord.relay.platforms.webhook import events as webhook
-from accord.relay.platforms.webhook import read_keys
-from accord.relay.platforms.wecom import events as wecom
-from accord.relay.platforms.wecom import read_crypt, read_xml
 
-KEYS = read_keys("whsec_" + "A" * 43 + "=", "secret")
-CRYPT = read_crypt("token", "A" * 43, "ww1")
+KEYS = webhook.read_keys("whsec_" + "A" * 43 + "=", "secret")
+CRYPT = wecom.read_crypt("token", "A" * 43, "ww1")
 XML = st.lists(
     st.sampled_from(
         [
@@ -52,16 +48,16 @@ def refused_or_read(read: Callable[..., Any], *given: Any) -> None:
 
 @given(st.binary(max_size=300) | XML)
 def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
-    for read in (read_xml, sms.read_form, sms.read_json, json_object):
+    for read in (wecom.read_xml, sms.read_form, sms.read_json, json_object):
         refused_or_read(read, raw)
 
 
 @given(st.text(max_size=80), st.text(max_size=20))
 def test_any_text_is_read_or_refused(text: str, other: str) -> None:
     refused_or_read(CRYPT.open, text)
-    refused_or_read(read_keys, text, "secret")
-    refused_or_read(read_keys, "whsec_" + text, "secret")
-    refused_or_read(read_crypt, "token", text, "ww1")
+    refused_or_read(webhook.read_keys, text, "secret")
+    refused_or_read(webhook.read_keys, "whsec_" + text, "secret")
+    refused_or_read(wecom.read_crypt, "token", text, "ww1")
     assert not CRYPT.is_signed(text, other, other, text)
     assert not KEYS.is_signed(other, other, text.encode("utf-8", "surrogatepass"), "v1," + text)
     refused_or_read(webhook.read_chat_id, "desk", "desk/" + text)

@@ -9,13 +9,7 @@ from tests.relay.platforms.hooked import hook
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import PlatformState
 from accord.relay.errors import RelayError
-from accord.relay.platforms.webhook import (
-    WebhookChat,
-    WebhookSettings,
-    chat_id_of,
-    open_webhook,
-    read_chat_id,
-)
+from accord.relay.platforms import webhook
 from accord.relay.rules import Edit, FollowUp, GetChatInfo, Send, Typing
 
 ROOM = "desk/room%2F1/t1"
@@ -79,11 +73,11 @@ async def test_a_url_inside_the_network_is_refused_unless_it_is_allowed() -> Non
         ("https://me:pw@a.example/", "a user or a password"),
         ("no url", "no scheme"),
     ):
-        settings = WebhookSettings.model_validate(
+        settings = webhook.WebhookSettings.model_validate(
             {"name": "desk", "secret": "whsec_" + "A" * 43 + "=", "url": url}
         )
         with pytest.raises(RelayError, match=what):
-            async with open_webhook(settings, SystemClock()):
+            async with webhook.open_webhook(settings, SystemClock()):
                 pass
 
 
@@ -129,6 +123,6 @@ ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 
 @given(ids, st.none() | ids)
 def test_every_chat_of_a_program_comes_back_as_it_went(chat: str, thread: str | None) -> None:
-    place = WebhookChat(chat, thread)
-    assert read_chat_id("desk", chat_id_of("desk", place)) == place
-    assert read_chat_id("other", chat_id_of("desk", place)) is None
+    place = webhook.WebhookChat(chat, thread)
+    assert webhook.read_chat_id("desk", webhook.chat_id_of("desk", place)) == place
+    assert webhook.read_chat_id("other", webhook.chat_id_of("desk", place)) is None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from accord.relay.errors import RelayError
-from accord.relay.platforms.wecom import BizMsgCrypt, read_crypt, read_xml
+from accord.relay.platforms import wecom
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -21,14 +21,14 @@ REQUESTS = 1000
 LETTERS = "abz019<>&]\"' é你👋\n"
 
 
-def pairs(seed: int) -> Iterator[tuple[random.Random, BizMsgCrypt, Any, str, str, str]]:
+def pairs(seed: int) -> Iterator[tuple[random.Random, wecom.BizMsgCrypt, Any, str, str, str]]:
     """For each request: both ends, a message, a timestamp and a nonce."""
     chance = random.Random(seed)
     for _ in range(REQUESTS):
         key = base64.b64encode(chance.randbytes(32)).decode().rstrip("=")
         token, corp = f"token{chance.random()}", f"ww{chance.randrange(10**9)}"
         message = "".join(chance.choices(LETTERS, k=chance.randint(1, 200)))
-        ends = read_crypt(token, key, corp), WeChatCrypto(token, key, corp)
+        ends = wecom.read_crypt(token, key, corp), WeChatCrypto(token, key, corp)
         yield chance, *ends, message, str(chance.randrange(10**10)), str(chance.randrange(10**9))
 
 
@@ -41,7 +41,9 @@ def theirs(other: Any, sealed: str, signature: str, timestamp: str, nonce: str) 
     return str(opened)
 
 
-def ours(crypt: BizMsgCrypt, sealed: str, signature: str, timestamp: str, nonce: str) -> str | None:
+def ours(
+    crypt: wecom.BizMsgCrypt, sealed: str, signature: str, timestamp: str, nonce: str
+) -> str | None:
     """What we open; None where we refuse."""
     if not crypt.is_signed(signature, timestamp, nonce, sealed):
         return None
@@ -71,7 +73,7 @@ def tampered(
 def test_what_they_seal_we_open_and_what_was_tampered_with_both_refuse() -> None:
     opened = 0
     for chance, crypt, other, message, timestamp, nonce in pairs(1):
-        written = read_xml(other.encrypt_message(message, nonce, timestamp).encode())
+        written = wecom.read_xml(other.encrypt_message(message, nonce, timestamp).encode())
         assert (written["TimeStamp"], written["Nonce"]) == (timestamp, nonce)
         request = (written["Encrypt"], written["MsgSignature"], timestamp, nonce)
         if chance.random() < 0.5:
@@ -94,7 +96,7 @@ def test_what_we_seal_they_open() -> None:
 
 def test_what_is_sealed_for_somebody_else_both_refuse_although_it_is_signed() -> None:
     for chance, crypt, other, message, timestamp, nonce in pairs(3):
-        stranger = BizMsgCrypt(crypt.token, crypt.key, crypt.receiver + "x")
+        stranger = wecom.BizMsgCrypt(crypt.token, crypt.key, crypt.receiver + "x")
         sealed = stranger.seal(message.encode(), chance.randbytes(16))
         request = (sealed, crypt.sign(timestamp, nonce, sealed), timestamp, nonce)
         assert ours(crypt, *request) is None
@@ -117,7 +119,7 @@ def test_whatever_we_open_they_open_to_the_same() -> None:
 
 
 def test_padding_of_another_form_is_refused() -> None:
-    crypt = read_crypt("t", "A" * 43, "ww1")
+    crypt = wecom.read_crypt("t", "A" * 43, "ww1")
     content = b"s" * 16 + (2).to_bytes(4, "big") + b"hi" + b"ww1"
     for padding, opens in (
         (b"\x07" * 7, True),
@@ -137,7 +139,7 @@ def test_padding_of_another_form_is_refused() -> None:
 
 @pytest.mark.parametrize("sealed", ["", "é", "====", "AAAA", "A" * 64, "A" * 63 + "\ud800"])
 def test_nothing_that_is_not_sealed_is_opened(sealed: str) -> None:
-    crypt = read_crypt("t", "A" * 43, "ww1")
+    crypt = wecom.read_crypt("t", "A" * 43, "ww1")
     assert not crypt.is_signed("x", "1", "2", sealed)
     with pytest.raises(RelayError):
         crypt.open(sealed)

@@ -16,15 +16,7 @@ from starlette.routing import BaseRoute
 from tests.fakes.platform import KeptContext
 
 from accord.kernel.clock import Clock, SystemClock
-from accord.relay.platforms.webchat import (
-    WEBCHAT,
-    Channel,
-    Space,
-    WebChat,
-    WebChatPlatform,
-    WebChatSettings,
-    open_webchat,
-)
+from accord.relay.platforms import webchat
 from accord.station import listener
 from accord.storage import open_store
 
@@ -105,15 +97,15 @@ class Browser:
 class World:
     """A web chat with one space and one channel."""
 
-    chat: WebChat
+    chat: webchat.WebChat
     context: KeptContext
     url: str
-    space: Space
-    general: Channel
+    space: webchat.Space
+    general: webchat.Channel
     browsers: list[Browser] = field(default_factory=list)
 
     @property
-    def platform(self) -> WebChatPlatform:
+    def platform(self) -> webchat.WebChatPlatform:
         return self.chat.platforms[0]
 
     async def stranger(self) -> Browser:
@@ -154,7 +146,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("webchat") / "stores"
 
     async def make() -> None:
-        async with open_store(folder, WEBCHAT):
+        async with open_store(folder, webchat.WEBCHAT):
             pass
 
     asyncio.run(make())
@@ -184,11 +176,11 @@ def open_world() -> Open:
     async def opened(
         where: str,
         *,
-        settings: WebChatSettings | None = None,
+        settings: webchat.WebChatSettings | None = None,
         clock: Clock | None = None,
         bound: bool = True,
     ) -> AsyncIterator[World]:
-        async with open_webchat(where, clock or SystemClock(), settings) as chat:
+        async with webchat.open_webchat(where, clock or SystemClock(), settings) as chat:
             context = KeptContext()
             if bound:
                 for platform in chat.platforms:

@@ -7,13 +7,13 @@ from tests.relay.webchat.conftest import Browser, Open, World
 
 from accord.kernel.clock import SystemClock
 from accord.relay.errors import RelayError
-from accord.relay.platforms.webchat import Channel, Level, open_admin
+from accord.relay.platforms import webchat
 
 
-async def secret_room(world: World, *insiders: Browser) -> Channel:
+async def secret_room(world: World, *insiders: Browser) -> webchat.Channel:
     room = await world.chat.admin.create_channel(world.space.id, "secret", private=True)
     for insider in insiders:
-        await world.chat.admin.set_permission(room.id, insider.id, Level.WRITE)
+        await world.chat.admin.set_permission(room.id, insider.id, webchat.Level.WRITE)
     return room
 
 
@@ -76,7 +76,7 @@ async def test_other_spaces_are_not_there(world: World) -> None:
 async def test_whoever_may_only_view_cannot_write(world: World) -> None:
     ann = await world.join("ann")
     said = await ann.say(world.general.id, "before")
-    await world.chat.admin.set_permission(world.general.id, ann.id, Level.VIEW)
+    await world.chat.admin.set_permission(world.general.id, ann.id, webchat.Level.VIEW)
     assert await ann.texts(world.general.id) == ["before"]
     await ann.say(world.general.id, "x", expect=403)
     await ann.ask("POST", f"chats/{world.general.id}/typing", expect=403)
@@ -90,7 +90,7 @@ async def test_a_thread_that_is_there_may_be_read_by_whoever_may_view(world: Wor
     ann, bob = await world.join("ann"), await world.join("bob")
     said = await ann.say(world.general.id, "root")
     thread = (await ann.ask("POST", f"messages/{said['id']}/thread"))["chat"]
-    await world.chat.admin.set_permission(world.general.id, bob.id, Level.VIEW)
+    await world.chat.admin.set_permission(world.general.id, bob.id, webchat.Level.VIEW)
     assert (await bob.ask("POST", f"messages/{said['id']}/thread"))["chat"] == thread
     await bob.say(thread, "x", expect=403)
 
@@ -111,7 +111,7 @@ async def test_the_platform_answers_by_the_same_permissions(open_world: Open, bo
             assert not await can_view(ann.id, scope, chat)
             assert not await can_view(bob.id, None, chat)
             assert not await can_view(bob.id, "elsewhere", chat)
-        await world.chat.admin.set_permission(room.id, ann.id, Level.MANAGE)
+        await world.chat.admin.set_permission(room.id, ann.id, webchat.Level.MANAGE)
         assert await can_manage(ann.id, scope, thread)
         assert not await can_view("nobody", scope, world.general.id)
         assert not await can_view(ann.id, scope, "nowhere")
@@ -126,8 +126,8 @@ async def test_the_connector_forgets_what_it_knew_when_permissions_change(
         await world.context.until(lambda: bool(flushed))
         flushed.clear()
         # Another process, such as a command of the operator.
-        async with open_admin(both, SystemClock()) as admin:
-            await admin.set_permission(world.general.id, ann.id, Level.NONE)
+        async with webchat.open_admin(both, SystemClock()) as admin:
+            await admin.set_permission(world.general.id, ann.id, webchat.Level.NONE)
         await world.context.until(lambda: flushed == [world.space.id])
         assert await ann.channels() == []
 
@@ -168,6 +168,6 @@ async def test_a_permission_needs_a_channel_and_a_member(world: World) -> None:
     away = await world.chat.admin.create_channel(other.id, "away")
     for chat, user in ((away.id, ann.id), ("nowhere", ann.id), (world.general.id, "nobody")):
         with pytest.raises(RelayError):
-            await world.chat.admin.set_permission(chat, user, Level.MANAGE)
+            await world.chat.admin.set_permission(chat, user, webchat.Level.MANAGE)
     given = {each.id: each.permissions for each in await world.chat.admin.channels()}
     assert given == {away.id: {}, world.general.id: {}}

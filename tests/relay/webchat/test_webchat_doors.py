@@ -14,7 +14,7 @@ from tests.relay.webchat.conftest import Open, World
 
 import accord.relay.platforms.webchat as package
 from accord.relay.errors import RelayError
-from accord.relay.platforms.webchat import Account, WebChatSettings, addressed_bot, rules
+from accord.relay.platforms import webchat
 from accord.testing import VirtualClock
 
 STATIC = Path(package.__file__).parent / "static"
@@ -40,7 +40,9 @@ async def test_an_invitation_lets_one_person_in_once(world: World) -> None:
 
 
 async def test_a_refused_name_does_not_spend_the_invitation(open_world: Open, where: str) -> None:
-    async with open_world(where, settings=WebChatSettings(entries_per_minute=600_000)) as world:
+    async with open_world(
+        where, settings=webchat.WebChatSettings(entries_per_minute=600_000)
+    ) as world:
         await world.join("ann")
         made = await world.chat.admin.invite(world.space.id)
         bob = await world.stranger()
@@ -66,7 +68,7 @@ async def test_a_refused_name_does_not_spend_the_invitation(open_world: Open, wh
 
 async def test_invitations_and_sessions_expire(open_world: Open, where: str) -> None:
     clock = VirtualClock()
-    settings = WebChatSettings(invite_seconds=60, session_seconds=600)
+    settings = webchat.WebChatSettings(invite_seconds=60, session_seconds=600)
     async with open_world(where, clock=clock, settings=settings) as world:
         ann = await world.join("ann")
         made = await world.chat.admin.invite(world.space.id)
@@ -112,7 +114,7 @@ async def test_nothing_secret_is_kept_or_shown(world: World, where: str) -> None
 
 
 async def test_the_cookie_is_for_our_page_only(open_world: Open, where: str) -> None:
-    settings = WebChatSettings(base_url="https://chat.example")
+    settings = webchat.WebChatSettings(base_url="https://chat.example")
     async with open_world(where, settings=settings) as world:
         made = await world.chat.admin.invite(world.space.id)
         assert made.url.startswith("https://chat.example/chat/#invite=")
@@ -178,7 +180,7 @@ BAD_BODIES = [
 
 
 async def test_bad_bodies_are_refused_and_change_nothing(open_world: Open, where: str) -> None:
-    async with open_world(where, settings=WebChatSettings(posts_per_minute=6000)) as world:
+    async with open_world(where, settings=webchat.WebChatSettings(posts_per_minute=6000)) as world:
         ann = await world.join("ann")
         for body in BAD_BODIES:
             answer = await ann.http.post(f"chats/{world.general.id}/messages", content=body)
@@ -222,7 +224,7 @@ async def test_every_route_wants_a_session(world: World) -> None:
 
 
 async def test_who_asks_too_often_is_told_to_wait(open_world: Open, where: str) -> None:
-    settings = WebChatSettings(posts_per_minute=1, entries_per_minute=1)
+    settings = webchat.WebChatSettings(posts_per_minute=1, entries_per_minute=1)
     async with open_world(where, clock=VirtualClock(), settings=settings) as world:
         ann = await world.join("ann")
         answers = [
@@ -276,23 +278,23 @@ def test_the_page_has_no_inline_script_and_writes_no_html() -> None:
 @given(st.text())
 def test_any_text_is_a_message_or_refused(text: str) -> None:
     try:
-        said = rules.message_text(text)
+        said = webchat.rules.message_text(text)
     except RelayError:
         return
     assert said == said.strip()
     assert said.encode()
     assert "\0" not in said
-    assert rules.speakable(said) == said
+    assert webchat.rules.speakable(said) == said
 
 
 @given(st.text())
 def test_any_text_is_a_name_or_refused_and_names_can_be_mentioned(text: str) -> None:
     try:
-        name = rules.account_name(text)
+        name = webchat.rules.account_name(text)
     except RelayError:
         return
-    assert rules.account_name(name) == name
-    assert rules.name_key(name) in set(rules.mentions(f"so @{name}, what"))
+    assert webchat.rules.account_name(name) == name
+    assert webchat.rules.name_key(name) in set(webchat.rules.mentions(f"so @{name}, what"))
 
 
 @pytest.mark.parametrize(
@@ -315,15 +317,17 @@ def test_any_text_is_a_name_or_refused_and_names_can_be_mentioned(text: str) -> 
     ],
 )
 def test_names_have_spaces_and_letters_of_any_script(name: str) -> None:
-    assert rules.person_name(name) == unicodedata.normalize("NFKC", name)
-    assert rules.name_key(rules.person_name(name)) in set(rules.mentions(f"so @{name}, what"))
+    assert webchat.rules.person_name(name) == unicodedata.normalize("NFKC", name)
+    assert webchat.rules.name_key(webchat.rules.person_name(name)) in set(
+        webchat.rules.mentions(f"so @{name}, what")
+    )
 
 
 def test_spaces_in_a_name_are_single_and_inside() -> None:
-    assert rules.account_name("  Ann \t Lee\n") == "Ann Lee"
+    assert webchat.rules.account_name("  Ann \t Lee\n") == "Ann Lee"
 
 
 def test_of_two_names_that_begin_alike_the_longer_one_is_mentioned() -> None:
-    bots = [Account("1", "My"), Account("2", "My Bot")]
-    assert addressed_bot("hey @my bot, are you there?", None, bots) == ("2", True)
-    assert addressed_bot("hey @My boat", None, bots) == ("1", True)
+    bots = [webchat.Account("1", "My"), webchat.Account("2", "My Bot")]
+    assert webchat.addressed_bot("hey @my bot, are you there?", None, bots) == ("2", True)
+    assert webchat.addressed_bot("hey @My boat", None, bots) == ("1", True)

@@ -21,7 +21,7 @@ from accord.relay.connector import (
     LocalBus,
 )
 from accord.relay.gateway import GatewayLimits, GatewaySettings, GatewayState, RelayGateway, Turn
-from accord.relay.platforms.webchat import Channel, Space, WebChat, open_admin, open_webchat
+from accord.relay.platforms import webchat
 from accord.storage import open_store
 
 CLOCK = SystemClock()
@@ -32,12 +32,12 @@ class Whole:
     """A connector with the web chat, and an instance `echo` enrolled as the gateway `gw`."""
 
     url: str
-    chat: WebChat
+    chat: webchat.WebChat
     control: Control
     delivery: Delivery
     secret: str
-    space: Space
-    general: Channel
+    space: webchat.Space
+    general: webchat.Channel
 
     @property
     def bot_id(self) -> str:
@@ -52,7 +52,7 @@ class Whole:
 
 @asynccontextmanager
 async def connector(where: str, key: Path) -> AsyncIterator[Whole]:
-    async with open_webchat(where, CLOCK) as chat, open_store(where, RELAY) as store:
+    async with webchat.open_webchat(where, CLOCK) as chat, open_store(where, RELAY) as store:
         space = await chat.admin.create_space("home")
         general = await chat.admin.create_channel(space.id, "general")
         directory = Directory(
@@ -157,7 +157,7 @@ async def test_a_bot_that_another_process_makes_is_fronted_without_a_restart(
         ann = await whole.browser("ann")
         await whole.control.bind("echo", "webchat", ann.id)
         async with aclosing(ann.http), ann.live() as live:
-            async with open_admin(tmp_path, CLOCK) as elsewhere:
+            async with webchat.open_admin(tmp_path, CLOCK) as elsewhere:
                 beta = await elsewhere.make_bot("beta")
                 assert await elsewhere.make_bot("Beta") == beta
             await live.next("access")

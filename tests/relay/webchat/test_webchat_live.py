@@ -6,8 +6,7 @@ import httpx
 import pytest
 from tests.relay.webchat.conftest import Open, World
 
-from accord.relay.platforms.webchat import WebChatSettings
-from accord.relay.platforms.webchat import feed as changes_module
+from accord.relay.platforms import webchat
 from accord.relay.rules import Edit, Send, Typing
 
 
@@ -79,7 +78,7 @@ async def test_of_many_edits_that_were_missed_the_last_is_told(world: World) -> 
 async def test_whoever_missed_too_much_is_told_to_look_anew(
     world: World, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes_module, "KEPT_ENTRIES", 3)
+    monkeypatch.setattr(webchat.feed, "KEPT_ENTRIES", 3)
     ann = await world.join("ann")
     for number in range(5):
         await ann.say(world.general.id, str(number))
@@ -114,7 +113,7 @@ async def test_a_page_that_logs_out_hears_nothing_more(world: World) -> None:
 async def test_a_user_has_a_few_pages_open_and_closed_ones_do_not_count(
     open_world: Open, where: str
 ) -> None:
-    async with open_world(where, settings=WebChatSettings(streams_per_user=2)) as world:
+    async with open_world(where, settings=webchat.WebChatSettings(streams_per_user=2)) as world:
         ann, bob = await world.join("ann"), await world.join("bob")
         async with ann.live(), ann.live():
             refused = await ann.http.get("events")

@@ -8,23 +8,26 @@ from tests.relay.webchat.conftest import Open, World
 
 from accord.relay.connector import InboundEvent, Platform, PlatformWithNames
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.webchat import DESCRIPTOR, Account, addressed_bot, list_waiting_chats
+from accord.relay.platforms import webchat
 from accord.relay.rules import Descriptor, Edit, FollowUp, GetChatInfo, Send, Typing
 
 
 async def waiting(world: World) -> list[str]:
     """The chats in which something waits to be handed over."""
     bot_id = world.platform.bot_id
-    return await world.platform._changes.read(lambda c: list_waiting_chats(c, bot_id, 2**53))
+    return await world.platform.changes.read(lambda c: webchat.list_waiting_chats(c, bot_id, 2**53))
 
 
 def test_the_descriptor_says_what_the_chat_can_do() -> None:
-    assert Descriptor.from_dict(DESCRIPTOR.to_dict()) == DESCRIPTOR
-    assert (DESCRIPTOR.platform, DESCRIPTOR.max_message_length) == ("webchat", 4000)
-    assert (DESCRIPTOR.len_unit, DESCRIPTOR.markdown_dialect) == ("chars", "markdown")
-    assert DESCRIPTOR.supports_edit
-    assert DESCRIPTOR.supports_threads
-    assert not DESCRIPTOR.supports_draft_streaming
+    assert Descriptor.from_dict(webchat.DESCRIPTOR.to_dict()) == webchat.DESCRIPTOR
+    assert (webchat.DESCRIPTOR.platform, webchat.DESCRIPTOR.max_message_length) == ("webchat", 4000)
+    assert (webchat.DESCRIPTOR.len_unit, webchat.DESCRIPTOR.markdown_dialect) == (
+        "chars",
+        "markdown",
+    )
+    assert webchat.DESCRIPTOR.supports_edit
+    assert webchat.DESCRIPTOR.supports_threads
+    assert not webchat.DESCRIPTOR.supports_draft_streaming
 
 
 async def test_an_agent_sends_edits_and_types(open_world: Open, both: str) -> None:
@@ -201,12 +204,12 @@ async def test_a_bot_is_made_once(world: World) -> None:
 
 
 def test_each_message_is_seen_by_one_bot() -> None:
-    bots = [Account("1", "alpha"), Account("2", "beta")]
-    assert addressed_bot("hi", None, bots) == ("1", False)
-    assert addressed_bot("hi @beta and @alpha", "1", bots) == ("2", True)
-    assert addressed_bot("hi", "2", bots) == ("2", True)
-    assert addressed_bot("hi", "somebody", bots) == ("1", False)
-    assert addressed_bot("hi", None, []) == (None, False)
+    bots = [webchat.Account("1", "alpha"), webchat.Account("2", "beta")]
+    assert webchat.addressed_bot("hi", None, bots) == ("1", False)
+    assert webchat.addressed_bot("hi @beta and @alpha", "1", bots) == ("2", True)
+    assert webchat.addressed_bot("hi", "2", bots) == ("2", True)
+    assert webchat.addressed_bot("hi", "somebody", bots) == ("1", False)
+    assert webchat.addressed_bot("hi", None, []) == (None, False)
 
 
 async def test_the_operator_is_told_what_people_bots_and_chats_are_called(world: World) -> None:

@@ -8,7 +8,7 @@ from tests.relay.webchat.conftest import Open, World
 
 from accord.relay.connector import InboundKind
 from accord.relay.errors import Code
-from accord.relay.platforms.webchat import WEBCHAT
+from accord.relay.platforms import webchat
 from accord.relay.rules import Send
 from accord.storage import open_store
 
@@ -166,13 +166,13 @@ async def test_a_second_bot_sees_only_what_is_for_it(open_world: Open, where: st
 
 
 async def test_the_revision_makes_exactly_the_declared_tables(both: str) -> None:
-    ours = {name for name in WEBCHAT.metadata.tables if not name.startswith("journal")}
+    ours = {name for name in webchat.WEBCHAT.metadata.tables if not name.startswith("journal")}
     only = {"include_name": lambda name, kind, _: kind != "table" or name in ours}
-    async with open_store(both, WEBCHAT) as store:
+    async with open_store(both, webchat.WEBCHAT) as store:
         found = await store.read(
             lambda c: compare_metadata(
                 MigrationContext.configure(c, opts=only),
-                WEBCHAT.metadata,
+                webchat.WEBCHAT.metadata,
             )
         )
     assert [each for each in found if "journal" not in str(each)] == []

@@ -17,7 +17,7 @@ from accord.community.errors import CommunityError
 from accord.community.rules.content import ChatRecord
 from accord.community.rules.state import CommunityState
 from accord.community.store import sync_bodies
-from accord.kernel import base64url, digest
+from accord.kernel import base64url, canonical
 from accord.kernel.signing import SigningKey
 
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -137,7 +137,11 @@ class MessageReader:
         waiting = iter(entries)
         while some := list(itertools.islice(waiting, _TOGETHER)):
             places = [
-                (each.message.lamport, each.event_id, digest.parse(each.message.event).value)
+                (
+                    each.message.lamport,
+                    each.event_id,
+                    canonical.parse_digest(each.message.event).value,
+                )
                 for each in some
             ]
             for entry, body in zip(some, sync_bodies(connection, self.number, places), strict=True):

@@ -434,7 +434,7 @@ async def _json(request: Request) -> Any:
         return canonical.decode(raw, max_bytes=_MAX_BODY)
     except bodies.BodyError as error:
         if error.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-            raise bad_request(error.what) from None
+            raise bad_request(error.what, mend=error.mend) from None
         raise OpenAiError(
             Code.BAD_REQUEST,
             f"The request is larger than {_MAX_BODY} bytes.",

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules.formats import Level
-from accord.kernel import canonical, digest
+from accord.kernel import canonical
 from accord.kernel.schema import Schema, SchemaError, compile_schema
 
 _CAPABILITY: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){1,7}", re.ASCII)
@@ -185,7 +185,7 @@ class CapabilityDescriptor:
 def schema_hash(name: str, version: str, request: Any, response: Any, stream: Any) -> str:
     """The hash of a capability's schemas (section 11); None for a missing one."""
     return str(
-        digest.blake3(
+        canonical.blake3(
             canonical.encode(
                 {
                     "name": name,

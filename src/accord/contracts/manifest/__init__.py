@@ -12,7 +12,7 @@ from accord.contracts.manifest.projection import normalized, projected, schema_r
 from accord.contracts.manifest.rules import RULES, ManifestRule
 from accord.contracts.manifest.view import read_view, usual_schema
 from accord.kernel import canonical
-from accord.kernel.digest import sha256
+from accord.kernel.canonical import sha256
 from accord.kernel.finding import Finding, pointer
 
 __all__ = [

@@ -10,7 +10,7 @@ from accord.capabilities import models
 from accord.capabilities.rag import prepared
 from accord.capabilities.rag.prepared import IngestRequest
 from accord.capabilities.rag.rules.chunks import ChunkSettings
-from accord.kernel import canonical, digest
+from accord.kernel import canonical
 
 CUT: Final = ChunkSettings(models.MINILM)
 """How documents are cut: as a node with the model cuts them."""
@@ -120,7 +120,7 @@ def document_key(wanted: IngestRequest) -> str:
         "recipe": RECIPE,
         "title": wanted.title,
     }
-    return digest.blake3(canonical.encode(named)).value.hex()[:32]
+    return canonical.blake3(canonical.encode(named)).value.hex()[:32]
 
 
 def _place(seen: FoundDocument) -> tuple[tuple[str, ...], str]:

@@ -1,18 +1,20 @@
-"""What platforms share: webhook routes, bounded bodies, and HTTP with retries and rate limits.
+"""What platforms share: webhook routes, bodies, HTTP with retries and rate limits, plain text.
 
 What comes in is stored before it is acknowledged. Nothing here is particular to one service.
 """
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import httpx
 import orjson
 import structlog
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -24,22 +26,46 @@ from accord.relay.rules.connection import backoff
 from accord.relay.rules.members import Payload, bad
 from accord.relay.rules.messages import is_stop
 from accord.storage import StoreError
-from accord.web import responses
+from accord.web import bodies, responses
+from accord.web.bodies import BodyError, BodyLimits
 from accord.web.outgoing import OutgoingError
 from accord.web.responses import ResponseError
 
 MAX_BODY: Final = 65_536
 """The longest body that is read."""
 
-_BODY_SECONDS: Final = 10.0
 _WATCH_SECONDS: Final = 300.0
 _LONGEST_DELAY: Final = 60.0
+TOLERANCE: Final = 300.0
+"""How many seconds the signed time of a request may be away from ours."""
 PERMANENT: Final = frozenset({Code.BAD_REQUEST, Code.TOO_LARGE})
 """The refusals of events that can never be stored; any other may pass."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 _log = structlog.stdlib.get_logger(__name__)
+CALL_SECONDS: Final = 10.0
+LONGEST_WAIT: Final = 5.0
+"""How many seconds a service may ask to wait before an action fails instead."""
+DEFAULT_WAIT: Final = 1.0
+"""Seconds to wait after a rate limit that names no time."""
+# Nothing of a request has left when one of these is raised.
+_UNSENT: Final = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
+    httpx.InvalidURL,
+)
+R = TypeVar("R")
+_FENCE: Final = ("```", "~~~")
+_HEADING: Final = re.compile(r" {0,3}#{1,6} ++")
+# Code first, so that marks inside it are left alone.
+_MARKED: Final = re.compile(
+    r"`(?P<code>[^`\n]++)`"
+    r"|\*\*(?P<strong>[^*\n]++)\*\*"
+    r"|\[(?P<label>[^\[\]\n]++)\]\((?P<link>https?://[^\s()]++)\)"
+)
 
 
 def webhook_route(
@@ -66,25 +92,26 @@ def webhook_route(
 
 
 async def read_body(
-    request: Request, max_bytes: int = MAX_BODY, seconds: float = _BODY_SECONDS
+    request: Request, max_bytes: int = MAX_BODY, seconds: float = bodies.SECONDS
 ) -> bytes:
     """The body of a request, byte by byte as it was signed.
 
     Raises:
         RelayError: It is too long (TOO_LARGE), or did not arrive within `seconds`.
     """
-    raw = bytearray()
     try:
-        async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
-                raw += chunk
-                if len(raw) > max_bytes:
-                    raise RelayError(Code.TOO_LARGE, f"a body has at most {max_bytes} bytes")
-    except TimeoutError:
-        raise bad("the body did not arrive in time") from None
-    except ClientDisconnect:
-        raise bad("the body did not arrive") from None
-    return bytes(raw)
+        return await bodies.read(request, BodyLimits(max_bytes, seconds))
+    except BodyError as error:
+        code = Code.TOO_LARGE if error.status == 413 else Code.BAD_REQUEST
+        raise RelayError(code, error.what) from None
+
+
+def require_recent(timestamp: str, now: float, where: str) -> None:
+    """Refuse a request whose signed time, in seconds, is too far from ours; raises RelayError."""
+    if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= 12):
+        raise bad("the timestamp is no number of seconds", where=where)
+    if abs(now - int(timestamp)) > TOLERANCE:
+        raise bad("the request is too old, or from the future", where=where)
 
 
 def request_url(request: Request, public_url: str) -> str:
@@ -124,21 +151,28 @@ async def ingest(context: PlatformContext | None, inbound: InboundEvent) -> bool
 
 
 async def ingest_or_skip(context: PlatformContext | None, inbound: InboundEvent) -> None:
-    """Ingest an event; one that can never be stored is logged and skipped.
+    """Ingest an event; one that can never be stored is skipped.
 
     Raises:
         RelayError: It was not stored; the service should send it again.
         StoreError: The store failed.
     """
-    try:
+    with skip_invalid(inbound.platform, inbound.event_id):
         await ingest(context, inbound)
+
+
+@contextmanager
+def skip_invalid(platform: str, event_id: str) -> Iterator[None]:
+    """Log an event that can never be stored, and go on; every other error is raised."""
+    try:
+        yield
     except RelayError as error:
-        if error.code is Code.UNAVAILABLE:
+        if error.code not in PERMANENT:
             raise
         _log.warning(
             "an event cannot be stored",
-            platform=inbound.platform,
-            event_id=inbound.event_id[:80],
+            platform=platform,
+            event_id=event_id[:80],
             reason=error.what,
         )
 
@@ -148,7 +182,7 @@ def inbound_kind(text: str) -> InboundKind:
     return InboundKind.INTERRUPT if is_stop(text) else InboundKind.MESSAGE
 
 
-async def watch_service(context: PlatformContext, probe: Callable[[], Awaitable[None]]) -> None:
+async def watch_service(context: PlatformContext, probe: Callable[[], Awaitable[object]]) -> None:
     """Probe a service every five minutes and report its state, until credentials are refused."""
     failures = 0
     while True:
@@ -171,25 +205,6 @@ async def watch_service(context: PlatformContext, probe: Callable[[], Awaitable[
 def retry_delay(failures: int, longest: float = _LONGEST_DELAY) -> float:
     """Seconds to wait after so many failures before this one: 1, 2, 4, ... up to `longest`."""
     return backoff(failures, 1.0, first=1.0, longest=longest)
-
-
-CALL_SECONDS: Final = 10.0
-LONGEST_WAIT: Final = 5.0
-"""How many seconds a service may ask to wait before an action fails instead."""
-
-DEFAULT_WAIT: Final = 1.0
-"""Seconds to wait after a rate limit that names no time."""
-
-# Nothing of a request has left when one of these is raised.
-_UNSENT: Final = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.UnsupportedProtocol,
-    httpx.InvalidURL,
-)
-
-R = TypeVar("R")
 
 
 class UnansweredError(RelayError):
@@ -261,16 +276,12 @@ class HttpService:
     """The HTTP API of a platform's service; every request to it is sent here.
 
     Errors of the HTTP library are replaced, since their texts hold URLs and with them secrets.
-
-    Attributes:
-        name: The service, for errors.
-        max_bytes: The longest body that is read.
-        seconds: How long a whole exchange may take; None for the timeouts of the client alone.
     """
 
-    name: str
+    name: str  # the service, for errors
     client: httpx.AsyncClient
-    max_bytes: int = MAX_BODY
+    max_bytes: int = MAX_BODY  # the longest body that is read
+    # How long a whole exchange may take; None for the timeouts of the client alone.
     seconds: float | None = CALL_SECONDS
 
     async def call(self, method: str, url: str, **options: Any) -> ServiceResponse:
@@ -284,8 +295,7 @@ class HttpService:
     ) -> ServiceResponse:
         """Send a request once; `options` are those of `httpx.AsyncClient.build_request`.
 
-        Args:
-            more_seconds: Added to the time that the exchange may take.
+        `more_seconds` are added to the time that the exchange may take.
 
         Raises:
             RelayError: Nothing was sent: the service cannot be reached (UNAVAILABLE), or its
@@ -323,9 +333,8 @@ async def retry_limited(
 ) -> R:
     """Send until the answer is no rate limit, at most `tries` times; the last answer.
 
-    Args:
-        retry_after: Seconds that an answer asks to wait; None where it is no rate limit.
-        patience: The longest wait, in seconds; an answer that asks for more is returned at once.
+    `retry_after` gives the seconds that an answer asks to wait, or None. An answer that asks for
+    more than `patience` seconds is returned at once.
     """
     answer = await send()
     for _ in range(tries - 1):
@@ -375,15 +384,26 @@ class RewritingTransport(httpx.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-class AccessMonitor:
-    """Reports refused credentials to the connector, which is `context` once it is bound."""
+class HookedPlatform:
+    """What platforms by webhook share; their chats are direct unless they say otherwise."""
 
-    def __init__(self) -> None:
-        self.context: PlatformContext | None = None
-        self._is_refused = False
+    context: PlatformContext | None = None
+    _is_refused = False
 
-    async def send(self, sending: Awaitable[Result]) -> Result:
-        """The result of an action; refused credentials are also reported."""
+    def bind(self, context: PlatformContext) -> None:
+        """Set the connector, for requests to this process."""
+        self.context = context
+
+    async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
+        """Whether it is the user's own chat."""
+        return user_id == channel_id
+
+    async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
+        """False: nobody manages a direct chat."""
+        return False
+
+    async def _deliver(self, sending: Awaitable[Result]) -> Result:
+        """The result of an action; refused credentials are also reported to the connector."""
         try:
             result = await sending
         except RelayError as error:
@@ -395,3 +415,25 @@ class AccessMonitor:
             self._is_refused = False
             self.context.ready()
         return result
+
+
+def plain_text(text: str) -> str:
+    """The text without its markup; never longer, and unchanged if nothing else would be left."""
+    lines: list[str] = []
+    in_code = False
+    for line in text.split("\n"):
+        if line.lstrip(" ").startswith(_FENCE):
+            in_code = not in_code
+        elif in_code:
+            lines.append(line)
+        else:
+            lines.append(_MARKED.sub(_without_marks, _HEADING.sub("", line, count=1)))
+    bare = "\n".join(lines)
+    return bare if bare.strip() else text
+
+
+def _without_marks(found: re.Match[str]) -> str:
+    if found["link"] is None:
+        return found["code"] or found["strong"]
+    is_bare = found["label"] == found["link"]
+    return found["link"] if is_bare else f"{found['label']} ({found['link']})"

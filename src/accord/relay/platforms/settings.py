@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 
 _MAX_SECRET_BYTES = 64 * 1024
+_Number = Annotated[int, Field(ge=0)]
+Invites = Literal["anyone", "nobody", "server"]
+_EMPTY = SecretStr("")
 
 
 def resolve_secret(value: SecretStr, file: str, where: str) -> SecretStr:
@@ -59,9 +62,6 @@ def read_secret_file(file: str, where: str) -> SecretStr:
 
 def _bad_secret(what: str, where: str, mend: str) -> RelayError:
     return RelayError(Code.BAD_REQUEST, what, where=where, mend=mend)
-
-
-_Number = Annotated[int, Field(ge=0)]
 
 
 class DiscordSettings(Section):
@@ -114,9 +114,6 @@ class DiscordSettings(Section):
         if self.shard[0] >= self.shard[1]:
             raise ValueError("shards are numbered from 0, so the number is less than the count")
         return self
-
-
-Invites = Literal["anyone", "nobody", "server"]
 
 
 class MatrixSettings(Section):
@@ -270,9 +267,6 @@ class WebhookSettings(Section):
         )
 
 
-_EMPTY = SecretStr("")
-
-
 class WecomSettings(Section):
     """`[[relay.wecom]]`: an application of a corporation in WeCom that agents answer by."""
 
@@ -297,28 +291,17 @@ class WecomSettings(Section):
 
 @dataclass(frozen=True, slots=True)
 class WebChatSettings:
-    """The choices of the operator.
+    """The choices of the operator."""
 
-    Attributes:
-        base_url: Under which address people reach the chat, such as `https://chat.example`; empty
-            for the one by which they came. Behind a proxy that ends TLS it must be given, or the
-            session cookie is not marked `Secure`.
-        bot: The name of the bot that is made when there is none.
-        invite_seconds: How long an invitation can be used.
-        session_seconds: How long a browser stays logged in.
-        posts_per_minute: How many messages and edits one user may send in the long run.
-        requests_per_minute: How many requests of any other kind.
-        entries_per_minute: How many times one address may try to join or log in.
-        streams_per_user: How many pages of one user are told live.
-        streams: How many pages are told live in all, in one process.
-    """
-
+    # Under which address people reach the chat, such as `https://chat.example`; empty for the one
+    # by which they came. Behind a proxy that ends TLS it must be given, or the session cookie is
+    # not marked `Secure`.
     base_url: str = ""
-    bot: str = "accord"
-    invite_seconds: int = 7 * 86_400
-    session_seconds: int = 30 * 86_400
-    posts_per_minute: int = 60
-    requests_per_minute: int = 600
-    entries_per_minute: int = 20
-    streams_per_user: int = 8
-    streams: int = 2000
+    bot: str = "accord"  # the name of the bot that is made when there is none
+    invite_seconds: int = 7 * 86_400  # how long an invitation can be used
+    session_seconds: int = 30 * 86_400  # how long a browser stays logged in
+    posts_per_minute: int = 60  # how many messages and edits one user may send in the long run
+    requests_per_minute: int = 600  # how many requests of any other kind
+    entries_per_minute: int = 20  # how many times one address may try to join or log in
+    streams_per_user: int = 8  # how many pages of one user are told live
+    streams: int = 2000  # how many pages are told live in all, in one process

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from accord.capabilities.rag.rules.document_text import TextDocument
-from accord.kernel import canonical, digest
+from accord.kernel import canonical
 
 TokenSpans: TypeAlias = Callable[[str], Sequence[tuple[int, int]]]
 """Returns start and end of each token of a text."""
@@ -77,7 +77,7 @@ def chunk_id(doc_cid: str, position: int, cut: ChunkSettings) -> str:
         "size": cut.size,
         "tokenizer": cut.tokenizer,
     }
-    return f"ch_{digest.blake3(canonical.encode(named)).value.hex()[:32]}"
+    return f"ch_{canonical.blake3(canonical.encode(named)).value.hex()[:32]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Discord: guilds, threads and direct messages over its gateway, answers over its API.
 
 A bot listens by one gateway session, resumed where possible; messages missed meanwhile are read
-by the API. Interactions come in by HTTP (`edge`) or by the gateway (`listener`).
+by the API. Interactions come in by HTTP or by the gateway (`edge`).
 """
 
 from accord.relay.platforms.discord.edge import InteractionEndpoint
@@ -25,15 +25,19 @@ from accord.relay.platforms.discord.rules.permissions import (
     read_member,
     thread_permissions,
 )
-from accord.relay.platforms.discord.rules.rate_limits import ApiRoute, RateLimits, retry_after
-from accord.relay.platforms.discord.rules.session import (
+from accord.relay.platforms.discord.rules.protocol import (
+    ApiRoute,
     Checkpoint,
     GatewaySession,
     Heartbeat,
     NextStep,
+    RateLimits,
     after_close,
     identify_payload,
+    merge_commands,
+    read_commands,
     resume_payload,
+    retry_after,
 )
 from accord.relay.platforms.discord.sender import nonce
 from accord.relay.platforms.settings import DiscordSettings
@@ -64,11 +68,13 @@ __all__ = [
     "hidden_channels",
     "identify_payload",
     "is_signed",
+    "merge_commands",
     "message_inbound",
     "nonce",
     "open_discord",
     "read_channel",
     "read_chat",
+    "read_commands",
     "read_guild",
     "read_member",
     "resume_payload",

@@ -1,13 +1,15 @@
-"""Discord's API: calls within its rate limits.
+"""Discord's API: calls within its rate limits, and permissions looked up by them.
 
 The bot's token is in a header and an interaction's token in a path; no error and no log shows them.
+Guilds and channels are cached for some seconds, members are fetched each time.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 import orjson
@@ -24,7 +26,14 @@ from accord.relay.platforms.base import (
     UnansweredError,
     open_client,
 )
-from accord.relay.platforms.discord.rules.rate_limits import ApiRoute, RateLimits, retry_after
+from accord.relay.platforms.discord.rules import permissions
+from accord.relay.platforms.discord.rules.permissions import (
+    DIRECT_CHATS,
+    PRIVATE_THREAD,
+    Permission,
+    is_snowflake,
+)
+from accord.relay.platforms.discord.rules.protocol import ApiRoute, RateLimits, retry_after
 
 PATIENCE: Final = 5.0
 """How many seconds an action waits for a rate limit at most."""
@@ -34,6 +43,10 @@ _TURNS: Final = 20
 _TARGET: Final = "accord.target"
 _USER_AGENT: Final = "DiscordBot (https://discord.com/developers, 10) accord"
 _log = structlog.stdlib.get_logger(__name__)
+T = TypeVar("T")
+_FACT_SECONDS: Final = 10.0
+_MOST_FACTS: Final = 5_000
+_LOOKUP_PATIENCE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +216,110 @@ def _float(text: str | None) -> float | None:
         return float(text or "")
     except ValueError:
         return None
+
+
+class _UnknownError(Exception):
+    """The answer says nothing about it."""
+
+
+class _AbsentError(Exception):
+    """The API answered 404."""
+
+
+class PermissionLookup:
+    """Looks up permissions."""
+
+    def __init__(self, rest: DiscordApi, clock: Clock) -> None:
+        self._rest = rest
+        self._clock = clock
+        self._facts: OrderedDict[tuple[str, str], tuple[float, Any]] = OrderedDict()
+        self._changes = 0
+
+    def forget(self) -> None:
+        """Clear the cache."""
+        self._facts.clear()
+        self._changes += 1
+
+    async def allowed(
+        self, user_id: str, scope_id: str | None, channel_id: str, wanted: Permission
+    ) -> bool | None:
+        """Whether a user has a permission in a channel; None if that is unknown."""
+        if not is_snowflake(user_id) or not is_snowflake(channel_id):
+            return False
+        try:
+            return await self._allowed(user_id, scope_id, channel_id, wanted)
+        except _AbsentError:
+            return False
+        except (_UnknownError, RelayError):
+            return None
+
+    async def _allowed(
+        self, user_id: str, scope_id: str | None, channel_id: str, wanted: Permission
+    ) -> bool:
+        described = await self._fact("/channels/{}", channel_id)
+        match described:
+            case {"type": int(kind)} if kind in DIRECT_CHATS:
+                is_theirs = scope_id is None and _takes_part(described, user_id)
+                return is_theirs and wanted is Permission.VIEW_CHANNEL
+        channel = _known(permissions.read_channel(described))
+        if channel.guild_id != scope_id:
+            return False
+        guild = _known(permissions.read_guild(await self._fact("/guilds/{}", channel.guild_id)))
+        found = await self._ask("/guilds/{}/members/{}", guild.id, user_id)
+        member = _known(permissions.read_member(user_id, found))
+        now = self._clock.now()
+        if not channel.is_thread:
+            return bool(permissions.channel_permissions(member, guild, channel, now) & wanted)
+        parent_id = channel.parent_id
+        if not is_snowflake(parent_id):
+            raise _UnknownError
+        parent = _known(permissions.read_channel(await self._fact("/channels/{}", parent_id)))
+        joined = channel.kind == PRIVATE_THREAD and await self._joined(channel_id, user_id)
+        permitted = permissions.thread_permissions(
+            member, guild, channel, parent, joined=joined, now=now
+        )
+        return bool(permitted & wanted)
+
+    async def _joined(self, thread_id: str, user_id: str) -> bool:
+        try:
+            await self._ask("/channels/{}/thread-members/{}", thread_id, user_id)
+        except _AbsentError:
+            return False
+        return True
+
+    async def _fact(self, template: str, subject: str) -> Any:
+        """An object of the API, at most some seconds old."""
+        key, now = (template, subject), self._clock.monotonic()
+        known = self._facts.get(key)
+        if known is not None and now < known[0]:
+            return known[1]
+        changes = self._changes
+        value = await self._ask(template, subject)
+        if changes != self._changes:
+            return value  # it may be older than a change that came meanwhile
+        self._facts[key] = now + _FACT_SECONDS, value
+        self._facts.move_to_end(key)
+        while len(self._facts) > _MOST_FACTS:
+            self._facts.popitem(last=False)
+        return value
+
+    async def _ask(self, template: str, *parameters: str) -> Any:
+        answer = await self._rest.get(template, *parameters, patience=_LOOKUP_PATIENCE)
+        if answer.status == 404:
+            raise _AbsentError
+        if not answer.ok:
+            raise _UnknownError
+        return answer.body
+
+
+def _known(value: T | None) -> T:
+    if value is None:
+        raise _UnknownError
+    return value
+
+
+def _takes_part(described: dict[str, Any], user_id: str) -> bool:
+    people = described.get("recipients")
+    return isinstance(people, list) and any(
+        isinstance(each, dict) and each.get("id") == user_id for each in people
+    )

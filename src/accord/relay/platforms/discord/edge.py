@@ -1,15 +1,19 @@
-"""The endpoint to which Discord posts interactions.
+"""How Discord reaches us: by the gateway, and by interactions that it posts.
 
-An interaction is verified and ingested before it is answered, within the three seconds that
-Discord waits. Nothing that was sent is logged or shown.
+A gateway session is resumed where possible. A message is stored before the checkpoint moves past
+it; after a lost session, missed messages are read channel by channel. An interaction is verified
+and ingested before it is answered, within the three seconds that Discord waits.
 """
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import structlog
 from nacl.signing import VerifyKey
+from pydantic import SecretStr
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -18,21 +22,397 @@ from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.base import PERMANENT, read_body
+from accord.relay.platforms.base import PERMANENT, read_body, skip_invalid
 from accord.relay.platforms.discord import events
+from accord.relay.platforms.discord.api import DiscordApi, DiscordResponse, PermissionLookup
 from accord.relay.platforms.discord.events import InteractionKind
+from accord.relay.platforms.discord.gateway import ConnectionEnd, Dispatch, GatewayConnection, dial
+from accord.relay.platforms.discord.rules import permissions
+from accord.relay.platforms.discord.rules.permissions import (
+    ChatCache,
+    DiscordChat,
+    hidden_channels,
+    is_snowflake,
+    parse_time,
+    read_chat,
+)
+from accord.relay.platforms.discord.rules.protocol import (
+    ApiRoute,
+    Checkpoint,
+    GatewaySession,
+    Intent,
+    NextStep,
+    identify_payload,
+    resume_payload,
+)
+from accord.relay.platforms.settings import DiscordSettings
+from accord.relay.rules.connection import backoff
 
-_SECONDS: Final = 2.5
+_CALLBACK_PATH: Final = "/gateway"
 _log = structlog.stdlib.get_logger(__name__)
+_PAGE: Final = 100
+_PATIENCE: Final = 60.0
+_DIRECT: Final = 1
+_PLAIN: Final = 0
+_NOT_OURS: Final = frozenset({403, 404})
+_CHANGED: Final = frozenset({"CHANNEL_CREATE", "CHANNEL_UPDATE", "THREAD_CREATE", "THREAD_UPDATE"})
+_GONE: Final = frozenset({"CHANNEL_DELETE", "THREAD_DELETE"})
+_OF_VISIBILITY: Final = ("GUILD_ROLE_", "GUILD_MEMBER_", "GUILD_UPDATE", "GUILD_DELETE", "THREAD_")
+_GREETING_SECONDS: Final = 30.0
+_KEEPING_SECONDS: Final = 1.0
+_ANEW_SECONDS: Final = 1.0
+"""The documentation asks for one to five seconds before a new session."""
+_PATIENT_DIALS: Final = 4
+_LONGEST_PAUSE: Final = 30.0
+_ANSWER_SECONDS: Final = 2.5
+
+
+async def ingest_and_defer(
+    interaction: dict[str, Any],
+    bot_id: str,
+    context: PlatformContext,
+    rest: DiscordApi,
+    clock: Clock,
+) -> None:
+    """Ingest an interaction, and answer that a reply will follow."""
+    kind = interaction.get("type")
+    try:
+        inbound = events.interaction_inbound(interaction, bot_id, _CALLBACK_PATH, clock.now())
+        if kind == InteractionKind.AUTOCOMPLETE:
+            answer = events.NO_CHOICES
+        else:
+            await context.ingest(inbound)
+            answer = events.deferred_answer(kind)
+    except RelayError as error:
+        if error.code not in PERMANENT:
+            raise
+        _log.warning("an interaction cannot be stored", reason=error.what)
+        return
+    [found] = inbound.found
+    token = found.value.get_secret_value()
+    route = ApiRoute.of("POST", "/interactions/{}/{}/callback", inbound.event_id, token)
+    try:
+        answered = await rest.ask(route, answer, by_token=False)
+    except RelayError as error:
+        _log.warning("an interaction could not be deferred", reason=error.what)
+        return
+    if not answered.ok:
+        _log.info("an interaction could not be deferred", reason=answered.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchHandler:
+    """Handles the dispatches of a session in order, and moves the checkpoint."""
+
+    bot_id: str
+    rest: DiscordApi
+    lookup: PermissionLookup
+    clock: Clock
+    context: PlatformContext
+    checkpoint: Checkpoint
+    oldest_seconds: float  # how old a missed message may be
+    chance: Callable[[], float]  # from 0 to 1; spreads retries and the pauses between connections
+    places: ChatCache = field(default_factory=ChatCache)
+
+    async def take(self, happened: Dispatch) -> None:
+        """Handle one dispatch; a malformed one is skipped."""
+        name, data = happened.name, happened.data
+        if name == "RESUMED":
+            self.context.ready()
+        elif not isinstance(data, dict):
+            _log.warning("a malformed dispatch is skipped", kind=name)
+        elif name == "MESSAGE_CREATE":
+            await self._message(data)
+        elif name == "READY":
+            await self._ready(data, happened.seq)
+        elif name == "GUILD_CREATE":
+            await self._guild(data)
+        elif name == "INTERACTION_CREATE":
+            await ingest_and_defer(data, self.bot_id, self.context, self.rest, self.clock)
+        else:
+            self._change(name, data)
+
+    async def _ready(self, data: Mapping[str, Any], seq: int) -> None:
+        match data:
+            case {
+                "user": {"id": str(bot_id)},
+                "session_id": str(name),
+                "resume_gateway_url": str(url),
+            }:
+                pass
+            case _:
+                raise RelayError(Code.UNAVAILABLE, "Discord began a session that cannot be resumed")
+        if bot_id != self.bot_id:
+            raise RelayError(
+                Code.UNAUTHORIZED,
+                "the token is another bot's than the application's",
+                where="application_id",
+                mend=f"set it to {bot_id[:20]}, or give this application's token",
+            )
+        listed = data.get("guilds")
+        named = listed if isinstance(listed, list) else []
+        guilds = [each.get("id") for each in named if isinstance(each, dict)]
+        known = {each for each in guilds if is_snowflake(each)}
+        self.checkpoint.began(GatewaySession(name, url, seq), known, self.clock.now())
+        self.places.clear()
+        self.lookup.forget()
+        self.context.visibility_changed()
+        self.context.ready()
+        for channel_id in self.checkpoint.seen_in(None):
+            await self._catch_up(DiscordChat(channel_id, _DIRECT), 0)
+
+    async def _guild(self, data: Mapping[str, Any]) -> None:
+        guild_id = data.get("id")
+        if not is_snowflake(guild_id):
+            return
+        self.lookup.forget()
+        self.context.visibility_changed(guild_id)
+        joined = permissions.snowflake_before(parse_time(data.get("joined_at")) or 0.0)
+        places = list(_places(data, ("channels", "threads"), guild_id))
+        for place in places:
+            self.places.put(place)
+        unseen = hidden_channels(data, self.bot_id, self.clock.now())
+        for place in places:
+            if place.id not in unseen:
+                await self._catch_up(place, joined)
+        # A thread with missed messages may be archived again, and so not listed.
+        listed = {place.id for place in places}
+        for channel_id in self.checkpoint.seen_in(guild_id):
+            if channel_id not in listed:
+                await self._catch_up(await self._place(channel_id, guild_id), joined)
+        self.checkpoint.caught_up(guild_id)
+
+    async def _message(self, data: Mapping[str, Any]) -> None:
+        channel_id, guild_id = data.get("channel_id"), data.get("guild_id")
+        if not is_snowflake(channel_id) or not (guild_id is None or is_snowflake(guild_id)):
+            _log.warning("a message without a channel is skipped")
+            return
+        await self._hand_on(data, await self._place(channel_id, guild_id))
+
+    async def _hand_on(self, message: Any, place: DiscordChat) -> None:
+        inbound = events.message_inbound(message, place, self.bot_id)
+        if inbound is not None:
+            with skip_invalid(events.PLATFORM, inbound.event_id):
+                await self.context.ingest(inbound)
+        if isinstance(message, dict) and is_snowflake(message.get("id")):
+            self.checkpoint.saw(place.id, message["id"], place.guild_id)
+
+    def _change(self, name: str, data: Mapping[str, Any]) -> None:
+        guild_id = data.get("guild_id")
+        if name in _GONE:
+            self.places.drop(data.get("id"))
+        elif name == "THREAD_LIST_SYNC" and is_snowflake(guild_id):
+            for place in _places(data, ("threads",), guild_id):
+                self.places.put(place)
+        elif name in _CHANGED:
+            if (changed := read_chat(data)) is not None:
+                self.places.put(changed)
+        elif not name.startswith(_OF_VISIBILITY):
+            _log.debug("an unhandled dispatch is skipped", kind=name)
+            return
+        self.lookup.forget()
+        around = data.get("id") if name in ("GUILD_UPDATE", "GUILD_DELETE") else guild_id
+        self.context.visibility_changed(around if is_snowflake(around) else None)
+
+    async def _place(self, channel_id: str, guild_id: str | None) -> DiscordChat:
+        if guild_id is None:
+            return DiscordChat(channel_id, _DIRECT)
+        place = self.places.get(channel_id)
+        if place is None:
+            answer = await self._patiently("/channels/{}", channel_id)
+            described = read_chat(answer.body, guild_id) if answer.ok else None
+            # A channel that is gone or hidden is treated as a plain one.
+            if answer.status in _NOT_OURS:
+                self.checkpoint.forget(channel_id)
+            place = described or DiscordChat(channel_id, _PLAIN, guild_id)
+            self.places.put(place)
+        return place
+
+    async def _catch_up(self, place: DiscordChat, joined: int) -> None:
+        """Read the messages of a channel that were missed."""
+        oldest = max(joined, permissions.snowflake_before(self.clock.now() - self.oldest_seconds))
+        after = self.checkpoint.after(place.id, oldest)
+        if after is None or (place.guild_id is not None and place.latest <= after):
+            return
+        while True:
+            query = {"after": str(after), "limit": str(_PAGE)}
+            answer = await self._patiently("/channels/{}/messages", place.id, query=query)
+            if not answer.ok or not isinstance(answer.body, list):
+                _log.info("a channel cannot be read", channel=place.id, reason=answer.reason)
+                if answer.status in _NOT_OURS:
+                    self.checkpoint.forget(place.id)
+                return
+            page = sorted(_numbered(answer.body, after), key=lambda each: each[0])
+            for number, message in page:
+                await self._hand_on(message, place)
+                after = number
+            if len(answer.body) < _PAGE or not page:
+                return
+
+    async def _patiently(self, template: str, *parameters: str, **options: Any) -> DiscordResponse:
+        """Retry until there is an answer, so that later messages do not overtake it."""
+        failures = 0
+        while True:
+            try:
+                answer = await self.rest.get(template, *parameters, patience=_PATIENCE, **options)
+            except RelayError as error:
+                if error.code is Code.UNAUTHORIZED:
+                    raise
+                self.context.troubled(error)
+                await asyncio.sleep(backoff(failures, self.chance()))
+                failures += 1
+            else:
+                if failures:
+                    self.context.ready()
+                return answer
+
+
+def _places(
+    data: Mapping[str, Any], names: tuple[str, ...], guild_id: str
+) -> Iterable[DiscordChat]:
+    for name in names:
+        listed = data.get(name)
+        for each in listed if isinstance(listed, list) else ():
+            place = read_chat(each, guild_id)
+            if place is not None:
+                yield place
+
+
+def _numbered(messages: list[Any], after: int) -> Iterable[tuple[int, Any]]:
+    for message in messages:
+        number = message.get("id") if isinstance(message, dict) else None
+        if is_snowflake(number) and int(number) > after:
+            yield int(number), message
+
+
+@dataclass(slots=True)
+class GatewayListener:
+    """Listens for one bot, as long as this process holds its lease."""
+
+    settings: DiscordSettings
+    token: SecretStr
+    handler: DispatchHandler
+    _is_dirty: bool = field(default=False, init=False)
+    _kept_at: float = field(default=0.0, init=False)
+    _failures: int = field(default=0, init=False)
+
+    async def run(self) -> None:
+        """Listen until cancelled.
+
+        Raises:
+            RelayError: Discord refuses this bot, or the lease is lost.
+            StoreError: A message could not be stored.
+        """
+        try:
+            while True:
+                await self._pause(await self._connect())
+        finally:
+            # If it cannot be stored, the older checkpoint serves as well.
+            try:
+                await self._keep()
+            except AccordError as error:
+                _log.info("the checkpoint could not be stored", reason=error.what)
+
+    async def _connect(self) -> ConnectionEnd:
+        """Run one connection; raises what `run` raises."""
+        session = self.handler.checkpoint.session
+        try:
+            is_lasting = session is not None and self._is_gateway(session.url)
+            # The host of a session may be gone while others work.
+            if session is None or not is_lasting or self._failures >= _PATIENT_DIALS:
+                url = await self._address()
+                session = self.handler.checkpoint.session = None
+            else:
+                url = session.url
+            connection = await dial(url, self.handler.chance)
+        except RelayError as error:
+            if error.code is Code.UNAUTHORIZED:
+                raise
+            return ConnectionEnd(NextStep.RESUME, error.what)
+        token = self.token.get_secret_value()
+        async with connection:
+            if session:
+                await connection.send(resume_payload(token, session))
+            else:
+                await connection.send(identify_payload(token, self._intents, self.settings.shard))
+            return await self._follow(connection)
+
+    async def _follow(self, connection: GatewayConnection) -> ConnectionEnd:
+        is_greeted = False
+        while True:
+            pause = _KEEPING_SECONDS if self._is_dirty else None
+            try:
+                async with asyncio.timeout(pause if is_greeted else _GREETING_SECONDS):
+                    happened = await connection.next()
+            except TimeoutError:
+                if not is_greeted:
+                    return ConnectionEnd(NextStep.IDENTIFY, "the gateway does not begin a session")
+                await self._keep()
+                continue
+            if isinstance(happened, ConnectionEnd):
+                return happened
+            await self.handler.take(happened)
+            if happened.name in ("READY", "RESUMED"):
+                is_greeted, self._failures = True, 0
+            session = self.handler.checkpoint.session
+            if session is not None:
+                self.handler.checkpoint.session = replace(session, seq=happened.seq)
+                self._is_dirty = True
+            is_due = self.handler.clock.monotonic() - self._kept_at >= _KEEPING_SECONDS
+            # A new session must be stored at once, or its events could be missed.
+            if is_due or happened.name == "READY":
+                await self._keep()
+
+    async def _keep(self) -> None:
+        if self._is_dirty:
+            self._is_dirty = False
+            self._kept_at = self.handler.clock.monotonic()
+            await self.handler.context.remember(self.handler.checkpoint.write())
+
+    async def _pause(self, ended: ConnectionEnd) -> None:
+        _log.info("a connection to discord ended", reason=ended.reason, next=ended.next.value)
+        if ended.next is NextStep.IDENTIFY:
+            self.handler.checkpoint.session = None
+        failures, self._failures = self._failures, self._failures + 1
+        if failures:
+            self.handler.context.troubled(RelayError(Code.UNAVAILABLE, ended.reason))
+            pause = backoff(failures, self.handler.chance(), longest=_LONGEST_PAUSE)
+        elif ended.next is NextStep.IDENTIFY:
+            pause = _ANEW_SECONDS * (1 + 4 * self.handler.chance())
+        else:
+            pause = 0.0 if ended.wished else self.handler.chance()
+        await asyncio.sleep(pause)
+
+    async def _address(self) -> str:
+        answer = await self.handler.rest.get("/gateway/bot")
+        match answer.body:
+            case {"url": str(url)} if answer.ok and self._is_gateway(url):
+                pass
+            case _:
+                raise RelayError(Code.UNAVAILABLE, "Discord does not say where its gateway is")
+        match answer.body.get("session_start_limit"):
+            case {"remaining": 0, "reset_after": int(millis)}:
+                what = f"Discord lets this bot begin no session for {millis // 1000} seconds"
+                raise RelayError(Code.RATE_LIMITED, what)
+        return url
+
+    def _is_gateway(self, url: Any) -> bool:
+        schemes = ("wss://", "ws://") if self.settings.api_url.startswith("http:") else ("wss://",)
+        return isinstance(url, str) and url.startswith(schemes)
+
+    @property
+    def _intents(self) -> int:
+        """The least that is needed to receive messages and to know their channels."""
+        wanted = Intent.GUILDS | Intent.GUILD_MESSAGES | Intent.DIRECT_MESSAGES
+        if self.settings.message_content:
+            wanted |= Intent.MESSAGE_CONTENT
+        if self.settings.member_events:
+            wanted |= Intent.GUILD_MEMBERS
+        return wanted
 
 
 class InteractionEndpoint:
-    """Answers Discord's requests, which `public_key` (hexadecimal) verifies.
-
-    Attributes:
-        context: The connector; None until the platform is bound.
-        counts: Event counters.
-    """
+    """Answers Discord's requests, which `public_key` (hexadecimal) verifies."""
 
     def __init__(self, application_id: str, public_key: str, clock: Clock) -> None:
         self.context: PlatformContext | None = None
@@ -49,7 +429,7 @@ class InteractionEndpoint:
 
     async def _endpoint(self, request: Request) -> Response:
         try:
-            async with asyncio.timeout(_SECONDS):
+            async with asyncio.timeout(_ANSWER_SECONDS):
                 answer = await self._answer(request)
         except RelayError as error:
             return self._refuse(error)

@@ -41,6 +41,16 @@ _BY_CONTENT: Final = {
     "video": MessageType.VIDEO,
     "audio": MessageType.AUDIO,
 }
+MAX_BODY: Final = 256 * 1024
+TOLERANCE: Final = 300.0
+_TOKEN_MS: Final = 15 * 60 * 1000
+_PRIVATE_CHANNEL: Final = 2
+_HEADERS: Final = (("content-type", "application/json"),)
+PONG: Final = {"type": 1}
+NO_CHOICES: Final = {"type": 8, "data": {"choices": []}}
+NOT_TAKEN: Final = {"type": 4, "data": {"content": "This cannot be taken.", "flags": 1 << 6}}
+_DEFERRED: Final = {"type": 5}
+_DEFERRED_UPDATE: Final = {"type": 6}
 
 
 def message_inbound(message: Any, place: DiscordChat, bot_id: str) -> InboundEvent | None:
@@ -160,13 +170,6 @@ def _list(message: Mapping[str, Any], name: str) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
-MAX_BODY: Final = 256 * 1024
-TOLERANCE: Final = 300.0
-_TOKEN_MS: Final = 15 * 60 * 1000
-_PRIVATE_CHANNEL: Final = 2
-_HEADERS: Final = (("content-type", "application/json"),)
-
-
 class InteractionKind(IntEnum):
     """The types of interactions."""
 
@@ -175,13 +178,6 @@ class InteractionKind(IntEnum):
     COMPONENT = 3
     AUTOCOMPLETE = 4
     MODAL = 5
-
-
-PONG: Final = {"type": 1}
-NO_CHOICES: Final = {"type": 8, "data": {"choices": []}}
-NOT_TAKEN: Final = {"type": 4, "data": {"content": "This cannot be taken.", "flags": 1 << 6}}
-_DEFERRED: Final = {"type": 5}
-_DEFERRED_UPDATE: Final = {"type": 6}
 
 
 def is_signed(key: VerifyKey, signature: str, timestamp: str, body: bytes, now: float) -> bool:

@@ -18,7 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.discord.rules.session import (
+from accord.relay.platforms.discord.rules.protocol import (
     KEEPS_SESSION,
     VERSION,
     Heartbeat,
@@ -177,10 +177,7 @@ class GatewayConnection:
 
 
 async def dial(url: str, chance: Callable[[], float]) -> GatewayConnection:
-    """Connect to the gateway and read its HELLO.
-
-    Args:
-        chance: From 0 to 1: when in its interval the first heartbeat is sent.
+    """Connect to the gateway and read its HELLO; `chance` spreads the first heartbeat.
 
     Raises:
         RelayError: It cannot be reached (UNAVAILABLE), or it closed at once.

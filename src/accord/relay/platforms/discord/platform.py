@@ -12,14 +12,16 @@ from starlette.routing import BaseRoute
 from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.discord.api import DiscordApi, open_api
-from accord.relay.platforms.discord.edge import InteractionEndpoint
+from accord.relay.platforms.discord.api import DiscordApi, PermissionLookup, open_api
+from accord.relay.platforms.discord.edge import (
+    DispatchHandler,
+    GatewayListener,
+    InteractionEndpoint,
+)
 from accord.relay.platforms.discord.events import PLATFORM
-from accord.relay.platforms.discord.listener import DispatchHandler, GatewayListener
 from accord.relay.platforms.discord.rules.permissions import Permission
-from accord.relay.platforms.discord.rules.session import Checkpoint
+from accord.relay.platforms.discord.rules.protocol import Checkpoint
 from accord.relay.platforms.discord.sender import CommandPublisher, DiscordSender
-from accord.relay.platforms.discord.visibility import PermissionLookup
 from accord.relay.platforms.settings import DiscordSettings, resolve_secret
 from accord.relay.rules.actions import Action, Result
 from accord.relay.rules.frames import Descriptor
@@ -101,9 +103,7 @@ class DiscordPlatform:
             seconds,
             self._chance,
         )
-        await GatewayListener(
-            self._settings, self._token, self._rest, self._clock, context, handler, self._chance
-        ).run()
+        await GatewayListener(self._settings, self._token, handler).run()
 
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None

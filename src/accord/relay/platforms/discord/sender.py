@@ -18,10 +18,9 @@ from pydantic import SecretStr
 from accord.relay.errors import RelayError
 from accord.relay.platforms.base import UnansweredError, failed_result
 from accord.relay.platforms.discord.api import DiscordApi, DiscordResponse
-from accord.relay.platforms.discord.rules import commands
-from accord.relay.platforms.discord.rules.commands import CommandPayload
+from accord.relay.platforms.discord.rules import protocol
 from accord.relay.platforms.discord.rules.permissions import is_snowflake, read_chat
-from accord.relay.platforms.discord.rules.rate_limits import ApiRoute
+from accord.relay.platforms.discord.rules.protocol import ApiRoute, CommandPayload
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 
 TOKEN_KIND: Final = "discord.interaction_token"  # noqa: S105 - the name of a kind, not a token
@@ -32,6 +31,13 @@ _LOADING: Final = 1 << 7
 _MOST_ANSWERED: Final = 2_000
 _NO_CHAT: Final = Result(False, error="there is no such chat")
 _NO_MESSAGE: Final = Result(False, error="there is no such message")
+_MOST_INSTANCES: Final = 1_000
+# Agents reconnect one by one after a restart; wait, so that no commands vanish meanwhile.
+_SETTLING_SECONDS: Final = 2.0
+_FIRST_PAUSE: Final = 5.0
+_LONGEST_PAUSE: Final = 300.0
+_PUBLISH_PATIENCE: Final = 60.0
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class DiscordSender:
@@ -168,15 +174,6 @@ def _people(described: Any) -> str:
             return ""
 
 
-_MOST_INSTANCES: Final = 1_000
-# Agents reconnect one by one after a restart; wait, so that no commands vanish meanwhile.
-_SETTLING_SECONDS: Final = 2.0
-_FIRST_PAUSE: Final = 5.0
-_LONGEST_PAUSE: Final = 300.0
-_PUBLISH_PATIENCE: Final = 60.0
-_log = structlog.stdlib.get_logger(__name__)
-
-
 class CommandPublisher:
     """Publishes the commands of all instances."""
 
@@ -195,7 +192,7 @@ class CommandPublisher:
         if instance not in self._offers and len(self._offers) >= _MOST_INSTANCES:
             _log.warning("too many instances offer commands", instance=instance)
             return
-        self._offers[instance] = commands.read_commands(manifest)
+        self._offers[instance] = protocol.read_commands(manifest)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._publish())
 
@@ -208,7 +205,7 @@ class CommandPublisher:
     async def _publish(self) -> None:
         pause = _FIRST_PAUSE
         await asyncio.sleep(_SETTLING_SECONDS)
-        while (wanted := commands.merge_commands(self._offers)) != self._published:
+        while (wanted := protocol.merge_commands(self._offers)) != self._published:
             if await self._put(wanted):
                 self._published = wanted
                 pause = _FIRST_PAUSE

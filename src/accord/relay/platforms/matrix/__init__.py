@@ -5,7 +5,7 @@ Encrypted rooms cannot be read.
 """
 
 from accord.relay.platforms.matrix.api import Homeserver
-from accord.relay.platforms.matrix.appservice import write_registration
+from accord.relay.platforms.matrix.edge import write_registration
 from accord.relay.platforms.matrix.events import (
     RoomMessage,
     may_invite,

@@ -16,8 +16,7 @@ import structlog
 from accord.relay.connector.platform import InboundEvent, PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import PERMANENT, inbound_kind
-from accord.relay.platforms.matrix.api import CLIENT, Homeserver, room_path
-from accord.relay.platforms.matrix.rooms import Rooms
+from accord.relay.platforms.matrix.api import CLIENT, Homeserver, Rooms, room_path
 from accord.relay.platforms.matrix.rules import (
     CHILD,
     ENCRYPTION,
@@ -54,20 +53,18 @@ _VOICE: Final = "org.matrix.msc3245.voice"
 _QUOTED: Final = re.compile(r"> (?:\* )?<@")
 # Clients interpret a leading slash themselves, so `!` stands for it.
 _COMMAND: Final = re.compile(r"\A\s*!(?=(?:link|unlink|stop)(?!\S))", re.IGNORECASE)
+_MOST_WARNED: Final = 10_000
+_JOIN_SECONDS: Final = 30.0
+_POWER: Final = "m.room.power_levels"
+_log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class RoomMessage:
-    """A message in a room.
+    """A message in a room."""
 
-    Attributes:
-        event_id: The id of the event; of an edit, that of the edit.
-        message_id: What a reply refers to; of an edit, the message that was changed.
-        mentions: The users that it says it mentions; None if it leaves that to its text.
-    """
-
-    event_id: str
-    message_id: str
+    event_id: str  # the id of the event; of an edit, that of the edit
+    message_id: str  # what a reply refers to; of an edit, the message that was changed
     sender: str
     kind: MessageType
     text: str
@@ -76,6 +73,7 @@ class RoomMessage:
     thread: str | None = None
     reply_to: str | None = None
     is_notice: bool = False
+    # The users that it says it mentions; None if it leaves that to its text.
     mentions: frozenset[str] | None = None
 
 
@@ -219,12 +217,6 @@ def _mentions(content: Payload) -> frozenset[str] | None:
 def _object(source: Payload, name: str) -> dict[str, Any]:
     value = source.get(name)
     return value if isinstance(value, dict) else {}
-
-
-_MOST_WARNED: Final = 10_000
-_JOIN_SECONDS: Final = 30.0
-_POWER: Final = "m.room.power_levels"
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class EventHandler:

@@ -13,12 +13,10 @@ from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import failed_result
 from accord.relay.platforms.matrix import rules
-from accord.relay.platforms.matrix.api import Homeserver, open_homeserver, room_path
-from accord.relay.platforms.matrix.appservice import AppService
+from accord.relay.platforms.matrix.api import Homeserver, Rooms, open_homeserver, room_path
+from accord.relay.platforms.matrix.edge import AppService, SyncListener
 from accord.relay.platforms.matrix.events import MESSAGE, PLATFORM, EventHandler
-from accord.relay.platforms.matrix.rooms import Rooms
 from accord.relay.platforms.matrix.rules import MatrixChat, is_event
-from accord.relay.platforms.matrix.sync import SyncListener
 from accord.relay.platforms.settings import MatrixSettings, resolve_secret
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 from accord.relay.rules.frames import Descriptor

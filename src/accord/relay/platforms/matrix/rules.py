@@ -27,6 +27,36 @@ _SPAN: Final = re.compile(
     r"|(?P<mark>\*\*|__|~~|\*|_)"
 )
 _TAGS: Final = {"**": "strong", "__": "strong", "*": "em", "_": "em", "~~": "del"}
+_SHOWN: Final[dict[str, Callable[[re.Match[str]], str]]] = {
+    "escaped": lambda match: escape(match["escaped"]),
+    "code": lambda match: f"<code>{escape(match['code'])}</code>",
+    "link": lambda match: f'<a href="{escape(match["link"])}">{escape(match["label"])}</a>',
+    "address": lambda match: escape(match["address"]),
+}
+_SEPARATOR: Final = "/$"
+_USER: Final = re.compile(r"@[a-zA-Z0-9._=/+-]{1,128}:[a-zA-Z0-9.:\[\]-]{1,230}", re.ASCII)
+_MEDIA: Final = re.compile(r"mxc://[A-Za-z0-9.:\[\]-]{1,230}/[A-Za-z0-9_-]{1,255}", re.ASCII)
+MAX_TEXT: Final = 4000
+"""So long that, in any script and with its edit, it fits into the 64 KiB of an event."""
+_MOST_BYTES: Final = 48 * 1024
+_MOST_MENTIONS: Final = 20
+_NAMED: Final = re.compile(r"(?<![\w/])@[a-zA-Z0-9._=/+-]{1,128}:[a-zA-Z0-9.-]{1,200}(?::\d{1,5})?")
+_CREATE: Final = "m.room.create"
+_NAME: Final = "m.room.name"
+_ALIAS: Final = "m.room.canonical_alias"
+_TOPIC: Final = "m.room.topic"
+_JOIN_RULES: Final = "m.room.join_rules"
+_POWER: Final = "m.room.power_levels"
+MEMBER: Final = "m.room.member"
+ENCRYPTION: Final = "m.room.encryption"
+PARENT: Final = "m.space.parent"
+CHILD: Final = "m.space.child"
+SINGLE: Final = (_CREATE, _NAME, _ALIAS, _TOPIC, _JOIN_RULES, _POWER)
+"""Kinds of state that a room has one of."""
+_CREATORS_STAND_ABOVE: Final = 12
+"""The room version from which on whoever made a room may do everything in it."""
+_MODERATOR: Final = 50
+_INVITED_ONLY: Final = ("invite", "private")
 
 
 def render_html(text: str) -> str | None:
@@ -153,19 +183,6 @@ def _around(text: str, match: re.Match[str]) -> tuple[str, str]:
     return text[max(start - 1, 0) : start], text[end : end + 1]
 
 
-_SHOWN: Final[dict[str, Callable[[re.Match[str]], str]]] = {
-    "escaped": lambda match: escape(match["escaped"]),
-    "code": lambda match: f"<code>{escape(match['code'])}</code>",
-    "link": lambda match: f'<a href="{escape(match["link"])}">{escape(match["label"])}</a>',
-    "address": lambda match: escape(match["address"]),
-}
-
-
-_SEPARATOR: Final = "/$"
-_USER: Final = re.compile(r"@[a-zA-Z0-9._=/+-]{1,128}:[a-zA-Z0-9.:\[\]-]{1,230}", re.ASCII)
-_MEDIA: Final = re.compile(r"mxc://[A-Za-z0-9.:\[\]-]{1,230}/[A-Za-z0-9_-]{1,255}", re.ASCII)
-
-
 class MatrixChat(NamedTuple):
     """A room, or a thread in it."""
 
@@ -213,14 +230,6 @@ def server_of(user_id: str) -> str:
 def localpart_of(user_id: str) -> str:
     """The local part of a user id."""
     return user_id.partition(":")[0].removeprefix("@")
-
-
-MAX_TEXT: Final = 4000
-"""So long that, in any script and with its edit, it fits into the 64 KiB of an event."""
-
-_MOST_BYTES: Final = 48 * 1024
-_MOST_MENTIONS: Final = 20
-_NAMED: Final = re.compile(r"(?<![\w/])@[a-zA-Z0-9._=/+-]{1,128}:[a-zA-Z0-9.-]{1,200}(?::\d{1,5})?")
 
 
 def message_content(
@@ -281,43 +290,16 @@ def _mentioned(text: str) -> dict[str, Any]:
     return {"user_ids": users} if users else {}
 
 
-_CREATE: Final = "m.room.create"
-_NAME: Final = "m.room.name"
-_ALIAS: Final = "m.room.canonical_alias"
-_TOPIC: Final = "m.room.topic"
-_JOIN_RULES: Final = "m.room.join_rules"
-_POWER: Final = "m.room.power_levels"
-MEMBER: Final = "m.room.member"
-ENCRYPTION: Final = "m.room.encryption"
-PARENT: Final = "m.space.parent"
-CHILD: Final = "m.space.child"
-
-SINGLE: Final = (_CREATE, _NAME, _ALIAS, _TOPIC, _JOIN_RULES, _POWER)
-"""Kinds of state that a room has one of."""
-
-_CREATORS_STAND_ABOVE: Final = 12
-"""The room version from which on whoever made a room may do everything in it."""
-
-_MODERATOR: Final = 50
-_INVITED_ONLY: Final = ("invite", "private")
-
-
 @dataclass(slots=True)
 class Room:
-    """A room.
-
-    Attributes:
-        read_at: When its state was read, by the monotonic clock.
-        members: Users who joined or were invited, with their display names.
-        parents: The spaces that it names as canonical parents.
-        scope: Its scope, once that was looked up.
-    """
+    """A room."""
 
     id: str
-    read_at: float = 0.0
+    read_at: float = 0.0  # when its state was read, by the monotonic clock
+    # Users who joined or were invited, with their display names.
     members: dict[str, str | None] = field(default_factory=dict)
-    parents: set[str] = field(default_factory=set)
-    scope: str | None = None
+    parents: set[str] = field(default_factory=set)  # the spaces that it names as canonical parents
+    scope: str | None = None  # its scope, once that was looked up
     _single: dict[str, Payload] = field(default_factory=dict)
     _creator: str | None = None
 

@@ -1,8 +1,14 @@
 """Text messages by Twilio: signed webhooks in, the REST API out, one platform for each number."""
 
 from accord.relay.platforms.settings import SmsSettings
-from accord.relay.platforms.sms.events import read_form
-from accord.relay.platforms.sms.platform import DESCRIPTOR, SmsPlatform, open_sms
+from accord.relay.platforms.sms.platform import (
+    DESCRIPTOR,
+    SmsPlatform,
+    message_inbound,
+    open_sms,
+    read_form,
+    read_json,
+)
 from accord.relay.platforms.sms.rules import (
     Fields,
     Segments,
@@ -20,8 +26,10 @@ __all__ = [
     "SmsSettings",
     "is_signed",
     "is_signed_json",
+    "message_inbound",
     "open_sms",
     "read_form",
+    "read_json",
     "segments",
     "sign",
 ]

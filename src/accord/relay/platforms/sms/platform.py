@@ -1,7 +1,8 @@
 """Text messages by Twilio: one platform for each phone number.
 
-A message is answered with empty TwiML after it is stored; replies go over the REST API. Opt-out
-words such as STOP are handled by Twilio.
+A message is answered with empty TwiML after it is stored; its event id is the `MessageSid`, and its
+chat is the sender's number. Replies go over the REST API. Opt-out words such as STOP are handled by
+Twilio.
 """
 
 from collections import Counter
@@ -9,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import parse_qsl
 
 import httpx
 import structlog
@@ -18,24 +20,31 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
-from accord.relay.connector.platform import PlatformContext
+from accord.relay.connector.platform import InboundEvent, PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import base
-from accord.relay.platforms.base import HttpService, ServiceResponse
-from accord.relay.platforms.rules import plain_text
-from accord.relay.platforms.settings import SmsSettings, resolve_secret
-from accord.relay.platforms.sms.events import (
-    PLATFORM,
-    message_inbound,
-    read_form,
-    read_json,
-    single_field,
+from accord.relay.platforms.base import (
+    HttpService,
+    ServiceResponse,
+    inbound_kind,
+    json_object,
+    plain_text,
 )
+from accord.relay.platforms.settings import SmsSettings, resolve_secret
 from accord.relay.platforms.sms.rules import Fields, is_signed, is_signed_json, segments
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 from accord.relay.rules.frames import Descriptor
-from accord.relay.rules.members import Payload
+from accord.relay.rules.members import Payload, bad
+from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
 
+PLATFORM: Final = "sms"
+_MOST_FIELDS: Final = 200
+_MOST_MEDIA: Final = 10
+_KINDS: Final = {
+    "image": MessageType.PHOTO,
+    "video": MessageType.VIDEO,
+    "audio": MessageType.AUDIO,
+}
 _REFUSED: Final = 20003
 _TOO_MANY: Final = 20429
 _MEND: Final = "write a valid auth token into [[relay.sms]], and see that the account is active"
@@ -50,6 +59,97 @@ _SENTENCES: Final = {
     21614: "this phone number takes no text messages",
     21617: "the message is too long",
 }
+DESCRIPTOR: Final = Descriptor(
+    platform=PLATFORM,
+    label="SMS",
+    max_message_length=1600,
+    supports_draft_streaming=False,
+    supports_edit=False,
+    supports_threads=False,
+    markdown_dialect="plain",
+    len_unit="utf16",
+    emoji="📱",
+    platform_hint=(
+        "Text messages by phone, paid by the segment: 160 characters, or 70 with any letter "
+        "outside GSM's alphabet. Be brief; plain text, no Markdown."
+    ),
+)
+_TWIML: Final = '<?xml version="1.0" encoding="UTF-8"?><Response/>'
+_LOST: Final = frozenset({"failed", "undelivered"})
+_log = structlog.stdlib.get_logger(__name__)
+
+
+def read_form(raw: bytes) -> Fields:
+    """The parameters of a form; raises RelayError if it is none in UTF-8, or too long."""
+    try:
+        pairs = parse_qsl(
+            raw.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=_MOST_FIELDS,
+        )
+    except ValueError:
+        raise bad(f"the body is no form in UTF-8 with at most {_MOST_FIELDS} parameters") from None
+    fields: dict[str, list[str]] = {}
+    for name, value in pairs:
+        fields.setdefault(name, []).append(value)
+    return fields
+
+
+def read_json(raw: bytes) -> Fields:
+    """The strings of a JSON object, in the shape of a form; raises RelayError if it is none."""
+    return {name: [each] for name, each in json_object(raw).items() if isinstance(each, str)}
+
+
+def single_field(fields: Fields, name: str) -> str:
+    """A parameter, empty if missing; raises RelayError if it is given more than once."""
+    values = fields.get(name, ("",))
+    if len(values) != 1:
+        raise bad("this parameter is given more than once", where=name)
+    return values[0]
+
+
+def message_inbound(fields: Fields, account: str, number: str) -> InboundEvent | None:
+    """The inbound event of a message; None for one that the number sent to itself."""
+    sid, sender = single_field(fields, "MessageSid"), single_field(fields, "From")
+    if not sid or not sender:
+        raise bad("a text message has MessageSid and From")
+    if (single_field(fields, "AccountSid"), single_field(fields, "To")) != (account, number):
+        raise bad("this message is to another account or number")
+    if sender == number:
+        return None
+    text = single_field(fields, "Body")
+    media = _media(fields)
+    source = SessionSource(
+        platform=PLATFORM,
+        chat_id=sender,
+        chat_type="dm",
+        chat_name=sender,
+        user_id=sender,
+        message_id=sid,
+    )
+    event = MessageEvent(
+        text, source, _kind(fields, media), message_id=sid, media_urls=media, bot_id=number
+    )
+    return InboundEvent(PLATFORM, number, sid, event, kind=inbound_kind(text), addressed=True)
+
+
+def _media(fields: Fields) -> tuple[str, ...]:
+    count = single_field(fields, "NumMedia")
+    if not (count.isascii() and count.isdecimal() and len(count) < 4):
+        return ()
+    urls = (
+        single_field(fields, f"MediaUrl{number}") for number in range(min(int(count), _MOST_MEDIA))
+    )
+    return tuple(each for each in urls if each.startswith(("https://", "http://")))
+
+
+def _kind(fields: Fields, media: tuple[str, ...]) -> MessageType:
+    if not media:
+        return MessageType.TEXT
+    return _KINDS.get(
+        single_field(fields, "MediaContentType0").partition("/")[0], MessageType.DOCUMENT
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,33 +212,8 @@ def _sentence(reply: ServiceResponse) -> str:
     return f"Twilio failed ({reply.status})"
 
 
-DESCRIPTOR: Final = Descriptor(
-    platform=PLATFORM,
-    label="SMS",
-    max_message_length=1600,
-    supports_draft_streaming=False,
-    supports_edit=False,
-    supports_threads=False,
-    markdown_dialect="plain",
-    len_unit="utf16",
-    emoji="📱",
-    platform_hint=(
-        "Text messages by phone, paid by the segment: 160 characters, or 70 with any letter "
-        "outside GSM's alphabet. Be brief; plain text, no Markdown."
-    ),
-)
-_TWIML: Final = '<?xml version="1.0" encoding="UTF-8"?><Response/>'
-_LOST: Final = frozenset({"failed", "undelivered"})
-
-_log = structlog.stdlib.get_logger(__name__)
-
-
-class SmsPlatform:
-    """One phone number.
-
-    Attributes:
-        counts: Event counters: `sent`, `segments`, `undelivered`.
-    """
+class SmsPlatform(base.HookedPlatform):
+    """One phone number; `counts` has `sent`, `segments` and `undelivered`."""
 
     name = PLATFORM
     idempotent = False
@@ -152,8 +227,6 @@ class SmsPlatform:
         self._token = token
         self._api = api
         self._public_url = public_url.rstrip("/")
-        self._context: PlatformContext | None = None
-        self._sender = base.AccessMonitor()
         path = f"/relay/platforms/{PLATFORM}/{self._number.lstrip('+')}"
         self._status_url = f"{self._public_url}{path}/status"
         self.routes: Sequence[BaseRoute] = (
@@ -169,10 +242,6 @@ class SmsPlatform:
     def descriptor(self) -> Descriptor:
         """What it can do."""
         return DESCRIPTOR
-
-    def bind(self, context: PlatformContext) -> None:
-        """Set the connector, for messages that Twilio posts."""
-        self._context = self._sender.context = context
 
     async def run(self, context: PlatformContext) -> None:
         """Check the account now and then; messages come by webhook."""
@@ -194,14 +263,6 @@ class SmsPlatform:
             case FollowUp():
                 return Result(False, error="text messages give no capabilities")
 
-    async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """Whether it is the user's own chat."""
-        return user_id == channel_id
-
-    async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """False: nobody manages a direct chat."""
-        return False
-
     async def _send(self, action: Send) -> Result:
         text = plain_text(action.content)
         form = {
@@ -210,7 +271,7 @@ class SmsPlatform:
             "Body": text,
             "StatusCallback": self._status_url,
         }
-        result = await self._sender.send(self._api.send(form))
+        result = await self._deliver(self._api.send(form))
         if result.success:
             self.counts["sent"] += 1
             self.counts["segments"] += segments(text).count
@@ -220,7 +281,7 @@ class SmsPlatform:
         fields = await self._verified(request)
         inbound = message_inbound(fields, self._account, self._number)
         if inbound is not None:
-            await base.ingest_or_skip(self._context, inbound)
+            await base.ingest_or_skip(self.context, inbound)
         return Response(_TWIML, media_type="text/xml")
 
     async def _status(self, request: Request) -> Response:

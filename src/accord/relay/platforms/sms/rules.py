@@ -20,6 +20,10 @@ _BASIC: Final = frozenset(
 _EXTENSION: Final = frozenset("\f^{}\\[~]|€")
 _GSM: Final = (160, 153)
 _UCS: Final = (70, 67)
+Fields = Mapping[str, Sequence[str]]
+"""The parameters of a form, each with its values in order."""
+_PORTS: Final = {"https": 443, "http": 80}
+_MOST_FIELDS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +50,6 @@ def _count(widths: list[int], alone: int, among: int) -> int:
             count, room = count + 1, among
         room -= width
     return count
-
-
-Fields = Mapping[str, Sequence[str]]
-"""The parameters of a form, each with its values in order."""
-
-_PORTS: Final = {"https": 443, "http": 80}
-_MOST_FIELDS: Final = 100
 
 
 def sign(url: str, fields: Fields, token: str) -> str:

@@ -33,20 +33,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TelegramResponse:
-    """What Telegram answered.
-
-    Attributes:
-        result: What was asked for, where `ok`; its form is not checked.
-        code: Telegram's error code, else the HTTP status.
-        description: Telegram's own words about an error.
-        retry_after: Seconds to wait, where it is a rate limit.
-    """
+    """What Telegram answered."""
 
     ok: bool
-    result: Any = None
-    code: int = 200
-    description: str = ""
-    retry_after: int | None = None
+    result: Any = None  # what was asked for, where `ok`; its form is not checked
+    code: int = 200  # Telegram's error code, else the HTTP status
+    description: str = ""  # Telegram's own words about an error
+    retry_after: int | None = None  # seconds to wait, where it is a rate limit
 
     @property
     def is_refusal(self) -> bool:

@@ -10,19 +10,20 @@ import hashlib
 import hmac
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
 from pydantic import SecretStr
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.base import read_body
+from accord.relay.platforms.base import read_body, webhook_route
 from accord.relay.platforms.telegram.api import RetryingApi, decode_json
 from accord.relay.platforms.telegram.events import UPDATE_KINDS, UpdateHandler, chat_of, update_id
 from accord.relay.rules.members import bad, payload
@@ -32,45 +33,42 @@ _PAGE: Final = 100
 _OFFSET_MS: Final = 6 * 86_400_000
 # Between two requests, if Telegram answers at once with nothing that moves the offset.
 _LEAST_SECONDS: Final = 0.5
+MAX_BODY: Final = 1024 * 1024
+_HEADER: Final = "x-telegram-bot-api-secret-token"
+_WATCH_SECONDS: Final = 60.0
+_log = structlog.stdlib.get_logger(__name__)
 
 
+@dataclass(slots=True)
 class Poller:
     """Long polling; Telegram holds each request for `seconds` at most."""
 
-    def __init__(
-        self,
-        api: RetryingApi,
-        handler: UpdateHandler,
-        context: PlatformContext,
-        clock: Clock,
-        seconds: int,
-    ) -> None:
-        self._api = api
-        self._handler = handler
-        self._context = context
-        self._clock = clock
-        self._seconds = seconds
-        self._offset = 0
-        self._moved_at = 0
+    api: RetryingApi
+    handler: UpdateHandler
+    context: PlatformContext
+    clock: Clock
+    seconds: int
+    _offset: int = field(default=0, init=False)
+    _moved_at: int = field(default=0, init=False)
 
     async def run(self) -> None:
         """Listen until cancelled."""
-        await self._api.ask("deleteWebhook", {"drop_pending_updates": False}, bool)
-        self._recall(await self._context.recall())
-        self._api.ready()
+        await self.api.ask("deleteWebhook", {"drop_pending_updates": False}, bool)
+        self._recall(await self.context.recall())
+        self.api.ready()
         while True:
-            began = self._clock.monotonic()
-            page = await self._api.ask(
-                "getUpdates", self._question(), _read_page, patience=self._seconds
+            began = self.clock.monotonic()
+            page = await self.api.ask(
+                "getUpdates", self._question(), _read_page, patience=self.seconds
             )
-            self._api.ready()
+            self.api.ready()
             if not await self._take(page):
-                left = _LEAST_SECONDS - (self._clock.monotonic() - began)
+                left = _LEAST_SECONDS - (self.clock.monotonic() - began)
                 await asyncio.sleep(max(left, 0))
 
     def _question(self) -> Mapping[str, Any]:
         asked: dict[str, Any] = {
-            "timeout": self._seconds,
+            "timeout": self.seconds,
             "limit": _PAGE,
             "allowed_updates": list(UPDATE_KINDS),
         }
@@ -101,14 +99,14 @@ class Poller:
         """Ingest the updates of one chat in order; the first one that failed, and its error."""
         for number, update in updates:
             try:
-                await self._handler.receive(update, self._context)
+                await self.handler.receive(update, self.context)
             except Exception as error:  # noqa: BLE001 - raised again once the offset is kept
                 return number, error
         return None
 
     async def _move(self, offset: int) -> None:
         now = self._now()
-        await self._context.remember({"offset": str(offset), "moved_at": str(now)})
+        await self.context.remember({"offset": str(offset), "moved_at": str(now)})
         self._offset, self._moved_at = offset, now
 
     def _recall(self, state: Mapping[str, str]) -> None:
@@ -119,19 +117,13 @@ class Poller:
             self._offset, self._moved_at = int(offset), int(moved_at)
 
     def _now(self) -> int:
-        return int(self._clock.now() * 1000)
+        return int(self.clock.now() * 1000)
 
 
 def _read_page(value: Any) -> Sequence[Any]:
     if not isinstance(value, list):
         raise RelayError(Code.UNAVAILABLE, "Telegram sent no updates where some were asked for")
     return value[:_PAGE]
-
-
-MAX_BODY: Final = 1024 * 1024
-_HEADER: Final = "x-telegram-bot-api-secret-token"
-_WATCH_SECONDS: Final = 60.0
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class WebhookEdge:
@@ -153,7 +145,7 @@ class WebhookEdge:
     @property
     def routes(self) -> list[BaseRoute]:
         """The route, to be mounted at the root."""
-        return [Route(self._path, self._take, methods=["POST"])]
+        return [webhook_route(self._path, self._take, "telegram")]
 
     async def run(self, api: RetryingApi) -> None:
         """Register the webhook, and check now and then that Telegram can call it."""
@@ -181,16 +173,14 @@ class WebhookEdge:
     async def _take(self, request: Request) -> Response:
         shown = request.headers.get(_HEADER, "").encode("latin-1", "replace")
         if not hmac.compare_digest(shown, self._secret.encode()):
-            return _refuse(Code.UNAUTHORIZED, "this is not from Telegram")
-        try:
-            update = payload(await _read_body(request), "an update")
-        except RelayError as error:
-            return _refuse(error.code, str(error))
+            raise RelayError(Code.UNAUTHORIZED, "this is not from Telegram")
+        update = payload(await _read_body(request), "an update")
         try:
             await self._receive(update)
         except (AccordError, TimeoutError) as error:
             _log.warning("an update was not stored", platform="telegram", reason=str(error))
-            return _refuse(Code.UNAVAILABLE, "the update was not stored; send it again")
+            what = "the update was not stored"
+            raise RelayError(Code.UNAVAILABLE, what, mend="send it again") from None
         return JSONResponse({})
 
 
@@ -214,8 +204,3 @@ def _out_of_reach(said: object) -> RelayError:
         f"Telegram cannot call the connector{reason}",
         mend="see that its public URL is reached from outside by HTTPS",
     )
-
-
-def _refuse(code: Code, message: str) -> Response:
-    _log.info("a webhook was refused", platform="telegram", code=code.value)
-    return JSONResponse({"error": code.value, "message": message}, code.status)

@@ -12,8 +12,7 @@ from typing import Any, Final
 import structlog
 
 from accord.relay.connector.platform import InboundEvent, InboundKind, PlatformContext
-from accord.relay.errors import RelayError
-from accord.relay.platforms.base import PERMANENT, inbound_kind
+from accord.relay.platforms.base import inbound_kind, skip_invalid
 from accord.relay.platforms.telegram.rules import BotUser, MarkedText, read_marked_text, read_media
 from accord.relay.rules.members import Payload, bad, integer, member, payload
 from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
@@ -27,6 +26,8 @@ GENERAL_TOPIC: Final = 1
 
 _MAX_NAME: Final = 256
 _LARGEST: Final = 2**53 - 1
+_MOST: Final = 10_000
+_log = structlog.stdlib.get_logger(__name__)
 
 
 def update_id(update: Any) -> int | None:
@@ -179,9 +180,6 @@ def _text(value: Any) -> str:
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-_MOST: Final = 10_000
-
-
 class RecentTopics:
     """The topics of the latest messages."""
 
@@ -207,9 +205,6 @@ class RecentTopics:
         return self._known.get((chat_id, ""))
 
 
-_log = structlog.stdlib.get_logger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class UpdateHandler:
     """Passes updates on to the connector."""
@@ -219,17 +214,13 @@ class UpdateHandler:
 
     async def receive(self, update: Any, context: PlatformContext) -> None:
         """Ingest an update; returns when it is stored, or raises so that it is sent again."""
-        try:
+        with skip_invalid(PLATFORM, f"{update_id(update)} {update_kind(update)}"):
             inbound = self._read(update, context)
             if inbound is None:
                 _log.debug("an update is skipped", kind=update_kind(update))
                 return
             self.topics.remember(inbound.event.source)
             await context.ingest(inbound)
-        except RelayError as error:
-            if error.code not in PERMANENT:
-                raise
-            _log.warning("an update is skipped", kind=update_kind(update), reason=error.what)
 
     def _read(self, update: Any, context: PlatformContext) -> InboundEvent | None:
         if not isinstance(update, dict):

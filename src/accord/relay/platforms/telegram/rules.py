@@ -16,6 +16,32 @@ from accord.relay.rules.messages import MessageType
 from accord.relay.rules.splitting import code_blocks
 
 _MAX_ENTITIES: Final = 200
+_RESERVED: Final = re.compile(r"([\\_*\[\]()~`>#+\-=|{}.!])")
+_IN_CODE: Final = re.compile(r"([\\`])")
+_IN_URL: Final = re.compile(r"([\\)])")
+_LANGUAGE: Final = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
+_TICKS: Final = re.compile(r"`+")
+_PUNCTUATION: Final = frozenset(r"""!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~""")
+_TOKEN: Final = re.compile(
+    r"\\(?P<escaped>[!-/:-@\[-`{-~])"
+    r"|(?P<ticks>`+)"
+    r"|!?\[(?P<label>[^\[\]]{1,2000})\]\((?P<url>(?:[^\s()\[\]<>]|\([^\s()\[\]<>]*\))+)\)"
+    r"|(?P<mark>\*+|_+|~+)"
+    r"|(?P<paragraph>\n[ \t]*\n)"
+)
+_STYLES: Final = {"**": "*", "__": "*", "*": "_", "_": "_", "~~": "~"}
+"""Which mark of MarkdownV2 stands for a mark of Markdown."""
+REFERENCE: Final = "telegram:file/"
+# An animation is a document too, and a venue has a location: the first that is there counts.
+_FILES: Final = (
+    ("animation", MessageType.VIDEO),
+    ("video", MessageType.VIDEO),
+    ("video_note", MessageType.VIDEO),
+    ("voice", MessageType.VOICE),
+    ("audio", MessageType.AUDIO),
+    ("sticker", MessageType.STICKER),
+    ("document", MessageType.DOCUMENT),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +54,13 @@ class BotUser:
 
 @dataclass(frozen=True, slots=True)
 class MarkedText:
-    """The text of a message as an agent gets it.
+    """The text of a message as an agent gets it."""
 
-    Attributes:
-        text: Without the bot's name in a command.
-        command: The command that it begins with, such as `/start`; empty if there is none, or it
-            is for another bot.
-        is_addressed: Whether it mentions the bot or begins with a command for it.
-    """
-
-    text: str
+    text: str  # without the bot's name in a command
+    # The command that it begins with, such as `/start`; empty if there is none, or it is for
+    # another bot.
     command: str = ""
-    is_addressed: bool = False
+    is_addressed: bool = False  # whether it mentions the bot or begins with a command for it
 
 
 def read_marked_text(text: str, entities: Any, me: BotUser) -> MarkedText:
@@ -72,23 +93,6 @@ def _text_part(units: bytes, entity: Payload) -> str:
     if type(offset) is not int or type(length) is not int or offset < 0 or length <= 0:
         return ""
     return units[2 * offset : 2 * (offset + length)].decode("utf-16-le", "replace")
-
-
-_RESERVED: Final = re.compile(r"([\\_*\[\]()~`>#+\-=|{}.!])")
-_IN_CODE: Final = re.compile(r"([\\`])")
-_IN_URL: Final = re.compile(r"([\\)])")
-_LANGUAGE: Final = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
-_TICKS: Final = re.compile(r"`+")
-_PUNCTUATION: Final = frozenset(r"""!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~""")
-_TOKEN: Final = re.compile(
-    r"\\(?P<escaped>[!-/:-@\[-`{-~])"
-    r"|(?P<ticks>`+)"
-    r"|!?\[(?P<label>[^\[\]]{1,2000})\]\((?P<url>(?:[^\s()\[\]<>]|\([^\s()\[\]<>]*\))+)\)"
-    r"|(?P<mark>\*+|_+|~+)"
-    r"|(?P<paragraph>\n[ \t]*\n)"
-)
-_STYLES: Final = {"**": "*", "__": "*", "*": "_", "_": "_", "~~": "~"}
-"""Which mark of MarkdownV2 stands for a mark of Markdown."""
 
 
 def render_markdown(text: str) -> str:
@@ -267,19 +271,6 @@ def _flanks(mark: str, before: str, after: str) -> tuple[bool, bool]:
 
 def _is_word(character: str) -> bool:
     return not character.isspace() and character not in _PUNCTUATION
-
-
-REFERENCE: Final = "telegram:file/"
-# An animation is a document too, and a venue has a location: the first that is there counts.
-_FILES: Final = (
-    ("animation", MessageType.VIDEO),
-    ("video", MessageType.VIDEO),
-    ("video_note", MessageType.VIDEO),
-    ("voice", MessageType.VOICE),
-    ("audio", MessageType.AUDIO),
-    ("sticker", MessageType.STICKER),
-    ("document", MessageType.DOCUMENT),
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,12 @@ _NAME: Final = re.compile(r"[a-z0-9_]{1,32}")
 _LONGEST: Final = 256
 _DELAYS: Final = (1.0, 5.0, 30.0, 300.0)
 _log = structlog.stdlib.get_logger(__name__)
+# One draft in a chat at a time: each takes the place of the one before.
+_DRAFT: Final = 1
+_MOST_SILENCES: Final = 10_000
+_UNREADABLE: Final = ("can't parse entities", "text is empty", "text must be non-empty")
+_UNCHANGED: Final = "message is not modified"
+_TYPES: Final = frozenset({"private", "group", "supergroup", "channel"})
 
 
 def read_manifest(manifest: Any) -> dict[str, str]:
@@ -95,14 +101,6 @@ class CommandPublisher:
             reason = answer.trouble
         _log.warning("commands could not be published", platform="telegram", reason=reason)
         return False
-
-
-# One draft in a chat at a time: each takes the place of the one before.
-_DRAFT: Final = 1
-_MOST_SILENCES: Final = 10_000
-_UNREADABLE: Final = ("can't parse entities", "text is empty", "text must be non-empty")
-_UNCHANGED: Final = "message is not modified"
-_TYPES: Final = frozenset({"private", "group", "supergroup", "channel"})
 
 
 class TelegramSender:

@@ -7,8 +7,7 @@ from accord.relay.platforms.settings import WebChatSettings
 from accord.relay.platforms.webchat.accounts import Account, PendingInvite
 from accord.relay.platforms.webchat.admin import Admin, Channel, Invite, Space, User
 from accord.relay.platforms.webchat.chats import Level
-from accord.relay.platforms.webchat.events import addressed_bot
-from accord.relay.platforms.webchat.messages import list_waiting_chats
+from accord.relay.platforms.webchat.messages import addressed_bot, list_waiting_chats
 from accord.relay.platforms.webchat.platform import (
     DESCRIPTOR,
     WebChat,

@@ -36,6 +36,7 @@ _USER_OF: Final = (
         accounts.c.removed_at.is_(None),
     )
 )
+_LONGEST_SESSION = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +255,6 @@ def _not_free(what: str) -> RelayError:
 
 def _no_user() -> RelayError:
     return RelayError(Code.NOT_FOUND, "there is no such user", where="user_id")
-
-
-_LONGEST_SESSION = 200
 
 
 @dataclass(frozen=True, slots=True)

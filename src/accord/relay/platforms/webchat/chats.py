@@ -22,6 +22,27 @@ from accord.relay.platforms.webchat.tables import (
     spaces,
 )
 
+_FIND_CHAT: Final = select(chats).where(chats.c.id == bindparam("chat"))
+_around = chats.alias("around")
+_DESCRIBED: Final = (
+    select(chats, _around.c.name.label("channel_name"), accounts.c.name.label("user_name"))
+    .outerjoin(_around, _around.c.id == chats.c.parent_id)
+    .outerjoin(accounts, accounts.c.id == chats.c.user_id)
+    .where(chats.c.id == bindparam("chat"))
+)
+_DIRECT: Final = select(chats).where(
+    chats.c.user_id == bindparam("user"), chats.c.bot_id == bindparam("bot")
+)
+_THREAD: Final = select(chats).where(chats.c.root_id == bindparam("root"))
+_PEOPLE: Final = select(accounts.c.id, accounts.c.name).where(
+    accounts.c.id.in_(bindparam("ids", expanding=True))
+)
+_CHATS: Final = (
+    select(chats.c.id, chats.c.kind, chats.c.name, _around.c.name.label("around"))
+    .outerjoin(_around, _around.c.id == chats.c.parent_id)
+    .where(chats.c.id.in_(bindparam("ids", expanding=True)))
+)
+
 
 class Level(IntEnum):
     """What a user may do in a chat; each level includes those below."""
@@ -40,7 +61,6 @@ class ChatKind:
     THREAD: Final = "thread"
 
 
-_FIND_CHAT: Final = select(chats).where(chats.c.id == bindparam("chat"))
 _CHANNELS: Final = (
     select(chats, members.c.is_manager, permissions.c.level)
     .join(
@@ -56,14 +76,6 @@ _CHANNELS: Final = (
     .order_by(chats.c.name)
 )
 _CHANNEL: Final = _CHANNELS.where(chats.c.id == bindparam("chat"))
-
-_around = chats.alias("around")
-_DESCRIBED: Final = (
-    select(chats, _around.c.name.label("channel_name"), accounts.c.name.label("user_name"))
-    .outerjoin(_around, _around.c.id == chats.c.parent_id)
-    .outerjoin(accounts, accounts.c.id == chats.c.user_id)
-    .where(chats.c.id == bindparam("chat"))
-)
 
 
 def visible_channels(connection: Connection, user_id: str) -> list[tuple[Row[Any], Level]]:
@@ -124,12 +136,6 @@ def _row_level(row: Row[Any]) -> Level:
     if row.level is not None:
         return Level(row.level)
     return Level.NONE if row.is_private else Level.WRITE
-
-
-_DIRECT: Final = select(chats).where(
-    chats.c.user_id == bindparam("user"), chats.c.bot_id == bindparam("bot")
-)
-_THREAD: Final = select(chats).where(chats.c.root_id == bindparam("root"))
 
 
 def create_space(change: Change, space_id: str, name: str) -> None:
@@ -238,16 +244,6 @@ def no_such_message() -> RelayError:
 def _insert(change: Change, chat_id: str, kind: str, **given: object) -> None:
     values = {"id": chat_id, "kind": kind, "is_private": False, "created_at": change.now}
     change.connection.execute(insert(chats).values(**values | given))
-
-
-_PEOPLE: Final = select(accounts.c.id, accounts.c.name).where(
-    accounts.c.id.in_(bindparam("ids", expanding=True))
-)
-_CHATS: Final = (
-    select(chats.c.id, chats.c.kind, chats.c.name, _around.c.name.label("around"))
-    .outerjoin(_around, _around.c.id == chats.c.parent_id)
-    .where(chats.c.id.in_(bindparam("ids", expanding=True)))
-)
 
 
 def display_names(connection: Connection, ids: Collection[str]) -> dict[str, str]:

@@ -38,6 +38,8 @@ _AFTER: Final = (
     .limit(bindparam("limit"))
 )
 _FORGET: Final = delete(feed).where(feed.c.seq <= bindparam("old"))
+_POLL_SECONDS: Final = 0.5
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class FeedKind(Enum):
@@ -162,10 +164,6 @@ def _record(change: Change, note_id: str) -> None:
         change.connection.execute(insert(feed), change.told)
         change.connection.execute(update(feed_head).values(seq=change.seq))
         change.connection.execute(_FORGET, {"old": change.seq - KEPT_ENTRIES})
-
-
-_POLL_SECONDS: Final = 0.5
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class FeedTail:

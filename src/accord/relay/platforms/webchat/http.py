@@ -22,12 +22,13 @@ from accord.kernel.clock import Clock
 from accord.relay.connector.http import read_body
 from accord.relay.connector.limits import RateLimiter
 from accord.relay.errors import Code, RelayError
+from accord.relay.platforms.base import RateLimitedError
 from accord.relay.platforms.settings import WebChatSettings
 from accord.relay.platforms.webchat.accounts import Account, Login, LoginResult
 from accord.relay.platforms.webchat.admin import CHAT_PATH
 from accord.relay.platforms.webchat.chats import no_such_message
-from accord.relay.platforms.webchat.conversation import PAGE, Conversation, FeedEvent, FeedUpdate
 from accord.relay.platforms.webchat.feed import FeedTail
+from accord.relay.platforms.webchat.messages import PAGE, Conversation, FeedEvent, FeedUpdate
 from accord.relay.rules.members import bad, text
 from accord.storage import StoreError
 from accord.web import sse
@@ -36,16 +37,47 @@ from accord.web.addresses import address_key
 COOKIE: Final = "accord_chat"
 HEADER: Final = "x-accord-chat"
 _SAFE: Final = frozenset({"GET", "HEAD"})
-
-
-class RateLimitedError(RelayError):
-    """A refusal with a Retry-After header."""
-
-    def __init__(self, seconds: int) -> None:
-        super().__init__(
-            Code.RATE_LIMITED, "this was asked too often", mend=f"wait {seconds} seconds"
-        )
-        self.headers: Mapping[str, str] = {"retry-after": str(seconds)}
+_TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_FILES: Final = (
+    "index.html",
+    "style.css",
+    "icon.svg",
+    "app.js",
+    "api.js",
+    "live.js",
+    "markdown.js",
+    "messages.js",
+    "sidebar.js",
+)
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final[Mapping[str, str]] = {
+    "content-security-policy": _POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+"""What every answer of the web chat says to the browser."""
+_ALIVE_SECONDS: Final = 15.0
+_RETRY: Final = b"retry: 1000\n\n"
+_ALIVE: Final = b":\n\n"
+_log = structlog.stdlib.get_logger(__name__)
+_API: Final = f"{CHAT_PATH}/api"
+_LARGEST: Final = 2**53 - 1
+_UNAVAILABLE: Final = RelayError(
+    Code.UNAVAILABLE, "the web chat's store does not answer", mend="try again"
+)
+HandlerResult: TypeAlias = dict[str, Any]
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+Handler: TypeAlias = Callable[[Request, Account], Awaitable[HandlerResult]]
 
 
 class RequestGuard:
@@ -109,43 +141,12 @@ class RequestGuard:
 
 
 def _take_token(limiter: RateLimiter, key: str) -> None:
-    if seconds := math.ceil(limiter.wait(key)):
-        raise RateLimitedError(seconds)
+    if seconds := limiter.wait(key):
+        raise RateLimitedError("this was asked too often", seconds)
 
 
 def _foreign(why: str) -> RelayError:
     return RelayError(Code.FORBIDDEN, f"this request is not from the web chat's page: {why}")
-
-
-_TYPES: Final = {
-    "html": "text/html; charset=utf-8",
-    "css": "text/css; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "svg": "image/svg+xml",
-}
-_FILES: Final = (
-    "index.html",
-    "style.css",
-    "icon.svg",
-    "app.js",
-    "api.js",
-    "live.js",
-    "markdown.js",
-    "messages.js",
-    "sidebar.js",
-)
-_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS: Final[Mapping[str, str]] = {
-    "content-security-policy": _POLICY,
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-}
-"""What every answer of the web chat says to the browser."""
 
 
 def page_routes(path: str) -> list[Route]:
@@ -170,10 +171,6 @@ def _file_route(path: str, name: str) -> Route:
         return Response(body, 200, headers, media_type)
 
     return Route(path, answer)
-
-
-_RETRY: Final = b"retry: 1000\n\n"
-_log = structlog.stdlib.get_logger(__name__)
 
 
 async def _event_parts(
@@ -202,23 +199,8 @@ def _write_event(event: FeedEvent) -> bytes:
     return sse.write_event(orjson.dumps(event.data), event=event.name, seq=event.seq)
 
 
-_API: Final = f"{CHAT_PATH}/api"
-_LARGEST: Final = 2**53 - 1
-_UNAVAILABLE: Final = RelayError(
-    Code.UNAVAILABLE, "the web chat's store does not answer", mend="try again"
-)
-
-HandlerResult: TypeAlias = dict[str, Any]
-Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
-Handler: TypeAlias = Callable[[Request, Account], Awaitable[HandlerResult]]
-
-
 class ChatRoutes:
-    """The JSON API.
-
-    Attributes:
-        counts: Refusals by kind, for metrics.
-    """
+    """The JSON API; `counts` are refusals by kind, for metrics."""
 
     def __init__(
         self,
@@ -261,8 +243,6 @@ class ChatRoutes:
             try:
                 self._guard.require_own_page(request)
                 return await answer(request)
-            except RateLimitedError as error:
-                return self._refuse(request, error, error.headers)
             except RelayError as error:
                 return self._refuse(request, error)
             except StoreError as error:
@@ -279,9 +259,7 @@ class ChatRoutes:
 
         return self._route(answer)
 
-    def _refuse(
-        self, request: Request, error: RelayError, headers: Mapping[str, str] | None = None
-    ) -> Response:
+    def _refuse(self, request: Request, error: RelayError) -> Response:
         self.counts[f"refused_{error.code.value}"] += 1
         _log.info(
             "a request was refused",
@@ -290,6 +268,9 @@ class ChatRoutes:
             where=error.where,
         )
         answer = {"error": error.code.value, "message": str(error)}
+        headers = {}
+        if isinstance(error, RateLimitedError):
+            headers["retry-after"] = str(math.ceil(error.retry_after))
         return _respond(error.code.status, answer, headers)
 
     async def _user(self, request: Request) -> Account:

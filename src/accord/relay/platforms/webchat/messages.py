@@ -1,18 +1,47 @@
-"""Messages: posting, editing, reading, and which of them the connector still has to get.
+"""Messages of the web chat: what users do with them, what is stored, and what the connector gets.
 
-Units of work only. A message is posted once for each key that its author gives it in a chat.
+A message is stored, handed to the connector, and then confirmed; it is posted once for each key
+that its author gives it in a chat. It is marked as taken after it was ingested; ingesting it again
+after a crash changes nothing. Access is checked each time.
 """
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
+from accord.kernel.ulid import UlidSource
+from accord.relay.connector.limits import KeyedLock
+from accord.relay.connector.platform import InboundEvent, PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.webchat.chats import no_such_message
-from accord.relay.platforms.webchat.feed import Change, FeedKind
-from accord.relay.platforms.webchat.tables import accounts, chats, messages
+from accord.relay.platforms.base import inbound_kind, skip_invalid
+from accord.relay.platforms.webchat import feed
+from accord.relay.platforms.webchat.accounts import Account
+from accord.relay.platforms.webchat.chats import (
+    ChatKind,
+    Level,
+    find_chat,
+    find_direct_chat,
+    level_in,
+    no_such_message,
+    open_direct_chat,
+    open_thread,
+    require_level,
+    visible_channels,
+)
+from accord.relay.platforms.webchat.feed import Change, Changes, FeedKind
+from accord.relay.platforms.webchat.rules import (
+    MAX_TEXT,
+    mentions,
+    message_key,
+    message_text,
+    name_key,
+)
+from accord.relay.platforms.webchat.tables import accounts, chats, members, messages, spaces
+from accord.relay.rules.members import bad
+from accord.relay.rules.messages import MessageEvent, SessionSource
 
 _replies = messages.alias("replies")
 _threads = chats.alias("threads")
@@ -87,6 +116,18 @@ _MARK_TAKEN: Final = (
     .where(messages.c.id.in_(bindparam("ids", expanding=True)))
     .values(is_taken=True)
 )
+PLATFORM: Final = "webchat"
+_HANDOVER_BATCH: Final = 100
+_SWEEP_SECONDS: Final = 1.0
+# Younger messages are handed over by the process that stored them.
+_LEFT_MS: Final = 2_000
+_UPDATE_BATCH: Final = 200
+_TYPING_MS: Final = 6_000
+PAGE: Final = 50
+"""How many messages a page of history has at most."""
+_MY_SPACES: Final = select(spaces.c.id, spaces.c.name).join(
+    members, members.c.space_id == spaces.c.id
+)
 
 
 class MessageLocation(NamedTuple):
@@ -99,21 +140,15 @@ class MessageLocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MessageDraft:
-    """A message to be posted.
-
-    Attributes:
-        key: Its author's idempotency key.
-        bot_id: The bot that sees it; None for a bot's own.
-        is_addressed: Whether it addresses that bot.
-    """
+    """A message to be posted."""
 
     chat_id: str
     author_id: str
     text: str
-    key: str
+    key: str  # its author's idempotency key
     reply_to: int | None = None
-    bot_id: str | None = None
-    is_addressed: bool = False
+    bot_id: str | None = None  # the bot that sees it; None for a bot's own
+    is_addressed: bool = False  # whether it addresses that bot
 
 
 def post(change: Change, draft: MessageDraft) -> int:
@@ -217,3 +252,319 @@ def _agent(row: Row[Any]) -> str | None:
     """The agent that speaks through a bot; None for the station itself."""
     instance, said_by, _ = row.key.partition("/")
     return instance if row.author_is_bot and said_by else None
+
+
+def addressed_bot(
+    text: str, answered: str | None, bots: Sequence[Account]
+) -> tuple[str | None, bool]:
+    """Which bot sees a message in a channel, and whether it is addressed.
+
+    The first one mentioned, else the author that is replied to (`answered`), else the first.
+    """
+    by_name = {name_key(bot.name): bot.id for bot in bots}
+    for name in mentions(text):
+        if name in by_name:
+            return by_name[name], True
+    if any(bot.id == answered for bot in bots):
+        return answered, True
+    return (bots[0].id if bots else None), False
+
+
+def message_inbound(row: Row[Any]) -> InboundEvent:
+    """The inbound event of a stored message."""
+    is_direct = row.kind == ChatKind.DIRECT
+    source = SessionSource(
+        platform=PLATFORM,
+        chat_id=row.chat_id,
+        chat_type=row.kind,
+        chat_name=row.author_name if is_direct else row.chat_name,
+        user_id=row.author_id,
+        user_name=row.author_name,
+        thread_id=row.chat_id if row.kind == ChatKind.THREAD else None,
+        scope_id=row.space_id,
+        parent_chat_id=row.parent_id,
+        message_id=str(row.id),
+    )
+    event = MessageEvent(
+        row.text,
+        source,
+        message_id=str(row.id),
+        reply_to_message_id=None if row.reply_to is None else str(row.reply_to),
+        bot_id=row.bot_id,
+    )
+    # With the chat's id, since a number alone is not unique across stores.
+    return InboundEvent(
+        PLATFORM,
+        row.bot_id,
+        f"{row.chat_id}/{row.id}",
+        event,
+        kind=inbound_kind(row.text),
+        addressed=is_direct or row.is_addressed,
+    )
+
+
+class Handover:
+    """Passes stored messages on to the connector."""
+
+    def __init__(self, changes: Changes) -> None:
+        self.contexts: dict[str, PlatformContext] = {}
+        self._changes = changes
+        self._lanes = KeyedLock()
+
+    def access_changed(self, space_id: str | None) -> None:
+        """Have the connector forget who can see what in a space; None for all."""
+        for context in self.contexts.values():
+            context.visibility_changed(space_id)
+
+    async def give(self, chat_id: str, bot_id: str | None) -> None:
+        """Hand over what waits in a chat; raises RelayError if the connector does not take it."""
+        if bot_id is not None and bot_id not in self.contexts:
+            raise RelayError(Code.UNAVAILABLE, "the relay is not running", mend="try again soon")
+        await self._give(chat_id, self.contexts)
+
+    async def sweep(self, bot_id: str, context: PlatformContext) -> None:
+        """Hand over what other processes left, until cancelled or the lease is lost."""
+        before = self._changes.now()
+        while True:
+            waiting = await self._changes.read(
+                lambda c, before=before: list_waiting_chats(c, bot_id, before)  # type: ignore[misc]
+            )
+            for chat_id in waiting:
+                await self._give(chat_id, {bot_id: context})
+            await asyncio.sleep(_SWEEP_SECONDS)
+            before = self._changes.now() - _LEFT_MS
+
+    async def _give(self, chat_id: str, contexts: Mapping[str, PlatformContext]) -> None:
+        async with self._lanes.turn(chat_id):
+            while rows := await self._changes.read(
+                lambda c: list_waiting(c, chat_id, contexts, _HANDOVER_BATCH)
+            ):
+                given: list[int] = []
+                try:
+                    for row in rows:
+                        with skip_invalid(PLATFORM, f"{row.chat_id}/{row.id}"):
+                            await contexts[row.bot_id].ingest(message_inbound(row))
+                        given.append(row.id)
+                finally:
+                    if given:
+                        await self._changes.change(
+                            lambda change, given=given: mark_taken(change.connection, given)  # type: ignore[misc]
+                        )
+
+
+@dataclass(frozen=True, slots=True)
+class FeedEvent:
+    """A change to show, with its number in the feed."""
+
+    seq: int
+    name: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedUpdate:
+    """What a user missed, up to a number; `is_lost` if that was too much to send."""
+
+    seq: int
+    events: tuple[FeedEvent, ...] = ()
+    is_lost: bool = False
+
+
+def updates_since(connection: Connection, user_id: str, after: int, now: int) -> FeedUpdate:
+    """The changes after a number that a user may see."""
+    head = feed.last_number(connection)
+    if not head - feed.KEPT_ENTRIES <= after <= head:
+        return FeedUpdate(head, is_lost=True)
+    rows = feed.entries_after(connection, after, _UPDATE_BATCH)
+    if not rows:
+        return FeedUpdate(after)
+    # Of a message that changed several times the last is enough, and of changed access, too.
+    last = {_subject(row): row for row in rows}
+    viewable: dict[str, bool] = {}
+    kept = [
+        row
+        for row in sorted(last.values(), key=lambda row: int(row.seq))
+        if row.kind == FeedKind.ACCESS.value or _can_view(connection, user_id, row.place, viewable)
+    ]
+    shown = load(connection, (row.message_id for row in kept if row.message_id))
+    events = (_event(connection, row, shown, user_id, now) for row in kept)
+    return FeedUpdate(rows[-1].seq, tuple(event for event in events if event is not None))
+
+
+def _subject(row: Row[Any]) -> tuple[object, ...]:
+    if row.kind == FeedKind.ACCESS.value:
+        return (row.kind,)
+    return row.kind, row.place, row.message_id or row.account_id
+
+
+def _can_view(
+    connection: Connection, user_id: str, chat_id: str, viewable: dict[str, bool]
+) -> bool:
+    if chat_id not in viewable:
+        chat = find_chat(connection, chat_id)
+        viewable[chat_id] = chat is not None and level_in(connection, user_id, chat) >= Level.VIEW
+    return viewable[chat_id]
+
+
+def _event(
+    connection: Connection, row: Row[Any], shown: dict[int, Row[Any]], user_id: str, now: int
+) -> FeedEvent | None:
+    if row.kind == FeedKind.MESSAGE.value:
+        return FeedEvent(row.seq, row.kind, describe(shown[row.message_id]))
+    if row.kind == FeedKind.ACCESS.value:
+        return FeedEvent(row.seq, row.kind, {})
+    if row.account_id == user_id or row.at < now - _TYPING_MS:
+        return None
+    name = select(accounts.c.name).where(accounts.c.id == row.account_id)
+    author = {"id": row.account_id, "name": connection.execute(name).scalar_one()}
+    return FeedEvent(row.seq, row.kind, {"chat": row.place, "author": author})
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What users do; `bots` is the live list of bots, the oldest first."""
+
+    changes: Changes
+    ids: UlidSource
+    bots: Sequence[Account]
+    handover: Handover
+
+    async def overview(self, user: Account) -> dict[str, Any]:
+        """The user, their chats, and the number in the feed at that time."""
+
+        def work(connection: Connection) -> dict[str, Any]:
+            held = connection.execute(
+                _MY_SPACES.where(members.c.user_id == user.id).order_by(spaces.c.name)
+            )
+            mine: dict[str, dict[str, Any]] = {
+                row.id: {"id": row.id, "name": row.name, "channels": []} for row in held
+            }
+            for row, level in visible_channels(connection, user.id):
+                channel = {
+                    "id": row.id,
+                    "name": row.name,
+                    "private": row.is_private,
+                    "level": level.name.lower(),
+                }
+                mine[row.space_id]["channels"].append(channel)
+            bots = []
+            for bot in self.bots:
+                direct = find_direct_chat(connection, user.id, bot.id)
+                bots.append({"id": bot.id, "name": bot.name, "chat": direct and direct.id})
+            return {
+                "me": {"id": user.id, "name": user.name},
+                "spaces": list(mine.values()),
+                "bots": bots,
+                "seq": feed.last_number(connection),
+                "max_text": MAX_TEXT,
+            }
+
+        return await self.changes.read(work)
+
+    async def history(
+        self, user: Account, chat_id: str, before: int, limit: int = PAGE
+    ) -> dict[str, Any]:
+        """A page of a chat's messages, the newest last, and whether there are older ones."""
+        limit = max(1, min(limit, PAGE))
+
+        def work(connection: Connection) -> dict[str, Any]:
+            chat, level = require_level(connection, user.id, chat_id)
+            rows = load_page(connection, chat_id, before, limit + 1)
+            root = load(connection, [chat.root_id]) if chat.root_id else {}
+            return {
+                "chat": {
+                    "id": chat.id,
+                    "kind": chat.kind,
+                    "parent": chat.parent_id,
+                    "level": level.name.lower(),
+                },
+                "root": next((describe(row) for row in root.values()), None),
+                "messages": [describe(row) for row in rows[-limit:]],
+                "more": len(rows) > limit,
+            }
+
+        return await self.changes.read(work)
+
+    async def post(
+        self, user: Account, chat_id: str, text: object, key: object, reply_to: object = None
+    ) -> dict[str, Any]:
+        """Post a message; returns when it is stored and the connector has it.
+
+        Raises:
+            RelayError: It was refused. If the connector does not take it now, it is stored and
+                handed over later; posting it again under the same key does not post it twice.
+        """
+        said, named = message_text(text), message_key(key)
+        if reply_to is not None and type(reply_to) is not int:
+            raise bad("expected the id of a message", where="/reply_to")
+
+        def work(change: Change) -> tuple[int, str | None]:
+            chat, _ = require_level(change.connection, user.id, chat_id, Level.WRITE)
+            answered = None
+            if reply_to is not None:
+                found = locate(change.connection, reply_to)
+                if found is None or found.chat_id != chat_id:
+                    raise no_such_message()
+                answered = found.author_id
+            if chat.kind == ChatKind.DIRECT:
+                bot_id, is_addressed = chat.bot_id, True
+            else:
+                bot_id, is_addressed = addressed_bot(said, answered, self.bots)
+            draft = MessageDraft(chat_id, user.id, said, named, reply_to, bot_id, is_addressed)
+            return post(change, draft), bot_id
+
+        message_id, bot_id = await self.changes.change(work)
+        await self.handover.give(chat_id, bot_id)
+        return await self._shown(message_id)
+
+    async def edit(self, user: Account, message_id: int, text: object) -> dict[str, Any]:
+        """Change the text of the user's own message."""
+        said = message_text(text)
+
+        def work(change: Change) -> None:
+            found = locate(change.connection, message_id)
+            if found is None:
+                raise no_such_message()
+            try:
+                require_level(change.connection, user.id, found.chat_id)
+            except RelayError:
+                raise no_such_message() from None
+            require_level(change.connection, user.id, found.chat_id, Level.WRITE)
+            edit(change, message_id, user.id, said, found.chat_id)
+
+        await self.changes.change(work)
+        return await self._shown(message_id)
+
+    async def open_direct(self, user: Account, bot_id: str) -> str:
+        """The chat between the user and a bot."""
+        if all(bot.id != bot_id for bot in self.bots):
+            raise RelayError(Code.NOT_FOUND, "there is no such bot")
+        made = self.ids.new()
+        return await self.changes.change(
+            lambda change: open_direct_chat(change, made, user.id, bot_id)
+        )
+
+    async def open_thread(self, user: Account, message_id: int) -> str:
+        """The thread about a message."""
+        made = self.ids.new()
+        return await self.changes.change(
+            lambda change: open_thread(change, made, user.id, message_id)
+        )
+
+    async def typing(self, user: Account, chat_id: str) -> None:
+        """Show others that the user is typing."""
+
+        def work(change: Change) -> None:
+            require_level(change.connection, user.id, chat_id, Level.WRITE)
+            change.add_entry(FeedKind.TYPING, chat_id, user.id)
+
+        await self.changes.change(work)
+
+    async def news(self, user: Account, after: int) -> FeedUpdate:
+        """The changes after a number that the user may see."""
+        now = self.changes.now()
+        return await self.changes.read(lambda c: updates_since(c, user.id, after, now))
+
+    async def _shown(self, message_id: int) -> dict[str, Any]:
+        rows = await self.changes.read(lambda c: load(c, [message_id]))
+        return describe(rows[message_id])

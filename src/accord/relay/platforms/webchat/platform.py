@@ -7,7 +7,8 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
 from pydantic import SecretStr
 from sqlalchemy import Connection
@@ -22,11 +23,9 @@ from accord.relay.platforms.webchat import accounts, chats, messages
 from accord.relay.platforms.webchat.accounts import Account, Login
 from accord.relay.platforms.webchat.admin import Admin
 from accord.relay.platforms.webchat.chats import Level
-from accord.relay.platforms.webchat.conversation import Conversation
-from accord.relay.platforms.webchat.events import PLATFORM, Handover
 from accord.relay.platforms.webchat.feed import Change, Changes, FeedKind, FeedTail
 from accord.relay.platforms.webchat.http import ChatRoutes
-from accord.relay.platforms.webchat.messages import MessageDraft
+from accord.relay.platforms.webchat.messages import PLATFORM, Conversation, Handover, MessageDraft
 from accord.relay.platforms.webchat.rules import MAX_TEXT, message_text, speakable
 from accord.relay.platforms.webchat.tables import WEBCHAT
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
@@ -51,19 +50,17 @@ DESCRIPTOR: Final = Descriptor(
 _NO_CHAT: Final = Result(False, error="there is no such chat")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class WebChatPlatform:
     """One bot of the web chat; one of them brings the `routes` of all."""
 
-    name = PLATFORM
-    idempotent = True
+    name: ClassVar = PLATFORM
+    idempotent: ClassVar = True
 
-    def __init__(
-        self, bot: Account, changes: Changes, handover: Handover, routes: Sequence[BaseRoute]
-    ) -> None:
-        self.bot = bot
-        self.routes = routes
-        self._changes = changes
-        self._handover = handover
+    bot: Account
+    changes: Changes
+    handover: Handover
+    routes: Sequence[BaseRoute]
 
     @property
     def bot_id(self) -> str:
@@ -76,12 +73,12 @@ class WebChatPlatform:
 
     def bind(self, context: PlatformContext) -> None:
         """Set the connector, for messages that are posted to this process."""
-        self._handover.contexts[self.bot.id] = context
+        self.handover.contexts[self.bot.id] = context
 
     async def run(self, context: PlatformContext) -> None:
         """Hand over what processes that have ended left."""
         context.ready()
-        await self._handover.sweep(self.bot.id, context)
+        await self.handover.sweep(self.bot.id, context)
 
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None
@@ -112,7 +109,7 @@ class WebChatPlatform:
 
     async def names(self, ids: Collection[str]) -> Mapping[str, str]:
         """The names of people, bots and chats."""
-        return await self._changes.read(lambda c: chats.display_names(c, ids))
+        return await self.changes.read(lambda c: chats.display_names(c, ids))
 
     async def _send(self, action: Send, key: str) -> Result:
         text = message_text(speakable(action.content))
@@ -128,7 +125,7 @@ class WebChatPlatform:
                 answered = answered if found and found.chat_id == chat.id else None
             return messages.post(change, MessageDraft(chat.id, self.bot.id, text, key, answered))
 
-        message_id = await self._changes.change(work)
+        message_id = await self.changes.change(work)
         return _NO_CHAT if message_id is None else Result(True, str(message_id))
 
     async def _edit(self, action: Edit) -> Result:
@@ -136,7 +133,7 @@ class WebChatPlatform:
         message_id = _number(action.message_id)
         if message_id is None:
             return Result(False, error="there is no such message")
-        await self._changes.change(
+        await self.changes.change(
             lambda change: messages.edit(change, message_id, self.bot.id, text, action.chat_id)
         )
         return Result(True, action.message_id)
@@ -148,10 +145,10 @@ class WebChatPlatform:
                 change.add_entry(FeedKind.TYPING, chat_id, self.bot.id)
             return is_there
 
-        return Result(True) if await self._changes.change(work) else _NO_CHAT
+        return Result(True) if await self.changes.change(work) else _NO_CHAT
 
     async def _chat_info(self, chat_id: str) -> Result:
-        info = await self._changes.read(lambda c: chats.describe_chat(c, chat_id))
+        info = await self.changes.read(lambda c: chats.describe_chat(c, chat_id))
         return _NO_CHAT if info is None else Result(True, chat_info=info)
 
     async def _may(self, user_id: str, scope_id: str | None, channel_id: str, least: Level) -> bool:
@@ -161,7 +158,7 @@ class WebChatPlatform:
                 return False
             return chats.level_in(connection, user_id, chat) >= least
 
-        return await self._changes.read(work)
+        return await self.changes.read(work)
 
 
 def _number(message_id: str | None) -> int | None:

@@ -148,11 +148,8 @@ def _spelled(text: str) -> str:
 
 
 def _is_part(character: str) -> bool:
-    return _is_letter(character) or character in _BETWEEN or character in _JOINERS
-
-
-def _is_letter(character: str) -> bool:
-    return unicodedata.category(character)[0] in "LMN"
+    is_letter = unicodedata.category(character)[0] in "LMN"
+    return is_letter or character in _BETWEEN or character in _JOINERS
 
 
 def _is_spelled(name: str) -> bool:
@@ -163,16 +160,13 @@ def _is_spelled(name: str) -> bool:
     for character in name:
         if character in _JOINERS:
             # They shape letters of Arabic and Indic scripts, and are invisible in all others.
-            if unicodedata.combining(before) != _VIRAMA and _direction(before) != "AL":
+            is_arabic = unicodedata.bidirectional(before) == "AL"
+            if unicodedata.combining(before) != _VIRAMA and not is_arabic:
                 return False
         elif not _is_part(character):
             return False
         before = character
     return before not in _JOINERS
-
-
-def _direction(character: str) -> str:
-    return unicodedata.bidirectional(character)
 
 
 def _is_short(value: object) -> TypeGuard[str]:

@@ -2,14 +2,17 @@
 
 Requests must be signed by a key of the settings, and recent. Actions are signed and posted to the
 program's URL, where the guard of outgoing requests allows it; their `webhook-id` follows from the
-idempotency key, so that a receiver can recognise repetitions.
+idempotency key, so that a receiver can recognise repetitions. Ids of two webhooks must not collide:
+a user is `name/user`, a chat `name/chat` and a thread `name/chat/thread`, percent-encoded.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 import orjson
 from blake3 import blake3
@@ -18,28 +21,111 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
+from accord.kernel import canonical
 from accord.kernel.clock import Clock
-from accord.relay.connector.platform import PlatformContext
+from accord.kernel.schema import compile_schema
+from accord.relay.connector.platform import InboundEvent, PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import base
-from accord.relay.platforms.base import HttpService, ServiceResponse
-from accord.relay.platforms.rules import plain_text
+from accord.relay.platforms.base import HttpService, ServiceResponse, inbound_kind, plain_text
 from accord.relay.platforms.settings import WebhookSettings, resolve_secret
-from accord.relay.platforms.webhook.events import (
-    PLATFORM,
-    message_inbound,
-    read_chat_id,
-    user_id_of,
-)
 from accord.relay.platforms.webhook.rules import WebhookKeys, read_keys
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 from accord.relay.rules.frames import Descriptor
-from accord.relay.rules.members import bad
+from accord.relay.rules.members import Payload, bad
+from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
 from accord.web.outgoing import guarded_client, url_allowed
 
+PLATFORM: Final = "webhook"
+SCHEMA: Final[Any] = canonical.decode(
+    files("accord.relay.platforms.webhook").joinpath("message.schema.json").read_bytes()
+)
+_SCHEMA: Final = compile_schema(SCHEMA)
+_PLAIN: Final = "@:+,;=!$&'()*~ "
 _SERVICE: Final = "the webhook's receiver"
 _REFUSED: Final = frozenset({401, 403, 410})
 _LONGEST_MESSAGE_ID: Final = 512
+DESCRIPTOR: Final = Descriptor(
+    platform=PLATFORM,
+    label="Webhook",
+    max_message_length=4096,
+    supports_draft_streaming=False,
+    supports_edit=False,
+    supports_threads=True,
+    markdown_dialect="markdown",
+    len_unit="chars",
+    emoji="🪝",
+)
+_LONGEST_ID: Final = 256
+_NO_CHAT: Final = Result(False, error="there is no such chat")
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookChat:
+    """A chat as the program names it."""
+
+    chat_id: str
+    thread_id: str | None = None
+
+
+def chat_id_of(name: str, place: WebhookChat) -> str:
+    """The chat's id in the relay."""
+    parts = [place.chat_id] if place.thread_id is None else [place.chat_id, place.thread_id]
+    return "/".join([name, *(quote(part, safe=_PLAIN) for part in parts)])
+
+
+def user_id_of(name: str, user_id: str) -> str:
+    """The user's id in the relay."""
+    return f"{name}/{quote(user_id, safe=_PLAIN)}"
+
+
+def read_chat_id(name: str, chat_id: str) -> WebhookChat | None:
+    """The program's id of a chat in the relay; None if it is not this webhook's."""
+    own, *parts = chat_id.split("/")
+    if own != name or len(parts) not in (1, 2) or not all(parts):
+        return None
+    return WebhookChat(*map(unquote, parts))
+
+
+def message_inbound(body: Payload, name: str, event_id: str) -> InboundEvent:
+    """The inbound event of a message; raises RelayError if it does not match the schema."""
+    for finding in _SCHEMA.findings(body):
+        raise bad(f"this is no message: {finding.message}", where=finding.pointer or None)
+    thread, is_dm = body.get("thread_id"), body.get("chat_type", "dm") == "dm"
+    chat_id = chat_id_of(name, WebhookChat(body["chat_id"], thread))
+    media = tuple(body.get("media_urls", ()))
+    message_id = body.get("message_id", event_id)
+    source = SessionSource(
+        platform=PLATFORM,
+        chat_id=chat_id,
+        chat_type="thread" if thread is not None else body.get("chat_type", "dm"),
+        chat_name=body.get("chat_name"),
+        user_id=user_id_of(name, body["user_id"]),
+        user_name=body.get("user_name"),
+        thread_id=None if thread is None else chat_id,
+        scope_id=None if is_dm else name,
+        parent_chat_id=None if thread is None else chat_id_of(name, WebhookChat(body["chat_id"])),
+        message_id=message_id,
+    )
+    event = MessageEvent(
+        body["text"],
+        source,
+        MessageType.DOCUMENT if media else MessageType.TEXT,
+        message_id=message_id,
+        reply_to_message_id=body.get("reply_to"),
+        media_urls=media,
+        bot_id=name,
+    )
+    return InboundEvent(
+        PLATFORM,
+        name,
+        event_id,
+        event,
+        kind=inbound_kind(body["text"]),
+        author_is_bot=body.get("is_bot", False),
+        addressed=is_dm or body.get("addressed", False),
+        route_key=name,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +176,7 @@ def _message_id(reply: ServiceResponse) -> str | None:
     return given if isinstance(given, str) and 0 < len(given) <= _LONGEST_MESSAGE_ID else None
 
 
-DESCRIPTOR: Final = Descriptor(
-    platform=PLATFORM,
-    label="Webhook",
-    max_message_length=4096,
-    supports_draft_streaming=False,
-    supports_edit=False,
-    supports_threads=True,
-    markdown_dialect="markdown",
-    len_unit="chars",
-    emoji="🪝",
-)
-TOLERANCE: Final = 300.0
-"""How many seconds the time of a request may be away from ours."""
-
-_LONGEST_ID: Final = 256
-_NO_CHAT: Final = Result(False, error="there is no such chat")
-
-
-class WebhookPlatform:
+class WebhookPlatform(base.HookedPlatform):
     """One webhook; without a `receiver`, agents cannot reply."""
 
     name = PLATFORM
@@ -125,8 +193,6 @@ class WebhookPlatform:
         self._keys = keys
         self._receiver = receiver
         self._clock = clock
-        self._context: PlatformContext | None = None
-        self._sender = base.AccessMonitor()
         self.routes: Sequence[BaseRoute] = (
             base.webhook_route(f"/relay/platforms/{PLATFORM}/{self._hook}", self._posted, PLATFORM),
         )
@@ -149,10 +215,6 @@ class WebhookPlatform:
             supports_edit=self._settings.edits,
             markdown_dialect="markdown" if self._settings.markdown else "plain",
         )
-
-    def bind(self, context: PlatformContext) -> None:
-        """Set the connector, for requests to this process."""
-        self._context = self._sender.context = context
 
     async def run(self, context: PlatformContext) -> None:
         """Do nothing: everything comes by webhook."""
@@ -185,7 +247,7 @@ class WebhookPlatform:
                 told |= {"text": self._text(content), "message_id": message_id}
             case Typing():
                 pass
-        return await self._sender.send(self._receiver.post(told, idempotency_key))
+        return await self._deliver(self._receiver.post(told, idempotency_key))
 
     async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
         """Whether the settings say so; otherwise unknown."""
@@ -216,14 +278,11 @@ class WebhookPlatform:
         body = await base.read_body(request)
         if not self._keys.is_signed(message_id, timestamp, body, signature):
             raise RelayError(Code.UNAUTHORIZED, "the signature is by no key of this webhook")
-        if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= 12):
-            raise bad("the timestamp is no number of seconds", where="webhook-timestamp")
-        if abs(self._clock.now() - int(timestamp)) > TOLERANCE:
-            raise bad("the request is too old, or from the future", where="webhook-timestamp")
+        base.require_recent(timestamp, self._clock.now(), "webhook-timestamp")
         if len(message_id) > _LONGEST_ID:
             raise bad(f"an id has at most {_LONGEST_ID} characters", where="webhook-id")
         inbound = message_inbound(base.json_object(body), self._hook, message_id)
-        is_new = await base.ingest(self._context, inbound)
+        is_new = await base.ingest(self.context, inbound)
         return JSONResponse({"id": message_id, "new": is_new})
 
 

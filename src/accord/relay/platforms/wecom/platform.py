@@ -1,11 +1,12 @@
 """An application in WeCom: its callback, its descriptor, and the API by which agents reply.
 
 The access token is kept in memory and renewed when WeCom refuses it. It and the Secret are in
-queries, as WeCom demands, so no URL is ever shown.
+queries, as WeCom demands, so no URL is ever shown. The id of a message is its `MsgId`; an event has
+none and is identified by author, second and key. A user's id is `corporation/user`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -17,18 +18,28 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
-from accord.relay.connector.platform import PlatformContext
+from accord.relay.connector.platform import InboundEvent, PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import base
-from accord.relay.platforms.base import HttpService, ServiceResponse
-from accord.relay.platforms.rules import plain_text
+from accord.relay.platforms.base import HttpService, ServiceResponse, inbound_kind, plain_text
 from accord.relay.platforms.settings import WecomSettings, resolve_secret
-from accord.relay.platforms.wecom.events import PLATFORM, message_inbound, user_of_chat
 from accord.relay.platforms.wecom.rules import BizMsgCrypt, read_crypt, read_xml
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.members import bad
+from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
 
+PLATFORM: Final = "wecom"
+Fields = Mapping[str, str]
+
+_MEDIA: Final = {
+    "image": MessageType.PHOTO,
+    "voice": MessageType.VOICE,
+    "video": MessageType.VIDEO,
+    "file": MessageType.DOCUMENT,
+}
+# A chosen entry of the application's menu; other events are no messages.
+_CLICK: Final = "click"
 _EARLY_SECONDS: Final = 300.0
 _SHORTEST: Final = 60.0
 _STALE: Final = frozenset({40014, 41001, 42001})
@@ -54,6 +65,93 @@ _SENTENCES: Final = {
     60011: "the application may not write to this user",
     81013: "this user cannot be written to by the application",
 }
+DESCRIPTOR: Final = Descriptor(
+    platform=PLATFORM,
+    label="WeCom",
+    # WeCom takes 2048 bytes, and a UTF-16 code unit has at most three of them in UTF-8.
+    max_message_length=682,
+    supports_draft_streaming=False,
+    supports_edit=False,
+    supports_threads=False,
+    markdown_dialect="plain",
+    len_unit="utf16",
+    emoji="💼",
+    platform_hint="An application in WeCom. Plain text, no Markdown; short messages.",
+)
+_NO_CHAT: Final = Result(False, error="there is no such chat")
+_log = structlog.stdlib.get_logger(__name__)
+
+
+def user_of_chat(corp_id: str, chat_id: str) -> str | None:
+    """The user's id in the corporation; None for a chat that is no single user's.
+
+    WeCom would write to several users at a `|`, and to everybody at `@all`.
+    """
+    corporation, _, user = chat_id.partition("/")
+    is_one = corporation == corp_id and user and "|" not in user and not user.startswith("@")
+    return user if is_one else None
+
+
+def message_inbound(fields: Fields, corp_id: str, agent_id: int) -> InboundEvent | None:
+    """The inbound event of a message; None if it is no message of a user."""
+    if fields.get("AgentID", str(agent_id)) != str(agent_id):
+        raise bad("this message is for another application")
+    author, kind = fields.get("FromUserName", ""), fields.get("MsgType", "")
+    if not author or not kind:
+        raise bad("a message has FromUserName and MsgType")
+    content = _content(kind, fields)
+    chat_id = f"{corp_id}/{author}"
+    name = fields.get("MsgId") or _event_name(fields, author)
+    if content is None or user_of_chat(corp_id, chat_id) is None:
+        return None
+    text, message_type, media = content
+    bot_id = f"{corp_id}:{agent_id}"
+    source = SessionSource(
+        platform=PLATFORM,
+        chat_id=chat_id,
+        chat_type="dm",
+        chat_name=author,
+        user_id=chat_id,
+        user_name=author,
+        message_id=name,
+    )
+    event = MessageEvent(
+        text, source, message_type, message_id=name, media_urls=media, bot_id=bot_id
+    )
+    return InboundEvent(PLATFORM, bot_id, name, event, kind=inbound_kind(text), addressed=True)
+
+
+def _content(kind: str, fields: Fields) -> tuple[str, MessageType, tuple[str, ...]] | None:
+    if kind == "text":
+        return fields.get("Content", ""), MessageType.TEXT, ()
+    if kind in _MEDIA:
+        return "", _MEDIA[kind], _references(fields)
+    if kind == "location":
+        place = (
+            fields.get("Label", ""),
+            fields.get("Location_X", ""),
+            fields.get("Location_Y", ""),
+        )
+        return " ".join(each for each in place if each), MessageType.LOCATION, ()
+    if kind == "link":
+        named = (fields.get("Title", ""), fields.get("Description", ""), fields.get("Url", ""))
+        return "\n".join(each for each in named if each), MessageType.TEXT, ()
+    if kind == "event" and fields.get("Event", "").lower() == _CLICK and fields.get("EventKey"):
+        return fields["EventKey"], MessageType.COMMAND, ()
+    return None
+
+
+def _references(fields: Fields) -> tuple[str, ...]:
+    """A picture has a public URL; other media are fetched by their id, with the access token."""
+    picture = fields.get("PicUrl", "")
+    if picture.startswith(("https://", "http://")):
+        return (picture,)
+    media = fields.get("MediaId", "")
+    return (f"wecom:media/{media}",) if media else ()
+
+
+def _event_name(fields: Fields, author: str) -> str:
+    return f"{author}:{fields.get('CreateTime', '')}:{fields.get('EventKey', '')}"
 
 
 class WecomApi:
@@ -143,28 +241,7 @@ def _sentence(code: int | None, status: int) -> str:
     return _SENTENCES.get(code, f"WeCom refused it (error {code})")
 
 
-DESCRIPTOR: Final = Descriptor(
-    platform=PLATFORM,
-    label="WeCom",
-    # WeCom takes 2048 bytes, and a UTF-16 code unit has at most three of them in UTF-8.
-    max_message_length=682,
-    supports_draft_streaming=False,
-    supports_edit=False,
-    supports_threads=False,
-    markdown_dialect="plain",
-    len_unit="utf16",
-    emoji="💼",
-    platform_hint="An application in WeCom. Plain text, no Markdown; short messages.",
-)
-TOLERANCE: Final = 300.0
-"""How many seconds the time of a request may be away from ours."""
-
-_NO_CHAT: Final = Result(False, error="there is no such chat")
-
-_log = structlog.stdlib.get_logger(__name__)
-
-
-class WecomPlatform:
+class WecomPlatform(base.HookedPlatform):
     """One application."""
 
     name = PLATFORM
@@ -178,8 +255,6 @@ class WecomPlatform:
         self._crypt = crypt
         self._api = api
         self._clock = clock
-        self._context: PlatformContext | None = None
-        self._sender = base.AccessMonitor()
         path = f"/relay/platforms/{PLATFORM}/{self._corp_id}/{self._agent_id}"
         self.routes: Sequence[BaseRoute] = (
             base.webhook_route(path, self._called, PLATFORM, ("GET", "POST")),
@@ -194,17 +269,9 @@ class WecomPlatform:
         """What it can do."""
         return DESCRIPTOR
 
-    def bind(self, context: PlatformContext) -> None:
-        """Set the connector, for callbacks to this process."""
-        self._context = self._sender.context = context
-
     async def run(self, context: PlatformContext) -> None:
         """Check the application now and then; messages come by webhook."""
-
-        async def probe() -> None:
-            await self._api.token()
-
-        await base.watch_service(context, probe)
+        await base.watch_service(context, self._api.token)
 
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None
@@ -223,21 +290,13 @@ class WecomPlatform:
             case FollowUp():
                 return Result(False, error="WeCom gives no capabilities")
 
-    async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """Whether it is the user's own chat."""
-        return user_id == channel_id
-
-    async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """False: nobody manages a direct chat."""
-        return False
-
     async def _send(self, action: Send) -> Result:
         user = user_of_chat(self._corp_id, action.chat_id)
         if user is None:
             return _NO_CHAT
         text = {"content": plain_text(action.content)}
         message = {"touser": user, "agentid": self._agent_id, "msgtype": "text", "text": text}
-        return await self._sender.send(self._api.send(message))
+        return await self._deliver(self._api.send(message))
 
     async def _called(self, request: Request) -> Response:
         if request.method != "POST":
@@ -250,7 +309,7 @@ class WecomPlatform:
         if inbound is None:
             _log.debug("a callback without a message is skipped", kind=fields["MsgType"][:40])
         else:
-            await base.ingest_or_skip(self._context, inbound)
+            await base.ingest_or_skip(self.context, inbound)
         return Response()
 
     def _opened(self, request: Request, sealed: str) -> bytes:
@@ -263,10 +322,7 @@ class WecomPlatform:
                 "the request is not signed by WeCom",
                 mend="compare the Token with the one on the application's page",
             )
-        if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= 12):
-            raise bad("the timestamp is no number of seconds", where="timestamp")
-        if abs(self._clock.now() - int(timestamp)) > TOLERANCE:
-            raise bad("the request is too old, or from the future", where="timestamp")
+        base.require_recent(timestamp, self._clock.now(), "timestamp")
         return self._crypt.open(sealed)
 
 

@@ -24,6 +24,9 @@ _BLOCK: Final = 32
 _AES: Final = 16
 _SALT_BYTES: Final = 16
 _LENGTH: Final = 4
+_ROOT: Final = "xml"
+_DEEPEST: Final = 16
+_MAX_TEXT: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +104,6 @@ def read_crypt(token: str, encoding_key: str, receiver: str) -> BizMsgCrypt:
 
 def _unsealed() -> RelayError:
     return RelayError(Code.BAD_REQUEST, "the message is not sealed for this application")
-
-
-_ROOT: Final = "xml"
-_DEEPEST: Final = 16
-_MAX_TEXT: Final = 500
 
 
 def read_xml(raw: bytes) -> dict[str, str]:

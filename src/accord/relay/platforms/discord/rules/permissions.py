@@ -10,6 +10,16 @@ from datetime import datetime
 from enum import IntFlag
 from typing import Any, Final, TypeGuard
 
+ALL: Final = (1 << 64) - 1
+PRIVATE_THREAD: Final = 12
+THREADS: Final = frozenset({10, 11, PRIVATE_THREAD})
+_VOICED: Final = frozenset({2, 13})
+_LONGEST_NUMBER: Final = 20  # digits of a set of 64 bits
+_EPOCH_MS: Final = 1_420_070_400_000
+_LONGEST_ID: Final = 20
+DIRECT_CHATS: Final = frozenset({1, 3})
+_MAX_CHATS: Final = 20_000
+
 
 class Permission(IntFlag):
     """The permission bits that are used here; a set may have others, too."""
@@ -22,12 +32,7 @@ class Permission(IntFlag):
     MANAGE_THREADS = 1 << 34
 
 
-ALL: Final = (1 << 64) - 1
-PRIVATE_THREAD: Final = 12
-THREADS: Final = frozenset({10, 11, PRIVATE_THREAD})
-_VOICED: Final = frozenset({2, 13})
 _QUIET: Final = Permission.VIEW_CHANNEL | Permission.READ_MESSAGE_HISTORY
-_LONGEST_NUMBER: Final = 20  # digits of a set of 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +226,6 @@ def _bits(value: Any) -> int | None:
     return int(value) if value.isascii() and value.isdecimal() else None
 
 
-_EPOCH_MS: Final = 1_420_070_400_000
-_LONGEST_ID: Final = 20
-
-
 def is_snowflake(value: Any) -> TypeGuard[str]:
     """Whether a value is an id as the API writes them."""
     return (
@@ -240,27 +241,17 @@ def snowflake_before(seconds: float) -> int:
     return max(0, ((int(seconds * 1000) - _EPOCH_MS) << 22) - 1)
 
 
-DIRECT_CHATS: Final = frozenset({1, 3})
-_MAX_CHATS: Final = 20_000
-
-
 @dataclass(frozen=True, slots=True)
 class DiscordChat:
-    """A channel, thread or direct chat.
-
-    Attributes:
-        kind: Discord's channel type.
-        parent_id: Of a thread, the channel that it is in.
-        latest: The id of its last message, when it was described.
-    """
+    """A channel, thread or direct chat."""
 
     id: str
-    kind: int
+    kind: int  # Discord's channel type
     guild_id: str | None = None
-    parent_id: str | None = None
+    parent_id: str | None = None  # of a thread, the channel that it is in
     name: str | None = None
     topic: str | None = None
-    latest: int = 0
+    latest: int = 0  # the id of its last message, when it was described
 
     @property
     def chat_type(self) -> str:
