@@ -42,11 +42,15 @@ def ask(
 
     Exit code 1 when it does not know or something failed, 2 when it knows no such command.
     """
-    from accord.concierge.rules import intent
-    from accord.concierge.rules.conversations import AnswerOutcome, ConciergeConversation
+    from accord.concierge.rules.conversation import (
+        AnswerOutcome,
+        ConciergeConversation,
+        PostDraft,
+        read_intent,
+    )
 
-    asked = intent.read_intent(question)
-    if isinstance(asked, intent.PostDraft):
+    asked = read_intent(question)
+    if isinstance(asked, PostDraft):
         raise typer.BadParameter("here, post with `accord market post`", param_hint="QUESTION")
 
     session = ConciergeConversation()

@@ -13,11 +13,9 @@ import structlog
 from starlette.routing import BaseRoute
 
 from accord.community.client import Client
-from accord.demo.conversations import Conversations
-from accord.demo.home import DemoHome
-from accord.demo.neighbours import Neighbours, open_neighbours
+from accord.demo.people import Conversations, Neighbours, open_neighbours
 from accord.demo.services import DemoServices
-from accord.demo.story import story
+from accord.demo.story import DemoHome, story
 from accord.station.authority import AuthorityPlane
 from accord.station.plane import PartReport, Plane, PlaneContext, PlaneState
 from accord.station.run import StationContext

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 
 from accord.authority.assembly import RunningAuthority
 from accord.bridge.bridge import DEPLOYMENT, Bridge, Deploy, FabricAccess, deploy
-from accord.bridge.inward import Active, FindContract
+from accord.bridge.calls import Active, FindContract
 from accord.bridge.settings import BridgeSettings
 from accord.community.node import Node
 from accord.contracts import digest

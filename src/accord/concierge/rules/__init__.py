@@ -18,18 +18,20 @@ from accord.concierge.rules.answers import (
     sources,
     stop_sequences,
 )
-from accord.concierge.rules.conversations import (
+from accord.concierge.rules.conversation import (
+    COMMANDS,
+    MAX_BODY,
+    MAX_QUESTION,
+    MAX_TITLE,
     MOST_DRAFTS,
     MOST_EXCHANGES,
     AnswerOutcome,
-    ConciergeConversation,
-    ConversationCache,
-)
-from accord.concierge.rules.intent import (
     AnswerPolicy,
     Ask,
     Category,
+    ConciergeConversation,
     Confirmation,
+    ConversationCache,
     ExplainLink,
     FindFile,
     FindPosts,
@@ -45,8 +47,12 @@ from accord.concierge.rules.intent import (
 )
 
 __all__ = [
+    "COMMANDS",
     "LEAST_SCORE",
     "LEAST_SIMILARITY",
+    "MAX_BODY",
+    "MAX_QUESTION",
+    "MAX_TITLE",
     "MOST_DRAFTS",
     "MOST_EXCHANGES",
     "MOST_PASSAGES",
