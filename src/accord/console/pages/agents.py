@@ -13,9 +13,8 @@ from typing import Final
 from sqlalchemy import Connection, func, select
 from starlette.responses import Response
 
-from accord.console.errors import ConsoleError
-from accord.console.page import Page, Visit
-from accord.console.stream import Piece
+from accord.console.page import Page, Piece, Visit
+from accord.console.sessions import ConsoleError
 from accord.kernel.clock import format_time
 from accord.kernel.errors import AccordError
 from accord.relay.connector.connector import Connector

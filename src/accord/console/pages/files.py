@@ -21,9 +21,8 @@ from accord.capabilities.file import Label, ShareMark, file_name, file_title
 from accord.capabilities.rag.names import is_name
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
-from accord.console.errors import ConsoleError
-from accord.console.page import NEWS, Page, Visit, changed
-from accord.console.stream import Piece
+from accord.console.page import NEWS, Page, Piece, Visit, changed
+from accord.console.sessions import ConsoleError
 from accord.console.templates import MemberNames, member_names
 from accord.kernel.errors import AccordError
 
