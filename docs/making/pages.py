@@ -14,7 +14,7 @@ from docs.making.markdown import join, table
 from docs.making.notes import Notes, woven
 
 from accord.cli import app
-from accord.station import metrics
+from accord.station import health
 
 _MADE: Final = "<!-- Made by `make docs` from the code and docs/making/notes: edit those. -->"
 
@@ -67,7 +67,7 @@ REFERENCE: Final = (
     Page(
         "reference/metrics",
         "Metrics",
-        metrics.reference_page,
+        health.reference_page,
         "every figure that a station shows to Prometheus",
         is_whole=True,
     ),

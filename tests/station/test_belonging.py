@@ -8,7 +8,7 @@ from accord.community.identity import community_folder
 from accord.community.rules import Invite
 from accord.kernel.signing import SigningKey
 from accord.station import StationError
-from accord.station.membership import joined_communities, refuse_late_invite, report_unused_invite
+from accord.station.community import joined_communities, refuse_late_invite, report_unused_invite
 
 
 def community() -> str:

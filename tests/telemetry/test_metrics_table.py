@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.metrics_core import Metric
 
-from accord.station.metrics import reference_page
+from accord.station.health import reference_page
 from accord.telemetry.metrics import METRICS, Durations, MetricKind, family, histogram
 
 ROOT = Path(__file__).parents[2]

@@ -155,7 +155,7 @@ def restore_stores(
     """
     from accord import storage
     from accord.station.store import STATION, store_location
-    from accord.station.stores import SCHEMAS
+    from accord.station.versions import SCHEMAS
 
     where = store_location(cli.settings())
     # The station's own is always there; a plane that never ran left none.
@@ -171,7 +171,7 @@ def _present_schemas(where: str | Path) -> "list[Schema]":
     """The stores that the station has: its own, and those of planes that have run."""
     from accord import storage
     from accord.station.store import STATION
-    from accord.station.stores import SCHEMAS
+    from accord.station.versions import SCHEMAS
 
     return [each for each in SCHEMAS if each is STATION or storage.exists(where, each)]
 

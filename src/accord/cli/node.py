@@ -316,8 +316,7 @@ async def _open_node(
     from accord.community.transport import LocalTransport
     from accord.kernel.clock import SystemClock
     from accord.station import logs
-    from accord.station.capabilities import open_capabilities
-    from accord.station.community import node_settings
+    from accord.station.community import node_settings, open_capabilities
     from accord.station.home import ensure_device_key
     from accord.station.store import store_location as stores
 

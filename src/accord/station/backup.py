@@ -30,7 +30,7 @@ from accord.station.errors import StationError
 from accord.station.home import LOCK_NAME
 from accord.station.settings import FILE_NAME, Settings, load
 from accord.station.store import store_location
-from accord.station.stores import SCHEMAS
+from accord.station.versions import SCHEMAS
 from accord.storage import StoreError
 
 Progress = Callable[[str], None]

@@ -21,8 +21,8 @@ from accord.authority.assembly import RunningAuthority
 from accord.capabilities.file import Blobs
 from accord.community.transport import LocalTransport
 from accord.console import Console, ConsoleParts, NodeAccess, PlaneHealth, ShownSetting, Tickets
-from accord.console.commands import CommandRunner
 from accord.console.pages import PAGES
+from accord.console.parts import CommandRunner
 from accord.console.sessions import PATH
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey

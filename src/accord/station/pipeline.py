@@ -28,7 +28,7 @@ from accord.station.home import Home
 from accord.station.plane import PlaneContext
 from accord.station.settings import Settings
 from accord.station.store import SERVICE, store_location
-from accord.station.stores import OUTBOXES
+from accord.station.versions import OUTBOXES
 from accord.storage import Schema, StoreHeldError, exists, open_store
 from accord.telemetry.metrics import family
 
