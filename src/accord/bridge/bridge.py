@@ -91,8 +91,6 @@ class FabricAccess:
     """How the bridge reaches the fabric.
 
     Attributes:
-        deploy: Deploys a contract of the bridge.
-        find: Finds an active contract.
         offers: The key that offers capabilities.
         calls: The key that calls services.
     """

@@ -149,7 +149,6 @@ class BridgedCall:
 
     Attributes:
         direction: `outward` from a service to the community, `inward` from a member to a service.
-        trace_id: The trace that both sides carry.
         bus_request_id: The request id in the bus's journal.
         fabric_request_id: The request id in the journal of contracts.
         caller: The calling member, or the calling deployment or person.
@@ -239,7 +238,6 @@ class Outward:
     """Answers the RPCs of an offering by calling the bus.
 
     Args:
-        journal: Records each call.
         in_progress: The traces of members' calls in the other direction.
     """
 
@@ -356,10 +354,6 @@ class Inward:
 
     Args:
         session: The bridge's session, whose grants decide.
-        bus: The bus on which members call.
-        registry: Where the capabilities are registered.
-        journal: Records each call.
-        in_progress: Holds the traces of calls in progress.
         level: The least trust level of a caller.
     """
 

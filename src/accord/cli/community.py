@@ -352,11 +352,7 @@ def print_qr(text: str) -> None:
 
 
 def write_qr(text: str, path: Path) -> None:
-    """Keep a text as a QR code in a file.
-
-    Raises:
-        CommunityError: The file cannot be written: `bad_request`.
-    """
+    """Keep a text as a QR code in a file; raises `CommunityError`."""
     from accord.community.errors import Code, CommunityError
     from accord.community.identity import qr_svg
 

@@ -61,21 +61,13 @@ class Cli(Output):
     config: Config = None
 
     def settings(self) -> "Settings":
-        """Read the settings.
-
-        Raises:
-            SettingsError: They cannot be read or are not valid.
-        """
+        """Read the settings; raises `SettingsError`."""
         from accord.station.settings import load
 
         return load(self.home, self.config)
 
     def station_settings(self) -> "Settings":
-        """Read the settings of a home in which a station has run.
-
-        Raises:
-            StationError: None has.
-        """
+        """Read the settings of a home in which a station has run; raises `StationError`."""
         from accord.station.errors import StationError
         from accord.station.home import Home
 

@@ -86,11 +86,7 @@ def layout_of(cli: Cli, folder: Path | None) -> "Layout":
 
 
 def read_conf(conf: list[str] | None) -> dict[str, str]:
-    """Spark settings of the form name=value.
-
-    Raises:
-        typer.BadParameter: One has another form.
-    """
+    """Spark settings of the form name=value; raises `typer.BadParameter`."""
     pairs = [each.partition("=") for each in conf or ()]
     if wrong := [name for name, found, _ in pairs if not found]:
         raise typer.BadParameter(f"--conf {wrong[0]}: expected name=value")
@@ -126,11 +122,7 @@ class QueryCli(SparkCli):
     patience: Patience = PATIENCE
 
     def target(self) -> "SparkTarget":
-        """Where Spark runs, and how.
-
-        Raises:
-            typer.BadParameter: The options contradict each other or cannot be read.
-        """
+        """Where Spark runs, and how; raises `typer.BadParameter`."""
         from accord.pipeline.runs.runner import SparkTarget
 
         if self.master is not None and self.remote is not None:

@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 def published(
     layout: "Layout", master: str | None = None, remote: str | None = None
 ) -> "Iterator[StoredTables]":
-    """The tables as they are published, held while the block runs.
-
-    Raises:
-        PipelineError: Nothing is published, or Spark does not start.
-    """
+    """The tables as they are published, held while the block runs; raises `PipelineError`."""
     if master is not None and remote is not None:
         raise typer.BadParameter("name --master or --remote, not both")
     from accord.pipeline.folder import has_moved, lock_folder, relocate, table_format

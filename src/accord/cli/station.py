@@ -38,9 +38,7 @@ def startup_text(
     """The text that is printed once a station has started.
 
     Args:
-        subject: Such as "The connector".
         where: Such as " at http://127.0.0.1:7070"; may be empty.
-        facts: Further lines, each a name and a value.
         home: The --home option for commands on this home, with a space before it; may be empty.
     """
     from accord.station.plane import PlaneState
@@ -580,11 +578,7 @@ def _show_entry(cli: Cli, deed: "AuditEntry") -> None:
 
 
 def _parse_since(text: str, now: float) -> float:
-    """Parse a time such as 7d or 2026-05-26T08:00:00Z.
-
-    Raises:
-        typer.BadParameter: It is none.
-    """
+    """Parse a time such as 7d or 2026-05-26T08:00:00Z."""
     from accord.kernel.clock import parse_time
     from accord.kernel.errors import AccordError
 

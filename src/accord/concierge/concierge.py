@@ -59,10 +59,7 @@ class Concierge:
     """Answers in chats.
 
     Args:
-        open_bus: Opens the community's bus for a turn.
-        find_model: Returns the language model to use.
         corpus: The only corpus to answer from; empty for all of the community's.
-        policy: Which messages are answered.
         new_mark: Returns a new mark to fence documents in a prompt.
     """
 

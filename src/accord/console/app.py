@@ -68,9 +68,7 @@ class Console:
     """The console of a station.
 
     Args:
-        parts: What its pages need.
         pages: In the order of the navigation; the first is the start page.
-        tickets: Login links and sessions.
         url: The public address, beside this machine's own names; may be empty.
     """
 

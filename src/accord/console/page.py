@@ -201,13 +201,7 @@ class EventStream(Response):
 async def event_parts(
     pieces: AsyncGenerator[Piece, None], is_valid: Callable[[], bool], closing: asyncio.Event
 ) -> AsyncGenerator[bytes, None]:
-    """Yield pieces as bytes, with comments in between to keep the connection alive.
-
-    Args:
-        pieces: Closed at the end.
-        is_valid: Whether the reader is still logged in.
-        closing: Set when everything must end.
-    """
+    """Yield pieces as bytes, with comments in between to keep the connection alive."""
     ended = asyncio.ensure_future(closing.wait())
     coming: asyncio.Future[Piece] | None = None
     async with aclosing(pieces):
@@ -259,7 +253,6 @@ class Visit:
     """One request of somebody who is logged in.
 
     Attributes:
-        parts: What the page needs of the station.
         form: Empty unless something was sent.
         trouble: Why the sent form was refused; the page is shown again with what was typed.
     """
@@ -382,10 +375,7 @@ class Page:
 
     Attributes:
         slug: Its segment of the path; empty for the first page.
-        title: Its name in the navigation.
         show: Answers a visit; also, with `trouble`, when a form is refused.
-        reads: Further GET handlers by path.
-        acts: POST handlers by path.
     """
 
     slug: str

@@ -52,10 +52,7 @@ class CommandRun:
 
     Attributes:
         command: As a person would type it.
-        began_at: Seconds since the epoch.
         step: The current step, from its progress bar.
-        code: Its exit code; None while it runs.
-        printed: Its standard output.
         said: Other lines on its terminal, such as why it failed.
     """
 
@@ -113,8 +110,6 @@ class CommandRunner:
 
         Args:
             command: As a person would type it.
-            arguments: The arguments, not interpreted by a shell.
-            given: Its standard input.
 
         Raises:
             ConsoleError: Another one runs, or this one cannot be started.
@@ -230,14 +225,7 @@ _WAITING: Final = "waiting"
 
 @dataclass(frozen=True, slots=True)
 class PlaneHealth:
-    """The state of a plane or of one of its parts.
-
-    Attributes:
-        state: A word, such as `ready`.
-        is_well: Whether it serves.
-        reason: Why not, or what was last wrong.
-        restarts: How often it was started again.
-    """
+    """The state of a plane or of one of its parts."""
 
     name: str
     state: str
@@ -333,17 +321,9 @@ class ConsoleParts:
     """Everything that pages need.
 
     Attributes:
-        address: Where the station is reached on this machine.
         home_option: The option that selects this home in commands; empty for the default home.
-        relay: The connector, while it runs.
-        chat: The web chat's administration, while it runs.
-        authority: The authority, while it runs.
-        log_file: None if there is none.
         landing: Where segments land for the pipeline; None for the default folder.
-        children: Runs long commands beside the station.
         turns: Spaces the connections of the home's shell.
-        note: Records an act at the console, and its author.
-        audit: Returns the latest acts on every plane, the newest last.
     """
 
     name: str

@@ -72,7 +72,6 @@ async def run_neighbour(
     """Run a neighbour's device and yield its owner's client.
 
     Args:
-        settings: The station's, from which the neighbour's differ little.
         link: An invite, for a device that is in no community yet.
     """
     home = place.neighbour(neighbour.name)

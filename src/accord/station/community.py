@@ -215,12 +215,7 @@ class NodeCapabilities:
 async def open_capabilities(
     settings: Settings, clock: Clock, *, with_models: bool = True, more: Sequence[Register] = ()
 ) -> AsyncIterator[NodeCapabilities]:
-    """Open all capabilities of a node until the end of the block.
-
-    Args:
-        with_models: Whether to load models, which takes a moment, and what needs them.
-        more: Further capabilities.
-    """
+    """Open all capabilities of a node until the end of the block."""
     async with AsyncExitStack() as opened:
         blobs = Blobs(settings.home / "blobs", clock)
         offers = NodeCapabilities(clock, blobs)
@@ -293,7 +288,6 @@ class CommunityPlane:
     """The node of a station.
 
     Args:
-        more: Further capabilities of the node.
         with_models: Whether to load models, and what needs them.
     """
 
@@ -375,12 +369,7 @@ class CommunityPlane:
                 await self._serve(node, offers, listening, context)
 
     async def _prove_stores(self) -> None:
-        """Open the node's stores once, so that damage is reported before models are loaded.
-
-        Raises:
-            StationError: The log is damaged.
-            StoreError: Another store is damaged.
-        """
+        """Open the node's stores once, so that damage is reported before models are loaded."""
         where = store_location(self._settings)
         try:
             for schema in (COMMUNITY_STORE, BUS_STORE):

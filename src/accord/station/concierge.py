@@ -57,8 +57,6 @@ class ConciergePlane:
 
     Args:
         key: Its device key, with which the concierge calls the bus.
-        address: Where the station listens.
-        relay: The plane of its connector and bots.
     """
 
     name = "concierge"

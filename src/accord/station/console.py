@@ -47,8 +47,6 @@ class ConsolePlane:
 
     Args:
         key: Its device key, with which the console calls its node.
-        address: Where the station is reached.
-        others: The station's other planes.
     """
 
     name = "console"

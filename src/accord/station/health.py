@@ -132,8 +132,6 @@ def registry(
     """Return a registry of its own, so that a process can have two stations.
 
     Args:
-        supervisor: Reports the state of the planes.
-        planes: Those that may have metrics.
         settings: Say where the stores are; None leaves them out.
     """
     made = CollectorRegistry()
@@ -153,7 +151,6 @@ def may_read_metrics(token: str, host: str, headers: Mapping[str, str]) -> bool:
     """Whether a request may read the metrics: by the token, or from this machine if there is none.
 
     Args:
-        token: The setting `[metrics] token`.
         headers: By lower-case names.
     """
     if token:
@@ -280,7 +277,6 @@ def application(
     """Join the station's own routes and the planes'; a plane may take `/` for itself.
 
     Args:
-        supervisor: Reports the state of the planes.
         metrics_token: Opens `/metrics` to any address; empty opens it to this machine only.
         names: Accepted host names beside addresses and `localhost`.
     """

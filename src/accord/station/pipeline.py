@@ -198,8 +198,6 @@ async def open_outboxes(
     """Open the stores that exist and are not open yet; planes that never ran have none.
 
     Args:
-        settings: The station's; it may be running.
-        opened: Closes them.
         outboxes: By plane, or by the folder of a service; newly opened stores are added.
 
     Raises:

@@ -139,8 +139,6 @@ def serve(
 
     Args:
         announce: Called once the station answers and its planes had time to start.
-        assemble: Makes the planes.
-        clock: The clock; None for the system's.
 
     Raises:
         AccordError: The station cannot start; the disk is as it was before.

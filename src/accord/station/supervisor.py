@@ -35,7 +35,6 @@ class Backoff:
 
     Attributes:
         first: Seconds after the first failure; doubled by each further one.
-        most: The longest wait.
         healthy_after: A plane that was ready for this long starts from `first` again.
     """
 
@@ -54,13 +53,8 @@ class Supervisor:
     """Runs planes until `draining` is set.
 
     Args:
-        planes: With distinct names.
-        draining: Set to stop the station.
-        clock: Measures how long a plane has been ready.
-        random: Spreads the delays.
         drain_seconds: How long planes may take to finish before they are cancelled.
         leaving: Set some time before `draining`; the station is not ready from then on.
-        backoff: The delays between restarts.
     """
 
     def __init__(

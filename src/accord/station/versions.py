@@ -81,11 +81,7 @@ def upgrade_plan(settings: Settings) -> list[StoreRevisions]:
 
 
 def rollback_plan(settings: Settings, version: str) -> list[StoreRevisions]:
-    """Return what a rollback to a version would undo.
-
-    Raises:
-        StoreError: As `upgrade_plan`; or the version is unknown, or something cannot be undone.
-    """
+    """Return what a rollback to a version would undo; raises `StoreError`."""
     return [
         StoreRevisions(each.name, storage.newer_revisions(each.where, each.schema, version))
         for each in present_stores(settings)

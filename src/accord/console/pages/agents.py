@@ -51,9 +51,7 @@ class AgentRow:
     """An agent as it is shown.
 
     Attributes:
-        state: One or two words.
         is_well: Whether messages reach it, now or when it wakes.
-        waiting: The number of queued messages.
         is_live: Whether it may do anything at all.
     """
 
@@ -85,10 +83,8 @@ class MessageReport:
     """What became of one message.
 
     Attributes:
-        deliveries: The agents that it goes to.
         refusal: What kept it from everybody, if anything.
         verdicts: Those of the layers before any agent is considered.
-        chat_name, author_name: Empty if unknown.
     """
 
     event: str

@@ -34,10 +34,7 @@ class Origin:
     """Where a file comes from.
 
     Attributes:
-        name: Empty if it has none.
         kind: What it is to the community.
-        shared_by: A name; empty if it is not shared.
-        title: Its title, if any.
     """
 
     name: str = ""
@@ -58,7 +55,6 @@ def origins(
     Args:
         files: The node's list: who holds each file, and which documents it is.
         messages: The chat, whose attachments have names.
-        names: The members' names.
         labels: This station's labels of pinned files.
         shares: What this station and others share, each with its `holder`.
     """

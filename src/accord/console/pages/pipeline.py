@@ -63,8 +63,6 @@ class PublishedTables:
     Attributes:
         status: The output of `accord pipeline status --json`.
         tables: The gold tables with their numbers of rows, None if unknown.
-        refusals: The rules that refused most.
-        runs: The latest runs, the newest first.
     """
 
     status: Mapping[str, Any]
