@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from accord.cli import output
-from accord.cli.context import App, Cli, Home, Output
+from accord.cli.context import App, Cli, HomeCli
 
 if TYPE_CHECKING:
     from accord.station.versions import StoreRevisions
@@ -47,9 +47,9 @@ def backup(
 
 
 def restore(
-    cli: Output,
+    cli: HomeCli,
     source: Annotated[Path, typer.Argument(help="A folder that `accord backup` made.")],
-    home: Home = None,
+    *,
     alone: Annotated[
         bool,
         typer.Option(help="No other member is left to ask what this node signed after the backup."),
@@ -63,7 +63,7 @@ def restore(
     from accord.station.backup import restore as make
     from accord.station.settings import home_folder
 
-    folder = home_folder(home)
+    folder = home_folder(cli.home)
     with spinner() as step:
         make(source, folder, step, alone=alone)
     cli.emit({"home": str(folder)}, f"Restored {folder}.")

@@ -7,6 +7,7 @@ policy asks for is reached, else printed to be passed on.
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -55,9 +56,7 @@ def id_(cli: Cli, *, qr: Qr = False) -> None:
             return here.key.id
 
         node_id = with_node(cli, made, make=True)
-    cli.emit({"node_id": node_id, "display_id": display_id(node_id)}, node_id)
-    if qr and not cli.as_json:
-        print_qr(node_id)
+    cli.emit({"node_id": node_id, "display_id": display_id(node_id)}, _with_qr(node_id, qr))
 
 
 @app.command(epilog='Example: accord community create "Our street" --policy policy.json')
@@ -344,15 +343,15 @@ def _read_policy(name: str) -> dict[str, Any]:
     return found
 
 
-def print_qr(text: str) -> None:
-    """Show a text as a QR code on the terminal."""
+def _with_qr(text: str, qr: bool) -> list[str]:
+    if not qr:
+        return [text]
     from accord.community.identity import qr_text
 
-    typer.echo(qr_text(text))
+    return [text, qr_text(text)]
 
 
-def write_qr(text: str, path: Path) -> None:
-    """Keep a text as a QR code in a file; raises `CommunityError`."""
+def _write_qr(text: str, path: Path) -> None:
     from accord.community.errors import Code, CommunityError
     from accord.community.identity import qr_svg
 
@@ -369,7 +368,7 @@ def write_qr(text: str, path: Path) -> None:
         ) from error
 
 
-def show_petition(cli: Cli, done: "PetitionOutcome") -> None:
+def show_petition(cli: Cli, done: "PetitionOutcome", *, qr: bool = False) -> None:
     """Print the state of a petition and the next step."""
     asked, text = printable(done.asked), done.link or done.blob
     if done.link is not None:
@@ -390,7 +389,7 @@ def show_petition(cli: Cli, done: "PetitionOutcome") -> None:
         "event": output.RawJson(done.event),
         "link": done.link,
     }
-    cli.emit(result, text)
+    cli.emit(result, _with_qr(text, qr and done.link is not None))
 
 
 Node = Annotated[
@@ -435,8 +434,6 @@ def invite(
     svg: Annotated[Path | None, typer.Option(help="Draw it into this file, too.")] = None,
 ) -> None:
     """Invite a node, and print the link with which it joins. The station must be running."""
-    import time
-
     from accord.community.petitions import make_petition, submit_petition
     from accord.kernel.clock import format_time
 
@@ -456,12 +453,9 @@ def invite(
             )
 
     done = with_node(cli, ask)
-    show_petition(cli, done)
-    if done.link:
-        if qr and not cli.as_json:
-            print_qr(done.link)
-        if svg is not None:
-            write_qr(done.link, svg)
+    show_petition(cli, done, qr=qr)
+    if done.link and svg is not None:
+        _write_qr(done.link, svg)
 
 
 @app.command(epilog="Example: accord community invites")

@@ -54,7 +54,26 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Cli(Output):
+class JsonOutput(Output):
+    """The context of a command whose result is JSON anyway."""
+
+    as_json: JsonErrors = False
+
+    def emit(self, result: object, text: "output.Text" = ()) -> None:
+        """Print the result."""
+        del text
+        output.show_json(result)
+
+
+@dataclass(frozen=True)
+class HomeCli(Output):
+    """The context of a command that makes a home, whose settings are not there yet."""
+
+    home: Home = None
+
+
+@dataclass(frozen=True)
+class Cli(HomeCli):
     """The context of a command that works on a home."""
 
     home: Home = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from accord.cli.context import App, JsonErrors, Output
+from accord.cli.context import App, JsonOutput, Output
 
 if TYPE_CHECKING:
     from accord.kernel.signing import SigningKey
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CANON_EXAMPLE = """Example: echo '{"b": 1.0, "a": []}' | accord canon"""
 
 
-def canon(_as_json: JsonErrors = False) -> None:
+def canon(_cli: JsonOutput) -> None:
     """Read JSON from stdin strictly and write its canonical bytes (RFC 8785) to stdout.
 
     Nothing is added to the bytes, except for a line end on a terminal.

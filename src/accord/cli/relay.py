@@ -13,6 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -46,6 +47,10 @@ class SessionKeyForm(Enum):
     HERMES = "hermes"
 
 
+Front = Annotated[
+    list[str] | None,
+    typer.Option(help="platform or platform:bot to speak through; as often as needed."),
+]
 GatewayId = Annotated[str | None, typer.Option("--id", help="The gateway's id.")]
 CredentialsFile = Annotated[
     Path | None,
@@ -98,10 +103,7 @@ def run(
         str | None,
         typer.Option(help="A shell command: reads the event as JSON, prints the answer."),
     ] = None,
-    front: Annotated[
-        list[str] | None,
-        typer.Option(help="platform or platform:bot to speak through; as often as needed."),
-    ] = None,
+    front: Front = None,
     here: Annotated[
         str | None,
         typer.Option(
@@ -143,13 +145,6 @@ def run(
         )
     answering = _load_agent(agent, command)
 
-    def show(health: "GatewayHealth") -> None:
-        reason = f": {printable(health.reason)}" if health.reason else ""
-        cli.emit(
-            {"state": health.state.value, "reason": health.reason}, f"{health.state.value}{reason}"
-        )
-        sys.stdout.flush()
-
     async def serve() -> "GatewayState":
         async with AsyncExitStack() as opened:
             await opened.enter_async_context(
@@ -170,12 +165,12 @@ def run(
             gateway_id=known.gateway_id,
             agent=answering,
             settings=GatewaySettings(
-                identities=_identities(front),
+                identities=identities(front),
                 session_keys=session_keys.value,
                 inbox=kept,
                 environment=os.environ,
             ),
-            on_health=show,
+            on_health=partial(show_health, cli),
         )
         asked: list[int] = []
 
@@ -188,12 +183,20 @@ def run(
 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop, number)
-        show(gateway.health)
+        show_health(cli, gateway.health)
         return await gateway.run()
 
     with logs.configured(LogSettings(level="warning")):
         ended = asyncio.run(serve())
     raise typer.Exit(output.FAILED if ended is GatewayState.DISABLED else 0)
+
+
+def show_health(cli: Output, health: "GatewayHealth") -> None:
+    """Print the state that a gateway has entered."""
+    state = health.state.value
+    reason = f": {printable(health.reason)}" if health.reason else ""
+    cli.emit({"state": state, "reason": health.reason}, f"{state}{reason}")
+    sys.stdout.flush()
 
 
 def _telemetry_settings(cli: Cli, here: str | None) -> "TelemetrySettings":
@@ -250,7 +253,8 @@ def _find_credentials(gateway_id: str | None, file: Path | None) -> "GatewayCred
     )
 
 
-def _identities(front: list[str] | None) -> tuple[tuple[str, str], ...]:
+def identities(front: list[str] | None) -> tuple[tuple[str, str], ...]:
+    """The bots that --front names, else those of the environment."""
     from accord.relay.rules.connection import read_identities
 
     if not front:
