@@ -10,7 +10,7 @@ works for a member cannot call back over the bridge.
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any, Final, Literal
 
 import structlog
@@ -349,6 +349,7 @@ class _Registered:
     key: str
 
 
+@dataclass(eq=False, repr=False)
 class Inward:
     """Serves chosen RPCs as capabilities.
 
@@ -357,26 +358,16 @@ class Inward:
         level: The least trust level of a caller.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        bus: BridgeBus,
-        registry: Registry,
-        *,
-        journal: BridgeJournal,
-        in_progress: CallsInProgress,
-        clock: Clock,
-        level: str,
-    ) -> None:
-        self._session = session
-        self._bus = bus
-        self._registry = registry
-        self._journal = journal
-        self._in_progress = in_progress
-        self._clock = clock
-        self._level = level
-        self._registered: dict[str, _Registered] = {}
-        self._reported: dict[str, str] = {}
+    session: Session
+    bus: BridgeBus
+    registry: Registry
+    _: KW_ONLY
+    journal: BridgeJournal
+    in_progress: CallsInProgress
+    clock: Clock
+    level: str
+    _registered: dict[str, _Registered] = field(init=False, default_factory=dict)
+    _reported: dict[str, str] = field(init=False, default_factory=dict)
 
     async def refresh(self, chosen: Sequence[ChosenRpc], find: FindContract) -> None:
         """Register the RPCs of active contracts, and remove the others."""
@@ -400,7 +391,7 @@ class Inward:
             return
         try:
             terms = Terms(active[1])
-            self._register(chosen, terms, borrowed_capability(terms.manifest, chosen, self._level))
+            self._register(chosen, terms, borrowed_capability(terms.manifest, chosen, self.level))
         except (BridgeError, CommunityError, FabricError) as error:
             if self._reported.get(name) != str(error):
                 self._reported[name] = str(error)
@@ -412,18 +403,18 @@ class Inward:
         async def serve(call: Call) -> Mapping[str, Any]:
             return await self._serve(call, chosen, rpc)
 
-        self._registry.register(descriptor, serve, seconds=_CAPABILITY_SECONDS)
+        self.registry.register(descriptor, serve, seconds=_CAPABILITY_SECONDS)
         self._registered[chosen.capability] = _Registered(terms.digest, descriptor.key)
         self._reported.pop(chosen.capability, None)
         _log.info("service offered as a capability", capability=descriptor.key, contract=terms.id)
 
     def _remove(self, capability: str) -> None:
         known = self._registered.pop(capability)
-        self._registry.deregister(known.key)
+        self.registry.deregister(known.key)
         _log.info("service no longer offered as a capability", capability=known.key)
 
     async def _serve(self, call: Call, chosen: ChosenRpc, rpc: Rpc) -> Mapping[str, Any]:
-        if call.community != self._bus.community:
+        if call.community != self.bus.community:
             raise CommunityError(Code.UNAUTHORIZED, "services are for another community")
         trace = call.trace_id
         bridged_call = BridgedCall(
@@ -437,13 +428,13 @@ class Inward:
             chosen.contract,
             chosen.rpc,
         )
-        since = self._journal.now()
+        since = self.journal.now()
         error_code: str | None = CANCELLED
-        within = max(call.deadline - self._clock.monotonic() - _MARGIN, _MARGIN)
+        within = max(call.deadline - self.clock.monotonic() - _MARGIN, _MARGIN)
         try:
-            with self._in_progress.track(trace):
+            with self.in_progress.track(trace):
                 output = await ask_service(
-                    self._session.link,
+                    self.session.link,
                     rpc,
                     call.body["input"],
                     request_id=call.request_id,
@@ -454,6 +445,6 @@ class Inward:
             error_code = error.type
             raise to_community(error) from error
         finally:
-            await self._journal.record(bridged_call, since, error_code)
-        ms = max(0, int((self._journal.now() - since) * 1000))
+            await self.journal.record(bridged_call, since, error_code)
+        ms = max(0, int((self.journal.now() - since) * 1000))
         return {"output": output, "meta": {"ms": ms, "trace_id": trace}}

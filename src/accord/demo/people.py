@@ -207,28 +207,28 @@ _STEP_SECONDS: Final = 0.2
 _SECONDS: Final = 30.0
 
 
+@dataclass(eq=False, repr=False)
 class Conversations:
     """The web chat of a station, as its visitors use it."""
 
-    def __init__(self, story: Story, settings: Settings, address: str, clock: Clock) -> None:
-        self._story = story
-        self._settings = settings
-        self._address = address
-        self._clock = clock
+    story: Story
+    settings: Settings
+    address: str
+    clock: Clock
 
     async def ask_the_concierge(self) -> None:
         """Ask questions that the documents answer."""
         for visit in self._visits(LOBBY):
-            space = self._settings.concierge.space
-            await self._say(visit, space, self._settings.home / CONCIERGE)
+            space = self.settings.concierge.space
+            await self._say(visit, space, self.settings.home / CONCIERGE)
 
     async def leave_a_dead_letter(self) -> None:
         """Write to an agent without a gateway, and revoke it."""
-        async with open_agent(self._settings, self._clock, DESK) as guest:
+        async with open_agent(self.settings, self.clock, DESK) as guest:
             for visit in self._visits(DESK):
                 if visit.linked:
                     await self._say(visit, DESK, guest.folder)
-        async with operate_relay(self._settings, self._clock, "demo") as connector:
+        async with operate_relay(self.settings, self.clock, "demo") as connector:
             await connector.control.revoke(DESK)
 
     async def speak_to_nobody(self) -> None:
@@ -242,19 +242,19 @@ class Conversations:
         while user not in linked_users(agent):  # noqa: ASYNC110 - a file tells of it
             await asyncio.sleep(_STEP_SECONDS)
         # The link was made by another process; the connector notices it after this time.
-        await asyncio.sleep(control_settings(self._settings).freshness_seconds)
+        await asyncio.sleep(control_settings(self.settings).freshness_seconds)
 
     def _visits(self, space: str) -> list[StoryVisit]:
-        return [each for each in self._story.visits if each.space == space]
+        return [each for each in self.story.visits if each.space == space]
 
     async def _say(self, visit: StoryVisit, space: str, agent: Path | None) -> None:
         """Write a visit's messages in a space, once the agent of a folder is linked to it."""
-        chosen = webchat_settings(self._settings)
+        chosen = webchat_settings(self.settings)
         async with (
-            open_admin(store_location(self._settings), self._clock, chosen) as admin,
+            open_admin(store_location(self.settings), self.clock, chosen) as admin,
             responses.bounded_client(
                 responses.SMALL,
-                base_url=f"{self._address}/chat/api/",
+                base_url=f"{self.address}/chat/api/",
                 headers={"x-accord-chat": "1"},
                 timeout=_SECONDS,
                 trust_env=False,

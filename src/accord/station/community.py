@@ -19,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -284,6 +285,7 @@ _AWAY: Final = JSONResponse({"error": "partition", "message": "the community pla
 _DOORS = ("/v1/{rest:path}", "/mcp")
 
 
+@dataclass(eq=False, repr=False)
 class CommunityPlane:
     """The node of a station.
 
@@ -293,33 +295,25 @@ class CommunityPlane:
 
     name = "community"
 
-    def __init__(
-        self,
-        settings: Settings,
-        key: SigningKey,
-        clock: Clock,
-        *,
-        more: Sequence[Register] = (),
-        with_models: bool = True,
-    ) -> None:
-        self._settings = settings
-        self._more = more
-        self._with_models = with_models
-        self._key = key
-        self._clock = clock
-        self._app: Starlette | None = None
-        self._doors: Starlette | None = None
-        self._figures: tuple[HasMetrics, ...] = ()
-        self._ahead: Mapping[str, float] = {}
-        self._unused: PartReport | None = None
-        self._node: Node | None = None
+    settings: Settings
+    key: SigningKey
+    clock: Clock
+    _: KW_ONLY
+    more: Sequence[Register] = ()
+    with_models: bool = True
+    _app: Starlette | None = field(init=False, default=None)
+    _doors: Starlette | None = field(init=False, default=None)
+    _figures: tuple[HasMetrics, ...] = field(init=False, default=())
+    _ahead: Mapping[str, float] = field(init=False, default_factory=dict)
+    _unused: PartReport | None = field(init=False, default=None)
+    _node: Node | None = field(init=False, default=None)
 
     def parts(self) -> Sequence[PartReport]:
         """Report the clock against other nodes', and lost or recovering communities."""
         node = self._node
         if node is None:
             return ()
-        home = self._settings.home
+        home = self.settings.home
         others = clock_of_others(tuple(self._ahead.values())).part()
         recovering = [
             report_restored(home, each.state.roster.name, each.community_id)
@@ -343,7 +337,7 @@ class CommunityPlane:
     def routes(self) -> Sequence[BaseRoute]:
         """The node's routes and the local APIs, both for this machine alone."""
         paths = [(path, self.serve) for path in _PATHS]
-        if _is_loopback(self._settings.station.host):
+        if _is_loopback(self.settings.station.host):
             paths += [(path, self.open_door) for path in _DOORS]
         return tuple(
             Route(path, PlaneEndpoint(serve), include_in_schema=False) for path, serve in paths
@@ -351,43 +345,43 @@ class CommunityPlane:
 
     async def run(self, context: PlaneContext) -> None:
         """Open the node, listen for others, and sync with them."""
-        chosen = self._settings.community
+        chosen = self.settings.community
         self._refuse_wrong_clock()
         with _bind(chosen.host, chosen.port) as listening, announced(listening.getsockname()[1]):
             await self._prove_stores()
             async with AsyncExitStack() as opened:
                 offers = await opened.enter_async_context(
                     open_capabilities(
-                        self._settings, self._clock, with_models=self._with_models, more=self._more
+                        self.settings, self.clock, with_models=self.with_models, more=self.more
                     )
                 )
                 node = await self._open(offers, opened)
                 doors = await opened.enter_async_context(
-                    open_doors(node, self._clock, self._settings.doors, self._token())
+                    open_doors(node, self.clock, self.settings.doors, self._token())
                 )
                 self._doors = Starlette(routes=doors)
                 await self._serve(node, offers, listening, context)
 
     async def _prove_stores(self) -> None:
         """Open the node's stores once, so that damage is reported before models are loaded."""
-        where = store_location(self._settings)
+        where = store_location(self.settings)
         try:
             for schema in (COMMUNITY_STORE, BUS_STORE):
                 async with open_store(where, schema):
                     pass
         except StoreDamagedError as error:
             if error.where == locate(where, COMMUNITY_STORE).label:
-                raise explain_damaged_log(self._settings.home, error) from error
+                raise explain_damaged_log(self.settings.home, error) from error
             raise
 
     async def _open(self, offers: NodeCapabilities, opened: AsyncExitStack) -> Node:
         return await opened.enter_async_context(
             open_node(
-                self._key,
-                home=self._settings.home,
-                stores=store_location(self._settings),
-                clock=self._clock,
-                settings=node_settings(self._settings),
+                self.key,
+                home=self.settings.home,
+                stores=store_location(self.settings),
+                clock=self.clock,
+                settings=node_settings(self.settings),
                 register=offers.register,
             )
         )
@@ -406,7 +400,7 @@ class CommunityPlane:
         app = node.application()
         secret = self._certificate()
         server = listener.Listener(app, certificate=secret)
-        endpoints = endpoints_of(self._settings, listening.getsockname()[1], secret)
+        endpoints = endpoints_of(self.settings, listening.getsockname()[1], secret)
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve([listening]), name="bus")
             await server.serving.wait()
@@ -432,7 +426,7 @@ class CommunityPlane:
 
     def _refuse_wrong_clock(self) -> None:
         """Raise `StationError` if the clock is before the installation."""
-        seen = clock(clock_times(Home(self._settings.home), self._clock))
+        seen = clock(clock_times(Home(self.settings.home), self.clock))
         if seen.status is CheckStatus.FAIL:
             raise StationError(seen.seen, mend=seen.advice)
 
@@ -443,7 +437,7 @@ class CommunityPlane:
 
     async def _belong(self, node: Node) -> None:
         """Join or found a community, if the node is in none and never was."""
-        chosen = self._settings.community
+        chosen = self.settings.community
         status = await node.status()
         known = [each["community_id"] for each in status["communities"]]
         gone = [each["display_id"] for each in status["lost"]]
@@ -456,7 +450,7 @@ class CommunityPlane:
                 self._unused = report_unused_invite(known, invite)
             if self._unused is not None:
                 _log.warning("the invite was not used", why=self._unused.reason)
-            for part in report_lost(self._settings.home, gone):
+            for part in report_lost(self.settings.home, gone):
                 _log.error("a community was lost", community=part.name, why=part.reason)
         elif invite is not None:
             await node.join(chosen.join)
@@ -464,12 +458,12 @@ class CommunityPlane:
             await node.found(chosen.found, {})
 
     def _token(self) -> str:
-        return door_token(Home(self._settings.home).device_key.with_name("door.token"))
+        return door_token(Home(self.settings.home).device_key.with_name("door.token"))
 
     def _certificate(self) -> Path | None:
-        if _is_loopback(self._settings.community.host):
+        if _is_loopback(self.settings.community.host):
             return None
-        return ensure_certificate(Home(self._settings.home).device_key.parent)
+        return ensure_certificate(Home(self.settings.home).device_key.parent)
 
 
 def _bind(host: str, port: int) -> socket.socket:
