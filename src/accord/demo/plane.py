@@ -34,6 +34,7 @@ class DemoPlane:
     """The demo of a station; `told` is called with the progress."""
 
     name = "demo"
+    routes: Sequence[BaseRoute] = ()
 
     def __init__(self, ground: StationContext, others: Sequence[Plane], told: Told) -> None:
         self._ground = ground
@@ -41,11 +42,6 @@ class DemoPlane:
         self._told = told
         self._place = DemoHome.of(ground.settings.home)
         self._at: PartReport | None = None
-
-    @property
-    def routes(self) -> Sequence[BaseRoute]:
-        """None."""
-        return ()
 
     def parts(self) -> Sequence[PartReport]:
         """Report how far the story is set up."""

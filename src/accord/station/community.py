@@ -10,9 +10,9 @@ import socket
 import time
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
+    Coroutine,
     Iterable,
     Iterator,
     Mapping,
@@ -22,7 +22,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import structlog
 from prometheus_client.metrics_core import Metric
@@ -182,7 +182,7 @@ class NodeCapabilities:
         self._blobs = blobs
         self._offers: list[Register] = []
         self._measured: list[HasMetrics] = []
-        self._work: list[Callable[[], Awaitable[None]]] = []
+        self._work: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     def add(self, offer: Register) -> None:
         """Add a capability."""
@@ -209,7 +209,7 @@ class NodeCapabilities:
         """Run the background work of capabilities until cancelled."""
         async with asyncio.TaskGroup() as group:
             for work in self._work:
-                group.create_task(_close(work))
+                group.create_task(work())
 
 
 @asynccontextmanager
@@ -264,10 +264,6 @@ async def _open_corpora(
         _log.warning("retrieval is not offered", why=str(error))
         return
     offers.add(partial(register, corpora=corpora, blobs=blobs))
-
-
-async def _close(work: Callable[[], Awaitable[None]]) -> None:
-    await work()
 
 
 _PATHS = (

@@ -370,6 +370,7 @@ class MachinePlane:
     """Watches the machine of a station."""
 
     name = "machine"
+    routes: Sequence[BaseRoute] = ()
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
@@ -383,11 +384,6 @@ class MachinePlane:
         """Yield the number of tasks on the station's loop."""
         if self._loop is not None:
             yield family("accord_tasks", len(asyncio.all_tasks(self._loop)))
-
-    @property
-    def routes(self) -> Sequence[BaseRoute]:
-        """None."""
-        return ()
 
     def parts(self) -> Sequence[PartReport]:
         """Report the state of the machine."""

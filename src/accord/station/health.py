@@ -8,7 +8,6 @@ beforehand what has to be counted there.
 import hmac
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Final
 
 import structlog
@@ -32,21 +31,10 @@ from accord.station.store import store_location
 from accord.station.supervisor import Supervisor
 from accord.station.versions import SCHEMAS
 from accord.storage import store_metrics
-from accord.telemetry.metrics import METRICS, MetricDefinition, family, histogram
+from accord.telemetry.metrics import family, histogram
 from accord.web.addresses import is_from_here, is_loopback, is_own_name
 
 _log = structlog.stdlib.get_logger(__name__)
-
-_PLANES: Final = {
-    "station": "The station",
-    "process": "The process",
-    "stores": "Stores",
-    "community": "The community",
-    "models": "Language models",
-    "relay": "The relay",
-    "authority": "The authority",
-    "pipeline": "The pipeline",
-}
 
 
 class StationCollector(Collector):
@@ -158,34 +146,6 @@ def may_read_metrics(token: str, host: str, headers: Mapping[str, str]) -> bool:
         given = shown.strip().encode("utf-8", "replace")
         return scheme.lower() == "bearer" and hmac.compare_digest(given, token.encode())
     return is_from_here(host, headers)
-
-
-def reference_page() -> str:
-    """Return the reference page of every metric, in Markdown."""
-    parts = [_HEAD]
-    for plane, measures in groupby(METRICS, key=lambda each: each.plane):
-        rows = "\n".join(map(_row, measures))
-        parts.append(f"## {_PLANES[plane]}\n\n{_COLUMNS}\n{rows}\n")
-    return "\n".join(parts)
-
-
-_HEAD: Final = """# Metrics
-
-What a station shows at `/metrics`, in the text format of Prometheus. This page is made from the
-table in `src/accord/telemetry/metrics.py`; a name in it means the same in every later version, or
-is not used again. [The guide](../guides/monitoring.md) says how to scrape them, and what to do when
-an alert fires.
-
-A plane that does not run shows nothing. Of a histogram there are `_bucket`, `_sum` and `_count`.
-The values of labels come from the program or the operator, and their number is bounded.
-"""
-_COLUMNS: Final = "| metric | kind | unit | labels | meaning |\n|---|---|---|---|---|"
-
-
-def _row(measure: MetricDefinition) -> str:
-    labels = ", ".join(f"`{each}`" for each in measure.labels)
-    cells = (f"`{measure.name}`", measure.kind.value, measure.unit, labels, measure.meaning)
-    return f"| {' | '.join(cells)} |"
 
 
 _HEADERS = {

@@ -42,6 +42,7 @@ class PipelinePlane:
     """Exports the journals of a station's stores."""
 
     name = "pipeline"
+    routes: Sequence[BaseRoute] = ()
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
@@ -73,11 +74,6 @@ class PipelinePlane:
         )
         yield family("accord_pipeline_records", {} if gold is None else gold.records)
         yield family("accord_pipeline_spoilt_segments", self._spoilt)
-
-    @property
-    def routes(self) -> Sequence[BaseRoute]:
-        """None."""
-        return ()
 
     async def run(self, context: PlaneContext) -> None:
         """Export until the station drains; an interrupted export continues at the next start."""

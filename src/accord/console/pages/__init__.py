@@ -34,23 +34,12 @@ PAGES: tuple[Page, ...] = (
 )
 
 __all__ = [
+    "PAGES",
     "AgentQueue",
     "LogFilter",
     "Origin",
-    "Page",
     "agent_rows",
-    "agents",
-    "ask",
-    "chat",
-    "contracts",
-    "files",
     "follow_log",
-    "home",
     "latest_lines",
-    "log",
-    "market",
-    "members",
     "origins",
-    "pipeline",
-    "services",
 ]
