@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from accord.cli import app
 from accord.contracts import ContractError, digest, normalize, project, render_sdk
-from accord.contracts.export.page import render_page
+from accord.contracts.export import render_page
 from accord.contracts.manifest import RULES
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -23,7 +23,7 @@ from accord.cli import (
     context,
     contract,
     file,
-    kernel,
+    keys,
     market,
     output,
     pipeline,
@@ -59,8 +59,8 @@ app.command(epilog=backup.RESTORE_EXAMPLE)(backup.restore)
 app.command(epilog=backup.UPGRADE_EXAMPLE)(backup.upgrade)
 app.command(epilog=backup.ROLLBACK_EXAMPLE)(backup.rollback)
 app.command(epilog=station.DOCTOR_EXAMPLE)(station.doctor)
-app.command(epilog=kernel.CANON_EXAMPLE)(kernel.canon)
-app.add_typer(kernel.keys_app, name="keys", help="Make and look at Ed25519 keys.")
+app.command(epilog=keys.CANON_EXAMPLE)(keys.canon)
+app.add_typer(keys.app, name="keys", help="Make and look at Ed25519 keys.")
 app.add_typer(
     backup.store_app, name="store", help="Back up, check and restore the station's records."
 )

@@ -26,10 +26,10 @@ def canon(_cli: JsonOutput) -> None:
     sys.stdout.buffer.write(canonical + b"\n" if sys.stdout.isatty() else canonical)
 
 
-keys_app = App(no_args_is_help=True, epilog="Example: accord keys new ./alice.ed25519")
+app = App(no_args_is_help=True, epilog="Example: accord keys new ./alice.ed25519")
 
 
-@keys_app.command(epilog="Example: accord keys new ./alice.ed25519")
+@app.command(epilog="Example: accord keys new ./alice.ed25519")
 def new(
     cli: Output, path: Annotated[Path, typer.Argument(help="The file to make; it must not exist.")]
 ) -> None:
@@ -39,7 +39,7 @@ def new(
     _show_key(cli, SigningKey.create(path), path)
 
 
-@keys_app.command(epilog="Example: accord keys show ~/.accord/keys/device.ed25519")
+@app.command(epilog="Example: accord keys show ~/.accord/keys/device.ed25519")
 def show(
     cli: Output, path: Annotated[Path, typer.Argument(help="A file that `accord keys new` made.")]
 ) -> None:
