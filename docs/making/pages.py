@@ -9,12 +9,21 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
 
-from docs.making import commands, community, frames, indexes, routes, rules, settings, tables
+from docs.making import (
+    commands,
+    community,
+    frames,
+    indexes,
+    metrics,
+    routes,
+    rules,
+    settings,
+    tables,
+)
 from docs.making.markdown import join, table
 from docs.making.notes import Notes, woven
 
 from accord.cli import app
-from accord.station import metrics
 
 _MADE: Final = "<!-- Made by `make docs` from the code and docs/making/notes: edit those. -->"
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.console.consoles import opened, served
 
-from accord.console import forms
+from accord.console import page
 from accord.console.sessions import COOKIE
 from accord.station import listener
 from accord.web.bodies import BodyLimits
@@ -50,8 +50,8 @@ async def dripped(address: str, head: str) -> bytes:
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every limit of time pass at once."""
-    monkeypatch.setattr(forms, "_TEXTS", BodyLimits(256 * 1024, seconds=0.1))
-    monkeypatch.setattr(forms, "_WITH_FILES", BodyLimits(1 << 20, seconds=0.1, rate=1 << 20))
+    monkeypatch.setattr(page, "_TEXTS", BodyLimits(256 * 1024, seconds=0.1))
+    monkeypatch.setattr(page, "_WITH_FILES", BodyLimits(1 << 20, seconds=0.1, rate=1 << 20))
     monkeypatch.setattr(listener, "_REST_SECONDS", 0.1)
 
 

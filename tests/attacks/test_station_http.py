@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from accord.kernel.clock import SystemClock
-from accord.station import health, listener, metrics
+from accord.station import health, listener
 from accord.station.supervisor import Supervisor
 from accord.web.addresses import is_own_name
 
@@ -32,7 +32,7 @@ async def _serve(token: str) -> AsyncIterator[httpx.AsyncClient]:
     app = health.application(
         "test",
         supervisor,
-        metrics.registry(supervisor, SystemClock()),
+        health.registry(supervisor, SystemClock()),
         routes,
         metrics_token=token,
         names=["Station.example.org"],

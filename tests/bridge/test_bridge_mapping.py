@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.strategies import manifests, payload_schemas
 
-from accord.bridge.outward import offered_forms
+from accord.bridge.calls import offered_forms
 from accord.bridge.rules import (
     ERROR_SCHEMA,
     BridgeError,

@@ -13,8 +13,7 @@ from tests.fabric.fabric_station import Station, station
 
 from accord.authority.admin import AdminCommands
 from accord.bridge.bridge import Bridge, FabricAccess, deploy
-from accord.bridge.inward import Active
-from accord.bridge.outward import offered_forms
+from accord.bridge.calls import Active, offered_forms
 from accord.bridge.rules import make_offering
 from accord.bridge.settings import BridgeSettings
 from accord.capabilities import market, membership

@@ -14,7 +14,7 @@ from accord.concierge.rules import (
     AnswerOutcome,
     ConciergeConversation,
     first_model,
-    intent,
+    read_intent,
     replies,
 )
 from accord.relay.gateway import GatewayLimits, GatewaySettings, RelayGateway
@@ -132,7 +132,7 @@ async def test_the_outcome_of_a_question_is_told(
     bus.fails = {name: CommunityError(code, "it failed") for name, code in fails.items()}
     session = ConciergeConversation()
     agent = Concierge(bus.reach, bus.find_model)
-    said = [text async for text in agent.answer(intent.read_intent(question), session)]
+    said = [text async for text in agent.answer(read_intent(question), session)]
     assert "".join(said)
     assert session.outcome is outcome
 

@@ -5,6 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.concierge.rules import (
+    COMMANDS,
+    MAX_BODY,
+    MAX_QUESTION,
+    MAX_TITLE,
     Ask,
     Category,
     Confirmation,
@@ -19,7 +23,7 @@ from accord.concierge.rules import (
     NoQuestion,
     PostDraft,
     Unknown,
-    intent,
+    read_intent,
     replies,
 )
 
@@ -56,7 +60,7 @@ from accord.concierge.rules import (
     ],
 )
 def test_a_message_means(text: str, wanted: Intent) -> None:
-    assert intent.read_intent(text) == wanted
+    assert read_intent(text) == wanted
 
 
 @pytest.mark.parametrize(
@@ -64,38 +68,38 @@ def test_a_message_means(text: str, wanted: Intent) -> None:
     ["/market", "/file ", "/ask", "/post", "/post offer", "/post offer : body", "/post car x"],
 )
 def test_what_is_missing_from_a_command_is_told_with_a_whole_example(text: str) -> None:
-    asked = intent.read_intent(text)
+    asked = read_intent(text)
     assert isinstance(asked, Incomplete)
-    assert not isinstance(intent.read_intent(asked.example), Incomplete)
+    assert not isinstance(read_intent(asked.example), Incomplete)
 
 
 def test_every_command_that_platforms_show_is_understood_and_in_the_help() -> None:
-    for command in intent.COMMANDS:
+    for command in COMMANDS:
         words = "offer Ladder: long" if command["name"] == "post" else "tool shed"
-        asked = intent.read_intent(f"/{command['name']} {words if 'options' in command else ''}")
+        asked = read_intent(f"/{command['name']} {words if 'options' in command else ''}")
         assert not isinstance(asked, Unknown | Incomplete)
         assert command["name"] in ("ask", "help") or f"/{command['name']}" in replies.HELP
 
 
 @given(st.text())
 def test_every_text_has_a_meaning_and_a_question_is_never_too_long(text: str) -> None:
-    asked = intent.read_intent(text)
+    asked = read_intent(text)
     if isinstance(asked, Ask):
-        assert 0 < len(asked.question) <= intent.MAX_QUESTION
+        assert 0 < len(asked.question) <= MAX_QUESTION
 
 
 @given(st.sampled_from(["offer", "request", "info"]), st.text(max_size=400), st.text())
 def test_a_draft_always_fits_the_market(kind: str, title: str, body: str) -> None:
-    asked = intent.read_intent(f"/post {kind} {title}:{body}")
+    asked = read_intent(f"/post {kind} {title}:{body}")
     assert isinstance(asked, PostDraft | Incomplete)
     if isinstance(asked, PostDraft):
-        assert 0 < len(asked.title) <= intent.MAX_TITLE
+        assert 0 < len(asked.title) <= MAX_TITLE
         assert "\n" not in asked.title
-        assert len(asked.body) <= intent.MAX_BODY
+        assert len(asked.body) <= MAX_BODY
 
 
 def test_a_very_long_message_is_read_at_once() -> None:
     for text in ("@" * 1_000_000, "/" * 1_000_000, "<@" * 500_000, " " * 1_000_000 + "x"):
-        intent.read_intent(text)
-    asked = intent.read_intent("x" * 1_000_000)
-    assert asked == Ask("x" * intent.MAX_QUESTION)
+        read_intent(text)
+    asked = read_intent("x" * 1_000_000)
+    assert asked == Ask("x" * MAX_QUESTION)

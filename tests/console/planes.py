@@ -21,7 +21,7 @@ from accord.authority.http import Refusals
 from accord.authority.identities import Identities
 from accord.authority.nats import ListenAddress, embedded_server
 from accord.authority.service import open_authority
-from accord.console.commands import CommandRun, CommandRunner
+from accord.console.parts import CommandRun, CommandRunner
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
 from accord.kernel import canonical, tokens

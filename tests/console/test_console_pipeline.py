@@ -15,8 +15,8 @@ from tests.console.consoles import EVIL, opened
 from tests.console.planes import benched, until
 
 from accord.console import ConsoleError
-from accord.console.commands import CommandRun, CommandRunner
 from accord.console.pages import pipeline
+from accord.console.parts import CommandRun, CommandRunner
 from accord.pipeline.folder import Layout
 
 

@@ -13,8 +13,8 @@ from tests.console.consoles import EVIL, Opened, opened, served
 
 from accord.community.errors import CommunityError
 from accord.console import Piece, templates
+from accord.console.page import event_parts
 from accord.console.pages import PAGES, LogFilter, follow_log, latest_lines
-from accord.console.stream import event_parts
 from accord.kernel.signing import SigningKey
 
 

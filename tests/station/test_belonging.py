@@ -14,9 +14,13 @@ from accord.community.rules import Invite
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station import PlaneContext, StationError, load
-from accord.station.community import CommunityPlane
+from accord.station.community import (
+    CommunityPlane,
+    joined_communities,
+    refuse_late_invite,
+    report_unused_invite,
+)
 from accord.station.home import Home
-from accord.station.membership import joined_communities, refuse_late_invite, report_unused_invite
 
 
 def community() -> str:

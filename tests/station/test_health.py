@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from accord import __version__
 from accord.kernel.clock import SystemClock
-from accord.station import PlaneContext, StationError, health, listener, metrics
+from accord.station import PlaneContext, StationError, health, listener
 from accord.station.supervisor import Supervisor
 
 
@@ -62,7 +62,7 @@ async def served() -> AsyncIterator[Stage]:
     supervisor = Supervisor(
         [plane], draining=draining, clock=SystemClock(), random=Random(1), drain_seconds=60
     )
-    registry = metrics.registry(supervisor, SystemClock())
+    registry = health.registry(supervisor, SystemClock())
     app = health.application("test", supervisor, registry, plane.routes)
     server = listener.Listener(app)
     with listener.bind("127.0.0.1", 0) as listening:

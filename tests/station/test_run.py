@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from accord.station.processes import descendants
+from accord.station.supervisor import descendants
 from accord.testing.processes import Child, python_child
 
 # A station with planes that a test can direct from outside: one lives, one fails until a file

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, MetaData
 from starlette.routing import BaseRoute
 
 from accord.kernel.clock import SystemClock
-from accord.station import PlaneContext, health, listener, load, metrics
-from accord.station.metrics import may_read_metrics
+from accord.station import PlaneContext, health, listener, load
+from accord.station.health import may_read_metrics
 from accord.station.store import STATION, store_location
 from accord.station.supervisor import Supervisor
 from accord.storage import Schema, StoreError, open_store, store_metrics
@@ -74,7 +74,7 @@ async def served(plane: Broken, token: str = "") -> AsyncIterator[httpx.AsyncCli
         random=Random(1),
         drain_seconds=1,
     )
-    shown = metrics.registry(supervisor, SystemClock(), [plane])
+    shown = health.registry(supervisor, SystemClock(), [plane])
     server = listener.Listener(health.application("test", supervisor, shown, metrics_token=token))
     with listener.bind("127.0.0.1", 0) as listening:
         async with asyncio.TaskGroup() as group:
@@ -143,7 +143,7 @@ async def test_the_stores_of_a_station_are_shown_by_their_names(tmp_path: Path) 
         await store.write(lambda _connection: None)
         shown = {
             (sample.name, sample.labels["store"]): sample.value
-            for metric in metrics.StoresCollector(settings).collect()
+            for metric in health.StoresCollector(settings).collect()
             for sample in metric.samples
         }
     assert shown["accord_store_units_total", "station"] == 1

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from docs.making.metrics import reference_page
 from prometheus_client.metrics_core import Metric
 
-from accord.station.metrics import reference_page
 from accord.telemetry.metrics import METRICS, Durations, MetricKind, family, histogram
 
 ROOT = Path(__file__).parents[2]

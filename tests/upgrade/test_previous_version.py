@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from accord.cli import app
 from accord.relay.gateway import INBOX_SCHEMA as INBOX
 from accord.station.store import SERVICE
-from accord.station.stores import SCHEMAS
+from accord.station.versions import SCHEMAS
 from accord.storage.revisions import known_revisions
 
 pytestmark = pytest.mark.slow

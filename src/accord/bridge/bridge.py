@@ -14,9 +14,15 @@ import structlog
 
 from accord.authority.admin import AdminCommands
 from accord.authority.rules.errors import AuthorityError
-from accord.bridge.calls import BridgeBus, BridgeJournal, CallsInProgress
-from accord.bridge.inward import FindContract, Inward
-from accord.bridge.outward import Outward, offered_forms
+from accord.bridge.calls import (
+    BridgeBus,
+    BridgeJournal,
+    CallsInProgress,
+    FindContract,
+    Inward,
+    Outward,
+    offered_forms,
+)
 from accord.bridge.rules import BridgeOffering, caller_contract, choose_rpcs, make_offering
 from accord.bridge.settings import BridgeSettings
 from accord.community.node import Node
@@ -85,8 +91,6 @@ class FabricAccess:
     """How the bridge reaches the fabric.
 
     Attributes:
-        deploy: Deploys a contract of the bridge.
-        find: Finds an active contract.
         offers: The key that offers capabilities.
         calls: The key that calls services.
     """

@@ -1,29 +1,46 @@
-"""Calls over the bridge: calling either side, calls in progress, and their journal.
+"""Calls over the bridge in both directions, those in progress, and their journal.
 
-Both sides' journals have the same request id. The stream `bridge.calls` has one record per call,
+`Outward` is a service on the fabric that answers by calling the bus; `Inward` offers chosen RPCs as
+capabilities while their contracts are active. The side on which a call begins has checked the
+caller. Both journals have the same request id. The stream `bridge.calls` has one record per call,
 with its trace and no content. Calls in progress are known by their trace, so that a service that
 works for a member cannot call back over the bridge.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any, Final, Literal
 
 import structlog
 
+from accord.bridge.rules import (
+    CONTRACT,
+    BridgedCapability,
+    BridgeError,
+    BridgeOffering,
+    ChosenRpc,
+    borrowed_capability,
+    to_community,
+    to_fabric,
+)
+from accord.capabilities.doors.local import descriptions
+from accord.community.bus import Call, Registry
 from accord.community.client import EVENT_STREAM_TYPE, Exchange, LocalTransport
 from accord.community.errors import Code, CommunityError
 from accord.community.node import Node
 from accord.community.rules import requests
-from accord.fabric import Link
+from accord.community.rules.capabilities import CapabilityDescriptor
+from accord.fabric import Authority, FabricError, Link, Request, Service, Session, Terms
+from accord.fabric.journal import keep_none
 from accord.fabric.link import raise_error
 from accord.fabric.rules import proofs
 from accord.fabric.rules.terms import Rpc, read_payload, write_payload
 from accord.kernel import canonical, traceparent
 from accord.kernel.clock import Clock, format_time
-from accord.kernel.ulid import UlidSource
+from accord.kernel.signing import SigningKey
+from accord.kernel.ulid import UlidSource, is_ulid
 from accord.storage import JournalRecord, Store, StoreError
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
@@ -32,7 +49,7 @@ _CALL: Final = "/bus/v1/call"
 # Not a loopback address: the bus must not take a service for the node's owner, who has access to
 # private corpora and chats and has no limits.
 _ADDRESS: Final = "bridge"
-_SECONDS: Final = 180.0
+_BUS_SECONDS: Final = 180.0
 
 
 class BridgeBus:
@@ -53,7 +70,7 @@ class BridgeBus:
             clock=clock,
             ssl_context=None,
             transport=LocalTransport(node.application(), address=_ADDRESS),
-            seconds=_SECONDS,
+            seconds=_BUS_SECONDS,
         )
 
     @property
@@ -132,7 +149,6 @@ class BridgedCall:
 
     Attributes:
         direction: `outward` from a service to the community, `inward` from a member to a service.
-        trace_id: The trace that both sides carry.
         bus_request_id: The request id in the bus's journal.
         fabric_request_id: The request id in the journal of contracts.
         caller: The calling member, or the calling deployment or person.
@@ -202,3 +218,233 @@ class CallsInProgress:
             self._traces[trace] -= 1
             if not self._traces[trace]:
                 del self._traces[trace]
+
+
+_SERVICE_SECONDS: Final = 170.0
+
+
+def offered_forms(registry: Registry, wanted: Iterable[str]) -> list[Mapping[str, Any]]:
+    """Return the descriptions of the wanted capabilities that a node offers."""
+    known = descriptions()
+    return [
+        known[descriptor.schema_hash]
+        for name in sorted(set(wanted))
+        for descriptor in registry.descriptors(name)
+        if descriptor.schema_hash in known
+    ]
+
+
+class Outward:
+    """Answers the RPCs of an offering by calling the bus.
+
+    Args:
+        in_progress: The traces of members' calls in the other direction.
+    """
+
+    def __init__(
+        self, bus: BridgeBus, journal: BridgeJournal, in_progress: CallsInProgress, clock: Clock
+    ) -> None:
+        self._bus = bus
+        self._journal = journal
+        self._in_progress = in_progress
+        self._ids = UlidSource(clock)
+
+    def service(
+        self,
+        offering: BridgeOffering,
+        *,
+        key: SigningKey,
+        authority: Authority,
+        store: Store,
+        clock: Clock,
+    ) -> Service:
+        """Return the service that offers the RPCs; its journal records callers, not content."""
+        service = Service(
+            offering.manifest,
+            key=key,
+            authority=authority,
+            store=store,
+            # The bus stores no content of calls, so neither does the journal of contracts.
+            policy=keep_none,
+            deadline=_SERVICE_SECONDS,
+            clock=clock,
+        )
+        for name, bridged in offering.bridged.items():
+            service.rpc(name)(self._answering(bridged))
+        return service
+
+    def _answering(self, bridged: BridgedCapability) -> Callable[[Request, Any], Awaitable[Any]]:
+        async def answer(request: Request, payload: Any) -> dict[str, Any]:
+            try:
+                return await self._cross(bridged, request, payload)
+            except CommunityError as error:
+                raise to_fabric(error) from error
+
+        return answer
+
+    async def _cross(
+        self, bridged: BridgedCapability, request: Request, payload: Any
+    ) -> dict[str, Any]:
+        bus = self._bus
+        # Request ids of the bus are ULIDs; on the fabric they may be any text.
+        request_id = request.id if is_ulid(request.id) else self._ids.new()
+        bridged_call = BridgedCall(
+            "outward",
+            request.trace.id,
+            request_id,
+            request.id,
+            bus.community,
+            request.who.subject,
+            bridged.capability,
+            CONTRACT,
+            bridged.rpc,
+        )
+        since = self._journal.now()
+        error_code: str | None = CANCELLED
+        try:
+            self._check_loop(request)
+            body = _at_once(payload) if bridged.may_stream else payload
+            answer = await bus.call(
+                bridged.capability, bridged.version, body, request_id=request_id
+            )
+            error_code = None
+        except CommunityError as error:
+            error_code = error.code.value
+            raise
+        finally:
+            await self._journal.record(bridged_call, since, error_code)
+        return answer
+
+    def _check_loop(self, request: Request) -> None:
+        if request.trace.id in self._in_progress:
+            raise CommunityError(
+                Code.BAD_REQUEST,
+                "a call that came over the bridge does not go back over it",
+                mend="ask the community outside of what a member has asked for",
+            )
+
+
+def _at_once(payload: Any) -> Any:
+    """Ask for an answer that is no stream."""
+    asked = payload.get("input") if isinstance(payload, dict) else None
+    if not isinstance(asked, dict):
+        return payload  # the bus says what is wrong with it
+    return {**payload, "input": {**asked, "stream": False}}
+
+
+Active = tuple[str, Mapping[str, Any]]
+"""An active contract: its digest and its manifest."""
+
+FindContract = Callable[[str], Awaitable[Active | None]]
+"""Finds the active contract of an id."""
+
+_CAPABILITY_SECONDS: Final = 60.0
+# Answer before the deadline of the bus.
+_MARGIN: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    digest: str
+    key: str
+
+
+@dataclass(eq=False, repr=False)
+class Inward:
+    """Serves chosen RPCs as capabilities.
+
+    Args:
+        session: The bridge's session, whose grants decide.
+        level: The least trust level of a caller.
+    """
+
+    session: Session
+    bus: BridgeBus
+    registry: Registry
+    _: KW_ONLY
+    journal: BridgeJournal
+    in_progress: CallsInProgress
+    clock: Clock
+    level: str
+    _registered: dict[str, _Registered] = field(init=False, default_factory=dict)
+    _reported: dict[str, str] = field(init=False, default_factory=dict)
+
+    async def refresh(self, chosen: Sequence[ChosenRpc], find: FindContract) -> None:
+        """Register the RPCs of active contracts, and remove the others."""
+        found = {name: await find(name) for name in {each.contract for each in chosen}}
+        for each in chosen:
+            self._update(each, found[each.contract])
+
+    def close(self) -> None:
+        """Remove all capabilities; calls in progress are finished."""
+        for capability in list(self._registered):
+            self._remove(capability)
+
+    def _update(self, chosen: ChosenRpc, active: Active | None) -> None:
+        name = chosen.capability
+        known = self._registered.get(name)
+        if known is not None and (active is None or active[0] != known.digest):
+            self._remove(name)
+        elif known is not None:
+            return
+        if active is None:
+            return
+        try:
+            terms = Terms(active[1])
+            self._register(chosen, terms, borrowed_capability(terms.manifest, chosen, self.level))
+        except (BridgeError, CommunityError, FabricError) as error:
+            if self._reported.get(name) != str(error):
+                self._reported[name] = str(error)
+                _log.warning("service not offered as a capability", capability=name, why=str(error))
+
+    def _register(self, chosen: ChosenRpc, terms: Terms, descriptor: CapabilityDescriptor) -> None:
+        rpc = terms.rpc[chosen.rpc]
+
+        async def serve(call: Call) -> Mapping[str, Any]:
+            return await self._serve(call, chosen, rpc)
+
+        self.registry.register(descriptor, serve, seconds=_CAPABILITY_SECONDS)
+        self._registered[chosen.capability] = _Registered(terms.digest, descriptor.key)
+        self._reported.pop(chosen.capability, None)
+        _log.info("service offered as a capability", capability=descriptor.key, contract=terms.id)
+
+    def _remove(self, capability: str) -> None:
+        known = self._registered.pop(capability)
+        self.registry.deregister(known.key)
+        _log.info("service no longer offered as a capability", capability=known.key)
+
+    async def _serve(self, call: Call, chosen: ChosenRpc, rpc: Rpc) -> Mapping[str, Any]:
+        if call.community != self.bus.community:
+            raise CommunityError(Code.UNAUTHORIZED, "services are for another community")
+        trace = call.trace_id
+        bridged_call = BridgedCall(
+            "inward",
+            trace,
+            call.request_id,
+            call.request_id,
+            call.community,
+            call.caller,
+            chosen.capability,
+            chosen.contract,
+            chosen.rpc,
+        )
+        since = self.journal.now()
+        error_code: str | None = CANCELLED
+        within = max(call.deadline - self.clock.monotonic() - _MARGIN, _MARGIN)
+        try:
+            with self.in_progress.track(trace):
+                output = await ask_service(
+                    self.session.link,
+                    rpc,
+                    call.body["input"],
+                    request_id=call.request_id,
+                    within=within,
+                )
+            error_code = None
+        except FabricError as error:
+            error_code = error.type
+            raise to_community(error) from error
+        finally:
+            await self.journal.record(bridged_call, since, error_code)
+        ms = max(0, int((self.journal.now() - since) * 1000))
+        return {"output": output, "meta": {"ms": ms, "trace_id": trace}}

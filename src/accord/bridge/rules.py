@@ -199,7 +199,6 @@ def borrowed_capability(
     """Return the capability for an RPC.
 
     Args:
-        manifest: The contract, as in the catalog.
         level: The least trust level of a caller.
 
     Raises:
@@ -274,7 +273,6 @@ class BridgeOffering:
     """The contract of a community.
 
     Attributes:
-        bridged: Its RPCs by name.
         left_out: Why other capabilities are not in it.
     """
 

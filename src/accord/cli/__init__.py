@@ -13,22 +13,21 @@ import typer
 from accord import __version__
 from accord.cli import (
     arguments,
-    audit,
     authority,
     backup,
     chat,
     community,
     community_bus,
     community_log,
-    community_members,
     concierge,
     context,
     contract,
     file,
-    kernel,
+    keys,
     market,
     output,
     pipeline,
+    pipeline_report,
     rag,
     relay,
     rpc,
@@ -36,11 +35,11 @@ from accord.cli import (
     station,
 )
 
-community_app = context.App(
-    no_args_is_help=True, epilog='Example: accord community create "Our street" --home ./alice'
+for verbs in (community_bus, community_log):
+    community.app.registered_commands += verbs.app.registered_commands
+pipeline.app.add_typer(
+    pipeline_report.whatif_app, name="whatif", help="Replay history under a proposed change."
 )
-for verbs in (community, community_members, community_bus, community_log):
-    community_app.registered_commands += verbs.app.registered_commands
 
 
 app = context.App(
@@ -54,18 +53,18 @@ app = context.App(
 app.command(epilog=station.UP_EXAMPLE)(station.up)
 app.command(epilog=station.STATUS_EXAMPLE)(station.status)
 app.command(epilog=station.LOGS_EXAMPLE)(station.logs)
-app.command(epilog=audit.EXAMPLE)(audit.audit)
+app.command(epilog=station.AUDIT_EXAMPLE)(station.audit)
 app.command(epilog=backup.BACKUP_EXAMPLE)(backup.backup)
 app.command(epilog=backup.RESTORE_EXAMPLE)(backup.restore)
 app.command(epilog=backup.UPGRADE_EXAMPLE)(backup.upgrade)
 app.command(epilog=backup.ROLLBACK_EXAMPLE)(backup.rollback)
 app.command(epilog=station.DOCTOR_EXAMPLE)(station.doctor)
-app.command(epilog=kernel.CANON_EXAMPLE)(kernel.canon)
-app.add_typer(kernel.keys_app, name="keys", help="Make and look at Ed25519 keys.")
+app.command(epilog=keys.CANON_EXAMPLE)(keys.canon)
+app.add_typer(keys.app, name="keys", help="Make and look at Ed25519 keys.")
 app.add_typer(
     backup.store_app, name="store", help="Back up, check and restore the station's records."
 )
-app.add_typer(community_app, name="community", help="Found, join and look after communities.")
+app.add_typer(community.app, name="community", help="Found, join and look after communities.")
 app.add_typer(file.app, name="file", help="Keep and share files.")
 app.add_typer(rag.app, name="rag", help="Find what documents say.")
 app.add_typer(market.app, name="market", help="Offer, ask for and find things.")

@@ -27,11 +27,7 @@ File = Annotated[str, typer.Argument(help="A JSON file; - is stdin.", show_defau
 
 
 def read_json(name: str) -> Any:
-    """Read a JSON document strictly.
-
-    Raises:
-        UnreadableError: It cannot be read, or is not strict JSON.
-    """
+    """Read a JSON document strictly; raises `UnreadableError`."""
     from accord.kernel.canonical import MAX_BYTES
 
     try:
@@ -49,11 +45,7 @@ def read_json(name: str) -> Any:
 
 
 def read_json_at(name: str, revision: str) -> Any:
-    """Read a JSON file as it was at an earlier commit.
-
-    Raises:
-        UnreadableError: It cannot be read, or is not strict JSON.
-    """
+    """Read a JSON file as it was at an earlier commit; raises `UnreadableError`."""
     path = Path(name)
     if name == STDIN or revision.startswith("-") or ":" in revision:
         raise typer.BadParameter(
@@ -72,22 +64,14 @@ def read_json_at(name: str, revision: str) -> Any:
 
 
 def read_contract(name: str) -> Any:
-    """Read a valid manifest.
-
-    Raises:
-        UnreadableError: It cannot be read, or is not valid; it carries the findings.
-    """
+    """Read a valid manifest; raises `UnreadableError`."""
     manifest = read_json(name)
     check_contract(manifest, name)
     return manifest
 
 
 def check_contract(manifest: Any, name: str) -> None:
-    """Check a manifest; `name` is that of its file.
-
-    Raises:
-        UnreadableError: It is not valid; it carries the findings.
-    """
+    """Check a manifest; `name` is that of its file; raises `UnreadableError`."""
     from accord.contracts import validate
     from accord.contracts.errors import UnreadableError
 
@@ -132,33 +116,21 @@ _NODE: Final = re.compile(r"ed25519:[A-Za-z0-9_-]{43}", re.ASCII)
 
 
 def check_corpus(name: str) -> str:
-    """The name of a corpus.
-
-    Raises:
-        typer.BadParameter: It cannot be one.
-    """
+    """The name of a corpus; raises `typer.BadParameter`."""
     if not is_corpus_name(name):
         raise typer.BadParameter("expected at most 64 of a-z, 0-9 and -, such as `manuals`")
     return name
 
 
 def check_own_corpus(name: str) -> str:
-    """The name of a corpus that may be written to.
-
-    Raises:
-        typer.BadParameter: It cannot be one.
-    """
+    """The name of a corpus that may be written to; raises `typer.BadParameter`."""
     if check_corpus(name) == SYSTEM_CORPUS:
         raise typer.BadParameter(f"`{name}` is reserved; choose another name")
     return name
 
 
 def check_post(event_id: str) -> str:
-    """The id of a post of the market.
-
-    Raises:
-        typer.BadParameter: It cannot be one.
-    """
+    """The id of a post of the market; raises `typer.BadParameter`."""
     from accord.kernel.ulid import is_ulid
 
     if not is_ulid(event_id):
@@ -169,11 +141,7 @@ def check_post(event_id: str) -> str:
 
 
 def check_node(node_id: str) -> str:
-    """The id of a node.
-
-    Raises:
-        typer.BadParameter: It cannot be one.
-    """
+    """The id of a node; raises `typer.BadParameter`."""
     if not _NODE.fullmatch(node_id.strip()):
         raise typer.BadParameter(
             "a node's id is `ed25519:` and 43 characters; its owner prints it with "

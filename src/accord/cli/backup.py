@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from accord.cli import output
-from accord.cli.context import App, Cli, Home, Output
+from accord.cli.context import App, Cli, HomeCli
 
 if TYPE_CHECKING:
     from accord.station.versions import StoreRevisions
@@ -47,9 +47,9 @@ def backup(
 
 
 def restore(
-    cli: Output,
+    cli: HomeCli,
     source: Annotated[Path, typer.Argument(help="A folder that `accord backup` made.")],
-    home: Home = None,
+    *,
     alone: Annotated[
         bool,
         typer.Option(help="No other member is left to ask what this node signed after the backup."),
@@ -63,7 +63,7 @@ def restore(
     from accord.station.backup import restore as make
     from accord.station.settings import home_folder
 
-    folder = home_folder(home)
+    folder = home_folder(cli.home)
     with spinner() as step:
         make(source, folder, step, alone=alone)
     cli.emit({"home": str(folder)}, f"Restored {folder}.")
@@ -155,7 +155,7 @@ def restore_stores(
     """
     from accord import storage
     from accord.station.store import STATION, store_location
-    from accord.station.stores import SCHEMAS
+    from accord.station.versions import SCHEMAS
 
     where = store_location(cli.settings())
     # The station's own is always there; a plane that never ran left none.
@@ -171,7 +171,7 @@ def _present_schemas(where: str | Path) -> "list[Schema]":
     """The stores that the station has: its own, and those of planes that have run."""
     from accord import storage
     from accord.station.store import STATION
-    from accord.station.stores import SCHEMAS
+    from accord.station.versions import SCHEMAS
 
     return [each for each in SCHEMAS if each is STATION or storage.exists(where, each)]
 

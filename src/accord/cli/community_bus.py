@@ -12,7 +12,7 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import printable
-from accord.cli.context import App, JsonErrors
+from accord.cli.context import App, JsonOutput
 from accord.cli.node import CommunityCli, choose_node, label, members_of, names_of, with_node
 
 if TYPE_CHECKING:
@@ -23,10 +23,8 @@ app = App()
 
 
 @dataclass(frozen=True)
-class CallCli(CommunityCli):
-    """The context of a command whose result is JSON anyway."""
-
-    as_json: JsonErrors = False
+class CallCli(JsonOutput, CommunityCli):
+    """The context of `call`."""
 
 
 @app.command(epilog="Example: accord community peers")
@@ -104,13 +102,13 @@ def call(
                 answer = await client.call(
                     capability, body["params"], body["input"], version=version
                 )
-                output.show_json(output.RawJson(answer))
+                cli.emit(output.RawJson(answer))
                 return
             frames = client.stream(capability, body["params"], body["input"], version=version)
             async with contextlib.aclosing(frames):  # type: ignore[type-var]
                 async for frame in frames:
                     data = output.RawJson(dict(frame.data))
-                    output.show_json({"event": frame.event, "data": data})
+                    cli.emit({"event": frame.event, "data": data})
                     sys.stdout.flush()
 
     with_node(cli, ask, with_models=True)

@@ -220,11 +220,7 @@ async def _work_until_done(client: "Client", work: dict[str, Any], title: str, t
 
 
 def _read_header(path: Path) -> tuple[str, int]:
-    """The community whose log a file holds, and how many lines it has.
-
-    Raises:
-        CommunityError: It cannot be read, or is no exported log.
-    """
+    """The community whose log a file holds, and how many lines it has."""
     from accord.community.errors import Code, CommunityError
     from accord.community.rules import formats
     from accord.kernel import canonical

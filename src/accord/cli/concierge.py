@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +15,12 @@ from accord.cli import output
 from accord.cli.arguments import STDIN, printable
 from accord.cli.context import App
 from accord.cli.node import CommunityCli, local_node, with_node
+from accord.cli.relay import CredentialsFile, Front, identities, show_health
 
 if TYPE_CHECKING:
     from accord.cli.node import LocalNode
     from accord.concierge import Concierge
-    from accord.relay.gateway import GatewayHealth, GatewayState
+    from accord.relay.gateway import GatewayState
     from accord.relay.gateway.enrolment import GatewayCredentials
 
 app = App(
@@ -42,11 +44,15 @@ def ask(
 
     Exit code 1 when it does not know or something failed, 2 when it knows no such command.
     """
-    from accord.concierge.rules import intent
-    from accord.concierge.rules.conversations import AnswerOutcome, ConciergeConversation
+    from accord.concierge.rules.conversation import (
+        AnswerOutcome,
+        ConciergeConversation,
+        PostDraft,
+        read_intent,
+    )
 
-    asked = intent.read_intent(question)
-    if isinstance(asked, intent.PostDraft):
+    asked = read_intent(question)
+    if isinstance(asked, PostDraft):
         raise typer.BadParameter("here, post with `accord market post`", param_hint="QUESTION")
 
     session = ConciergeConversation()
@@ -88,17 +94,9 @@ def run(
         str | None,
         typer.Option(help="What `accord relay token new` printed, for the first time; - is stdin."),
     ] = None,
-    front: Annotated[
-        list[str] | None,
-        typer.Option(help="platform or platform:bot to speak through; as often as needed."),
-    ] = None,
+    front: Front = None,
     gateway_id: Annotated[str, typer.Option("--id", help="The gateway's id.")] = "concierge",
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file", help="Where its credentials are (default: in the user's state folder)."
-        ),
-    ] = None,
+    file: CredentialsFile = None,
     corpus: Corpus = "",
     model: Model = "",
 ) -> None:
@@ -110,22 +108,12 @@ def run(
     """
     from accord.relay.gateway import GatewayState
 
-    def show(health: "GatewayHealth") -> None:
-        reason = f": {printable(health.reason)}" if health.reason else ""
-        cli.emit(
-            {"state": health.state.value, "reason": health.reason}, f"{health.state.value}{reason}"
-        )
-        sys.stdout.flush()
-
     async def serve() -> "GatewayState":
         from accord.concierge import COMMANDS
         from accord.relay.gateway import GatewaySettings, RelayGateway
-        from accord.relay.rules.connection import read_identities
         from accord.station import trace_export
 
         known = await _credentials(relay, token, gateway_id, file)
-        pairs = [each.partition(":") for each in front or ()]
-        chosen = tuple((platform, bot) for platform, _, bot in pairs) or read_identities(os.environ)
         async with (
             local_node(cli, with_models=True) as here,
             trace_export.export_traces(here.settings.telemetry, service="accord-concierge"),
@@ -136,13 +124,15 @@ def run(
                 gateway_id=known.gateway_id,
                 agent=_concierge(here, cli.community, corpus, model),
                 settings=GatewaySettings(
-                    identities=chosen, environment=os.environ, command_manifest=list(COMMANDS)
+                    identities=identities(front),
+                    environment=os.environ,
+                    command_manifest=list(COMMANDS),
                 ),
-                on_health=show,
+                on_health=partial(show_health, cli),
             )
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, gateway.stop)
-            show(gateway.health)
+            show_health(cli, gateway.health)
             return await gateway.run()
 
     ended = asyncio.run(serve())

@@ -54,28 +54,39 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Cli(Output):
+class JsonOutput(Output):
+    """The context of a command whose result is JSON anyway."""
+
+    as_json: JsonErrors = False
+
+    def emit(self, result: object, text: "output.Text" = ()) -> None:
+        """Print the result."""
+        del text
+        output.show_json(result)
+
+
+@dataclass(frozen=True)
+class HomeCli(Output):
+    """The context of a command that makes a home, whose settings are not there yet."""
+
+    home: Home = None
+
+
+@dataclass(frozen=True)
+class Cli(HomeCli):
     """The context of a command that works on a home."""
 
     home: Home = None
     config: Config = None
 
     def settings(self) -> "Settings":
-        """Read the settings.
-
-        Raises:
-            SettingsError: They cannot be read or are not valid.
-        """
+        """Read the settings; raises `SettingsError`."""
         from accord.station.settings import load
 
         return load(self.home, self.config)
 
     def station_settings(self) -> "Settings":
-        """Read the settings of a home in which a station has run.
-
-        Raises:
-            StationError: None has.
-        """
+        """Read the settings of a home in which a station has run; raises `StationError`."""
         from accord.station.errors import StationError
         from accord.station.home import Home
 

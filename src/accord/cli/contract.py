@@ -195,10 +195,7 @@ def docs(cli: Output, file: File) -> None:
     from accord.contracts.export.page import render_page
 
     page = render_page(read_contract(file))
-    if cli.as_json:
-        output.show_json({"markdown": page})
-    else:
-        typer.echo(page, nl=False)
+    cli.emit({"markdown": page}, page.removesuffix("\n"))
 
 
 COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (

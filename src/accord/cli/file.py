@@ -307,11 +307,7 @@ def _blobs(here: "LocalNode") -> "Blobs":
 
 
 def _files(paths: list[Path]) -> list[tuple[Path, int]]:
-    """Every regular file below the paths, in order, with its size.
-
-    Raises:
-        CommunityError: There is no such file or folder, or it cannot be looked at.
-    """
+    """Every regular file below the paths, in order, with its size."""
     from accord.community.errors import Code, CommunityError
 
     found: list[tuple[Path, int]] = []

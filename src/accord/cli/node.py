@@ -211,11 +211,7 @@ class LocalNode:
 
     @contextlib.asynccontextmanager
     async def community(self, wanted: str | None) -> AsyncIterator["Client"]:
-        """A client in the community that is meant.
-
-        Raises:
-            CommunityError: None is, or more than one.
-        """
+        """A client in the community that is meant; raises `CommunityError`."""
         async with self.client() as client:
             status = await client.get("/node/v1/status")
         if not status["communities"] and status["lost"]:
@@ -258,11 +254,7 @@ def with_node(
 async def local_node(
     cli: Cli, *, make: bool = False, with_models: bool = False
 ) -> AsyncIterator[LocalNode]:
-    """Reach the node of a home.
-
-    Raises:
-        AccordError: There is no node, or it cannot be reached or opened.
-    """
+    """Reach the node of a home; raises `AccordError`."""
     from accord.kernel.signing import SigningKey
     from accord.station.home import Home
 
@@ -284,11 +276,7 @@ async def local_node(
 async def _take_or_reach(
     place: "Place", undo: contextlib.ExitStack, opened: contextlib.AsyncExitStack
 ) -> str | None:
-    """The address of the station that holds the home; else None, and the home is held from now.
-
-    Raises:
-        StationError: Neither can be had.
-    """
+    """The address of the station that holds the home; else None, and the home is held from now."""
     from accord.station.errors import HomeHeldError
     from accord.station.home import hold_home
 
@@ -316,8 +304,7 @@ async def _open_node(
     from accord.community.node import open_node
     from accord.kernel.clock import SystemClock
     from accord.station import logs
-    from accord.station.capabilities import open_capabilities
-    from accord.station.community import node_settings
+    from accord.station.community import node_settings, open_capabilities
     from accord.station.home import ensure_device_key
     from accord.station.store import store_location as stores
 
@@ -342,12 +329,7 @@ async def _open_node(
 
 
 async def _station_address(place: "Place") -> str | None:
-    """Where the station of a home answers; None when the home is free.
-
-    Raises:
-        StationError: Its node is down, it does not answer, or another command holds the home for
-            long.
-    """
+    """Where the station of a home answers; None when the home is free."""
     import httpx
 
     from accord.station.home import home_holder

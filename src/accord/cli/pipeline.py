@@ -1,37 +1,96 @@
 """`accord pipeline`: everything that happened as Spark tables.
 
-Has the verbs of the runner; the others have files of their own. Spark is only imported by verbs
-that use it.
+`export` lands what the planes of a station wrote, also beside a running one; `generate` makes a
+history with known faults; `run` makes tables; `corpus` cuts and embeds documents for a node to
+load. Reports and what-ifs are in `pipeline_report`. Spark is only imported by verbs that use it.
 """
 
+import asyncio
+import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accord.cli import output, pipeline_corpus, pipeline_landing, pipeline_report
-from accord.cli.context import App, Cli
-from accord.cli.pipeline_report import Conf, Folder, Master, PipelineCli, Remote, SparkCli
+from accord.cli import arguments, output
+from accord.cli.arguments import printable
+from accord.cli.context import App, Cli, Output
 
 if TYPE_CHECKING:
+    from accord.pipeline.corpus.builder import BuildOutcome
+    from accord.pipeline.exporter import ExportSource
     from accord.pipeline.folder import Layout
+    from accord.pipeline.landing import Landing
     from accord.pipeline.runs.runner import RunOutcome, SparkTarget
+    from accord.station.settings import Settings
 
 app = App(no_args_is_help=True, epilog="Example: accord pipeline run")
 
-Landing = Annotated[
+LandingPlace = Annotated[
     str | None,
     typer.Option(help="Where segments land, a folder or a URL (default: as the settings say)."),
 ]
 Patience = Annotated[
     float, typer.Option(min=1, help="Give up after so many seconds without a sign of life.")
 ]
-_PATIENCE = 3600.0  # as `session.PATIENCE`, which is not imported at the start
+PATIENCE = 3600.0  # as `session.PATIENCE`, which is not imported at the start
+
+
+Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", help="The pipeline's folder (default: `pipeline` in the home)."),
+]
+Master = Annotated[
+    str | None, typer.Option(help="A Spark master (default: every core of this machine).")
+]
+Remote = Annotated[str | None, typer.Option(help="A Spark Connect server, such as sc://host.")]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", help="A Spark setting, name=value; may be repeated.")
+]
+
+
+@dataclass(frozen=True)
+class PipelineCli(Cli):
+    """The context of a command that works on a pipeline's folder."""
+
+    folder: Folder = None
+
+    def layout(self) -> "Layout":
+        """The pipeline's folder."""
+        return layout_of(self, self.folder)
+
+
+@dataclass(frozen=True)
+class SparkCli(PipelineCli):
+    """The context of a command that asks published tables by Spark."""
+
+    folder: Folder = None
+    master: Master = None
+    remote: Remote = None
+
+
+def layout_of(cli: Cli, folder: Path | None) -> "Layout":
+    """The pipeline's folder."""
+    from accord.pipeline.folder import Layout
+
+    if folder is not None:
+        return Layout(folder.expanduser().absolute())
+    return Layout(cli.settings().home / "pipeline")
+
+
+def read_conf(conf: list[str] | None) -> dict[str, str]:
+    """Spark settings of the form name=value; raises `typer.BadParameter`."""
+    pairs = [each.partition("=") for each in conf or ()]
+    if wrong := [name for name, found, _ in pairs if not found]:
+        raise typer.BadParameter(f"--conf {wrong[0]}: expected name=value")
+    return {name: value for name, _, value in pairs}
 
 
 @dataclass(frozen=True)
@@ -49,7 +108,7 @@ class LandingCli(PipelineCli):
     """The context of a command that reads the landing."""
 
     folder: Folder = None
-    landing: Landing = None
+    landing: LandingPlace = None
 
 
 @dataclass(frozen=True)
@@ -60,21 +119,15 @@ class QueryCli(SparkCli):
     master: Master = None
     remote: Remote = None
     conf: Conf = None
-    patience: Patience = _PATIENCE
+    patience: Patience = PATIENCE
 
     def target(self) -> "SparkTarget":
-        """Where Spark runs, and how.
-
-        Raises:
-            typer.BadParameter: The options contradict each other or cannot be read.
-        """
+        """Where Spark runs, and how; raises `typer.BadParameter`."""
         from accord.pipeline.runs.runner import SparkTarget
 
         if self.master is not None and self.remote is not None:
             raise typer.BadParameter("name --master or --remote, not both")
-        return SparkTarget(
-            self.master, self.remote, pipeline_report.read_conf(self.conf), self.patience
-        )
+        return SparkTarget(self.master, self.remote, read_conf(self.conf), self.patience)
 
 
 @dataclass(frozen=True)
@@ -82,11 +135,11 @@ class RunCli(QueryCli):
     """The context of a command that makes tables from the landing."""
 
     folder: Folder = None
-    landing: Landing = None
+    landing: LandingPlace = None
     master: Master = None
     remote: Remote = None
     conf: Conf = None
-    patience: Patience = _PATIENCE
+    patience: Patience = PATIENCE
 
 
 @app.command(epilog="Example: accord pipeline init --folder ./history")
@@ -262,9 +315,258 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
         )
 
 
-pipeline_corpus.register(app)
-pipeline_landing.register_export(app)
-pipeline_landing.register_generate(app)
-pipeline_report.register_report(app)
-pipeline_report.register_snapshot(app)
-pipeline_report.register_whatif(app)
+@app.command(epilog="Example: accord pipeline export --to s3://bucket/landing --every 300")
+def export(
+    cli: Cli,
+    to: Annotated[
+        str | None,
+        typer.Option(help="A folder, or a URL that fsspec knows (default: as the settings say)."),
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            "--every", min=1, max=86400, help="Go on, and export again after so many seconds."
+        ),
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Export once and leave: the default.")
+    ] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Then let go of what the settings keep no longer.")
+    ] = False,
+) -> None:
+    """Write what has not landed yet to closed Parquet segments, each record exactly once.
+
+    Interrupt it at any moment: the next export goes on from there. No secret and no text of a
+    chat lands.
+    """
+    from accord.pipeline.errors import PipelineError
+
+    settings = cli.settings()
+    if once and every is not None:
+        raise typer.BadParameter("name --once or --every, not both")
+    if prune and to is not None:
+        raise PipelineError(
+            "journals are pruned by what has landed where the settings say",
+            where="--to",
+            mend="leave it out, or leave out --prune",
+        )
+    try:
+        asyncio.run(_run_exports(cli, settings, to, every, prune=prune))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        output.say("Stopped; what has landed stays landed.")
+        raise typer.Exit(output.FAILED if every is None else 0) from None
+
+
+async def _run_exports(
+    cli: Cli, settings: "Settings", to: str | None, every: float | None, *, prune: bool
+) -> None:
+    from contextlib import AsyncExitStack
+
+    from accord.pipeline.errors import PipelineError
+    from accord.pipeline.landing import Landing
+    from accord.station.pipeline import landing_of, open_outboxes
+
+    running = asyncio.current_task()
+    assert running is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    landing = Landing(to or landing_of(settings))
+    outboxes: dict[str, ExportSource] = {}
+    async with AsyncExitStack() as opened:
+        while True:
+            await open_outboxes(settings, opened, outboxes)
+            if not outboxes and every is None:
+                raise PipelineError(
+                    "no plane of this home has written anything",
+                    where=str(settings.home),
+                    mend="run `accord up` first, or name another home with --home",
+                )
+            done = await _export(settings, list(outboxes.values()), landing, prune=prune)
+            cli.emit(done, _export_lines(done))
+            if every is None:
+                return
+            await asyncio.sleep(every)
+
+
+async def _export(
+    settings: "Settings", outboxes: "list[ExportSource]", landing: "Landing", *, prune: bool
+) -> dict[str, Any]:
+    from accord.pipeline import exporter
+    from accord.station.pipeline import retention_of
+
+    with output.progress("exporting") as bar:
+        done = await exporter.export(outboxes, landing, progress=bar)
+    told = {"landing": str(landing), "records": done.records, "segments": done.segments}
+    if prune:
+        now_ms = int(time.time() * 1000)
+        gone = await exporter.prune(outboxes, landing, retention_of(settings), now_ms=now_ms)
+        told["pruned"] = {"records": gone.records, "segments": gone.segments}
+    return told
+
+
+def _export_lines(done: dict[str, Any]) -> Iterator[str]:
+    records: dict[str, int] = done["records"]
+    if not records:
+        yield f"Everything has landed in {done['landing']} already."
+    for stream, count in records.items():
+        yield f"{stream}: {count} records"
+    if records:
+        yield f"Landed in {done['landing']}: {done['segments']} new segments."
+    if "pruned" in done:
+        gone = done["pruned"]
+        yield f"Pruned {gone['records']} records and {gone['segments']} segments."
+
+
+@app.command(epilog="Example: accord pipeline generate --events 20000 --seed 7 --to ./trial")
+def generate(
+    cli: Output,
+    to: Annotated[
+        Path, typer.Option(help="The pipeline's folder to land it in; it must hold no history yet.")
+    ],
+    events: Annotated[
+        int, typer.Option(help="About how many events the community writes.")
+    ] = 10_000,
+    seed: Annotated[int, typer.Option(help="The same number gives the same history.")] = 1,
+    faults: Annotated[bool, typer.Option(help="Whether faults are planted.")] = True,
+) -> None:
+    """Make a history of every stream, signed, with planted faults and the truth about them.
+
+    Segments appear under `landing/`, and `truth.json` beside it says what every stream must come
+    to and names every planted record with the rule that it falls under.
+    """
+    from accord.pipeline.generate import TRUTH_FILE
+    from accord.pipeline.generate import generate as make
+
+    with output.progress("Writing history") as progress:
+        truth = make(to, events=events, seed=seed, faults=None if faults else {}, progress=progress)
+    told = truth.to_dict()
+    counts = [
+        {name: fault[name] for name in ("kind", "stream", "fate", "rule", "count")}
+        for fault in told["faults"]
+    ]
+    columns = ("landed", "accepted", "quarantined", "duplicates")
+    rows = (
+        (stream, *(f"{terms[name]:,}" for name in columns))
+        for stream, terms in told["streams"].items()
+    )
+    planted = sum(fault["count"] for fault in told["faults"])
+    cli.emit(
+        {
+            "folder": str(to),
+            "truth": str(to / TRUTH_FILE),
+            "streams": told["streams"],
+            "communities": told["communities"],
+            "faults": counts,
+        },
+        [
+            output.Table(("stream", *columns), rows),
+            f"{planted:,} records are planted; {to / TRUTH_FILE} names each of them.",
+            "Now run the pipeline on that folder, and compare.",
+        ],
+    )
+
+
+_CORPUS_EXAMPLE = "Example: accord pipeline corpus build ./manuals --corpus manuals --out ./built"
+
+_LANGUAGE = re.compile(r"(?=.{2,35}$)[a-z]{2,3}(-[A-Za-z0-9]{1,8})*", re.ASCII)
+
+corpus_app = App(no_args_is_help=True, epilog=_CORPUS_EXAMPLE, help="Corpora, built on Spark.")
+app.add_typer(corpus_app, name="corpus")
+
+
+@corpus_app.callback()
+def _corpus() -> None:
+    """Build corpora on Spark, which nodes load without embedding anything."""
+
+
+@corpus_app.command(epilog=_CORPUS_EXAMPLE)
+def build(
+    cli: Cli,
+    documents: Annotated[
+        Path, typer.Argument(help="A folder with documents, or a Parquet table of them.")
+    ],
+    corpus: Annotated[
+        str,
+        typer.Option(
+            help="What nodes call it: a-z, 0-9 and -.", callback=arguments.check_own_corpus
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Where it is built, or brought up to date.")],
+    names: Annotated[str, typer.Option(help="The table's column of names.")] = "name",
+    contents: Annotated[
+        str, typer.Option(help="The table's column of documents, as bytes or text.")
+    ] = "content",
+    language: Annotated[
+        str | None, typer.Option(help="Such as de or en (default: found out).")
+    ] = None,
+    year: Annotated[int | None, typer.Option(help="From which year, for filters.")] = None,
+    master: Master = None,
+    remote: Remote = None,
+    conf: Conf = None,
+) -> None:
+    """Cut and embed documents on Spark, and publish them as a corpus that `accord rag load` takes.
+
+    Documents that were made before are not made again. One that cannot be read is named, and the
+    others are built all the same; the exit code then is 1. Interrupt it at any moment: what was
+    published stands, and the next build goes on.
+    """
+    _check_corpus_options(language, master, remote)
+    from accord.capabilities import models
+    from accord.pipeline.session import require_extra
+
+    require_extra()
+    weights = models.weights_folder(cli.settings().models.weights)
+    models.embedding_model(weights)
+    for library in ("numpy", "onnxruntime", "tokenizers", "Stemmer", "pypdf", "defusedxml"):
+        models.library(library)
+    from accord.pipeline.corpus import builder
+    from accord.pipeline.corpus.plan import DocumentDefaults
+    from accord.pipeline.corpus.sources import source_of
+    from accord.pipeline.runs.runner import SparkTarget
+
+    request = builder.BuildRequest(
+        source_of(documents.expanduser().absolute(), names, contents),
+        corpus,
+        out.expanduser().absolute(),
+        DocumentDefaults(language, {} if year is None else {"year": year}),
+        weights,
+    )
+    where = SparkTarget(master, remote, read_conf(conf))
+    try:
+        with output.progress("building") as bar:
+            outcome = builder.build(
+                request, where, progress=lambda _step, done, total: bar(done, total)
+            )
+    except KeyboardInterrupt:
+        output.say("Stopped; what was published stands, and the next build goes on.")
+        raise typer.Exit(output.FAILED) from None
+    _show_corpus(cli, outcome, corpus, out)
+    if outcome.refused:
+        raise typer.Exit(output.FAILED)
+
+
+def _check_corpus_options(language: str | None, master: str | None, remote: str | None) -> None:
+    if language is not None and not _LANGUAGE.fullmatch(language):
+        raise typer.BadParameter("expected such as de or en-GB", param_hint="--language")
+    if master is not None and remote is not None:
+        raise typer.BadParameter("name --master or --remote, not both")
+
+
+def _show_corpus(cli: Cli, outcome: "BuildOutcome", corpus: str, out: Path) -> None:
+    told: dict[str, Any] = {"corpus": corpus, "out": str(out), **outcome.payload()}
+    for each in outcome.refused:
+        cli.note(f"error: {printable(each.name)}: {printable(each.reason)}")
+    if outcome.published is None:
+        cli.note("No document could be taken; nothing was published.")
+        cli.emit(told)
+        return
+    cli.emit(
+        told,
+        [
+            (
+                f"{told['documents']} documents in {told['chunks']} chunks: "
+                f"{told['made']} made now, {told['kept']} kept."
+            ),
+            f"Next: accord rag load {out}",
+        ],
+    )

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +15,9 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import File, printable, read_json
-from accord.cli.context import App, Cli, with_options
+from accord.cli.context import App, Cli
 from accord.cli.node import CommunityCli, choose_community, with_node
+from accord.cli.pipeline import PATIENCE, Folder, SparkCli, app, layout_of
 
 if TYPE_CHECKING:
     from accord.cli.node import LocalNode
@@ -27,71 +27,11 @@ if TYPE_CHECKING:
     from accord.pipeline.snapshots import PublishedState
 
 
-Folder = Annotated[
-    Path | None,
-    typer.Option("--folder", help="The pipeline's folder (default: `pipeline` in the home)."),
-]
-Master = Annotated[
-    str | None, typer.Option(help="A Spark master (default: every core of this machine).")
-]
-Remote = Annotated[str | None, typer.Option(help="A Spark Connect server, such as sc://host.")]
-Conf = Annotated[
-    list[str] | None, typer.Option("--conf", help="A Spark setting, name=value; may be repeated.")
-]
-
-_PATIENCE = 3600.0
-
-
-@dataclass(frozen=True)
-class PipelineCli(Cli):
-    """The context of a command that works on a pipeline's folder."""
-
-    folder: Folder = None
-
-    def layout(self) -> "Layout":
-        """The pipeline's folder."""
-        return layout_of(self, self.folder)
-
-
-@dataclass(frozen=True)
-class SparkCli(PipelineCli):
-    """The context of a command that asks published tables by Spark."""
-
-    folder: Folder = None
-    master: Master = None
-    remote: Remote = None
-
-
-def layout_of(cli: Cli, folder: Path | None) -> "Layout":
-    """The pipeline's folder."""
-    from accord.pipeline.folder import Layout
-
-    if folder is not None:
-        return Layout(folder.expanduser().absolute())
-    return Layout(cli.settings().home / "pipeline")
-
-
-def read_conf(conf: list[str] | None) -> dict[str, str]:
-    """Spark settings of the form name=value.
-
-    Raises:
-        typer.BadParameter: One has another form.
-    """
-    pairs = [each.partition("=") for each in conf or ()]
-    if wrong := [name for name, found, _ in pairs if not found]:
-        raise typer.BadParameter(f"--conf {wrong[0]}: expected name=value")
-    return {name: value for name, _, value in pairs}
-
-
 @contextmanager
 def published(
     layout: "Layout", master: str | None = None, remote: str | None = None
 ) -> "Iterator[StoredTables]":
-    """The tables as they are published, held while the block runs.
-
-    Raises:
-        PipelineError: Nothing is published, or Spark does not start.
-    """
+    """The tables as they are published, held while the block runs; raises `PipelineError`."""
     if master is not None and remote is not None:
         raise typer.BadParameter("name --master or --remote, not both")
     from accord.pipeline.folder import has_moved, lock_folder, relocate, table_format
@@ -105,19 +45,13 @@ def published(
     with (
         open_published(layout) as version,
         open_session(layout.root, master, remote) as spark,
-        watch_session(spark, layout.spark_log, _PATIENCE),
+        watch_session(spark, layout.spark_log, PATIENCE),
         output.progress("reading history"),
     ):
         yield StoredTables(spark, layout, table_format(layout), version.path)
 
 
-def register_report(pipeline: typer.Typer) -> None:
-    """Add the verb to `accord pipeline`."""
-    pipeline.command(epilog="Example: accord pipeline report --out report.html")(
-        with_options(report)
-    )
-
-
+@app.command(epilog="Example: accord pipeline report --out report.html")
 def report(
     cli: SparkCli,
     out: Annotated[Path, typer.Option(help="Write it here; an older one is replaced.")] = Path(
@@ -165,14 +99,7 @@ def _write_page(out: Path, page: str) -> None:
         ) from None
 
 
-SNAPSHOT_EXAMPLE = "Example: accord pipeline snapshot --publish"
-
-
-def register_snapshot(app: typer.Typer) -> None:
-    """Add the verb to `accord pipeline`."""
-    app.command(epilog=SNAPSHOT_EXAMPLE)(with_options(snapshot))
-
-
+@app.command(epilog="Example: accord pipeline snapshot --publish")
 def snapshot(
     cli: CommunityCli,
     out: Annotated[
@@ -287,11 +214,6 @@ def _show_snapshot(
 whatif_app = App(
     no_args_is_help=True, epilog="Example: accord pipeline whatif contract billing.json"
 )
-
-
-def register_whatif(pipeline: typer.Typer) -> None:
-    """Add the verbs to `accord pipeline`."""
-    pipeline.add_typer(whatif_app, name="whatif", help="Replay history under a proposed change.")
 
 
 @whatif_app.command(epilog="Example: accord pipeline whatif contract billing.json --json")

@@ -1,4 +1,4 @@
-"""`accord relay serve` and `accord relay gateway enroll | run`; puts `accord relay` together.
+"""`accord relay serve | gateway | chat`: the connector, agents that dial it, and the web chat.
 
 A gateway dials a connector that may be anywhere; it needs no home and no station, unless it is let
 in at the one of this machine (`--here`).
@@ -10,24 +10,27 @@ import re
 import signal
 import socket
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from accord.cli import output, relay_agents, relay_deliveries, relay_webchat
+from accord.cli import output, relay_agents, relay_deliveries
 from accord.cli.arguments import STDIN, printable
 from accord.cli.context import App, Cli, Output
+from accord.cli.planes import format_millis, with_relay
 from accord.cli.station import Port, serve_plane
 
 if TYPE_CHECKING:
     from accord.relay.gateway import Agent, GatewayHealth, GatewayState
     from accord.relay.gateway.enrolment import GatewayCredentials
+    from accord.relay.platforms.webchat import Admin, Channel, Invite, PendingInvite, Space, User
     from accord.station.agents import LocalAgent
     from accord.station.sections import TelemetrySettings
-
 
 gateway_app = App(
     no_args_is_help=True, epilog="Example: accord relay gateway run --command 'cat -'"
@@ -44,6 +47,10 @@ class SessionKeyForm(Enum):
     HERMES = "hermes"
 
 
+Front = Annotated[
+    list[str] | None,
+    typer.Option(help="platform or platform:bot to speak through; as often as needed."),
+]
 GatewayId = Annotated[str | None, typer.Option("--id", help="The gateway's id.")]
 CredentialsFile = Annotated[
     Path | None,
@@ -96,10 +103,7 @@ def run(
         str | None,
         typer.Option(help="A shell command: reads the event as JSON, prints the answer."),
     ] = None,
-    front: Annotated[
-        list[str] | None,
-        typer.Option(help="platform or platform:bot to speak through; as often as needed."),
-    ] = None,
+    front: Front = None,
     here: Annotated[
         str | None,
         typer.Option(
@@ -130,8 +134,8 @@ def run(
     """
     from accord.relay.gateway import GatewaySettings, GatewayState, RelayGateway
     from accord.station import logs, trace_export
-    from accord.station.processes import exit_at_once
     from accord.station.sections import LogSettings
+    from accord.station.supervisor import exit_at_once
 
     if here is not None and (url or gateway_id or file):
         raise typer.BadParameter("with --here, none of --url, --id and --file is needed")
@@ -140,13 +144,6 @@ def run(
             "letters, digits, dots and dashes make a name", param_hint="--here"
         )
     answering = _load_agent(agent, command)
-
-    def show(health: "GatewayHealth") -> None:
-        reason = f": {printable(health.reason)}" if health.reason else ""
-        cli.emit(
-            {"state": health.state.value, "reason": health.reason}, f"{health.state.value}{reason}"
-        )
-        sys.stdout.flush()
 
     async def serve() -> "GatewayState":
         async with AsyncExitStack() as opened:
@@ -168,12 +165,12 @@ def run(
             gateway_id=known.gateway_id,
             agent=answering,
             settings=GatewaySettings(
-                identities=_identities(front),
+                identities=identities(front),
                 session_keys=session_keys.value,
                 inbox=kept,
                 environment=os.environ,
             ),
-            on_health=show,
+            on_health=partial(show_health, cli),
         )
         asked: list[int] = []
 
@@ -186,12 +183,20 @@ def run(
 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop, number)
-        show(gateway.health)
+        show_health(cli, gateway.health)
         return await gateway.run()
 
     with logs.configured(LogSettings(level="warning")):
         ended = asyncio.run(serve())
     raise typer.Exit(output.FAILED if ended is GatewayState.DISABLED else 0)
+
+
+def show_health(cli: Output, health: "GatewayHealth") -> None:
+    """Print the state that a gateway has entered."""
+    state = health.state.value
+    reason = f": {printable(health.reason)}" if health.reason else ""
+    cli.emit({"state": state, "reason": health.reason}, f"{state}{reason}")
+    sys.stdout.flush()
 
 
 def _telemetry_settings(cli: Cli, here: str | None) -> "TelemetrySettings":
@@ -248,7 +253,8 @@ def _find_credentials(gateway_id: str | None, file: Path | None) -> "GatewayCred
     )
 
 
-def _identities(front: list[str] | None) -> tuple[tuple[str, str], ...]:
+def identities(front: list[str] | None) -> tuple[tuple[str, str], ...]:
+    """The bots that --front names, else those of the environment."""
     from accord.relay.rules.connection import read_identities
 
     if not front:
@@ -271,10 +277,185 @@ def serve(cli: Cli, *, port: Port = None) -> None:
     serve_plane(cli, "The connector", relay_planes, port, with_device=True)
 
 
+T = TypeVar("T")
+
+chat_app = App(no_args_is_help=True, epilog="Example: accord relay chat space kitchen")
+
+InSpace = Annotated[
+    str | None, typer.Option("--space", help="The space's name or id (default: the only one).")
+]
+
+
+@chat_app.command(epilog="Example: accord relay chat space kitchen --tenant default")
+def space(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="What it is called.")],
+    tenant: Annotated[str, typer.Option(help="Whose agents may be reached there.")] = "default",
+) -> None:
+    """Open a space with a channel `general`, in which a tenant's agents can be reached."""
+
+    async def make(admin: "Admin") -> tuple["Space", "Channel"]:
+        made = await admin.create_space(name)
+        return made, await admin.create_channel(made.id, "general")
+
+    made, channel = _with_chat(cli, make)
+    with_relay(cli, lambda connector: connector.control.route(tenant, "webchat", made.id))
+    cli.emit(
+        {"space": made.id, "channel": channel.id, "tenant": tenant},
+        f"The space {made.name} is {made.id}, its channel general is {channel.id}.",
+    )
+
+
+@chat_app.command(epilog="Example: accord relay chat channel plans --private")
+def channel(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="What it is called.")],
+    space: InSpace = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Nobody sees it who was not let in.")
+    ] = False,
+) -> None:
+    """Open a channel in a space."""
+
+    async def make(admin: "Admin") -> "Channel":
+        return await admin.create_channel(await _find_space(admin, space), name, private=private)
+
+    made = _with_chat(cli, make)
+    cli.emit({"space": made.space_id, "channel": made.id}, f"The channel {made.name} is {made.id}.")
+
+
+@chat_app.command(epilog="Example: accord relay chat invite --space kitchen")
+def invite(
+    cli: Cli,
+    space: InSpace = None,
+    manager: Annotated[
+        bool, typer.Option("--manager", help="May manage every channel of the space.")
+    ] = False,
+    hours: Annotated[float, typer.Option(min=0.001, max=8760, help="Until it expires.")] = 168.0,
+) -> None:
+    """Print a link by which one person joins a space, once."""
+
+    async def make(admin: "Admin") -> "Invite":
+        seconds = max(1, round(hours * 3600))
+        return await admin.invite(await _find_space(admin, space), manager=manager, seconds=seconds)
+
+    made = _with_chat(cli, make)
+    url = _absolute_url(cli, made.url)
+    cli.note(f"Until {format_millis(made.expires_at)}:")
+    cli.emit({"url": url, "expires_at": format_millis(made.expires_at)}, url)
+
+
+@chat_app.command(epilog="Example: accord relay chat withdraw 5f1d0c9a7be24c11")
+def withdraw(
+    cli: Cli,
+    invite: Annotated[str, typer.Argument(help="Its id, as `accord relay chat list` shows it.")],
+) -> None:
+    """Let nobody join by an invitation any more."""
+    _with_chat(cli, lambda admin: admin.withdraw(invite))
+    cli.emit({"withdrawn": invite}, "Nobody can join by it any more.")
+
+
+@chat_app.command(epilog="Example: accord relay chat remove 01JZ6M3S9A8Q4W0X7B2C5D6E7F")
+def remove(
+    cli: Cli,
+    user: Annotated[str, typer.Argument(help="Their id, as `accord relay chat list` shows it.")],
+) -> None:
+    """Take somebody's access away, and every link to agents with it; what was written stays."""
+    _with_chat(cli, lambda admin: admin.remove_user(user))
+    links = with_relay(cli, lambda connector: connector.control.unbind("webchat", user))
+    cli.emit({"removed": user, "links": links}, f"{printable(user)} cannot come in any more.")
+
+
+@chat_app.command("list", epilog="Example: accord relay chat list --json")
+def list_all(cli: Cli) -> None:
+    """List spaces, channels, people, and invitations that nobody has used yet."""
+
+    async def read(
+        admin: "Admin",
+    ) -> tuple[list["Space"], list["Channel"], list["User"], list["PendingInvite"]]:
+        return (
+            list(await admin.spaces()),
+            list(await admin.channels()),
+            [each for each in await admin.users() if not each.is_removed],
+            list(await admin.pending()),
+        )
+
+    spaces, channels, users, pending = _with_chat(cli, read)
+    cli.emit(
+        {
+            "spaces": [{"id": each.id, "name": each.name} for each in spaces],
+            "channels": [
+                {"id": each.id, "space": each.space_id, "name": each.name} for each in channels
+            ],
+            "users": [{"id": each.id, "name": each.name, "spaces": each.spaces} for each in users],
+            "invites": [
+                {
+                    "id": each.id,
+                    "space": each.space_id,
+                    "manager": each.is_manager,
+                    "expires_at": format_millis(each.expires_at),
+                }
+                for each in pending
+            ],
+        },
+        [
+            *(("space", each.id, printable(each.name)) for each in spaces),
+            *(("channel", each.id, printable(each.name)) for each in channels),
+            *(("user", each.id, printable(each.name)) for each in users),
+            *(("invite", each.id, f"until {format_millis(each.expires_at)}") for each in pending),
+        ],
+    )
+
+
+def _with_chat(cli: Cli, work: Callable[["Admin"], Awaitable[T]]) -> T:
+    from accord.kernel.clock import SystemClock
+    from accord.relay.platforms.webchat import open_admin
+    from accord.station.relay import webchat_settings
+    from accord.station.store import store_location
+
+    settings = cli.station_settings()
+
+    async def run() -> T:
+        async with open_admin(
+            store_location(settings), SystemClock(), webchat_settings(settings)
+        ) as admin:
+            return await work(admin)
+
+    return asyncio.run(run())
+
+
+def _absolute_url(cli: Cli, url: str) -> str:
+    """An address that can be followed: below the running station's where no other was set."""
+    from accord.station.home import Home as Place
+    from accord.station.home import home_holder
+
+    if not url.startswith("/"):
+        return url
+    held = home_holder(Place(cli.settings().home))
+    if held is None:
+        output.say("The station does not run: put its address before this, once it does.")
+        return url
+    return f"{held.address}{url}"
+
+
+async def _find_space(admin: "Admin", wanted: str | None) -> str:
+    from accord.relay.errors import Code, RelayError
+
+    spaces = await admin.spaces()
+    found = [each for each in spaces if wanted in (None, each.id, each.name)]
+    if len(found) != 1:
+        raise RelayError(
+            Code.NOT_FOUND,
+            "there are several spaces" if found else "there is no such space",
+            mend="say which with --space" if found else "open one with `accord relay chat space`",
+        )
+    return found[0].id
+
+
 for verbs in (relay_agents, relay_deliveries):
     app.registered_commands += verbs.app.registered_commands
 app.add_typer(relay_agents.token, name="token", help="Let gateways enrol.")
 app.add_typer(relay_agents.scope, name="scope", help="Say whose servers and channels are.")
 app.add_typer(relay_deliveries.deadletters, name="deadletters", help="What could not be delivered.")
-app.add_typer(relay_webchat.app, name="chat", help="Look after the built-in web chat.")
+app.add_typer(chat_app, name="chat", help="Look after the built-in web chat.")
 app.add_typer(gateway_app, name="gateway", help="Connect an agent to a connector.")

@@ -111,11 +111,7 @@ def drop(cli: Cli, instance: Instance, numbers: Numbers = None, all_: All = Fals
 async def _chosen(
     connector: "Connector", instance: str, numbers: Sequence[int] | None, is_all: bool
 ) -> list[int]:
-    """The letters that are meant, all of which are there.
-
-    Raises:
-        RelayError: One of them is not.
-    """
+    """The letters that are meant, all of which are there."""
     from accord.relay.connector.dead_letters import letter_numbers
     from accord.relay.errors import Code, RelayError
 

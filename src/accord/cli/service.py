@@ -146,11 +146,7 @@ async def _serve_until_stopped(cli: Cli, service: "Service", stop: asyncio.Event
 async def _wait_for_admission(
     service: "Service", key: "SigningKey", authority: Any, name: str
 ) -> None:
-    """Wait until the authority lets it in, and say what it waits for.
-
-    Raises:
-        BootstrapError: It never will.
-    """
+    """Wait until the authority lets it in, and say what it waits for."""
     import dataclasses
 
     from accord.contracts.session_proof import session_key

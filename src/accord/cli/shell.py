@@ -61,11 +61,7 @@ class ShellCli(Cli):
     wait: Wait = PATIENCE
 
     def run(self, target: Mapping[str, Any], work: Callable[["Session"], Awaitable[T]]) -> T:
-        """Do something in a session that may use a contract.
-
-        Raises:
-            AccordError: It is not let in, or the work fails.
-        """
+        """Do something in a session that may use a contract; raises `AccordError`."""
         from accord.fabric import Authority, BootstrapError, Service
         from accord.fabric.app import shell_contract
         from accord.station import logs
@@ -223,11 +219,7 @@ def _error_lines(error: "FabricError") -> list[str]:
 
 
 def require_surface(target: dict[str, Any], section: str, name: str) -> None:
-    """Check that a contract has a surface.
-
-    Raises:
-        NotFoundError: It has none of this name.
-    """
+    """Check that a contract has a surface; raises `NotFoundError`."""
     from accord.fabric.rules.terms import missing_surface
 
     known = target.get(section, {})

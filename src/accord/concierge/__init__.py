@@ -7,7 +7,7 @@ example. `rules` decides what a message asks for, which passages are relevant an
 from accord.concierge.community import CommunityBus, FindModel, OpenBus, offered_model
 from accord.concierge.concierge import Concierge
 from accord.concierge.rules.answers import LanguageModel
-from accord.concierge.rules.intent import COMMANDS, AnswerPolicy
+from accord.concierge.rules.conversation import COMMANDS, AnswerPolicy
 
 __all__ = [
     "COMMANDS",

@@ -18,7 +18,7 @@ from accord.concierge.rules.answers import (
     RetrievedPassage,
     first_model,
 )
-from accord.concierge.rules.intent import PostDraft
+from accord.concierge.rules.conversation import PostDraft
 from accord.kernel import canonical
 from accord.web import responses
 

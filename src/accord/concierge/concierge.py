@@ -12,7 +12,7 @@ from typing import Final
 
 from accord.community.errors import CommunityError
 from accord.concierge.community import CommunityAccess, FindModel, OpenBus
-from accord.concierge.rules import intent, replies
+from accord.concierge.rules import replies
 from accord.concierge.rules.answers import (
     MOST_PASSAGES,
     StreamedAnswer,
@@ -24,12 +24,26 @@ from accord.concierge.rules.answers import (
     sources,
     stop_sequences,
 )
-from accord.concierge.rules.conversations import (
+from accord.concierge.rules.conversation import (
     AnswerOutcome,
+    AnswerPolicy,
+    Ask,
     ConciergeConversation,
+    Confirmation,
     ConversationCache,
+    ExplainLink,
+    FindFile,
+    FindPosts,
+    Forget,
+    Help,
+    Incomplete,
+    Intent,
+    ListFiles,
+    NoQuestion,
+    PostDraft,
+    Unknown,
+    read_intent,
 )
-from accord.concierge.rules.intent import AnswerPolicy
 from accord.relay.gateway import Turn
 
 _POSTS: Final = 5
@@ -45,10 +59,7 @@ class Concierge:
     """Answers in chats.
 
     Args:
-        open_bus: Opens the community's bus for a turn.
-        find_model: Returns the language model to use.
         corpus: The only corpus to answer from; empty for all of the community's.
-        policy: Which messages are answered.
         new_mark: Returns a new mark to fence documents in a prompt.
     """
 
@@ -73,14 +84,14 @@ class Concierge:
         if not self._policy.applies_to(turn.event):
             return
         session = self._memory.session(turn.session_key)
-        asked = intent.read_intent(turn.event.text)
+        asked = read_intent(turn.event.text)
         waiting = session.take(_author(turn))
-        if isinstance(asked, intent.Confirmation) and waiting is not None:
+        if isinstance(asked, Confirmation) and waiting is not None:
             if asked.yes:
                 yield await self._post(turn, waiting)
             else:
                 yield replies.DROPPED
-        elif isinstance(asked, intent.PostDraft):
+        elif isinstance(asked, PostDraft):
             session.propose(_author(turn), asked)
             yield replies.confirm(asked)
         else:
@@ -88,38 +99,36 @@ class Concierge:
                 async for text in answer:
                     yield text
 
-    async def answer(
-        self, asked: intent.Intent, session: ConciergeConversation
-    ) -> AsyncGenerator[str]:
+    async def answer(self, asked: Intent, session: ConciergeConversation) -> AsyncGenerator[str]:
         """Answer anything that needs no author; the outcome is set on the session."""
         session.outcome, session.model = AnswerOutcome.ANSWERED, None
         match asked:
-            case intent.Ask(question):
+            case Ask(question):
                 async with aclosing(self._ask(question, session)) as answer:
                     async for text in answer:
                         yield text
-            case intent.FindPosts(query):
+            case FindPosts(query):
                 yield await self._find_posts(query, session)
-            case intent.ListFiles():
+            case ListFiles():
                 yield await self._list_files(session)
-            case intent.FindFile(name):
+            case FindFile(name):
                 yield await self._find_file(name, session)
-            case intent.ExplainLink():
+            case ExplainLink():
                 yield replies.LINK
-            case intent.Help():
+            case Help():
                 yield replies.HELP
-            case intent.Forget():
+            case Forget():
                 session.forget()
                 yield replies.FORGOTTEN
-            case intent.Incomplete():
+            case Incomplete():
                 session.outcome = AnswerOutcome.NOT_UNDERSTOOD
                 yield replies.incomplete(asked)
-            case intent.Unknown(command):
+            case Unknown(command):
                 session.outcome = AnswerOutcome.NOT_UNDERSTOOD
                 yield replies.unknown(command)
-            case intent.Confirmation():
+            case Confirmation():
                 yield replies.NOTHING_TO_CONFIRM
-            case intent.PostDraft() | intent.NoQuestion():
+            case PostDraft() | NoQuestion():
                 return
 
     async def _ask(self, question: str, session: ConciergeConversation) -> AsyncGenerator[str]:
@@ -170,7 +179,7 @@ class Concierge:
             return replies.trouble(error)
         return replies.posts(near_posts(found, by_meaning=by_meaning))
 
-    async def _post(self, turn: Turn, draft: intent.PostDraft) -> str:
+    async def _post(self, turn: Turn, draft: PostDraft) -> str:
         name = turn.source.user_name
         shown = f"from {turn.descriptor.label}"
         if name and not turn.descriptor.pii_safe:

@@ -6,11 +6,9 @@ in this folder says how a page is made.
 """
 
 from accord.console.app import Console
-from accord.console.errors import ConsoleError
-from accord.console.page import Page, Visit
+from accord.console.page import Page, Piece, Visit
 from accord.console.parts import ConsoleParts, NodeAccess, PlaneHealth, ShownSetting
-from accord.console.sessions import Tickets
-from accord.console.stream import Piece
+from accord.console.sessions import ConsoleError, Tickets
 
 __all__ = [
     "Console",

@@ -16,21 +16,27 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from accord.console import forms
-from accord.console.errors import ConsoleError
-from accord.console.forms import Form
-from accord.console.page import Handler, Page, Visit, session_actor
+from accord.console.page import (
+    Form,
+    Handler,
+    Page,
+    Piece,
+    Visit,
+    event_parts,
+    read_form,
+    session_actor,
+)
 from accord.console.parts import ConsoleParts
 from accord.console.sessions import (
     COOKIE,
     CSRF,
     CSRF_HEADER,
     PATH,
+    ConsoleError,
     ConsoleSession,
     RequestGuard,
     Tickets,
 )
-from accord.console.stream import Piece, event_parts
 from accord.console.templates import Templates, assets
 from accord.kernel.errors import AccordError
 from accord.web import sse
@@ -61,9 +67,7 @@ class Console:
     """The console of a station.
 
     Args:
-        parts: What its pages need.
         pages: In the order of the navigation; the first is the start page.
-        tickets: Login links and sessions.
         url: The public address, beside this machine's own names; may be empty.
     """
 
@@ -197,7 +201,7 @@ class Console:
             form = Form()
             visit = Visit(request, page, session, self._parts, self)
             try:
-                async with forms.read(request) as form:
+                async with read_form(request) as form:
                     given = form.texts.get(CSRF) or request.headers.get(CSRF_HEADER, "")
                     self._guard.demand_token(session, given)
                     visit = _with(visit, form=form)
@@ -213,7 +217,7 @@ class Console:
         return self._plain("login.html", None, 200, link=request.query_params.get("link", "")[:64])
 
     async def _log_in(self, request: Request) -> Response:
-        async with forms.read(request, files=False) as form:
+        async with read_form(request, files=False) as form:
             try:
                 secret = self._tickets.redeem(form.text("link"))
             except ConsoleError as error:

@@ -19,8 +19,19 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from accord.console.errors import ConsoleError
 from accord.kernel.clock import Clock
+from accord.kernel.errors import AccordError
+
+
+class ConsoleError(AccordError):
+    """A page cannot do what was asked; `status` is the HTTP status."""
+
+    def __init__(
+        self, what: str, *, where: str | None = None, mend: str | None = None, status: int = 400
+    ) -> None:
+        super().__init__(what, where=where, mend=mend)
+        self.status = status
+
 
 LINK_SECONDS: Final = 900.0
 _MOST: Final = 100

@@ -4,7 +4,7 @@ Everything is done through public interfaces: members have their own keys and de
 invites, visitors use the web chat, services are admitted by the authority.
 """
 
-from accord.demo.home import prepare_demo
 from accord.demo.plane import DemoPlane
+from accord.demo.story import prepare_demo
 
 __all__ = ["DemoPlane", "prepare_demo"]

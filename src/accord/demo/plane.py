@@ -13,11 +13,9 @@ import structlog
 from starlette.routing import BaseRoute
 
 from accord.community.client import Client
-from accord.demo.conversations import Conversations
-from accord.demo.home import DemoHome
-from accord.demo.neighbours import Neighbours, open_neighbours
+from accord.demo.people import Conversations, Neighbours, open_neighbours
 from accord.demo.services import DemoServices
-from accord.demo.story import story
+from accord.demo.story import DemoHome, story
 from accord.station.authority import AuthorityPlane
 from accord.station.plane import PartReport, Plane, PlaneContext, PlaneState
 from accord.station.run import StationContext
@@ -36,6 +34,7 @@ class DemoPlane:
     """The demo of a station; `told` is called with the progress."""
 
     name = "demo"
+    routes: Sequence[BaseRoute] = ()
 
     def __init__(self, ground: StationContext, others: Sequence[Plane], told: Told) -> None:
         self._ground = ground
@@ -43,11 +42,6 @@ class DemoPlane:
         self._told = told
         self._place = DemoHome.of(ground.settings.home)
         self._at: PartReport | None = None
-
-    @property
-    def routes(self) -> Sequence[BaseRoute]:
-        """None."""
-        return ()
 
     def parts(self) -> Sequence[PartReport]:
         """Report how far the story is set up."""

@@ -55,7 +55,6 @@ async def open_space(
 
     Args:
         instance: The agent, which is alone in its tenant of the same name.
-        folder: Where the linked users are stored.
 
     Raises:
         RelayError: The space belongs to another tenant's agents.
@@ -141,8 +140,6 @@ class LocalAgent:
     """An enrolled agent.
 
     Attributes:
-        address: Where the station is now.
-        folder: Where the agent stores what it has received.
         invite: A link by which one person joins its space; None without a web chat.
     """
 
@@ -187,7 +184,6 @@ async def open_agent(settings: Settings, clock: Clock, name: str) -> AsyncIterat
     """Enrol an agent, and link whoever joins its space until the end of the block.
 
     Args:
-        settings: Those of the home whose station runs.
         name: The name of the agent, its tenant, its space and its folder.
 
     Raises:

@@ -57,12 +57,8 @@ class AuditEntry:
 
     Attributes:
         at: Seconds since the epoch, as in its journal.
-        plane: The plane of the journal.
-        who: Who did it, or asked for it.
         what: The act, in the plane's own word.
-        about: Whom or what it affected.
         result: `done`, or why it is not valid.
-        why: The reason that was given.
     """
 
     at: float

@@ -30,7 +30,7 @@ from accord.station.errors import StationError
 from accord.station.home import LOCK_NAME
 from accord.station.settings import FILE_NAME, Settings, load
 from accord.station.store import store_location
-from accord.station.stores import SCHEMAS
+from accord.station.versions import SCHEMAS
 from accord.storage import StoreError
 
 Progress = Callable[[str], None]
@@ -83,9 +83,7 @@ def restore(source: Path, home: Path, progress: Progress, *, alone: bool = False
     """Make a home from a backup.
 
     Args:
-        source: A folder that `back_up` made.
         home: A folder that does not exist or is empty.
-        progress: Called with what is being done.
         alone: Nobody else has what this node signed since; it may sign without asking others.
 
     Raises:
@@ -219,11 +217,7 @@ def _digest(file: Path) -> str:
 
 
 def _read(source: Path) -> dict[str, str]:
-    """Return the files that a backup lists, with their digests; all names are checked.
-
-    Raises:
-        StationError: It is no backup, of another version, or has an invalid name.
-    """
+    """Return the files that a backup lists, with their digests; all names are checked."""
     try:
         with (source / _LIST).open("rb") as opened:
             told = json.loads(opened.read(_LONGEST_LIST))

@@ -6,6 +6,7 @@ The authority admits it like any other service, at the station's own address.
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from starlette.routing import BaseRoute
 
 from accord.authority.assembly import RunningAuthority
 from accord.bridge.bridge import DEPLOYMENT, Bridge, Deploy, FabricAccess, deploy
-from accord.bridge.inward import Active, FindContract
+from accord.bridge.calls import Active, FindContract
 from accord.bridge.settings import BridgeSettings
 from accord.community.node import Node
 from accord.contracts import digest
@@ -30,27 +31,20 @@ from accord.storage import open_store
 _STEP_SECONDS: Final = 0.1
 
 
+@dataclass(eq=False, repr=False)
 class BridgePlane:
     """The bridge of a station; `chosen` are the settings `[bridge]`."""
 
     name = "bridge"
 
-    def __init__(
-        self,
-        settings: Settings,
-        chosen: BridgeSettings,
-        clock: Clock,
-        address: str,
-        authority: AuthorityPlane,
-    ) -> None:
-        self._settings = settings
-        self._chosen = chosen
-        self._clock = clock
-        self._address = address
-        self._authority = authority
-        self._node: Node | None = None
-        self._bridge: Bridge | None = None
-        self._accepted: set[str] = set()
+    settings: Settings
+    chosen: BridgeSettings
+    clock: Clock
+    address: str
+    authority: AuthorityPlane
+    _node: Node | None = field(init=False, default=None)
+    _bridge: Bridge | None = field(init=False, default=None)
+    _accepted: set[str] = field(init=False, default_factory=set)
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -72,24 +66,24 @@ class BridgePlane:
 
     async def run(self, context: PlaneContext) -> None:
         """Run a bridge whenever both sides are up, until the station drains."""
-        folder = service_folder(self._settings, DEPLOYMENT)
+        folder = service_folder(self.settings, DEPLOYMENT)
         offers, calls = await asyncio.to_thread(_keys, folder)
         async with open_store(folder, SERVICE) as store:
             # What the bridge waits for is reported by its parts and is no fault of the plane.
             context.ready()
             while not context.draining.is_set():
-                node, running = self._node, self._authority.running
+                node, running = self._node, self.authority.running
                 if node is None or running is None:
                     await _pause(context)
                     continue
                 fabric = FabricAccess(
-                    Authority(self._address),
+                    Authority(self.address),
                     self._deploying(running),
                     _finding(running),
                     offers,
                     calls,
                 )
-                self._bridge = Bridge(node, fabric, store, self._chosen, self._clock)
+                self._bridge = Bridge(node, fabric, store, self.chosen, self.clock)
                 try:
                     await self._carry(self._bridge, node, running, context)
                 finally:
@@ -102,7 +96,7 @@ class BridgePlane:
         carrying = asyncio.create_task(bridge.run(), name="bridge")
         try:
             while not (carrying.done() or context.draining.is_set()):
-                if self._node is not node or self._authority.running is not running:
+                if self._node is not node or self.authority.running is not running:
                     return
                 await _pause(context)
         finally:
@@ -115,7 +109,7 @@ class BridgePlane:
         async def deployed(manifest: Mapping[str, Any], key: SigningKey, name: str) -> str | None:
             # A plan that an operator revokes while the station runs is not accepted again
             # automatically.
-            accept = self._chosen.accept and digest(manifest) not in self._accepted
+            accept = self.chosen.accept and digest(manifest) not in self._accepted
             waits = await deploy(running.operating, manifest, key=key, instance=name, accept=accept)
             self._accepted.add(digest(manifest))
             return waits

@@ -37,7 +37,6 @@ class MachineCheck:
     """The result of one check.
 
     Attributes:
-        seen: What was found.
         advice: What to do about it; empty when it is fine.
         state: A word that follows "is".
     """
@@ -130,7 +129,6 @@ def model(name: str, loss: str, trouble: AccordError | None, seen: str = "here")
     Args:
         loss: What does not work without it.
         trouble: Why it cannot be used, if it cannot.
-        seen: Which one it is.
     """
     if trouble is None:
         return MachineCheck(name, CheckStatus.OK, seen)
@@ -202,7 +200,6 @@ def settings_file(path: str, secrets: Sequence[str], readers: str, mode: int) ->
     """Check that a settings file with secrets is readable by its owner only.
 
     Args:
-        secrets: The names of the secrets in it.
         readers: Who else may read it, such as "everybody on this machine"; empty if nobody.
     """
     if not secrets or not readers:

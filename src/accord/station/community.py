@@ -1,12 +1,28 @@
-"""The community plane: a node with its own bus port and routes at the station's address."""
+"""The community plane: a node with its capabilities, its own bus port and routes of the station.
+
+Capabilities are offered as far as settings and libraries allow; what cannot be offered is logged.
+The state of the home's communities, such as a lost log or an unused invite, is reported as parts.
+"""
 
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+import time
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import structlog
 from prometheus_client.metrics_core import Metric
@@ -15,8 +31,13 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from accord.capabilities import chat, file, market, membership, models
 from accord.capabilities.doors import door_token, open_doors
+from accord.capabilities.embed import Batcher
+from accord.capabilities.file import Blobs
 from accord.community.bus import BUS_STORE, BusSettings, UnsignedCalls
+from accord.community.communities import CommunityFolders
+from accord.community.errors import CommunityError
 from accord.community.identity import ensure_certificate, fingerprint, read_certificate
 from accord.community.node import Node, open_node
 from accord.community.peers import Endpoint, announced
@@ -25,22 +46,223 @@ from accord.community.rules.invites import Invite
 from accord.community.settings import LogLimits, NodeSettings
 from accord.community.store import COMMUNITY_STORE
 from accord.kernel.clock import Clock
+from accord.kernel.files import sync_folder
 from accord.kernel.signing import SigningKey
-from accord.station import listener, machine, membership
-from accord.station.capabilities import NodeCapabilities, Register, open_capabilities
+from accord.station import listener
 from accord.station.checks import CheckStatus, clock, clock_of_others
-from accord.station.doctor import clock_times
+from accord.station.doctor import LOOK_SECONDS, clock_times
 from accord.station.errors import StationError
-from accord.station.home import Home
+from accord.station.home import Home, hold_home
 from accord.station.plane import HasMetrics, PartReport, PlaneContext, PlaneEndpoint
 from accord.station.sections import StationSettings
-from accord.station.settings import Settings
+from accord.station.settings import Settings, home_option
 from accord.station.store import store_location
-from accord.storage import StoreDamagedError, open_store
+from accord.storage import StoreDamagedError, StoreError, check, open_store
 from accord.storage.location import locate
 from accord.web.addresses import is_loopback
 
+_LATE_INVITE = (
+    "start without the invite, then `accord community join LINK` joins another one beside it; or "
+    "name another home"
+)
+
+
+def joined_communities(home: Path) -> frozenset[str]:
+    """Return the display ids of the communities in which a home's node has signed."""
+    return CommunityFolders(home).joined()
+
+
+def refuse_late_invite(home: Path, invite: Invite) -> None:
+    """Raise `StationError` for an invite to another community than the home is in."""
+    if (trouble := _late_reason(joined_communities(home), invite)) is not None:
+        raise StationError(trouble, where=str(home), mend=_LATE_INVITE)
+
+
+def report_unused_invite(communities: Collection[str], invite: Invite) -> PartReport | None:
+    """Report an invite in the settings that is unused because the node is in a community."""
+    trouble = _late_reason({display_id(each) for each in communities}, invite)
+    if trouble is None:
+        return None
+    return PartReport("invite", "not used", f"{trouble}; {_LATE_INVITE}", is_well=False)
+
+
+def report_lost(home: Path, names: Sequence[str]) -> list[PartReport]:
+    """Report communities, by display id, whose log is missing although this home has signed."""
+    option = home_option(home)
+    return [
+        PartReport(
+            f"community {name}",
+            "lost",
+            "this home has signed in this community, and its log is not here; nothing is founded "
+            "in its place. Restore a backup with `accord restore`, or fetch the log from another "
+            f"member with `accord community recover --community {name} --peer ADDRESS{option}`",
+            is_well=False,
+        )
+        for name in names
+    ]
+
+
+def report_restored(home: Path, name: str, community_id: str) -> PartReport:
+    """Report a community whose log was restored and in which nothing can be signed yet."""
+    short = display_id(community_id)
+    return PartReport(
+        f"community {short}",
+        "restored",
+        f"{name!r} cannot be written to yet: this node may have signed more after its backup. It "
+        "goes on by itself once another member was met; if there is none, "
+        f"`accord community recover --alone --community {short}{home_option(home)}` settles it",
+        is_well=False,
+    )
+
+
+def explain_damaged_log(home: Path, error: StoreError) -> StationError:
+    """Return the error for a damaged log, which must not be replaced by a new one."""
+    return StationError(
+        error.what,
+        where=error.where,
+        mend="stop the station; then restore a backup with `accord restore`, or, where another "
+        "member has the log, fetch it with "
+        f"`accord community recover --set-aside --peer ADDRESS{home_option(home)}`",
+    )
+
+
+def set_log_aside(settings: Settings) -> Path:
+    """Move a damaged log of a stopped station away, and return its new folder.
+
+    Raises:
+        HomeHeldError: A station runs here.
+        StationError: The log is not damaged, or is not in a file.
+    """
+    file = locate(store_location(settings), COMMUNITY_STORE).file
+    if file is None or not file.exists():
+        raise StationError(
+            "there is no file with a log to set aside",
+            where=str(settings.home),
+            mend="leave out --set-aside",
+        )
+    with ExitStack() as undo, hold_home(Home(settings.home), "no address: it is mended", undo):
+        undo.pop_all()
+        try:
+            sound = check(store_location(settings), COMMUNITY_STORE).ok
+        except StoreError:
+            sound = False
+        if sound:
+            raise StationError("the log is sound", where=str(file), mend="leave out --set-aside")
+        folder = file.parent / f"damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+        folder.mkdir(mode=0o700)
+        for each in file.parent.glob(f"{file.name}*"):
+            each.rename(folder / each.name)
+        sync_folder(folder)
+        sync_folder(file.parent)
+    return folder
+
+
+def _late_reason(known: Collection[str], invite: Invite) -> str | None:
+    if not known or display_id(invite.community_id) in known:
+        return None
+    return (
+        f"the invite to {invite.community_name!r} is for a first start, and this home is in a "
+        f"community already ({', '.join(sorted(known))})"
+    )
+
+
 _log = structlog.stdlib.get_logger(__name__)
+
+Register: TypeAlias = Callable[[Node, Clock], None]
+"""Registers capabilities on a node's bus."""
+
+
+class NodeCapabilities:
+    """The capabilities of a node, and their background work."""
+
+    def __init__(self, clock: Clock, blobs: Blobs) -> None:
+        self._clock = clock
+        self._blobs = blobs
+        self._offers: list[Register] = []
+        self._measured: list[HasMetrics] = []
+        self._work: list[Callable[[], Coroutine[Any, Any, None]]] = []
+
+    def add(self, offer: Register) -> None:
+        """Add a capability."""
+        self._offers.append(offer)
+
+    def measure(self, measured: HasMetrics) -> None:
+        """Add a source of metrics."""
+        self._measured.append(measured)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of all capabilities."""
+        for each in self._measured:
+            yield from each.collect()
+
+    def register(self, node: Node) -> None:
+        """Register everything on a node's bus."""
+        membership.register(node, self._clock)
+        self._work.append(file.register(node, self._clock, self._blobs).run)
+        self._work.append(chat.register(node, self._clock, self._blobs).run)
+        for offer in self._offers:
+            offer(node, self._clock)
+
+    async def run(self) -> None:
+        """Run the background work of capabilities until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for work in self._work:
+                group.create_task(work())
+
+
+@asynccontextmanager
+async def open_capabilities(
+    settings: Settings, clock: Clock, *, with_models: bool = True, more: Sequence[Register] = ()
+) -> AsyncIterator[NodeCapabilities]:
+    """Open all capabilities of a node until the end of the block."""
+    async with AsyncExitStack() as opened:
+        blobs = Blobs(settings.home / "blobs", clock)
+        offers = NodeCapabilities(clock, blobs)
+        embedder = await _open_models(settings, offers, opened) if with_models else None
+        offers.add(partial(market.register, embedder=embedder))
+        if with_models:
+            await _open_corpora(settings, offers, blobs, embedder, opened)
+        for offer in more:
+            offers.add(offer)
+        yield offers
+
+
+async def _open_models(
+    settings: Settings, offers: NodeCapabilities, opened: AsyncExitStack
+) -> Batcher | None:
+    from accord.capabilities import embed, llm
+
+    languages = await opened.enter_async_context(llm.open_language_models(settings.models))
+    offers.add(languages.register)
+    offers.measure(languages.metrics)
+    try:
+        embedder = await opened.enter_async_context(embed.open_embedder(settings.models))
+    except CommunityError as error:
+        _log.warning("embeddings are not offered", why=str(error))
+        return None
+    offers.add(partial(embed.register, embedder=embedder))
+    return embedder
+
+
+async def _open_corpora(
+    settings: Settings,
+    offers: NodeCapabilities,
+    blobs: Blobs,
+    embedder: Batcher | None,
+    opened: AsyncExitStack,
+) -> None:
+    from accord.capabilities.rag.service import open_corpora, register
+
+    weights = models.weights_folder(settings.models.weights)
+    try:
+        corpora = await opened.enter_async_context(
+            open_corpora(store_location(settings), blobs, embedder, weights=weights)
+        )
+    except CommunityError as error:
+        _log.warning("retrieval is not offered", why=str(error))
+        return
+    offers.add(partial(register, corpora=corpora, blobs=blobs))
+
 
 _PATHS = (
     "/bus/{rest:path}",
@@ -57,50 +279,42 @@ _AWAY: Final = JSONResponse({"error": "partition", "message": "the community pla
 _DOORS = ("/v1/{rest:path}", "/mcp")
 
 
+@dataclass(eq=False, repr=False)
 class CommunityPlane:
     """The node of a station.
 
     Args:
-        more: Further capabilities of the node.
         with_models: Whether to load models, and what needs them.
     """
 
     name = "community"
 
-    def __init__(
-        self,
-        settings: Settings,
-        key: SigningKey,
-        clock: Clock,
-        *,
-        more: Sequence[Register] = (),
-        with_models: bool = True,
-    ) -> None:
-        self._settings = settings
-        self._more = more
-        self._with_models = with_models
-        self._key = key
-        self._clock = clock
-        self._app: Starlette | None = None
-        self._doors: Starlette | None = None
-        self._figures: tuple[HasMetrics, ...] = ()
-        self._ahead: Mapping[str, float] = {}
-        self._unused: PartReport | None = None
-        self._node: Node | None = None
+    settings: Settings
+    key: SigningKey
+    clock: Clock
+    _: KW_ONLY
+    more: Sequence[Register] = ()
+    with_models: bool = True
+    _app: Starlette | None = field(init=False, default=None)
+    _doors: Starlette | None = field(init=False, default=None)
+    _figures: tuple[HasMetrics, ...] = field(init=False, default=())
+    _ahead: Mapping[str, float] = field(init=False, default_factory=dict)
+    _unused: PartReport | None = field(init=False, default=None)
+    _node: Node | None = field(init=False, default=None)
 
     def parts(self) -> Sequence[PartReport]:
         """Report the clock against other nodes', and lost or recovering communities."""
         node = self._node
         if node is None:
             return ()
-        home = self._settings.home
+        home = self.settings.home
         others = clock_of_others(tuple(self._ahead.values())).part()
         recovering = [
-            membership.report_restored(home, each.state.roster.name, each.community_id)
+            report_restored(home, each.state.roster.name, each.community_id)
             for each in node.communities.values()
             if each.state.is_founded and each.log.is_recovering
         ]
-        gone = membership.report_lost(home, node.folders.lost(tuple(node.communities)))
+        gone = report_lost(home, node.folders.lost(tuple(node.communities)))
         unused = () if self._unused is None else (self._unused,)
         return (others, *recovering, *gone, *unused)
 
@@ -117,7 +331,7 @@ class CommunityPlane:
     def routes(self) -> Sequence[BaseRoute]:
         """The node's routes and the local APIs, both for this machine alone."""
         paths = [(path, self.serve) for path in _PATHS]
-        if _is_loopback(self._settings.station.host):
+        if _is_loopback(self.settings.station.host):
             paths += [(path, self.open_door) for path in _DOORS]
         return tuple(
             Route(path, PlaneEndpoint(serve), include_in_schema=False) for path, serve in paths
@@ -125,48 +339,43 @@ class CommunityPlane:
 
     async def run(self, context: PlaneContext) -> None:
         """Open the node, listen for others, and sync with them."""
-        chosen = self._settings.community
+        chosen = self.settings.community
         self._refuse_wrong_clock()
         with _bind(chosen.host, chosen.port) as listening, announced(listening.getsockname()[1]):
             await self._prove_stores()
             async with AsyncExitStack() as opened:
                 offers = await opened.enter_async_context(
                     open_capabilities(
-                        self._settings, self._clock, with_models=self._with_models, more=self._more
+                        self.settings, self.clock, with_models=self.with_models, more=self.more
                     )
                 )
                 node = await self._open(offers, opened)
                 doors = await opened.enter_async_context(
-                    open_doors(node, self._clock, self._settings.doors, self._token())
+                    open_doors(node, self.clock, self.settings.doors, self._token())
                 )
                 self._doors = Starlette(routes=doors)
                 await self._serve(node, offers, listening, context)
 
     async def _prove_stores(self) -> None:
-        """Open the node's stores once, so that damage is reported before models are loaded.
-
-        Raises:
-            StationError: The log is damaged.
-            StoreError: Another store is damaged.
-        """
-        where = store_location(self._settings)
+        """Open the node's stores once, so that damage is reported before models are loaded."""
+        where = store_location(self.settings)
         try:
             for schema in (COMMUNITY_STORE, BUS_STORE):
                 async with open_store(where, schema):
                     pass
         except StoreDamagedError as error:
             if error.where == locate(where, COMMUNITY_STORE).label:
-                raise membership.explain_damaged_log(self._settings.home, error) from error
+                raise explain_damaged_log(self.settings.home, error) from error
             raise
 
     async def _open(self, offers: NodeCapabilities, opened: AsyncExitStack) -> Node:
         return await opened.enter_async_context(
             open_node(
-                self._key,
-                home=self._settings.home,
-                stores=store_location(self._settings),
-                clock=self._clock,
-                settings=node_settings(self._settings),
+                self.key,
+                home=self.settings.home,
+                stores=store_location(self.settings),
+                clock=self.clock,
+                settings=node_settings(self.settings),
                 register=offers.register,
             )
         )
@@ -185,7 +394,7 @@ class CommunityPlane:
         app = node.application()
         secret = self._certificate()
         server = listener.Listener(app, certificate=secret)
-        endpoints = endpoints_of(self._settings, listening.getsockname()[1], secret)
+        endpoints = endpoints_of(self.settings, listening.getsockname()[1], secret)
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve([listening]), name="bus")
             await server.serving.wait()
@@ -211,18 +420,18 @@ class CommunityPlane:
 
     def _refuse_wrong_clock(self) -> None:
         """Raise `StationError` if the clock is before the installation."""
-        seen = clock(clock_times(Home(self._settings.home), self._clock))
+        seen = clock(clock_times(Home(self.settings.home), self.clock))
         if seen.status is CheckStatus.FAIL:
             raise StationError(seen.seen, mend=seen.advice)
 
     async def _watch_clock(self) -> None:
         while True:
-            await asyncio.sleep(machine.LOOK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
             self._refuse_wrong_clock()
 
     async def _belong(self, node: Node) -> None:
         """Join a community if the node is in none; found one if it also never was in one."""
-        chosen = self._settings.community
+        chosen = self.settings.community
         status = await node.status()
         known = [each["community_id"] for each in status["communities"]]
         gone = [each["display_id"] for each in status["lost"]]
@@ -232,10 +441,10 @@ class CommunityPlane:
             await node.join(chosen.join)
         elif known or gone:
             if invite is not None and known:
-                self._unused = membership.report_unused_invite(known, invite)
+                self._unused = report_unused_invite(known, invite)
             if self._unused is not None:
                 _log.warning("the invite was not used", why=self._unused.reason)
-            for part in membership.report_lost(self._settings.home, gone):
+            for part in report_lost(self.settings.home, gone):
                 _log.error("a community was lost", community=part.name, why=part.reason)
         elif invite is not None:
             await node.join(chosen.join)
@@ -243,12 +452,12 @@ class CommunityPlane:
             await node.found(chosen.found, {})
 
     def _token(self) -> str:
-        return door_token(Home(self._settings.home).device_key.with_name("door.token"))
+        return door_token(Home(self.settings.home).device_key.with_name("door.token"))
 
     def _certificate(self) -> Path | None:
-        if _is_loopback(self._settings.community.host):
+        if _is_loopback(self.settings.community.host):
             return None
-        return ensure_certificate(Home(self._settings.home).device_key.parent)
+        return ensure_certificate(Home(self.settings.home).device_key.parent)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -6,7 +6,7 @@ Its gateway dials the station's own address.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -52,32 +52,23 @@ _REVOKED: Final = PartReport(
 )
 
 
+@dataclass(eq=False, repr=False)
 class ConciergePlane:
     """The concierge of a station.
 
     Args:
         key: Its device key, with which the concierge calls the bus.
-        address: Where the station listens.
-        relay: The plane of its connector and bots.
     """
 
     name = "concierge"
 
-    def __init__(
-        self,
-        settings: Settings,
-        key: SigningKey,
-        clock: Clock,
-        address: str,
-        relay: RelayPlane,
-    ) -> None:
-        self._settings = settings
-        self._relay = relay
-        self._key = key
-        self._clock = clock
-        self._address = address
-        self._gateway: RelayGateway | None = None
-        self._is_revoked = False
+    settings: Settings
+    key: SigningKey
+    clock: Clock
+    address: str
+    relay: RelayPlane
+    _gateway: RelayGateway | None = field(init=False, default=None)
+    _is_revoked: bool = field(init=False, default=False)
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -97,25 +88,25 @@ class ConciergePlane:
     async def run(self, context: PlaneContext) -> None:
         """Enrol the concierge and have it answer until the station drains."""
         self._gateway, self._is_revoked = None, False
-        if not await wait_for_relay(self._address, context.draining):
+        if not await wait_for_relay(self.address, context.draining):
             return
         async with contextlib.AsyncExitStack() as opened:
             connector = await opened.enter_async_context(
-                operate_relay(self._settings, self._clock, CONCIERGE)
+                operate_relay(self.settings, self.clock, CONCIERGE)
             )
-            known = await admit_agent(connector.control, self._address, CONCIERGE, self._folder)
+            known = await admit_agent(connector.control, self.address, CONCIERGE, self._folder)
             if known is None:
                 self._is_revoked = True
                 context.ready()
                 await context.draining.wait()
                 return
             lobby = None
-            if self._settings.relay.webchat:
-                chosen = webchat_settings(self._settings)
+            if self.settings.relay.webchat:
+                chosen = webchat_settings(self.settings)
                 admin = await opened.enter_async_context(
-                    open_admin(store_location(self._settings), self._clock, chosen)
+                    open_admin(store_location(self.settings), self.clock, chosen)
                 )
-                space = self._settings.concierge.space
+                space = self.settings.concierge.space
                 lobby = await open_space(admin, connector.control, CONCIERGE, space, self._folder)
             await self._serve(known, lobby, context)
 
@@ -140,21 +131,21 @@ class ConciergePlane:
     ) -> RelayGateway:
         names = [] if lobby is None else [bot.name for bot in await lobby.admin.bots()]
         own = None if lobby is None else frozenset({lobby.channel.id})
-        fronted = _fronted(self._relay.connector)
+        fronted = _fronted(self.relay.connector)
         settings = GatewaySettings(
             inbox=self._folder,
             command_manifest=list(COMMANDS),
             # Leave time for open turns when the station stops.
-            limits=GatewayLimits(drain=self._settings.station.drain_seconds / 2),
+            limits=GatewayLimits(drain=self.settings.station.drain_seconds / 2),
         )
         return RelayGateway(
-            self._address,
+            self.address,
             secret=known.secret,
             gateway_id=known.gateway_id,
             agent=Concierge(
                 self._community,
                 self._find_model,
-                corpus=self._settings.concierge.corpus,
+                corpus=self.settings.concierge.corpus,
                 policy=AnswerPolicy(own, (CONCIERGE, *names)),
             ),
             settings=replace(settings, identities=fronted) if fronted else settings,
@@ -163,8 +154,8 @@ class ConciergePlane:
     @contextlib.asynccontextmanager
     async def _community(self) -> AsyncIterator[CommunityBus]:
         """Yield the bus of the chosen or the first community; `partition` if there is none."""
-        wanted = self._settings.concierge.community
-        async with self._client(self._key.id) as client:
+        wanted = self.settings.concierge.community
+        async with self._client(self.key.id) as client:
             status = await client.get("/node/v1/status")
         found = [each["community_id"] for each in status["communities"]]
         if wanted:
@@ -179,21 +170,21 @@ class ConciergePlane:
             yield client
 
     async def _find_model(self) -> LanguageModel:
-        return await offered_model(self._address, self._settings.concierge.model)
+        return await offered_model(self.address, self.settings.concierge.model)
 
     def _client(self, community: str) -> Client:
         return Client(
-            self._address,
-            self._key,
+            self.address,
+            self.key,
             community,
-            self._key.id,
+            self.key.id,
             seconds=_ANSWER_SECONDS,
-            clock=self._clock,
+            clock=self.clock,
         )
 
     @property
     def _folder(self) -> Path:
-        return self._settings.home / CONCIERGE
+        return self.settings.home / CONCIERGE
 
 
 def _fronted(connector: Connector | None) -> tuple[tuple[str, str], ...]:

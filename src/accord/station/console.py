@@ -6,6 +6,7 @@ page can show one.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import httpx
@@ -21,8 +22,8 @@ from accord.authority.assembly import RunningAuthority
 from accord.capabilities.file import Blobs
 from accord.community.client import LocalTransport
 from accord.console import Console, ConsoleParts, NodeAccess, PlaneHealth, ShownSetting, Tickets
-from accord.console.commands import CommandRunner
 from accord.console.pages import PAGES
+from accord.console.parts import CommandRunner
 from accord.console.sessions import PATH
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
@@ -42,31 +43,22 @@ _AWAY = PlainTextResponse("The console is not up. Try again.\n", 503)
 P = TypeVar("P")
 
 
+@dataclass(eq=False, repr=False)
 class ConsolePlane:
     """The console of a station.
 
     Args:
         key: Its device key, with which the console calls its node.
-        address: Where the station is reached.
-        others: The station's other planes.
     """
 
     name = "console"
 
-    def __init__(
-        self,
-        settings: Settings,
-        key: SigningKey,
-        clock: Clock,
-        address: str,
-        others: Sequence[Plane],
-    ) -> None:
-        self._settings = settings
-        self._key = key
-        self._clock = clock
-        self._address = address
-        self._others = others
-        self._app: Starlette | None = None
+    settings: Settings
+    key: SigningKey
+    clock: Clock
+    address: str
+    others: Sequence[Plane]
+    _app: Starlette | None = field(init=False, default=None)
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -79,7 +71,7 @@ class ConsolePlane:
         """Serve until the station drains."""
         parts = self._parts(context)
         console = Console(
-            parts, PAGES, login_tickets(self._settings, self._clock), self._settings.console.url
+            parts, PAGES, login_tickets(self.settings, self.clock), self.settings.console.url
         )
         self._app = console.application()
         try:
@@ -95,10 +87,10 @@ class ConsolePlane:
         await (self._app or _AWAY)(scope, receive, send)
 
     def _parts(self, context: PlaneContext) -> ConsoleParts:
-        settings = self._settings
-        community = _one_of(self._others, CommunityPlane)
-        relay = _one_of(self._others, RelayPlane)
-        authority = _one_of(self._others, AuthorityPlane)
+        settings = self.settings
+        community = _one_of(self.others, CommunityPlane)
+        relay = _one_of(self.others, RelayPlane)
+        authority = _one_of(self.others, AuthorityPlane)
         home = Home(settings.home)
 
         def transport() -> httpx.AsyncBaseTransport | None:
@@ -112,7 +104,7 @@ class ConsolePlane:
             return None if relay is None else relay.chat
 
         async def note(what: str, by: str) -> None:
-            await asyncio.to_thread(store.record_act, settings, self._clock, what, by)
+            await asyncio.to_thread(store.record_act, settings, self.clock, what, by)
 
         async def latest_acts(most: int) -> Sequence[Mapping[str, Any]]:
             return [deed.to_dict() for deed in await audit.recent(settings, most)]
@@ -122,12 +114,12 @@ class ConsolePlane:
 
         return ConsoleParts(
             name=settings.station.name,
-            address=self._address,
+            address=self.address,
             home=settings.home,
             home_option=home_option(settings.home),
-            clock=self._clock,
-            node=NodeAccess(self._key, self._clock, transport),
-            blobs=Blobs(settings.home / "blobs", self._clock),
+            clock=self.clock,
+            node=NodeAccess(self.key, self.clock, transport),
+            blobs=Blobs(settings.home / "blobs", self.clock),
             relay=connector,
             chat=chat,
             authority=running,
@@ -136,7 +128,7 @@ class ConsolePlane:
             settings_file=settings.home / FILE_NAME,
             log_file=home.log_file if settings.log.file else None,
             landing=landing_of(settings),
-            children=CommandRunner(self._clock),
+            children=CommandRunner(self.clock),
             note=note,
             audit=latest_acts,
         )
@@ -180,15 +172,15 @@ def shown_settings(settings: Settings) -> list[ShownSetting]:
     found = []
     for name, section in sections().items():
         chosen = getattr(settings, name)
-        for key, field in section.model_fields.items():
+        for key, declared in section.model_fields.items():
             value = getattr(chosen, key)
             found.append(
                 ShownSetting(
                     name,
                     key,
                     _text(value),
-                    field.description or "",
-                    value == field.default,
+                    declared.description or "",
+                    value == declared.default,
                     variable(name, key),
                 )
             )

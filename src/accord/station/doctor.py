@@ -1,9 +1,10 @@
-"""Probes of the machine, the settings, the home and a running station, for `accord doctor`.
+"""Probes of the machine: `accord doctor`, and the plane `machine`, which repeats some of them.
 
-It uses no network except to bind ports and to ask this home's station. It leaves nothing behind:
-the file that it writes to time the disk is removed at once.
+What was found is judged by `checks`. The plane logs every change once, and never fails because of
+what it finds.
 """
 
+import asyncio
 import importlib.metadata
 import importlib.util
 import os
@@ -13,12 +14,14 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-import httpx
+import structlog
+from prometheus_client.metrics_core import Metric
+from starlette.routing import BaseRoute
 
 import accord
 from accord.capabilities import models
@@ -29,10 +32,11 @@ from accord.pipeline.session import find_java
 from accord.station import checks, listener
 from accord.station.checks import CheckStatus, ClockTimes, DiskProbe, MachineCheck
 from accord.station.errors import SettingsError, StationError
-from accord.station.home import Home, home_holder, load_device_key
+from accord.station.home import Home, ask_station, home_holder, load_device_key
+from accord.station.plane import PartReport, PlaneContext
 from accord.station.sections import split_listen
 from accord.station.settings import Settings, load, secrets_in
-from accord.web import responses
+from accord.telemetry.metrics import family
 
 _SPARK = ("pyspark", "pyarrow", "pandas", "fsspec")
 
@@ -132,7 +136,6 @@ def _written_at(home: Home) -> Iterator[float]:
             yield file.stat().st_mtime
 
 
-_ASK_SECONDS = 5.0
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:.*extra == ['\"]([\w-]+)['\"])?")
 
 
@@ -201,7 +204,7 @@ def key_checks(home: Home) -> Iterator[MachineCheck]:
 def store_checks(settings: Settings) -> Iterator[MachineCheck]:
     """Check that this version can read every store, and that none is damaged."""
     from accord.community.store import COMMUNITY_STORE as COMMUNITY
-    from accord.station import membership
+    from accord.station import community
     from accord.station.versions import (
         unreadable_stores,  # which knows the stores, and so loads every plane
     )
@@ -212,7 +215,7 @@ def store_checks(settings: Settings) -> Iterator[MachineCheck]:
         found += 1
         if name == COMMUNITY.name and isinstance(trouble, StoreDamagedError):
             yield checks.failed_check(
-                f"store {name}", membership.explain_damaged_log(settings.home, trouble)
+                f"store {name}", community.explain_damaged_log(settings.home, trouble)
             )
         elif trouble is not None:
             yield checks.failed_check(f"store {name}", trouble)
@@ -223,18 +226,18 @@ def community_checks(settings: Settings) -> Iterator[MachineCheck]:
     """Check that the log of every community is here and can be written to."""
     from accord.community.communities import CommunityFolders
     from accord.community.rules.formats import display_id
-    from accord.station import membership
+    from accord.station import community
     from accord.station.versions import logged_communities
 
     known = logged_communities(settings)
     if known is None:
         return  # its store has been told of
     folders = CommunityFolders(settings.home)
-    for part in membership.report_lost(settings.home, folders.lost(known)):
+    for part in community.report_lost(settings.home, folders.lost(known)):
         yield MachineCheck(part.name, CheckStatus.FAIL, f"{part.state}: {part.reason}")
     for each in known:
         if folders.is_restored(each):
-            part = membership.report_restored(settings.home, display_id(each), each)
+            part = community.report_restored(settings.home, display_id(each), each)
             yield MachineCheck(part.name, CheckStatus.WARN, f"{part.state}: {part.reason}")
 
 
@@ -320,18 +323,6 @@ def port_check(settings: Settings) -> MachineCheck:
     return MachineCheck("port", CheckStatus.OK, f"{wanted} is free")
 
 
-def ask_station(address: str) -> dict[str, Any] | None:
-    """Return the state of the station at an address; None if it does not answer."""
-    try:
-        with responses.bounded_sync_client(
-            responses.SMALL, timeout=_ASK_SECONDS, trust_env=False
-        ) as client:
-            answer = client.get(f"{address}/readyz").json()
-    except (httpx.HTTPError, ValueError):
-        return None
-    return answer if isinstance(answer, dict) else None
-
-
 def running_checks(answer: dict[str, Any] | None) -> Iterator[MachineCheck]:
     """Report the planes of the running station, and their parts."""
     if answer is None:
@@ -366,3 +357,91 @@ def _is_installed(name: str, modules: list[str]) -> bool:
 
 def _nearest_folder(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.is_dir())
+
+
+_log = structlog.stdlib.get_logger(__name__)
+
+LOOK_SECONDS = 5.0
+# How long a step of the clock is reported.
+_STEP_SECONDS: Final = 600.0
+
+
+class MachinePlane:
+    """Watches the machine of a station."""
+
+    name = "machine"
+    routes: Sequence[BaseRoute] = ()
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._checks: dict[str, MachineCheck] = {}
+        self._offset = clock.now() - clock.monotonic()
+        self._step, self._stepped_at = 0.0, 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the number of tasks on the station's loop."""
+        if self._loop is not None:
+            yield family("accord_tasks", len(asyncio.all_tasks(self._loop)))
+
+    def parts(self) -> Sequence[PartReport]:
+        """Report the state of the machine."""
+        return [check.part() for check in self._checks.values()]
+
+    async def run(self, context: PlaneContext) -> None:
+        """Check until the station drains."""
+        self._loop = asyncio.get_running_loop()
+        kind = await asyncio.to_thread(filesystem, self._settings.home)
+        await self._look(kind)
+        context.ready()
+        for check in await asyncio.to_thread(self._installed):
+            self._note(check)
+        while not context.draining.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await context.draining.wait()
+            await self._look(kind)
+
+    async def _look(self, kind: str) -> None:
+        for check in await asyncio.to_thread(self._seen, kind):
+            self._note(check)
+
+    def _seen(self, kind: str) -> list[MachineCheck]:
+        home = self._settings.home
+        try:
+            disk = checks.disk(DiskProbe(kind, free_bytes(home)))
+        except OSError as error:
+            advice = "mount it again, or restart the station with another home"
+            seen = f"{home} cannot be looked at: {error.strerror}"
+            disk = MachineCheck("disk", CheckStatus.FAIL, seen, advice, "gone")
+        times = clock_times(Home(home), self._clock, step=self._moved())
+        return [disk, checks.clock(times), *settings_file_checks(self._settings)]
+
+    def _moved(self) -> float:
+        """How far the clock was moved recently, against the monotonic clock."""
+        offset = self._clock.now() - self._clock.monotonic()
+        moved, self._offset = offset - self._offset, offset
+        if abs(moved) > checks.CLOCK_STEP:
+            self._step, self._stepped_at = moved, self._clock.monotonic()
+        elif self._clock.monotonic() - self._stepped_at > _STEP_SECONDS:
+            self._step = 0.0
+        return self._step
+
+    def _installed(self) -> list[MachineCheck]:
+        """Checks whose result changes with an installation only."""
+        return [
+            *model_checks(self._settings.models),
+            spark_check(),
+            checks.java(find_java()),
+        ]
+
+    def _note(self, check: MachineCheck) -> None:
+        before = self._checks.get(check.name)
+        self._checks[check.name] = check
+        if (before.state if before else "ready") == check.state:
+            return
+        if check.status is CheckStatus.OK:
+            _log.info(f"{check.name} is well again", seen=check.seen)
+        else:
+            _log.warning(f"{check.name} is {check.state}", reason=check.part().reason)

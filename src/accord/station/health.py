@@ -1,13 +1,20 @@
-"""The station's HTTP application: `/livez`, `/readyz`, `/metrics`, `/`, and the planes' routes.
+"""The station over HTTP: `/livez`, `/readyz`, `/metrics`, `/`, and the routes of the planes.
 
-It has no state; it shows what the supervisor reports.
+The application has no state; it shows what the supervisor reports. A plane that is down, or whose
+metrics fail, is left out of `/metrics` and counted. Scraping queries no store; planes count
+beforehand what has to be counted there.
 """
 
-from collections.abc import Collection, Sequence
+import hmac
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
+import structlog
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
@@ -17,9 +24,129 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from accord import __version__
-from accord.station.metrics import may_read_metrics
+from accord.kernel.clock import Clock
+from accord.station.plane import HasMetrics, Plane, PlaneState
+from accord.station.settings import Settings
+from accord.station.store import store_location
 from accord.station.supervisor import Supervisor
-from accord.web.addresses import is_loopback, is_own_name
+from accord.station.versions import SCHEMAS
+from accord.storage import store_metrics
+from accord.telemetry.metrics import family, histogram
+from accord.web.addresses import is_from_here, is_loopback, is_own_name
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class StationCollector(Collector):
+    """States and restarts of the planes, the uptime, and the version."""
+
+    def __init__(self, supervisor: Supervisor, clock: Clock) -> None:
+        self._supervisor = supervisor
+        self._clock = clock
+        self._started = clock.monotonic()
+        self.failures: Counter[tuple[str]] = Counter()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        states, restarts = {}, {}
+        parts: Counter[tuple[str, str]] = Counter()
+        for report in self._supervisor.reports():
+            restarts[(report.name,)] = float(report.restarts)
+            for state in PlaneState:
+                label = state.value.replace(" ", "_")
+                states[report.name, label] = float(state is report.state)
+            for part in report.parts:
+                parts[report.name, "well" if part.is_well else "troubled"] += 1
+        yield family("accord_build_info", {(__version__,): 1.0})
+        yield family("accord_uptime_seconds", self._clock.monotonic() - self._started)
+        yield family("accord_plane_state", states)
+        yield family("accord_plane_restarts_total", restarts)
+        yield family("accord_plane_parts", parts)
+        yield family("accord_scrape_failures_total", self.failures)
+
+
+class StoresCollector(Collector):
+    """The metrics of the station's stores."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._where = store_location(settings)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        found = {(each.name,): store_metrics(self._where, each) for each in SCHEMAS}
+        known = {name: each for name, each in found.items() if each is not None}
+        sizes = {name: each.size for name, each in known.items()}
+        yield histogram(
+            "accord_store_commit_seconds", {name: each.commits for name, each in known.items()}
+        )
+        yield family(
+            "accord_store_units_total", {name: float(each.units) for name, each in known.items()}
+        )
+        yield family(
+            "accord_store_failures_total",
+            {name: float(each.failures) for name, each in known.items()},
+        )
+        yield family(
+            "accord_store_size_bytes",
+            {name: float(size) for name, size in sizes.items() if size is not None},
+        )
+
+
+class _IsolatedCollector(Collector):
+    """The metrics of one plane; a failure does not affect others."""
+
+    def __init__(
+        self, name: str, read: Callable[[], Iterable[Metric]], failed: Counter[tuple[str]]
+    ):
+        self._name = name
+        self._read = read
+        self._failed = failed
+
+    def collect(self) -> Iterable[Metric]:
+        try:
+            return list(self._read())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other figures are shown
+            self._failed[(self._name,)] += 1
+            _log.error("the metrics of a plane could not be read", plane=self._name, exc_info=error)
+            return ()
+
+
+def registry(
+    supervisor: Supervisor,
+    clock: Clock,
+    planes: Iterable[Plane] = (),
+    settings: Settings | None = None,
+) -> CollectorRegistry:
+    """Return a registry of its own, so that a process can have two stations.
+
+    Args:
+        settings: Say where the stores are; None leaves them out.
+    """
+    made = CollectorRegistry()
+    own = StationCollector(supervisor, clock)
+    for plane in planes:
+        if isinstance(plane, HasMetrics):
+            made.register(_IsolatedCollector(plane.name, plane.collect, own.failures))
+    if settings is not None:
+        made.register(_IsolatedCollector("stores", StoresCollector(settings).collect, own.failures))
+    ProcessCollector(registry=made)
+    # Last, so that it counts failures of this scrape.
+    made.register(own)
+    return made
+
+
+def may_read_metrics(token: str, host: str, headers: Mapping[str, str]) -> bool:
+    """Whether a request may read the metrics: by the token, or from this machine if there is none.
+
+    Args:
+        headers: By lower-case names.
+    """
+    if token:
+        scheme, _, shown = headers.get("authorization", "").partition(" ")
+        given = shown.strip().encode("utf-8", "replace")
+        return scheme.lower() == "bearer" and hmac.compare_digest(given, token.encode())
+    return is_from_here(host, headers)
+
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -110,7 +237,6 @@ def application(
     """Join the station's own routes and the planes'; a plane may take `/` for itself.
 
     Args:
-        supervisor: Reports the state of the planes.
         metrics_token: Opens `/metrics` to any address; empty opens it to this machine only.
         names: Accepted host names beside addresses and `localhost`.
     """

@@ -13,11 +13,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from accord.kernel.signing import SigningKey
 from accord.station.errors import HomeHeldError, StationError
 
 LOCK_NAME = "station.lock"
+_ASK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,22 @@ def home_holder(home: Home) -> HomeHolder | None:
     except OSError:
         # Without a readable lock file there is no station.
         return None
+
+
+def ask_station(address: str) -> dict[str, Any] | None:
+    """Return the state of the station at an address; None if it does not answer."""
+    import httpx
+
+    from accord.web import responses
+
+    try:
+        with responses.bounded_sync_client(
+            responses.SMALL, timeout=_ASK_SECONDS, trust_env=False
+        ) as client:
+            answer = client.get(f"{address}/readyz").json()
+    except (httpx.HTTPError, ValueError):
+        return None
+    return answer if isinstance(answer, dict) else None
 
 
 def load_device_key(home: Home) -> SigningKey | None:

@@ -26,7 +26,7 @@ from accord.station.home import Home
 from accord.station.plane import PlaneContext
 from accord.station.settings import Settings
 from accord.station.store import SERVICE, store_location
-from accord.station.stores import OUTBOXES
+from accord.station.versions import OUTBOXES
 from accord.storage import Schema, StoreHeldError, exists, open_store
 from accord.telemetry.metrics import family
 
@@ -40,6 +40,7 @@ class PipelinePlane:
     """Exports the journals of a station's stores."""
 
     name = "pipeline"
+    routes: Sequence[BaseRoute] = ()
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
@@ -71,11 +72,6 @@ class PipelinePlane:
         )
         yield family("accord_pipeline_records", {} if gold is None else gold.records)
         yield family("accord_pipeline_spoilt_segments", self._spoilt)
-
-    @property
-    def routes(self) -> Sequence[BaseRoute]:
-        """None."""
-        return ()
 
     async def run(self, context: PlaneContext) -> None:
         """Export until the station drains; an interrupted export continues at the next start."""
@@ -196,8 +192,6 @@ async def open_outboxes(
     """Open the stores that exist and are not open yet; planes that never ran have none.
 
     Args:
-        settings: The station's; it may be running.
-        opened: Closes them.
         outboxes: By plane, or by the folder of a service; newly opened stores are added.
 
     Raises:

@@ -44,7 +44,6 @@ class PlaneContext:
     Attributes:
         ready: Called by the plane once it can serve.
         draining: Set when the plane must finish its work and return.
-        reports: Returns the reports of all planes.
     """
 
     ready: Callable[[], None]
@@ -124,7 +123,6 @@ class PlaneReport:
 
     Attributes:
         reason: The last error as a sentence; empty if there was none.
-        restarts: How often it was started again.
     """
 
     name: str

@@ -15,14 +15,13 @@ import uvloop
 
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
-from accord.station import health, listener, logs, metrics, store, trace_export
+from accord.station import health, listener, logs, store, trace_export
+from accord.station.doctor import MachinePlane
 from accord.station.home import Home, ensure_device_key, hold_home, load_device_key
-from accord.station.machine import MachinePlane
 from accord.station.plane import Plane, PlaneReport, PlaneState
-from accord.station.processes import exit_at_once
 from accord.station.settings import Settings
 from accord.station.store import STATION, store_location
-from accord.station.supervisor import Supervisor
+from accord.station.supervisor import Supervisor, exit_at_once
 from accord.station.versions import refuse_newer
 from accord.storage import Store, StoreError, open_store
 
@@ -140,8 +139,6 @@ def serve(
 
     Args:
         announce: Called once the station answers and its planes had time to start.
-        assemble: Makes the planes.
-        clock: The clock; None for the system's.
 
     Raises:
         AccordError: The station cannot start; the disk is as it was before.
@@ -180,7 +177,7 @@ async def _serve(
             app = health.application(
                 settings.station.name,
                 supervisor,
-                metrics.registry(supervisor, ground.clock, made, settings),
+                health.registry(supervisor, ground.clock, made, settings),
                 [route for plane in made for route in plane.routes],
                 metrics_token=settings.metrics.token.get_secret_value(),
                 names=_names(settings),

@@ -1,12 +1,19 @@
 """Supervises the planes: starts them, restarts failed ones, and drains them at the end.
 
-A failure of one plane does not affect the others.
+A failure of one plane does not affect the others. For an operator who asked to stop twice, every
+descendant of this process is killed.
 """
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
+from typing import Final, NoReturn
 
 import structlog
 
@@ -28,7 +35,6 @@ class Backoff:
 
     Attributes:
         first: Seconds after the first failure; doubled by each further one.
-        most: The longest wait.
         healthy_after: A plane that was ready for this long starts from `first` again.
     """
 
@@ -47,13 +53,8 @@ class Supervisor:
     """Runs planes until `draining` is set.
 
     Args:
-        planes: With distinct names.
-        draining: Set to stop the station.
-        clock: Measures how long a plane has been ready.
-        random: Spreads the delays.
         drain_seconds: How long planes may take to finish before they are cancelled.
         leaving: Set some time before `draining`; the station is not ready from then on.
-        backoff: The delays between restarts.
     """
 
     def __init__(
@@ -184,3 +185,48 @@ def _reason(plane: Plane, work: "asyncio.Task[None]", before: str) -> str:
         # Only an unexpected error needs its traceback, and only once.
         _log.error("plane raised", plane=plane.name, exc_info=error)
     return reason
+
+
+# A process may start another between listing and killing; each round finds fewer.
+_LOOKS: Final = 5
+_ENDED: Final = frozenset("ZX")
+
+
+def exit_at_once(code: int) -> NoReturn:
+    """Kill every descendant of this process, and exit with a code."""
+    for _ in range(_LOOKS):
+        found = descendants(os.getpid())
+        if not found:
+            break
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+    os._exit(code)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the running descendants of a process, each parent before its children."""
+    children: dict[int, list[int]] = {}
+    for child, parent, state in _listed():
+        if state[:1] not in _ENDED:
+            children.setdefault(parent, []).append(child)
+    found = [pid]
+    for each in found:
+        found += children.get(each, ())
+    return found[1:]
+
+
+def _listed() -> Iterator[tuple[int, int, str]]:
+    """Yield id, parent id and state of every process of this machine."""
+    if not Path("/proc/self").exists():
+        command = ["ps", "-A", "-o", "pid=,ppid=,state="]
+        listed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        for line in listed.stdout.splitlines():
+            pid, parent, state = line.split()
+            yield int(pid), int(parent), state
+        return
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            # State and parent follow the name, which may contain anything.
+            state, parent, *_ = folder.joinpath("stat").read_text().rpartition(")")[2].split()
+            yield int(folder.name), int(parent), state

@@ -43,9 +43,7 @@ async def export_traces(
     """Record the spans of this process until the end of the block, if a collector is configured.
 
     Args:
-        settings: The collector and the sampling.
         service: The name of the process: `service.name`.
-        seconds: The time limit for sending the rest at the end.
     """
     if not is_wanted(settings, os.environ):
         yield

@@ -1,4 +1,4 @@
-"""The versions of all stores of a home: whether they can be read, upgrade and rollback.
+"""The stores of a home: which there are, whether this version can read them, upgrade and rollback.
 
 Importing this module imports every plane's tables. Stores are inspected without changing a byte.
 The home is locked while stores are changed; other stations on a shared PostgreSQL are not seen.
@@ -15,17 +15,29 @@ from sqlalchemy import Connection, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError
 
 from accord import storage
+from accord.authority.tables import AUTHORITY
+from accord.capabilities.rag.tables import SCHEMA as RAG
+from accord.community.bus import BUS_STORE as BUS
 from accord.community.store import COMMUNITY_STORE as COMMUNITY
 from accord.community.store import known_communities
+from accord.relay.connector import RELAY
 from accord.relay.gateway.inbox import INBOX_SCHEMA as INBOX
+from accord.relay.platforms.webchat.tables import WEBCHAT
 from accord.station.home import Home, hold_home
 from accord.station.settings import Settings
-from accord.station.store import SERVICE, store_location
-from accord.station.stores import SCHEMAS
+from accord.station.store import SERVICE, STATION, store_location
 from accord.storage import RevisionStep, Schema, StoreDamagedError, StoreError
 from accord.storage.errors import damaged, explain
 from accord.storage.location import Role, StoreLocation, connect, locate
 from accord.storage.revisions import empty_file, state_of
+
+# Both parts of the connector have their tables in RELAY.
+SCHEMAS: Final = (STATION, COMMUNITY, BUS, RAG, RELAY, WEBCHAT, AUTHORITY)
+"""The stores that backups and checks cover, if they exist."""
+
+OUTBOXES: Final = (COMMUNITY, BUS, RELAY, AUTHORITY)
+"""The stores whose journals the pipeline exports."""
+
 
 Progress = Callable[[str], None]
 
@@ -69,11 +81,7 @@ def upgrade_plan(settings: Settings) -> list[StoreRevisions]:
 
 
 def rollback_plan(settings: Settings, version: str) -> list[StoreRevisions]:
-    """Return what a rollback to a version would undo.
-
-    Raises:
-        StoreError: As `upgrade_plan`; or the version is unknown, or something cannot be undone.
-    """
+    """Return what a rollback to a version would undo; raises `StoreError`."""
     return [
         StoreRevisions(each.name, storage.newer_revisions(each.where, each.schema, version))
         for each in present_stores(settings)

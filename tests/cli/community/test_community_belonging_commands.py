@@ -13,7 +13,7 @@ from accord.community.errors import CommunityError
 from accord.community.rules import display_id
 from accord.kernel.signing import SigningKey
 from accord.station import StationError, load
-from accord.station.membership import set_log_aside
+from accord.station.community import set_log_aside
 
 ONE, TWO = (SigningKey.from_seed(each * 32).id for each in (b"1", b"2"))
 

@@ -9,13 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import typer
 from tests.fakes.histories import START, HistoryWriter
 from tests.pipeline.community.conftest import STAGES, Build
 from typer.testing import CliRunner
 
 from accord.cli import app as accord
-from accord.cli import pipeline_report
 from accord.cli.context import Cli
 from accord.cli.node import LocalNode, with_node
 from accord.community import retention
@@ -206,9 +204,8 @@ class Station:
         publish(layout, version, {})
 
     def snapshot(self, *arguments: str) -> Any:
-        app = typer.Typer()
-        pipeline_report.register_snapshot(app)
-        found = self._runner.invoke(app, [*arguments, "--home", str(self.home), "--json"])
+        words = ["pipeline", "snapshot", *arguments, "--home", str(self.home), "--json"]
+        found = self._runner.invoke(accord, words)
         if isinstance(found.exception, AccordError):
             raise found.exception
         assert found.exception is None, found.exception

@@ -22,7 +22,7 @@ from tests.pipeline.folders import BRISK
 from tests.pipeline.runner.test_clusters import connect, standalone
 from typer.testing import CliRunner
 
-from accord.cli import pipeline_corpus as corpus_commands
+from accord.cli import app
 from accord.pipeline.corpus import builder, loader, sources, store
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.runs import runner
@@ -33,7 +33,6 @@ pytestmark = pytest.mark.slow
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COMMAND = "from accord.cli.pipeline_corpus import app; app()"
 QUESTIONS = ("How is dough kneaded?", "Was hilft bei einem Stromausfall?", "word 77")
 
 
@@ -252,10 +251,10 @@ def test_a_build_that_was_killed_publishes_nothing_and_the_next_goes_on(
     for number, name in enumerate(names):
         papers.write(documents, name, book(number, 900))
     folder = store.parts_folder(out)
-    words = ["build", str(documents), "--corpus", CORPUS, "--out", str(out)]
+    words = ["pipeline", "corpus", "build", str(documents), "--corpus", CORPUS, "--out", str(out)]
     for name, value in BRISK.items():
         words += ["--conf", f"{name}={value}"]
-    with python_child("-c", COMMAND, *words) as child:
+    with python_child("-m", "accord.cli", *words) as child:
         while not store.part_names(folder):
             assert psutil.pid_exists(child.pid)
             time.sleep(0.01)
@@ -284,15 +283,15 @@ def test_the_commands_build_a_corpus_and_a_node_takes_it(
     monkeypatch.setattr(runner, "open_session", lambda *_given, **_more: nullcontext(spark))
     out = tmp_path / "out"
     shutil.copytree(built.out, out)
-    words = ["build", str(shelf), "--corpus", CORPUS, "--out", str(out)]
-    shown = CliRunner().invoke(corpus_commands.app, words)
+    words = ["pipeline", "corpus", "build", str(shelf), "--corpus", CORPUS, "--out", str(out)]
+    shown = CliRunner().invoke(app, words)
     assert shown.exit_code == 1, "a document was refused"
     assert f"{len(TAKEN)} documents in" in shown.stdout
     assert "zip.pdf: unsupported media type" in shown.stderr
-    told = json.loads(CliRunner().invoke(corpus_commands.app, [*words, "--json"]).stdout)
+    told = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert (told["documents"], told["made"], told["kept"]) == (len(TAKEN), 0, len(TAKEN))
     for misused in (["--corpus", "system"], ["--language", "German!"], ["--conf", "x"]):
-        assert CliRunner().invoke(corpus_commands.app, [*words, *misused]).exit_code == 2
+        assert CliRunner().invoke(app, [*words, *misused]).exit_code == 2
     home = Home(tmp_path / "home")
     assert "no node here yet" in home("rag", "load", str(out))
     home("community", "create", "Our street")
@@ -315,10 +314,20 @@ def test_another_spark_builds_the_same_corpus(
     built: Built, shelf: Path, tmp_path: Path, kind: type
 ) -> None:
     out = tmp_path / "out"
-    words = ["build", str(shelf), "--corpus", CORPUS, "--out", str(out), "--json"]
+    words = [
+        "pipeline",
+        "corpus",
+        "build",
+        str(shelf),
+        "--corpus",
+        CORPUS,
+        "--out",
+        str(out),
+        "--json",
+    ]
     with kind(tmp_path) as url:
         words += ["--remote" if url.startswith("sc://") else "--master", url]
-        with python_child("-c", COMMAND, *words) as child:
+        with python_child("-m", "accord.cli", *words) as child:
             told = json.loads(child.read_line(within=300))
             child.wait(within=60)
     assert told["made"] == len(TAKEN)

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from accord.cli import pipeline_landing
+from accord.cli import app
 from accord.kernel import canonical
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.generate import (
@@ -179,9 +178,7 @@ def test_less_than_one_slice_is_refused() -> None:
 
 @pytest.fixture
 def command() -> Any:
-    app = typer.Typer()
-    pipeline_landing.register_generate(app)
-    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+    return lambda *words: CliRunner().invoke(app, ["pipeline", "generate", *map(str, words)])
 
 
 def test_the_command_tells_a_program_what_was_planted(tmp_path: Path, command: Any) -> None:

@@ -5,10 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
-from accord.cli import pipeline_landing
+from accord.cli import app
 from accord.community.bus import BUS_STORE
 from accord.kernel.errors import AccordError
 from accord.pipeline.landing import Landing
@@ -17,12 +16,9 @@ from accord.testing.processes import python_child
 
 STREAM = "bus.calls"
 
-app = typer.Typer()
-pipeline_landing.register_export(app)
-
 
 def export(home: Path, *words: str) -> Result:
-    return CliRunner().invoke(app, ["--home", str(home), *words])
+    return CliRunner().invoke(app, ["pipeline", "export", "--home", str(home), *words])
 
 
 def write(home: Path, *numbers: int) -> None:
@@ -78,13 +74,9 @@ def test_once_and_every_do_not_go_together(tmp_path: Path) -> None:
 
 
 def test_it_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
-    program = (
-        "import typer; from accord.cli import output, pipeline_landing; app = typer.Typer();"
-        "pipeline_landing.register_export(app); output.run(app)"
-    )
     write(tmp_path, 1)
-    words = ("--every", "1", "--json", "--home", str(tmp_path))
-    with python_child("-c", program, *words) as child:
+    words = ("pipeline", "export", "--every", "1", "--json", "--home", str(tmp_path))
+    with python_child("-m", "accord.cli", *words) as child:
         assert json.loads(child.read_line())["records"] == {STREAM: 1}
         write(tmp_path, 2)
         while not json.loads(child.read_line())["records"]:

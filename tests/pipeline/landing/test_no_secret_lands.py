@@ -11,11 +11,10 @@ from typing import Any
 
 import httpx
 import pytest
-import typer
 from tests.fakes.histories import HistoryWriter
 from typer.testing import CliRunner
 
-from accord.cli import app, pipeline_landing
+from accord.cli import app
 from accord.community.client import Client
 from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
@@ -142,11 +141,9 @@ class Somebody:
 @pytest.fixture
 def exporting() -> Callable[..., Any]:
     """Runs `accord pipeline export` beside the station."""
-    alone = typer.Typer()
-    pipeline_landing.register_export(alone)
 
     def run(home: Path) -> Any:
-        result = CliRunner().invoke(alone, ["--home", str(home), "--json"])
+        result = CliRunner().invoke(app, ["pipeline", "export", "--home", str(home), "--json"])
         assert result.exit_code == 0, f"{result.exception} {result.output}"
         return json.loads(result.stdout)
 

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from accord.cli import pipeline_report
-from accord.cli.pipeline_report import register_whatif
+from accord.cli import app, pipeline_report
 from accord.kernel.errors import AccordError
 from accord.pipeline.text import SampleRecord
 from accord.pipeline.whatif import CallFailure, ContractWhatIf, SurfaceReplay
@@ -43,13 +41,9 @@ FOUND = ContractWhatIf(
     1,
 )
 
-app = typer.Typer()
-register_whatif(app)
-pipeline_report.register_report(app)
-
 
 def refused(*words: str) -> str:
-    result = CliRunner().invoke(app, list(words))
+    result = CliRunner().invoke(app, ["pipeline", *words])
     assert isinstance(result.exception, AccordError), result.output
     return str(result.exception)
 
@@ -83,7 +77,7 @@ def test_what_cannot_be_asked_is_refused_before_spark_starts(tmp_path: Path, man
 
 def test_both_a_master_and_a_remote_are_one_too_many(manifest: str) -> None:
     words = ["whatif", "contract", manifest, "--master", "local", "--remote", "sc://x"]
-    result = CliRunner().invoke(app, words)
+    result = CliRunner().invoke(app, ["pipeline", *words])
     assert result.exit_code == 2
 
 
@@ -97,11 +91,11 @@ def test_a_contract_that_would_have_failed_somebody_ends_with_one(
     monkeypatch.setattr(pipeline_report, "published", published)
     monkeypatch.setattr(replaying, "whatif_contract", lambda *_given: FOUND)
     words = ["whatif", "contract", manifest, "--folder", "."]
-    result = CliRunner().invoke(app, words)
+    result = CliRunner().invoke(app, ["pipeline", *words])
     assert result.exit_code == 1
     assert "2 calls of 3 that it touches would have failed (66.7 %), of 1 caller." in result.output
     assert '{"a":1}' in result.output
-    told = CliRunner().invoke(app, [*words, "--json"])
+    told = CliRunner().invoke(app, ["pipeline", *words, "--json"])
     assert told.exit_code == 1
     [failure] = json.loads(told.output)["failures"]
     assert failure["caller"] == "shop"
@@ -113,4 +107,6 @@ def test_a_contract_that_would_have_failed_somebody_ends_with_one(
     "verb", [["whatif", "contract"], ["whatif", "policy"], ["whatif", "revoke"]]
 )
 def test_every_verb_has_an_example(verb: list[str]) -> None:
-    assert "Example: accord pipeline" in CliRunner().invoke(app, [*verb, "--help"]).output
+    assert (
+        "Example: accord pipeline" in CliRunner().invoke(app, ["pipeline", *verb, "--help"]).output
+    )

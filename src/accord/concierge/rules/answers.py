@@ -243,8 +243,6 @@ def prompt_messages(
     """Return the messages for `llm.chat`.
 
     Args:
-        passages: The relevant passages, the best first.
-        history: Earlier questions, the oldest first.
         mark: Fences documents; it must be unpredictable.
     """
     told = [{"role": "system", "content": _RULES.format(mark=mark)}]

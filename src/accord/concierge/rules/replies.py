@@ -14,7 +14,7 @@ from accord.concierge.rules.answers import (
     source,
     sources,
 )
-from accord.concierge.rules.intent import Incomplete, PostDraft
+from accord.concierge.rules.conversation import Incomplete, PostDraft
 
 _SHOWN: Final = 5
 _BODY_CHARS: Final = 400

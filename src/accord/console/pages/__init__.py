@@ -1,4 +1,4 @@
-"""The pages, one module each, in the order of the navigation."""
+"""The pages in the order of the navigation."""
 
 from accord.console.page import Page
 from accord.console.pages import (
@@ -13,7 +13,6 @@ from accord.console.pages import (
     members,
     pipeline,
     services,
-    settings,
 )
 from accord.console.pages.agents import AgentQueue, agent_rows
 from accord.console.pages.files import Origin, origins
@@ -30,29 +29,17 @@ PAGES: tuple[Page, ...] = (
     contracts.PAGE,
     services.PAGE,
     pipeline.PAGE,
-    settings.PAGE,
+    home.SETTINGS_PAGE,
     log.PAGE,
 )
 
 __all__ = [
+    "PAGES",
     "AgentQueue",
     "LogFilter",
     "Origin",
-    "Page",
     "agent_rows",
-    "agents",
-    "ask",
-    "chat",
-    "contracts",
-    "files",
     "follow_log",
-    "home",
     "latest_lines",
-    "log",
-    "market",
-    "members",
     "origins",
-    "pipeline",
-    "services",
-    "settings",
 ]

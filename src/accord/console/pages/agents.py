@@ -13,9 +13,8 @@ from typing import Final
 from sqlalchemy import Connection, func, select
 from starlette.responses import Response
 
-from accord.console.errors import ConsoleError
-from accord.console.page import Page, Visit
-from accord.console.stream import Piece
+from accord.console.page import Page, Piece, Visit
+from accord.console.sessions import ConsoleError
 from accord.kernel.clock import format_time
 from accord.kernel.errors import AccordError
 from accord.relay.connector.connector import Connector
@@ -51,9 +50,7 @@ class AgentRow:
     """An agent as it is shown.
 
     Attributes:
-        state: One or two words.
         is_well: Whether messages reach it, now or when it wakes.
-        waiting: The number of queued messages.
         is_live: Whether it may do anything at all.
     """
 
@@ -85,10 +82,8 @@ class MessageReport:
     """What became of one message.
 
     Attributes:
-        deliveries: The agents that it goes to.
         refusal: What kept it from everybody, if anything.
         verdicts: Those of the layers before any agent is considered.
-        chat_name, author_name: Empty if unknown.
     """
 
     event: str

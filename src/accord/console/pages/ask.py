@@ -22,9 +22,8 @@ from accord.concierge.rules.answers import (
     stop_sequences,
 )
 from accord.concierge.rules.replies import written_by
-from accord.console.errors import ConsoleError
-from accord.console.page import Page, Visit
-from accord.console.stream import Piece
+from accord.console.page import Page, Piece, Visit
+from accord.console.sessions import ConsoleError
 from accord.kernel.errors import AccordError
 
 _QUESTION: Final = 2000

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from accord.authority import revisions, store
 from accord.authority.assembly import RunningAuthority
 from accord.authority.contracts import builtins
-from accord.console.errors import ConsoleError
 from accord.console.page import Page, Visit
+from accord.console.sessions import ConsoleError
 from accord.contracts.compatibility import CompatibilityReport, Relation, compare
 from accord.kernel.clock import format_time
 

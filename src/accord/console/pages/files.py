@@ -21,9 +21,8 @@ from accord.capabilities.file import Label, ShareMark, file_name, file_title
 from accord.capabilities.settings import is_corpus_name
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
-from accord.console.errors import ConsoleError
-from accord.console.page import NEWS, Page, Visit, changed
-from accord.console.stream import Piece
+from accord.console.page import NEWS, Page, Piece, Visit, changed
+from accord.console.sessions import ConsoleError
 from accord.console.templates import MemberNames, member_names
 from accord.kernel.errors import AccordError
 
@@ -35,10 +34,7 @@ class Origin:
     """Where a file comes from.
 
     Attributes:
-        name: Empty if it has none.
         kind: What it is to the community.
-        shared_by: A name; empty if it is not shared.
-        title: Its title, if any.
     """
 
     name: str = ""
@@ -59,7 +55,6 @@ def origins(
     Args:
         files: The node's list: who holds each file, and which documents it is.
         messages: The chat, whose attachments have names.
-        names: The members' names.
         labels: This station's labels of pinned files.
         shares: What this station and others share, each with its `holder`.
     """

@@ -1,19 +1,21 @@
-"""Home: the state of the station, what needs attention, and its communities."""
+"""Home and Settings: the state of the station, what needs attention, and what is set.
+
+The console itself changes no setting.
+"""
 
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from accord.community.errors import CommunityError
 from accord.community.rules.formats import display_id
-from accord.console.errors import ConsoleError
-from accord.console.page import NEWS, Page, Visit
-from accord.console.sessions import PATH
-from accord.console.stream import Piece
+from accord.console.page import NEWS, Page, Piece, Visit
+from accord.console.sessions import PATH, ConsoleError
 from accord.kernel.errors import AccordError
 
 _LETTERS: Final = 100
@@ -191,3 +193,20 @@ PAGE: Final = Page(
     reads={"live": live},
     acts={"found": found, "join": join, "call": call, "leave": leave},
 )
+
+
+async def show_settings(visit: Visit) -> Response:
+    """Every section; of a secret only whether there is one."""
+    parts = visit.parts
+    sections = [(name, list(each)) for name, each in groupby(parts.settings, lambda s: s.section)]
+    return visit.show(
+        "settings.html",
+        sections=sections,
+        file=parts.settings_file,
+        home=parts.home,
+        address=parts.address,
+        device=parts.node.key.id,
+    )
+
+
+SETTINGS_PAGE: Final = Page("settings", "Settings", show_settings)

@@ -12,9 +12,8 @@ from urllib.parse import urlencode
 import orjson
 from starlette.responses import Response
 
-from accord.console.errors import ConsoleError
-from accord.console.page import Page, Visit
-from accord.console.stream import Piece
+from accord.console.page import Page, Piece, Visit
+from accord.console.sessions import ConsoleError
 from accord.console.templates import MemberNames, member_names
 from accord.kernel.errors import AccordError
 

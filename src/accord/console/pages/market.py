@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from accord.console.errors import ConsoleError
 from accord.console.page import Page, Visit
+from accord.console.sessions import ConsoleError
 from accord.console.templates import member_names
 from accord.kernel.errors import AccordError
 from accord.kernel.ulid import UlidSource

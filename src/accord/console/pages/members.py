@@ -17,8 +17,8 @@ from accord.community.petitions import (
     read_petition,
     submit_petition,
 )
-from accord.console.errors import ConsoleError
 from accord.console.page import Page, Visit
+from accord.console.sessions import ConsoleError
 from accord.console.templates import member_names
 from accord.kernel.clock import format_time
 

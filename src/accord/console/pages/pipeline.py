@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from starlette.responses import FileResponse, Response
 
-from accord.console.commands import CommandRun
-from accord.console.errors import ConsoleError
-from accord.console.page import Page, Visit
-from accord.console.stream import Piece
+from accord.console.page import Page, Piece, Visit
+from accord.console.parts import CommandRun
+from accord.console.sessions import ConsoleError
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 from accord.kernel.errors import AccordError
@@ -64,8 +63,6 @@ class PublishedTables:
     Attributes:
         status: The output of `accord pipeline status --json`.
         tables: The gold tables with their numbers of rows, None if unknown.
-        refusals: The rules that refused most.
-        runs: The latest runs, the newest first.
     """
 
     status: Mapping[str, Any]

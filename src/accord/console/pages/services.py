@@ -14,9 +14,9 @@ from starlette.responses import Response
 from accord.authority.assembly import RunningAuthority
 from accord.authority.contracts import JOBS_ID as JOBS
 from accord.authority.contracts import builtins
-from accord.console.errors import ConsoleError
 from accord.console.page import Page, Visit
 from accord.console.parts import ConsoleParts
+from accord.console.sessions import ConsoleError
 from accord.contracts.session_proof import session_key
 from accord.fabric import Authority, Service
 from accord.fabric.app import EVERY, SHELL, shell_contract

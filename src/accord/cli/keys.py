@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from accord.cli.context import App, JsonErrors, Output
+from accord.cli.context import App, JsonOutput, Output
 
 if TYPE_CHECKING:
     from accord.kernel.signing import SigningKey
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CANON_EXAMPLE = """Example: echo '{"b": 1.0, "a": []}' | accord canon"""
 
 
-def canon(_as_json: JsonErrors = False) -> None:
+def canon(_cli: JsonOutput) -> None:
     """Read JSON from stdin strictly and write its canonical bytes (RFC 8785) to stdout.
 
     Nothing is added to the bytes, except for a line end on a terminal.
@@ -26,10 +26,10 @@ def canon(_as_json: JsonErrors = False) -> None:
     sys.stdout.buffer.write(canonical + b"\n" if sys.stdout.isatty() else canonical)
 
 
-keys_app = App(no_args_is_help=True, epilog="Example: accord keys new ./alice.ed25519")
+app = App(no_args_is_help=True, epilog="Example: accord keys new ./alice.ed25519")
 
 
-@keys_app.command(epilog="Example: accord keys new ./alice.ed25519")
+@app.command(epilog="Example: accord keys new ./alice.ed25519")
 def new(
     cli: Output, path: Annotated[Path, typer.Argument(help="The file to make; it must not exist.")]
 ) -> None:
@@ -39,7 +39,7 @@ def new(
     _show_key(cli, SigningKey.create(path), path)
 
 
-@keys_app.command(epilog="Example: accord keys show ~/.accord/keys/device.ed25519")
+@app.command(epilog="Example: accord keys show ~/.accord/keys/device.ed25519")
 def show(
     cli: Output, path: Annotated[Path, typer.Argument(help="A file that `accord keys new` made.")]
 ) -> None:
