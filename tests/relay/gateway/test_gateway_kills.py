@@ -14,13 +14,13 @@ pytestmark = pytest.mark.slow
 
 PROGRAM = f"""
 import asyncio, sys
-from accord.relay.gateway import GatewaySettings, Limits, RelayGateway
+from accord.relay.gateway import GatewayLimits, GatewaySettings, RelayGateway
 
 async def agent(turn):
     await asyncio.sleep(0.005)
     return turn.event.text
 
-settings = GatewaySettings(inbox=sys.argv[2], limits=Limits(first_delay=0.05, attempts=1000))
+settings = GatewaySettings(inbox=sys.argv[2], limits=GatewayLimits(first_delay=0.05, attempts=1000))
 gateway = RelayGateway(
     sys.argv[1], secret={SECRET!r}, gateway_id={GATEWAY!r}, agent=agent, settings=settings
 )
