@@ -11,7 +11,7 @@ from sqlalchemy import MetaData
 
 from accord.capabilities.rag.prepared import PreparedDocument
 from accord.capabilities.rag.rules.chunks import Chunk
-from accord.pipeline.corpus import parts
+from accord.pipeline.corpus import store as corpus_store
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.exporter import ExportSource, Retention, export, prune
 from accord.pipeline.landing import Landing, Segment, pack, read_footer, read_records, verify
@@ -155,8 +155,8 @@ def test_a_damaged_part_of_a_corpus_is_refused_or_gives_every_document(
     built = PreparedDocument(
         "cid", "recipe", "Title", "en", "porter", 1, 2, "{}", None, chunks, b"t", None
     )
-    made = [parts.BuiltDocument(f"k{n}", "name", built, b"content") for n in range(ROWS)]
-    data = (tmp_path / parts.write(tmp_path, made)).read_bytes()
+    made = [corpus_store.BuiltDocument(f"k{n}", "name", built, b"content") for n in range(ROWS)]
+    data = (tmp_path / corpus_store.write_part(tmp_path, made)).read_bytes()
     chance = random.Random(seed)
     refused = 0
     for _ in range(200):
@@ -164,8 +164,8 @@ def test_a_damaged_part_of_a_corpus_is_refused_or_gives_every_document(
         name = f"{ROWS:06}-{blake3(bad).hexdigest(length=16)}.parquet"
         (tmp_path / name).write_bytes(bad)
         try:
-            found = [each.built.doc_cid for each in parts.read(tmp_path, name)]
-            keys = parts.keys(tmp_path, name)
+            found = [each.built.doc_cid for each in corpus_store.read_part(tmp_path, name)]
+            keys = corpus_store.document_keys(tmp_path, name)
         except PipelineError:
             refused += 1
         else:
