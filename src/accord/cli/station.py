@@ -337,7 +337,7 @@ def _show_start(cli: Cli, ground: "StationContext", reports: "Sequence[PlaneRepo
     option = home_option(ground.settings.home)
     facts = [
         ("address", ground.address),
-        *([("console", f"{link} (works once, soon)")] if link else []),
+        *([("console", f"{link} (works once, for 15 minutes)")] if link else []),
         ("home", str(ground.settings.home)),
         ("device", ground.key.id),
     ]
