@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.connector import RateLimiter
 from accord.testing import VirtualClock
+from accord.web.limits import RateLimiter
 
 
 @given(st.lists(st.floats(0, 30), max_size=60))
@@ -33,4 +33,4 @@ def test_the_table_does_not_grow_without_end() -> None:
     limiter = RateLimiter(VirtualClock(), per_minute=10, burst=2)
     for number in range(20_000):
         limiter.wait(str(number))
-    assert len(limiter._left) <= 10_000
+    assert len(limiter) <= 10_000

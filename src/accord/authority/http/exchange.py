@@ -9,7 +9,7 @@ import hmac
 import math
 import re
 import secrets
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
@@ -22,15 +22,13 @@ from accord.authority.audit import AuditedRefusal
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.fields import Body, bad_request
 from accord.kernel import base64url, canonical
-from accord.kernel.clock import Clock
 from accord.storage import StoreError
 from accord.web import bodies
 from accord.web.addresses import address_key
 from accord.web.bodies import BodyError, BodyLimits
+from accord.web.limits import RateLimiter
 
 _log = structlog.stdlib.get_logger(__name__)
-
-_MAX_BUCKETS: Final = 10_000
 
 
 class RateLimitedError(AuthorityError):
@@ -43,25 +41,13 @@ class RateLimitedError(AuthorityError):
         self.seconds = seconds
 
 
-class RateLimit:
-    """A token bucket for each key: `burst` at once, `per_minute` in the long run."""
-
-    def __init__(self, clock: Clock, *, per_minute: float, burst: int) -> None:
-        self._clock = clock
-        self._per_second = per_minute / 60
-        self._burst = burst
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+class RateLimit(RateLimiter):
+    """A rate limit that refuses by an error."""
 
     def take(self, key: str) -> None:
         """Take one token; `RateLimitedError` if there is none left."""
-        now = self._clock.monotonic()
-        left, then = self._left.pop(key, (float(self._burst), now))
-        left = min(self._burst, left + (now - then) * self._per_second)
-        while len(self._left) >= _MAX_BUCKETS:
-            self._left.popitem(last=False)
-        self._left[key] = (left - 1 if left >= 1 else left, now)
-        if left < 1:
-            raise RateLimitedError(math.ceil((1 - left) / self._per_second))
+        if seconds := self.wait(key):
+            raise RateLimitedError(math.ceil(seconds))
 
 
 # A manifest of 1 MiB and its envelope.

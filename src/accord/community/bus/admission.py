@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from starlette.requests import Request as HttpRequest
 
-from accord.community.bus.answers import ClientGoneError, RequestContext
+from accord.community.bus.answers import RequestContext
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import checks, requests, wire
 from accord.community.rules.checks import CommunityFacts
@@ -24,6 +24,7 @@ from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource, is_ulid
+from accord.web import sse
 from accord.web.addresses import address_key, is_from_here, is_loopback
 from accord.web.limits import TokenBuckets
 
@@ -364,7 +365,7 @@ class Admission:
                 while True:
                     message = await http.receive()
                     if message["type"] == "http.disconnect":
-                        raise ClientGoneError
+                        raise sse.ClientGoneError
                     chunks.append(message.get("body", b""))
                     visit.size += len(chunks[-1])
                     is_room = self._unverified.add(sender, len(chunks[-1]))

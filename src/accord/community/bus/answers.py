@@ -1,10 +1,10 @@
-"""Signed answers and refusals (sections 5.2 and 5.4), and detection of disconnected clients."""
+"""Signed answers and refusals (sections 5.2 and 5.4)."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import structlog
 from blake3 import blake3
@@ -171,30 +171,3 @@ def storage_failure() -> CommunityError:
 def internal_failure() -> CommunityError:
     """The error for a bug of this node; it tells nothing of the cause."""
     return CommunityError(Code.INTERNAL_ERROR, "the node failed to do this; its log says why")
-
-
-T = TypeVar("T")
-
-
-class ClientGoneError(Exception):
-    """The client disconnected."""
-
-
-async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine while the client is connected; else cancel it and raise `ClientGoneError`."""
-    working = asyncio.create_task(work)
-    leaving = asyncio.create_task(_left(receive))
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise ClientGoneError
-    finally:
-        working.cancel()
-        leaving.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

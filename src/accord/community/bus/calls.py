@@ -19,14 +19,12 @@ from starlette.types import Message, Receive, Scope, Send
 from accord.community.bus.admission import AdmittedRequest, Rates, rate_limited
 from accord.community.bus.answers import (
     AnswerSigner,
-    ClientGoneError,
     RequestContext,
     SentAnswer,
     SignedAnswer,
     error_body,
     internal_failure,
     storage_failure,
-    while_connected,
 )
 from accord.community.bus.ledger import MAX_KEPT_ANSWER, CallLedger
 from accord.community.bus.topics import Topics
@@ -42,6 +40,7 @@ from accord.kernel.errors import AccordError
 from accord.storage import StoreError
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
+from accord.web import sse
 
 DEFAULT_CALL_SECONDS: Final = 60.0
 
@@ -281,8 +280,8 @@ class CallStream(Response):
         name, place = self._offer.descriptor.name, self._visit.trace
         with tracing.incoming_span("bus stream", place, SpanKind.INTERNAL, capability=name):
             try:
-                await while_connected(receive, self._pump(send))
-            except ClientGoneError:
+                await sse.while_connected(receive, self._pump(send))
+            except sse.ClientGoneError:
                 pass  # nobody is left to read the rest
             finally:
                 self._call.gone.set()
@@ -299,7 +298,7 @@ class CallStream(Response):
         """Send every frame but the last, which is returned with its error code."""
         try:
             return None, await self._forward(send)
-        except ClientGoneError:
+        except sse.ClientGoneError:
             raise
         except CommunityError as error:
             refusal = error
@@ -336,7 +335,7 @@ class CallStream(Response):
             async with asyncio.timeout(self._settings.stall_seconds):
                 await send(message)
         except TimeoutError:
-            raise ClientGoneError from None  # it does not read any more
+            raise sse.ClientGoneError from None  # it does not read any more
 
     def _head(self) -> Message:
         named = {

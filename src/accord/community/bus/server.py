@@ -17,7 +17,6 @@ from accord.community.bus import calls
 from accord.community.bus.admission import Admission, AdmittedRequest, Rates, rate_limited
 from accord.community.bus.answers import (
     AnswerSigner,
-    ClientGoneError,
     RequestContext,
     error_body,
     internal_failure,
@@ -35,6 +34,7 @@ from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import is_ulid
 from accord.telemetry import tracing
 from accord.telemetry.metrics import family
+from accord.web import sse
 
 
 class BusMetrics(Collector):
@@ -212,7 +212,7 @@ class Bus:
             visit = RequestContext(self._clock.monotonic())
             try:
                 response = await work(http, visit)
-            except ClientGoneError:
+            except sse.ClientGoneError:
                 return Response()  # it is not sent
             except CommunityError as error:
                 response = self._signer.refusal(visit, error).response()

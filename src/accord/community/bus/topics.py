@@ -6,22 +6,19 @@ some. A long-poll's answer is signed; messages of an event stream carry their au
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from accord.community.bus.admission import AdmittedRequest
 from accord.community.bus.answers import (
     AnswerSigner,
-    ClientGoneError,
     RequestContext,
-    while_connected,
 )
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import wire
@@ -30,6 +27,7 @@ from accord.community.rules.formats import Level
 from accord.community.settings import BusSettings
 from accord.kernel import canonical, signing
 from accord.kernel.clock import Clock
+from accord.web import sse
 
 MAX_TOPIC_MESSAGES: Final = 256
 MAX_TOPIC_BYTES: Final = 1024 * 1024
@@ -228,10 +226,12 @@ class SubscriptionServer:
         last_seq = _number(
             asked, "last_seq", self.topics.last_seq(topic, community=community), 2**53 - 1
         )
-        if "text/event-stream" in http.headers.get("accept", ""):
+        if sse.MEDIA_TYPE in http.headers.get("accept", ""):
             return self._events(topic, last_seq, guest)
-        with self._counted(guest.request.caller):
-            body = await while_connected(http.receive, self._poll(topic, last_seq, guest, seconds))
+        async with self._counted(guest.request.caller):
+            body = await sse.while_connected(
+                http.receive, self._poll(topic, last_seq, guest, seconds)
+            )
         return self.signer.answer(visit, body).response()
 
     async def _poll(
@@ -253,28 +253,33 @@ class SubscriptionServer:
     def _events(self, topic: str, last_seq: int, guest: AdmittedRequest) -> Response:
         named = {wire.REQUEST_ID: guest.request.request_id, wire.FROM: self.signer.node_id}
 
-        async def tell(say: Callable[[bytes], Awaitable[None]]) -> None:
+        async def parts() -> AsyncGenerator[bytes, None]:
             seq = last_seq
-            await say(b": listening\n\n")
-            while True:
-                found = await self.topics.following(
-                    topic,
-                    seq,
-                    community=guest.request.community,
-                    timeout_seconds=_KEEP_ALIVE_SECONDS,
-                )
-                _check_subscriber(topic, guest)
-                if not found:
-                    await say(b": here\n\n")
-                for message in found:
-                    seq = message.seq
-                    await say(b"event: message\nid: %d\ndata: %s\n\n" % (seq, message.text))
+            yield b": listening\n\n"
+            with suppress(CommunityError):  # it has lost its right to this topic
+                while True:
+                    found = await self.topics.following(
+                        topic,
+                        seq,
+                        community=guest.request.community,
+                        timeout_seconds=_KEEP_ALIVE_SECONDS,
+                    )
+                    _check_subscriber(topic, guest)
+                    if not found:
+                        yield b": here\n\n"
+                    for message in found:
+                        seq = message.seq
+                        yield sse.write_event(message.text, event="message", seq=seq)
 
-        counted = self._counted(guest.request.caller)
-        return _EventStream(tell, named, counted, self.settings.stall_seconds)
+        return sse.EventStream(
+            parts(),
+            headers=named,
+            held=self._counted(guest.request.caller),
+            stall_seconds=self.settings.stall_seconds,
+        )
 
-    @contextmanager
-    def _counted(self, caller: str) -> Iterator[None]:
+    @asynccontextmanager
+    async def _counted(self, caller: str) -> AsyncIterator[None]:
         most = self.settings.max_listeners
         if self.listening >= most or self._listening[caller] >= max(1, most // _PER_CALLER):
             raise CommunityError(
@@ -282,42 +287,8 @@ class SubscriptionServer:
                 "too many subscriptions are open",
                 details={"retry_after_ms": 5000},
             )
-        self._listening[caller] += 1
-        try:
+        async with sse.counted(self._listening, caller):
             yield
-        finally:
-            self._listening[caller] -= 1
-            if not self._listening[caller]:
-                del self._listening[caller]
-
-
-class _EventStream(Response):
-    """A stream of messages, until the listener leaves or loses its right."""
-
-    def __init__(
-        self,
-        tell: Callable[[Callable[[bytes], Awaitable[None]]], Coroutine[Any, Any, None]],
-        named: dict[str, str],
-        counted: AbstractContextManager[None],
-        stall_seconds: float,
-    ) -> None:
-        super().__init__(headers=named, media_type="text/event-stream")
-        del self.headers["content-length"]
-        self._tell = tell
-        self._counted = counted
-        self._stall_seconds = stall_seconds
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def say(text: bytes, *, more: bool = True) -> None:
-            async with asyncio.timeout(self._stall_seconds):
-                await send({"type": "http.response.body", "body": text, "more_body": more})
-
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        with self._counted, suppress(ClientGoneError, TimeoutError):
-            await send(start)
-            with suppress(CommunityError):  # it has lost its right to this topic
-                await while_connected(receive, self._tell(say))
-            await say(b"", more=False)
 
 
 def _check_subscriber(topic: str, guest: AdmittedRequest) -> None:

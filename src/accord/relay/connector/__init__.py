@@ -28,7 +28,6 @@ from accord.relay.connector.directory import Directory
 from accord.relay.connector.gate_facts import BotPermissions, VisibilityCache
 from accord.relay.connector.http import ControlRoutes
 from accord.relay.connector.ingest import explain_event, latest_events
-from accord.relay.connector.limits import RateLimiter
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.manage import Control
 from accord.relay.connector.platform import (
@@ -111,7 +110,6 @@ __all__ = [
     "QueueBacklog",
     "QueueState",
     "QueueWriter",
-    "RateLimiter",
     "RedisBus",
     "RelayBus",
     "SocketSession",

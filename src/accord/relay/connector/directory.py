@@ -20,7 +20,6 @@ from accord.relay.connector.gate_facts import (
     PlatformPermissions,
     VisibilityCache,
 )
-from accord.relay.connector.limits import RateLimiter
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.platform import InboundEvent, InboundKind
 from accord.relay.connector.settings import ControlSettings
@@ -40,6 +39,7 @@ from accord.relay.rules.links import BURNED, find_link_codes, read_link_request
 from accord.relay.rules.members import is_name
 from accord.relay.rules.messages import Dialect
 from accord.storage import StoreError
+from accord.web.limits import RateLimiter
 from accord.web.outgoing import Resolver, resolve
 
 _log: Final = structlog.stdlib.get_logger(__name__)

@@ -17,7 +17,6 @@ from starlette.routing import Route
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
 from accord.relay.connector.authentication import close_reason
-from accord.relay.connector.limits import RateLimiter
 from accord.relay.connector.manage import Control
 from accord.relay.connector.registry import IssuedCredentials, ManagedClaims, ProvisionRequest
 from accord.relay.connector.store import Principal
@@ -34,6 +33,7 @@ from accord.relay.rules.members import (
 from accord.storage import StoreError
 from accord.web import bodies
 from accord.web.addresses import address_key
+from accord.web.limits import RateLimiter
 
 MAX_BODY: Final = 65_536
 _LIMITS: Final = bodies.BodyLimits(MAX_BODY)

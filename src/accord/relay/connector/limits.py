@@ -1,40 +1,14 @@
-"""Limits on callers: token buckets, and one turn at a time for each key."""
+"""Limits on connections: frames a second, and one turn at a time for each key."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final
 
 from accord.kernel.clock import Clock
 
-_MOST: Final = 10_000
-
-
-@dataclass(eq=False, repr=False)
-class RateLimiter:
-    """Lets each key act `burst` times at once, and `per_minute` times a minute in the long run."""
-
-    clock: Clock
-    _: KW_ONLY
-    per_minute: float
-    burst: int
-    _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
-
-    def wait(self, key: str) -> float:
-        """Take one token: 0 when there was one, else the seconds until there is one."""
-        now = self.clock.monotonic()
-        left, then = self._left.pop(key, (float(self.burst), now))
-        left = min(self.burst, left + (now - then) * self.per_minute / 60)
-        allowed = left >= 1
-        while len(self._left) >= _MOST:
-            self._left.popitem(last=False)
-        self._left[key] = (left - 1 if allowed else left, now)
-        return 0.0 if allowed else (1 - left) * 60 / self.per_minute
-
-
-_BURST_SECONDS = 10
+_BURST_SECONDS: Final = 10
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -20,7 +20,6 @@ from starlette.routing import BaseRoute, Route
 
 from accord.kernel.clock import Clock
 from accord.relay.connector.http import read_body
-from accord.relay.connector.limits import RateLimiter
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import RateLimitedError
 from accord.relay.platforms.settings import WebChatSettings
@@ -33,6 +32,7 @@ from accord.relay.rules.members import bad, text
 from accord.storage import StoreError
 from accord.web import sse
 from accord.web.addresses import address_key
+from accord.web.limits import RateLimiter
 
 COOKIE: Final = "accord_chat"
 HEADER: Final = "x-accord-chat"
