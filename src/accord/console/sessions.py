@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
+from accord.web.origin import is_own_page
 
 
 class ConsoleError(AccordError):
@@ -202,11 +203,7 @@ class RequestGuard:
 
     def demand_own_page(self, request: Request) -> None:
         """Raise `ConsoleError` for a change that another site caused."""
-        headers = request.headers
-        origin = headers.get("origin")
-        if headers.get("sec-fetch-site", "same-origin") != "same-origin" or (
-            origin is not None and not self._is_ours(origin, headers.get("host", ""))
-        ):
+        if not is_own_page(request.headers, self._base, also_by_host=True):
             raise ConsoleError("another site asked for this, so nothing was done", status=403)
 
     def demand_token(self, session: ConsoleSession, given: str) -> None:
@@ -234,14 +231,3 @@ class RequestGuard:
     def delete_cookie(self, response: Response) -> None:
         """Delete the session cookie."""
         response.delete_cookie(COOKIE, path=PATH, httponly=True, samesite="strict")
-
-    def _is_ours(self, origin: str, host: str) -> bool:
-        try:
-            given = urlsplit(origin)
-        except ValueError:
-            return False
-        if given.scheme not in ("http", "https") or not given.netloc:
-            return False
-        if (given.scheme, given.netloc) == (self._base.scheme, self._base.netloc):
-            return True
-        return given.netloc.lower() == host.lower()

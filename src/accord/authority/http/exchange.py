@@ -27,6 +27,7 @@ from accord.web import bodies
 from accord.web.addresses import address_key
 from accord.web.bodies import BodyError, BodyLimits
 from accord.web.limits import RateLimiter
+from accord.web.origin import is_own_page
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -223,8 +224,7 @@ class FormGuard:
             or not hmac.compare_digest(
                 form.get(FORM_FIELD, "").encode("utf-8", "replace"), self.token(cookie).encode()
             )
-            or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
-            or not self._is_ours(request)
+            or not is_own_page(request.headers, self._base, also_typed=True)
         ):
             raise AuthorityError(
                 Code.FORBIDDEN,
@@ -245,15 +245,3 @@ class FormGuard:
             # Not strict: people who come from an app should not have to log in again.
             samesite="lax",
         )
-
-    def _is_ours(self, request: Request) -> bool:
-        origin = request.headers.get("origin")
-        if origin is None:
-            return True
-        try:
-            given = urlsplit(origin)
-        except ValueError:
-            return False
-        if self._base.netloc:
-            return (given.scheme, given.netloc) == (self._base.scheme, self._base.netloc)
-        return given.netloc.lower() == request.headers.get("host", "").lower() != ""

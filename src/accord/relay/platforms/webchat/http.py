@@ -33,6 +33,7 @@ from accord.storage import StoreError
 from accord.web import sse
 from accord.web.addresses import address_key
 from accord.web.limits import RateLimiter
+from accord.web.origin import is_own_page
 
 COOKIE: Final = "accord_chat"
 HEADER: Final = "x-accord-chat"
@@ -94,14 +95,10 @@ class RequestGuard:
         """Refuse requests that another site made a browser send."""
         if request.method in _SAFE:
             return
-        headers = request.headers
-        if headers.get(HEADER) != "1":
+        if request.headers.get(HEADER) != "1":
             raise _foreign(f"the header {HEADER} is missing")
-        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        if not is_own_page(request.headers, self._base):
             raise _foreign("another site sent it")
-        origin = headers.get("origin")
-        if origin is not None and not self._is_ours(origin, headers.get("host", "")):
-            raise _foreign("its origin is another site")
 
     def limit_entry(self, request: Request) -> None:
         """Count an attempt to join or log in against the client's address."""
@@ -127,17 +124,6 @@ class RequestGuard:
     def delete_cookie(self, response: Response) -> None:
         """Delete the session cookie."""
         response.delete_cookie(COOKIE, path=CHAT_PATH, httponly=True, samesite="strict")
-
-    def _is_ours(self, origin: str, host: str) -> bool:
-        try:
-            given = urlsplit(origin)
-        except ValueError:
-            return False
-        if given.scheme not in ("http", "https") or not given.netloc:
-            return False
-        if self._base.netloc:
-            return (given.scheme, given.netloc) == (self._base.scheme, self._base.netloc)
-        return given.netloc.lower() == host.lower()
 
 
 def _take_token(limiter: RateLimiter, key: str) -> None:
