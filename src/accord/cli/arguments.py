@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup, TyperOption
 
-from accord.capabilities.settings import SYSTEM_CORPUS, is_corpus_name
-
 if TYPE_CHECKING:
     from accord.kernel.errors import AccordError
 
@@ -117,6 +115,8 @@ _NODE: Final = re.compile(r"ed25519:[A-Za-z0-9_-]{43}", re.ASCII)
 
 def check_corpus(name: str) -> str:
     """The name of a corpus; raises `typer.BadParameter`."""
+    from accord.capabilities.settings import is_corpus_name
+
     if not is_corpus_name(name):
         raise typer.BadParameter("expected at most 64 of a-z, 0-9 and -, such as `manuals`")
     return name
@@ -124,6 +124,8 @@ def check_corpus(name: str) -> str:
 
 def check_own_corpus(name: str) -> str:
     """The name of a corpus that may be written to; raises `typer.BadParameter`."""
+    from accord.capabilities.settings import SYSTEM_CORPUS
+
     if check_corpus(name) == SYSTEM_CORPUS:
         raise typer.BadParameter(f"`{name}` is reserved; choose another name")
     return name
