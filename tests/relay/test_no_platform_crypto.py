@@ -52,7 +52,7 @@ def test_no_file_of_the_gateways_side_imports_platform_crypto(file: Path) -> Non
         "from cryptography.hazmat import primitives",
         "import hmac",
         "from accord.kernel import signing",
-        "from accord.relay.connector import keyring",
+        "from accord.relay.connector import Keyring",
     ],
 )
 def test_an_offence_would_be_noticed(line: str) -> None:

@@ -48,9 +48,8 @@ from accord.community.store import COMMUNITY_STORE
 from accord.kernel.clock import Clock
 from accord.kernel.files import sync_folder
 from accord.kernel.signing import SigningKey
-from accord.station import listener
+from accord.station import doctor, listener
 from accord.station.checks import CheckStatus, clock, clock_of_others
-from accord.station.doctor import LOOK_SECONDS, clock_times
 from accord.station.errors import StationError
 from accord.station.home import Home, hold_home
 from accord.station.plane import HasMetrics, PartReport, PlaneContext, PlaneEndpoint
@@ -420,13 +419,13 @@ class CommunityPlane:
 
     def _refuse_wrong_clock(self) -> None:
         """Raise `StationError` if the clock is before the installation."""
-        seen = clock(clock_times(Home(self.settings.home), self.clock))
+        seen = clock(doctor.clock_times(Home(self.settings.home), self.clock))
         if seen.status is CheckStatus.FAIL:
             raise StationError(seen.seen, mend=seen.advice)
 
     async def _watch_clock(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(doctor.LOOK_SECONDS)
             self._refuse_wrong_clock()
 
     async def _belong(self, node: Node) -> None:

@@ -31,7 +31,7 @@ import importlib.util, json, shutil, sys
 from pathlib import Path
 
 from accord.kernel.clock import SystemClock
-from accord.station import load, machine
+from accord.station import doctor, load
 from accord.station.run import serve
 
 WORLD = Path(sys.argv[1])
@@ -58,7 +58,7 @@ def find_spec(name, package=None):
 
 shutil.disk_usage, importlib.util.find_spec = disk_usage, find_spec
 sys.modules.update(dict.fromkeys(ABSENT))
-machine.LOOK_SECONDS = 0.2
+doctor.LOOK_SECONDS = 0.2
 clean = serve(
     load(),
     announce=lambda ground, _: print(json.dumps({"address": ground.address}), flush=True),
