@@ -118,8 +118,8 @@ async def test_a_gateway_that_no_longer_answers_heartbeats_is_left(
 
 
 async def test_a_gateway_that_answers_heartbeats_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "_LEAST_INTERVAL", 0.05)
-    fake = FakeDiscord(terms=GatewayTerms(heartbeat_interval=50))
+    monkeypatch.setattr(protocol, "_LEAST_INTERVAL", 0.5)
+    fake = FakeDiscord(terms=GatewayTerms(heartbeat_interval=500))
     async with fake.serving(), opened(fake) as bot, bot.listening():
         await bot.is_ready()
         await fake.until(lambda: sum(op == Op.HEARTBEAT for op, _ in fake.gateway.received) >= 4)
