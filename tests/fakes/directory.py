@@ -1,11 +1,20 @@
 """The connector's directory in memory, for tests of delivery without the control half."""
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from pydantic import SecretStr
 from sqlalchemy import Connection
 
-from accord.relay.connector import Capability, Directory, InboundEvent, LinkReply, Principal, Vault
+from accord.relay.connector import (
+    Capability,
+    Directory,
+    InboundEvent,
+    LinkReply,
+    Principal,
+    Revocations,
+    Vault,
+    Waker,
+)
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules import Dialect, Facts
 
@@ -42,6 +51,16 @@ class MemoryVault(Vault):
         return None
 
 
+class MemoryWaker(Waker):
+    """Wakes nobody."""
+
+    def __init__(self) -> None:
+        pass
+
+    def forget(self, instance: str) -> None:
+        """Nothing is being woken."""
+
+
 class MemoryDirectory(Directory):
     """Who is who, in memory.
 
@@ -63,8 +82,7 @@ class MemoryDirectory(Directory):
         self.held: set[tuple[str, str, str, str]] = set()
         self.replies: dict[str, LinkReply] = {}
         self.flushed: list[tuple[str, str | None]] = []
-        self._change_listeners: list[Callable[[], None]] = []
-        self._revocation_listeners: list[Callable[[str], Awaitable[None]]] = []
+        self.revocations = Revocations(MemoryWaker())
 
     def admit(self, instance: str, tenant: str = "t1") -> str:
         """Let an instance in; its bearer."""
@@ -74,8 +92,8 @@ class MemoryDirectory(Directory):
     async def revoke(self, instance: str) -> None:
         """Let an instance in no more."""
         self.revoked.add(instance)
-        for callback in self._revocation_listeners:
-            await callback(instance)
+        self.revocations.publish(instance)
+        await self.revocations.settle()
 
     async def authenticate(self, bearer: str | None) -> Principal:
         """Who shows this bearer."""

@@ -1,8 +1,8 @@
 """The tables of the authority, and the schema of its store.
 
 Desired state is canonical JSON, except for the accepted digests, which are looked up by contract
-id. Secrets are stored as SHA-256 digests, passwords as scrypt hashes. Times are seconds since the
-epoch.
+id. Secrets are stored as SHA-256 digests, passwords as hashes by Argon2id, or by scrypt where an
+older version made them. Times are seconds since the epoch.
 """
 
 from pathlib import Path

@@ -1,13 +1,16 @@
 """Who can log in, and how."""
 
+import hashlib
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from argon2 import PasswordHasher
+from sqlalchemy import Connection, select, update
 
 from accord.authority.identities import hash_password, verify_password
 from accord.authority.rules import AuthorityError, Code
 from accord.authority.tables import entry_links, people, visits
+from accord.kernel import base64url
 
 WORDS = "correct horse battery"
 
@@ -60,16 +63,71 @@ async def test_nobody_comes_in_without_a_password_or_while_shut_out(house: Any) 
     assert await login.visitor(visit) is None
 
 
-def test_a_password_is_too_short_or_kept_by_scrypt() -> None:
+def test_a_password_is_too_short_or_kept_by_argon2() -> None:
     with pytest.raises(AuthorityError) as caught:
         hash_password("short")
     assert caught.value.code is Code.BAD_REQUEST
     stored = hash_password("Übermut tut gut")
-    assert stored.startswith("scrypt$15$8$1$")
+    assert stored.startswith("$argon2id$v=19$m=32768,t=3,p=1$")
     assert verify_password("U\u0308bermut tut gut", stored)
     assert not verify_password("ubermut tut gut", stored)
     assert not verify_password("", None)
     assert stored != hash_password("Übermut tut gut")
+
+
+def by_scrypt(password: str) -> str:
+    """A hash as versions before Argon2 stored it."""
+    salt = bytes(range(16))
+    made = hashlib.scrypt(
+        password.encode(), salt=salt, n=1 << 15, r=8, p=1, maxmem=1 << 26, dklen=32
+    )
+    return f"scrypt$15$8$1${base64url.encode(salt)}${base64url.encode(made)}"
+
+
+async def stored_password(house: Any, person: str) -> str:
+    query = select(people.c.password).where(people.c.id == person)
+    return str(await house.authority.store.read(lambda c: c.execute(query).scalar_one()))
+
+
+async def test_an_older_hash_still_lets_in_and_is_replaced_at_the_next_login(house: Any) -> None:
+    ann, login = await house.person(), house.identities.login
+    old = update(people).where(people.c.id == ann.id).values(password=by_scrypt(WORDS))
+    await house.authority.store.write(lambda c: c.execute(old))
+    visit = await login.visit(ann)
+    with pytest.raises(AuthorityError):
+        await login.by_password("Ann", "wrong horse battery")
+    with pytest.raises(AuthorityError):
+        await login.by_password("Nobody", WORDS)
+    assert (await stored_password(house, ann.id)).startswith("scrypt$")
+    assert (await login.by_password("Ann", WORDS)).id == ann.id
+    made = await stored_password(house, ann.id)
+    assert made.startswith("$argon2id$")
+    assert (await login.visitor(visit)).id == ann.id
+    assert (await login.by_password("Ann", WORDS)).id == ann.id
+    assert await stored_password(house, ann.id) == made
+
+
+@pytest.mark.parametrize("stored", [None, "argon2", "scrypt"])
+def test_both_functions_are_computed_while_one_hash_is_older(
+    stored: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[str] = []
+    scrypt, verify = hashlib.scrypt, PasswordHasher.verify
+    kept = {None: None, "argon2": hash_password(WORDS), "scrypt": by_scrypt(WORDS)}[stored]
+
+    def count_scrypt(*args: Any, **options: Any) -> bytes:
+        computed.append("scrypt")
+        return scrypt(*args, **options)
+
+    def count_argon2(*args: Any) -> bool:
+        computed.append("argon2")
+        return verify(*args)
+
+    monkeypatch.setattr(hashlib, "scrypt", count_scrypt)
+    monkeypatch.setattr(PasswordHasher, "verify", count_argon2)
+    assert verify_password(WORDS, kept, with_scrypt=True) is (kept is not None)
+    assert not verify_password("wrong horse battery", kept, with_scrypt=True)
+    assert computed == ["scrypt", "argon2"] * 2
 
 
 async def test_a_link_lets_in_once_and_not_for_ever(house: Any) -> None:

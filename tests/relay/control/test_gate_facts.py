@@ -187,7 +187,7 @@ async def test_whoever_has_missed_too_much_forgets_everything(
     async def hear(instance: str) -> None:
         told.append(instance)
 
-    other.on_revoked(hear)
+    other.revocations.subscribe(hear)
     await town(half)
     event = inbound(user="u1", **GROUP)
     assert deliveries(event, await other.facts(event)) == ("a1",)

@@ -8,7 +8,14 @@ import pytest
 from pydantic import SecretStr
 
 from accord.kernel import canonical
-from accord.relay.connector import Capability, ControlSettings, Directory, Housekeeping
+from accord.relay.connector import (
+    Capability,
+    Control,
+    ControlSettings,
+    Directory,
+    Housekeeping,
+    LocalBus,
+)
 from accord.relay.connector import store as tables
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules import RelevancePolicy
@@ -57,7 +64,7 @@ async def test_nothing_of_a_deprovisioned_instance_is_left_and_nothing_else_is_t
     async def hear(instance: str) -> None:
         told.append(instance)
 
-    half.directory.on_revoked(hear)
+    half.directory.revocations.subscribe(hear)
     mine = await settled(half, "a1", "t1", "u1", "c1")
     await settled(half, "b1", "t2", "u2", "c2")
     await half.control.deprovision(mine)
@@ -85,8 +92,8 @@ async def test_a_callback_that_fails_keeps_nobody_else_from_hearing(half: Any) -
     async def hear(instance: str) -> None:
         told.append(instance)
 
-    half.directory.on_revoked(fail)
-    half.directory.on_revoked(hear)
+    half.directory.revocations.subscribe(fail)
+    half.directory.revocations.subscribe(hear)
     await half.enrol("a1")
     await half.control.revoke("a1")
     assert told == ["a1"]
@@ -98,7 +105,7 @@ async def test_a_tenant_is_switched_off_as_a_whole_and_on_again(half: Any) -> No
     async def hear(instance: str) -> None:
         told.add(instance)
 
-    half.directory.on_revoked(hear)
+    half.directory.revocations.subscribe(hear)
     credentials = [await half.enrol(name, "t1") for name in ("a1", "a2")]
     other = await half.enrol("b1", "t2")
     assert set(await half.control.suspend("t1")) == {"a1", "a2"}
@@ -126,7 +133,7 @@ async def test_another_process_hears_of_a_revocation_when_it_looks(
     async def hear(instance: str) -> None:
         told.append(instance)
 
-    other.on_revoked(hear)
+    other.revocations.subscribe(hear)
     credentials = await half.enrol("a1")
     assert (await other.authenticate(half.bearer(credentials))).instance == "a1"
     await half.control.revoke("a1")
@@ -139,15 +146,18 @@ async def test_another_process_hears_of_a_revocation_when_it_looks(
 
 
 async def test_an_idle_process_hears_of_a_revocation_at_a_hint(half: Any) -> None:
+    bus = LocalBus()
+    here = Directory(half.store, half.keyring, half.clock, ControlSettings(), bus=bus)
     other = Directory(half.store, half.keyring, half.clock, ControlSettings())
     heard: asyncio.Queue[str] = asyncio.Queue()
-    other.on_revoked(heard.put)
+    other.revocations.subscribe(heard.put)
     await other.look()
     await half.enrol("a1")
-    half.control.directory.on_change(other.hint)
-    await half.control.revoke("a1")
-    async with asyncio.timeout(20):
-        assert await heard.get() == "a1"
+    async with bus.listen(lambda _: other.hint()):
+        await Control(here, half.clock).revoke("a1")
+        async with asyncio.timeout(20):
+            assert await heard.get() == "a1"
+    await here.close()
     await other.close()
 
 
@@ -157,7 +167,7 @@ async def test_a_process_that_starts_tells_again_who_was_revoked_before(half: An
     await half.control.revoke("a1")
     other = Directory(half.store, half.keyring, half.clock, ControlSettings())
     heard: asyncio.Queue[str] = asyncio.Queue()
-    other.on_revoked(heard.put)
+    other.revocations.subscribe(heard.put)
     await other.look()
     await other.settle()
     assert [heard.get_nowait() for _ in range(heard.qsize())] == ["a1"]
@@ -168,7 +178,7 @@ async def test_a_process_looks_around_without_being_asked(half: Any) -> None:
     quick = ControlSettings(freshness_seconds=0.01)
     other = Directory(half.store, half.keyring, half.clock, quick)
     heard: asyncio.Queue[str] = asyncio.Queue()
-    other.on_revoked(heard.put)
+    other.revocations.subscribe(heard.put)
     await other.look()
     keeping = asyncio.create_task(Housekeeping(other).run())
     await half.enrol("a1")

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from argon2 import PasswordHasher
+from argon2.exceptions import VerifyMismatchError
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from accord.authority.identities.people import name_key, read_person
@@ -24,47 +26,72 @@ from accord.authority.tables import entry_links, people, portals, visits
 from accord.kernel import base64url
 from accord.kernel.clock import Clock
 
-_LOG_N: Final = 15
-_R: Final = 8
-_P: Final = 1
-_SALT: Final = 16
-_SIZE: Final = 32
 _SHORTEST: Final = 10
 _LONGEST: Final = 1024
 
+_HASHER: Final = PasswordHasher(time_cost=3, memory_cost=32 * 1024, parallelism=1)
+# Tried where there is no hash of its kind, so that the time taken does not tell.
+_NO_ARGON2: Final = (
+    "$argon2id$v=19$m=32768,t=3,p=1$AAAAAAAAAAAAAAAAAAAAAA$"
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+)
+# Hashes by versions before 0.3, as `scrypt$log n$r$p$salt$hash`.
+_SCRYPT: Final = "scrypt$"
+_NO_SCRYPT: Final = f"scrypt$15$8$1${'A' * 22}${'A' * 43}"
+
 
 def hash_password(password: str) -> str:
-    """The hash to store, `scrypt$log n$r$p$salt$hash`, of a password of valid length."""
+    """The hash to store, by Argon2id, of a password of valid length."""
     if not _SHORTEST <= len(password) <= _LONGEST:
         raise AuthorityError(
             Code.BAD_REQUEST,
             f"a password has {_SHORTEST} to {_LONGEST} characters",
             mend="take a few words that do not belong together",
         )
-    salt = secrets.token_bytes(_SALT)
-    made = _scrypt(password, salt, _LOG_N, _R, _P)
-    parts = ("scrypt", _LOG_N, _R, _P, base64url.encode(salt), base64url.encode(made))
-    return "$".join(map(str, parts))
+    return _HASHER.hash(_bytes(password))
 
 
-def verify_password(password: str, stored: str | None) -> bool:
-    """Whether a password matches a hash; takes as long if there is none."""
-    _, log_n, r, p, salt, made = (stored or _NO_PASSWORD).split("$")
-    tried = _scrypt(password[:_LONGEST], base64url.decode(salt), int(log_n), int(r), int(p))
-    return hmac.compare_digest(tried, base64url.decode(made)) and stored is not None
+def verify_password(password: str, stored: str | None, *, with_scrypt: bool = False) -> bool:
+    """Whether a password matches a hash; takes as long if there is none.
+
+    `with_scrypt` says that some stored hash is by scrypt: then both functions are computed,
+    whichever the hash needs.
+    """
+    text = _bytes(password[:_LONGEST])
+    is_scrypt = stored is not None and stored.startswith(_SCRYPT)
+    fits_scrypt = False
+    if is_scrypt or with_scrypt:
+        fits_scrypt = _verify_scrypt(text, stored if is_scrypt and stored else _NO_SCRYPT)
+    try:
+        _HASHER.verify(_NO_ARGON2 if is_scrypt or stored is None else stored, text)
+    except VerifyMismatchError:
+        return is_scrypt and fits_scrypt
+    return stored is not None and not is_scrypt
 
 
-def _scrypt(password: str, salt: bytes, log_n: int, r: int, p: int) -> bytes:
+def needs_new_hash(stored: str) -> bool:
+    """Whether a hash was made by another function, or with other costs, than new ones."""
+    return stored.startswith(_SCRYPT) or _HASHER.check_needs_rehash(stored)
+
+
+def _bytes(password: str) -> bytes:
     # The same letter may be composed differently by another keyboard.
-    text = unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")
-    n = 1 << log_n
-    return hashlib.scrypt(text, salt=salt, n=n, r=r, p=p, maxmem=256 * n * r, dklen=_SIZE)
+    return unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")
 
 
-_NO_PASSWORD: Final = (
-    f"scrypt${_LOG_N}${_R}${_P}${base64url.encode(bytes(_SALT))}$" + base64url.encode(bytes(_SIZE))
-)
-"""Tried where there is no password, so that the time taken does not tell."""
+def _verify_scrypt(text: bytes, stored: str) -> bool:
+    _, log_n, r, p, salt, made = stored.split("$")
+    n, wanted = 1 << int(log_n), base64url.decode(made)
+    tried = hashlib.scrypt(
+        text,
+        salt=base64url.decode(salt),
+        n=n,
+        r=int(r),
+        p=int(p),
+        maxmem=256 * n * int(r),
+        dklen=len(wanted),
+    )
+    return hmac.compare_digest(tried, wanted)
 
 
 VISIT_SECONDS: Final = 12 * 3600
@@ -95,15 +122,28 @@ class PersonLogin:
         await self._store.write(work)
 
     async def by_password(self, name: str, password: str) -> Person:
-        """The person of a name and password; the error does not say which is wrong."""
+        """The person of a name and password; the error does not say which is wrong.
+
+        A hash by an older version is replaced by one as new passwords have.
+        """
         wanted = select(people).where(people.c.name_key == name_key(name))
-        row = await self._store.read(lambda c: c.execute(wanted).first())
+        older = select(people.c.id).where(people.c.password.startswith(_SCRYPT)).limit(1)
+        row, has_older = await self._store.read(
+            lambda c: (c.execute(wanted).first(), c.execute(older).first() is not None)
+        )
+        stored = None if row is None else row.password
         async with self._trying:
-            fits = await asyncio.to_thread(
-                verify_password, password, None if row is None else row.password
-            )
-        if row is None or not fits or row.disabled:
+            fits = await asyncio.to_thread(verify_password, password, stored, with_scrypt=has_older)
+        if row is None or stored is None or not fits or row.disabled:
             raise AuthorityError(Code.FORBIDDEN, "the name or the password is wrong")
+        if needs_new_hash(stored):
+            async with self._trying:
+                made = await asyncio.to_thread(hash_password, password[:_LONGEST])
+            # Unless the password was changed meanwhile.
+            same = (people.c.id == row.id) & (people.c.password == stored)
+            await self._store.write(
+                lambda c: c.execute(update(people).where(same).values(password=made))
+            )
         return read_person(row)
 
     async def link(self, person_id: str, seconds: int = LINK_SECONDS) -> tuple[str, float]:

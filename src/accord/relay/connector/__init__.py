@@ -25,7 +25,7 @@ from accord.relay.connector.connections import ConnectionHub
 from accord.relay.connector.connector import Connector, Delivery, collect_metrics, open_connector
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.directory import Directory
-from accord.relay.connector.gate_facts import BotPermissions, VisibilityCache
+from accord.relay.connector.gate_facts import BotPermissions, Revocations, VisibilityCache
 from accord.relay.connector.http import ControlRoutes
 from accord.relay.connector.ingest import explain_event, latest_events
 from accord.relay.connector.links import LinkReply
@@ -112,6 +112,7 @@ __all__ = [
     "QueueWriter",
     "RedisBus",
     "RelayBus",
+    "Revocations",
     "SocketSession",
     "SocketState",
     "Topic",

@@ -90,8 +90,7 @@ class Delivery:
         self._ingest = Ingest(context, self._writer, self.hub)
         self._outbox = ConnectorOutbox(context)
         self._tasks: list[asyncio.Task[None]] | None = None
-        directory.on_change(lambda: bus.publish(BusHint(Topic.CHANGED, "")))
-        directory.on_revoked(self._revoked)
+        directory.revocations.subscribe(self._revoked)
         for platform in platforms:
             self.add(platform)
 
@@ -319,12 +318,13 @@ async def open_connector(
     shared = SerializedStore(store)
     bots = _by_name(platforms)
     managed = _managed(settings)
-    directory = Directory(shared, keyring, clock, settings, managed=managed, platforms=bots)
+    bus = bus or LocalBus()
+    directory = Directory(
+        shared, keyring, clock, settings, managed=managed, platforms=bots, bus=bus
+    )
     control = Control(directory, clock)
     control_routes = ControlRoutes(control, clock)
-    delivery = Delivery(
-        shared, directory, platforms, bus or LocalBus(), clock, name=name, limits=limits
-    )
+    delivery = Delivery(shared, directory, platforms, bus, clock, name=name, limits=limits)
     try:
         async with _serving(directory, delivery) if serve else contextlib.nullcontext():
             yield Connector(

@@ -1,12 +1,12 @@
 """The directory: what delivery asks about gateways, bindings, routes and policies.
 
-It answers from memory wherever possible, and reports changes and revocations.
+It answers from memory wherever possible; `revocations` tells who was revoked.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
 
 import structlog
 from sqlalchemy import Connection, update
@@ -14,18 +14,19 @@ from sqlalchemy import Connection, update
 from accord.kernel.clock import Clock
 from accord.relay.connector import gate_facts, links, registry, vault
 from accord.relay.connector.authentication import Authentication, ManagedTokens
+from accord.relay.connector.bus import LocalBus, RelayBus
+from accord.relay.connector.changes import ChangeLog
 from accord.relay.connector.gate_facts import (
     Cache,
     FactLookup,
     PlatformPermissions,
+    Revocations,
     VisibilityCache,
 )
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.platform import InboundEvent, InboundKind
 from accord.relay.connector.settings import ControlSettings
 from accord.relay.connector.store import (
-    ChangeLog,
-    CommittedChange,
     ControlChange,
     Principal,
     Storage,
@@ -48,7 +49,7 @@ _log: Final = structlog.stdlib.get_logger(__name__)
 class Directory:
     """What delivery asks of control; made and used on one event loop, closed when done.
 
-    The mapping of platforms by name may grow later.
+    The mapping of platforms by name may grow later. Changes made here are announced on the bus.
     """
 
     def __init__(
@@ -61,8 +62,8 @@ class Directory:
         managed: ManagedTokens | None = None,
         platforms: Mapping[str, PlatformPermissions] | None = None,
         resolver: Resolver = resolve,
+        bus: RelayBus | None = None,
     ) -> None:
-        self.changes = ChangeLog(store, clock)
         self.keyring = keyring
         self.settings = settings
         self.counts: Counter[str] = Counter()
@@ -75,28 +76,22 @@ class Directory:
         self._clock = clock
         # More than anybody types; messages beyond it are consumed without an answer.
         self._talking = RateLimiter(clock, per_minute=20, burst=20)
-        self._change_listeners: list[Callable[[], None]] = []
-        self._revocation_listeners: list[Callable[[str], Awaitable[None]]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
-        self.cache = Cache(
-            self.changes,
-            clock,
-            seconds=settings.freshness_seconds,
-            revoked=self._report_revoked,
-        )
-        self.changes.listen(self._report_change)  # after the cache, which must forget first
+        self.waker = Waker(store, settings, clock, resolver=resolver)
+        self.revocations = Revocations(self.waker)
+        self.cache = Cache(store, clock, self.revocations, seconds=settings.freshness_seconds)
+        self.changes = ChangeLog(store, clock, self.cache, bus or LocalBus())
         self.lookup = FactLookup(self.cache, self.visibility, clock)
         self.authentication = Authentication(
             self.cache, keyring, managed or ManagedTokens(), settings, clock
         )
         self.vault = Vault(store, keyring, clock)
-        self.waker = Waker(store, settings, clock, resolver=resolver)
 
     async def settle(self) -> None:
-        """Wait until all listeners have handled the revocations so far."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks)
+        """Wait for the look that a hint began, and until all revocations so far are handled."""
+        if self._looking is not None:
+            await self._looking
+        await self.revocations.settle()
 
     async def close(self) -> None:
         """Stop waking, and wait for what is under way."""
@@ -230,7 +225,7 @@ class Directory:
         """Another process has changed something: look now, and before the next answer."""
         self.cache.hint()
         if self._looking is None or self._looking.done():
-            self._looking = self._begin(self.look())
+            self._looking = asyncio.create_task(self.look())
 
     async def look(self) -> None:
         """Look for changes of other processes, so that their revocations are reported here too."""
@@ -240,14 +235,6 @@ class Directory:
                 await self.cache.refresh()
         except StoreError as error:
             _log.warning("changes of other processes could not be read", reason=error.what)
-
-    def on_change(self, callback: Callable[[], None]) -> None:
-        """Call back after each change made here."""
-        self._change_listeners.append(callback)
-
-    def on_revoked(self, callback: Callable[[str], Awaitable[None]]) -> None:
-        """Call back for each instance that was revoked, here or in another process."""
-        self._revocation_listeners.append(callback)
 
     async def _profile(self, instance: str) -> gate_facts.InstanceFacts | None:
         if not self.cache.is_fresh:
@@ -266,25 +253,3 @@ class Directory:
                 await self.changes.change(lambda change: links.burn(change, digests))
                 return LinkReply(BURNED.text, BURNED.rule) if asked else None
         return LinkReply("", BURNED.rule) if asked else None
-
-    def _report_change(self, _changed: CommittedChange) -> None:
-        for callback in self._change_listeners:
-            callback()
-
-    def _report_revoked(self, instance: str) -> None:
-        self.waker.forget(instance)
-        self._begin(self._call_revoked(instance))
-
-    async def _call_revoked(self, instance: str) -> None:
-        for callback in self._revocation_listeners:
-            try:
-                await callback(instance)
-            except Exception:  # noqa: BLE001 (whatever failed there)
-                # The other listeners must still be called; the store refuses the instance already.
-                _log.exception("a revocation was not handled", instance=instance)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+import structlog
 from sqlalchemy import BindParameter, Connection, bindparam, exists, select
 
 from accord.kernel import canonical
@@ -18,9 +19,9 @@ from accord.relay.connector import registry
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.platform import InboundEvent
 from accord.relay.connector.store import (
-    ChangeLog,
     CommittedChange,
     Entity,
+    Storage,
     bindings,
     dm_defaults,
     gateway_secrets,
@@ -36,6 +37,7 @@ from accord.relay.connector.store import (
 )
 from accord.relay.connector.store import Principal as Caller
 from accord.relay.connector.vault import Box, Keyring
+from accord.relay.connector.wake import Waker
 from accord.relay.rules.gate import (
     ChannelGrant,
     DmDefault,
@@ -54,6 +56,7 @@ from accord.relay.rules.gate import (
 from accord.relay.rules.members import is_name
 
 T = TypeVar("T")
+_log: Final = structlog.stdlib.get_logger(__name__)
 
 _MOST_CACHED: Final = 200_000
 _NEVER: Final = float("-inf")
@@ -64,18 +67,50 @@ WantedValue: TypeAlias = tuple[Callable[[Connection], Any], "asyncio.Future[Any]
 
 
 @dataclass(eq=False, repr=False)
+class Revocations:
+    """The stream of instances that were revoked, in this process or in another."""
+
+    waker: Waker
+    _subscribers: list[Callable[[str], Awaitable[None]]] = field(default_factory=list)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def subscribe(self, handle: Callable[[str], Awaitable[None]]) -> None:
+        """Hand every later revocation to `handle`; an instance may be reported again."""
+        self._subscribers.append(handle)
+
+    def publish(self, instance: str) -> None:
+        """Stop waking an instance and tell the subscribers, one after the other."""
+        self.waker.forget(instance)
+        task = asyncio.create_task(self._tell(instance))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def settle(self) -> None:
+        """Wait until the subscribers have handled the revocations so far."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
+
+    async def _tell(self, instance: str) -> None:
+        for handle in self._subscribers:
+            try:
+                await handle(instance)
+            except Exception:  # noqa: BLE001 (whatever failed there)
+                # The others must still be told; the store refuses the instance already.
+                _log.exception("a revocation was not handled", instance=instance)
+
+
+@dataclass(eq=False, repr=False)
 class Cache:
     """Values by entity, kept until the entity is touched here or in another process.
 
-    Other processes' changes are known after `seconds` at most; `revoked` is called for each
-    instance that was revoked anywhere.
+    Other processes' changes are known after `seconds` at most.
     """
 
-    changes: ChangeLog
+    store: Storage
     clock: Clock
+    revocations: Revocations
     _: KW_ONLY
     seconds: float
-    revoked: Callable[[str], None]
     generation: int = 0
     _known: dict[Entity, Any] = field(default_factory=dict)
     _seen: int = -1
@@ -84,9 +119,6 @@ class Cache:
     _wanted: list[WantedValue] = field(default_factory=list)
     _reading: set[asyncio.Task[None]] = field(default_factory=set)
     _under_way: tuple[int, asyncio.Task[None]] | None = None
-
-    def __post_init__(self) -> None:
-        self.changes.listen(self._changed_here)
 
     async def get(
         self, entity: Entity, load: Callable[[Connection], T], *, keep_missing: bool = True
@@ -127,7 +159,7 @@ class Cache:
 
     async def _read_all(self, wanted: list[WantedValue]) -> None:
         try:
-            values = await self.changes.read(lambda c: [load(c) for load, _ in wanted])
+            values = await self.store.read(lambda c: [load(c) for load, _ in wanted])
         except Exception as error:  # noqa: BLE001 - the callers get it
             if len(wanted) > 1:
                 for each in wanted:
@@ -181,7 +213,7 @@ class Cache:
             stopped = read_stopped_instances(connection)
             return version, [("revoked", each) for each in stopped], False
 
-        version, touched, is_all_known = await self.changes.read(look)
+        version, touched, is_all_known = await self.store.read(look)
         if hints == self._hints:  # else the change behind the hint may have been missed
             self._looked = max(self._looked, now)
         if version <= self._seen:
@@ -206,7 +238,8 @@ class Cache:
         self._hints += 1
         self._looked = _NEVER
 
-    def _changed_here(self, changed: CommittedChange) -> None:
+    def apply(self, changed: CommittedChange) -> None:
+        """Drop what a change of this process touched."""
         if self._seen == changed.first - 1:
             self._seen = changed.last
         self._forget(changed.entities)
@@ -215,7 +248,7 @@ class Cache:
         self.generation += 1
         for entity in touched:
             if entity[0] == "revoked":
-                self.revoked(entity[1])
+                self.revocations.publish(entity[1])
             else:
                 self._known.pop(entity, None)
 

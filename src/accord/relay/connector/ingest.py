@@ -4,12 +4,12 @@ Returns when the event is on disk; a repeated event id changes nothing. Keeps th
 a chat. The journal gets the gate's decision, never what people wrote; `explain_event` reads it.
 """
 
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 from blake3 import blake3
+from cachetools import LRUCache
 from sqlalchemy import Connection, RowMapping, bindparam, select, tuple_
 
 from accord.kernel.traceparent import Trace
@@ -63,7 +63,9 @@ class CachedDecision:
 class DecisionCache:
     """The latest decisions of the gate, by event and facts."""
 
-    _cached: OrderedDict[GateEvent, CachedDecision] = field(default_factory=OrderedDict)
+    _cached: LRUCache[GateEvent, CachedDecision] = field(
+        default_factory=lambda: LRUCache(_MOST_DECISIONS)
+    )
 
     def decide(self, event: GateEvent, facts: Facts) -> CachedDecision:
         """Decide, or return the cached decision on the same facts."""
@@ -75,9 +77,6 @@ class DecisionCache:
         marked = to_record(replace(event, event_id=_MARK), facts, decision)
         before, _, after = orjson.dumps(marked).decode().partition(_WRITTEN)
         made = self._cached[event] = CachedDecision(facts, decision, before, after)
-        self._cached.move_to_end(event)
-        if len(self._cached) > _MOST_DECISIONS:
-            self._cached.popitem(last=False)
         return made
 
 
@@ -99,7 +98,9 @@ class Ingest:
     hub: ConnectionHub
     _lanes: KeyedLock = field(default_factory=KeyedLock)
     _decisions: DecisionCache = field(default_factory=DecisionCache)
-    _chats: OrderedDict[tuple[str, str, str, str, str], int] = field(default_factory=OrderedDict)
+    _chats: LRUCache[tuple[str, str, str, str, str], int] = field(
+        default_factory=lambda: LRUCache(_MOST_CHATS)
+    )
 
     async def take(self, inbound: InboundEvent, fence: Fence | None) -> AdmissionResult:
         """Take an event; returns when it is on disk.
@@ -245,9 +246,6 @@ class Ingest:
         for chat in admission.chats:
             key = (chat.instance, chat.platform, chat.chat_id, chat.session_key, chat.author)
             self._chats[key] = admission.received_at
-            self._chats.move_to_end(key)
-        while len(self._chats) > _MOST_CHATS:
-            self._chats.popitem(last=False)
 
 
 def _gate_event(inbound: InboundEvent, reply: LinkReply | None) -> GateEvent:

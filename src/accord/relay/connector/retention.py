@@ -30,7 +30,7 @@ from accord.relay.connector.store import (
     receipts,
     requests,
 )
-from accord.relay.connector.vault import count_old_boxes, reencrypt
+from accord.relay.connector.vault import count_old_boxes, reencrypt_some
 from accord.relay.errors import Code, RelayError
 from accord.storage import StoreError
 
@@ -64,9 +64,16 @@ class Housekeeping:
         await self.directory.changes.change(_drop_expired)
 
     async def rotate_key(self) -> int:
-        """Add a key to the key file and encrypt everything under it; how many boxes that were."""
-        self.directory.keyring.rotate()
-        return await reencrypt(self.directory.changes, self.directory.keyring)
+        """Add a key to the key file and encrypt everything under it; how many boxes that were.
+
+        Raises:
+            RelayError: A box cannot be decrypted; those before it stay re-encrypted.
+        """
+        keyring, done = self.directory.keyring, 0
+        keyring.rotate()
+        while count := await self.directory.changes.change(lambda c: reencrypt_some(c, keyring)):
+            done += count
+        return done
 
     async def forget_old_keys(self) -> None:
         """Drop older keys; only when every connector has been restarted since the rotation."""

@@ -13,7 +13,6 @@ import secrets
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -41,7 +40,6 @@ from accord.kernel.clock import Clock
 from accord.kernel.files import sync_folder, write_private
 from accord.kernel.ulid import UlidSource
 from accord.relay.connector.store import (
-    ChangeLog,
     ControlChange,
     Principal,
     Storage,
@@ -135,7 +133,7 @@ class Keyring:
         return [hmac.new(key, b"code:" + code.encode(), "sha256").digest() for key in self._all]
 
     def rotate(self) -> str:
-        """Add a new key and return its id; `reencrypt` everything afterwards.
+        """Add a new key and return its id; `reencrypt_some` until nothing is left afterwards.
 
         Raises:
             RelayError: The key file cannot be written, or holds too many keys already.
@@ -244,19 +242,16 @@ _BOXES: Final[tuple[tuple[Table, Callable[[RowMapping], tuple[str, ...]]], ...]]
 )
 
 
-async def reencrypt(changes: ChangeLog, keyring: Keyring) -> int:
-    """Encrypt under the newest key what is under an older one; how many boxes that were.
+def reencrypt_some(change: ControlChange, keyring: Keyring) -> int:
+    """Encrypt under the newest key some of what is under an older one; how many boxes that were.
 
     Raises:
-        RelayError: A box cannot be decrypted; those before it stay re-encrypted.
+        RelayError: A box cannot be decrypted.
     """
-    done = 0
     for table, context in _BOXES:
-        while count := await changes.change(
-            partial(_reencrypt_some, keyring=keyring, table=table, context=context)
-        ):
-            done += count
-    return done
+        if done := _reencrypt_rows(change, keyring, table, context):
+            return done
+    return 0
 
 
 def count_old_boxes(connection: Connection, keyring: Keyring) -> int:
@@ -269,7 +264,7 @@ def count_old_boxes(connection: Connection, keyring: Keyring) -> int:
     )
 
 
-def _reencrypt_some(
+def _reencrypt_rows(
     change: ControlChange,
     keyring: Keyring,
     table: Table,

@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import itertools
 import os
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from cachetools import LRUCache
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -127,7 +127,7 @@ class MemoryInbox:
         self._room = asyncio.Semaphore(room)
         self._numbers = itertools.count(1)
         self._waiting: dict[int, ReceivedEvent] = {}
-        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._seen: LRUCache[str, None] = LRUCache(_REMEMBERED)
 
     async def take(self, deliveries: Sequence[ReceivedEvent]) -> list[int | None]:
         """Take events; see `OpenInbox`."""
@@ -153,8 +153,6 @@ class MemoryInbox:
         keys = _tagged(delivery.buffer_id, delivery.message)
         is_known = any(key in self._seen for key in keys)
         self._seen.update(dict.fromkeys(keys))
-        while len(self._seen) > _REMEMBERED:
-            self._seen.popitem(last=False)
         if is_known:
             return None
         await self._room.acquire()

@@ -7,7 +7,7 @@ not be edited in is sent.
 """
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Final, Protocol, Self
 
 import structlog
+from cachetools import LRUCache
 
 from accord.kernel import canonical
 from accord.relay.gateway.inbox import ReceivedEvent
@@ -57,15 +58,14 @@ class RecentChats:
     """The addresses of the `most` chats from which events came last."""
 
     most: int
-    _places: OrderedDict[str, ChatAddress] = field(default_factory=OrderedDict)
+    _places: LRUCache[str, ChatAddress] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._places = LRUCache(self.most)
 
     def remember(self, delivery: ReceivedEvent) -> None:
         """Remember the chat of an event."""
-        chat_id = delivery.event.source.chat_id
-        self._places[chat_id] = ChatAddress.of(delivery)
-        self._places.move_to_end(chat_id)
-        if len(self._places) > self.most:
-            self._places.popitem(last=False)
+        self._places[delivery.event.source.chat_id] = ChatAddress.of(delivery)
 
     def find(self, chat_id: str) -> ChatAddress:
         """The address of a chat; empty if it is unknown."""

@@ -5,7 +5,6 @@ Guilds and channels are cached for some seconds, members are fetched each time.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, Final, TypeVar
 import httpx
 import orjson
 import structlog
+from cachetools import LRUCache
 from pydantic import SecretStr
 
 from accord.kernel.clock import Clock
@@ -232,7 +232,7 @@ class PermissionLookup:
     def __init__(self, rest: DiscordApi, clock: Clock) -> None:
         self._rest = rest
         self._clock = clock
-        self._facts: OrderedDict[tuple[str, str], tuple[float, Any]] = OrderedDict()
+        self._facts: LRUCache[tuple[str, str], tuple[float, Any]] = LRUCache(_MOST_FACTS)
         self._changes = 0
 
     def forget(self) -> None:
@@ -298,9 +298,6 @@ class PermissionLookup:
         if changes != self._changes:
             return value  # it may be older than a change that came meanwhile
         self._facts[key] = now + _FACT_SECONDS, value
-        self._facts.move_to_end(key)
-        while len(self._facts) > _MOST_FACTS:
-            self._facts.popitem(last=False)
         return value
 
     async def _ask(self, template: str, *parameters: str) -> Any:

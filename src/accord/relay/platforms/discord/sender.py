@@ -7,12 +7,12 @@ little after the last change.
 import asyncio
 import base64
 import re
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final, TypeGuard
 
 import structlog
 from blake3 import blake3
+from cachetools import LRUCache
 from pydantic import SecretStr
 
 from accord.relay.errors import RelayError
@@ -47,7 +47,7 @@ class DiscordSender:
         self._application_id = application_id
         self._rest = rest
         self._allowed = {"parse": list(mentions), "replied_user": False}
-        self._answered: OrderedDict[bytes, None] = OrderedDict()
+        self._answered: LRUCache[bytes, None] = LRUCache(_MOST_ANSWERED)
 
     async def perform(self, action: Action, key: str, capability: SecretStr | None) -> Result:
         """Perform an action; raises TimeoutError if its outcome is unknown."""
@@ -129,21 +129,16 @@ class DiscordSender:
                     route = ApiRoute.of("PATCH", _ORIGINAL, *place)
                     answer = await self._rest.ask(route, said, repeats=1, by_token=False)
                     if answer.ok:
-                        self._mark_answered(digest)
+                        self._answered[digest] = None
                     return _result(answer)
                 case {"content": content, "id": str(done)} if content == action.content:
                     return Result(True, done)  # asked for again after this process was restarted
-            self._mark_answered(digest)
+            self._answered[digest] = None
         route = ApiRoute.of("POST", "/webhooks/{}/{}", *place)
         return _result(await self._rest.ask(route, said, query={"wait": "true"}, by_token=False))
 
     def _said(self, content: str) -> dict[str, Any]:
         return {"content": content, "allowed_mentions": self._allowed}
-
-    def _mark_answered(self, digest: bytes) -> None:
-        self._answered[digest] = None
-        while len(self._answered) > _MOST_ANSWERED:
-            self._answered.popitem(last=False)
 
 
 def is_token(value: Any) -> TypeGuard[str]:

@@ -7,7 +7,6 @@ Every other room is a scope of its own: nobody becomes a tenant by being on the 
 
 import asyncio
 import math
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -16,6 +15,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 import structlog
+from cachetools import LRUCache
 from pydantic import SecretStr
 
 from accord.kernel.clock import Clock
@@ -200,9 +200,9 @@ class Rooms:
         self._bot_id = bot_id
         self._clock = clock
         self._seconds = seconds
-        self._rooms: OrderedDict[str, Room] = OrderedDict()
-        self._senders: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._in_clear: OrderedDict[str, float] = OrderedDict()
+        self._rooms: LRUCache[str, Room] = LRUCache(_MOST_ROOMS)
+        self._senders: LRUCache[tuple[str, str], str] = LRUCache(_MOST_SENDERS)
+        self._in_clear: LRUCache[str, float] = LRUCache(_MOST_ROOMS)
         self._changes = 0
 
     async def room(self, room_id: str) -> Room:
@@ -215,7 +215,6 @@ class Rooms:
         if known is None or self._clock.monotonic() - known.read_at > self._seconds:
             known = await self._read(room_id)
             self._rooms[room_id] = known
-            _limit(self._rooms, _MOST_ROOMS)
         while known.scope is None:
             changes = self._changes
             scope = await self._scope(known)
@@ -282,12 +281,10 @@ class Rooms:
                     Code.FORBIDDEN, "the room is encrypted, which the bot does not support"
                 )
             self._in_clear[room_id] = now + _IN_CLEAR_SECONDS
-            _limit(self._in_clear, _MOST_ROOMS)
 
     def remember_author(self, room_id: str, event_id: str, user_id: str) -> None:
         """Remember the author of a message."""
         self._senders[room_id, event_id] = user_id
-        _limit(self._senders, _MOST_SENDERS)
 
     async def author(self, room_id: str, event_id: str) -> str | None:
         """The author of a message; None if unknown."""
@@ -327,8 +324,3 @@ class Rooms:
             if isinstance(child, dict) and isinstance(child.get("via"), list) and child["via"]:
                 return space
         return room.id
-
-
-def _limit(kept: OrderedDict[Any, Any], most: int) -> None:
-    while len(kept) > most:
-        kept.popitem(last=False)

@@ -5,11 +5,11 @@ stored is skipped and its kind logged; what could not be stored now is raised, s
 sends it again.
 """
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
+from cachetools import LRUCache
 
 from accord.relay.connector.platform import InboundEvent, InboundKind, PlatformContext
 from accord.relay.platforms.base import inbound_kind, skip_invalid
@@ -184,7 +184,7 @@ class RecentTopics:
     """The topics of the latest messages."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._known: LRUCache[tuple[str, str], str] = LRUCache(_MOST)
 
     def remember(self, source: SessionSource) -> None:
         """Remember the topic of a message."""
@@ -193,8 +193,6 @@ class RecentTopics:
             self._known.pop(place, None)
             if source.thread_id:
                 self._known[place] = source.thread_id
-        while len(self._known) > _MOST:
-            self._known.popitem(last=False)
 
     def of_message(self, chat_id: str, message_id: str | None) -> str | None:
         """The topic of a message."""

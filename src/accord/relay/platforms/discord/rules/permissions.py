@@ -3,12 +3,13 @@
 Readers return None for what is malformed; callers must not conclude anything from it.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntFlag
 from typing import Any, Final, TypeGuard
+
+from cachetools import LRUCache
 
 ALL: Final = (1 << 64) - 1
 PRIVATE_THREAD: Final = 12
@@ -290,21 +291,15 @@ class ChatCache:
     """The known channels; of too many, those that were used last."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, DiscordChat] = OrderedDict()
+        self._known: LRUCache[str, DiscordChat] = LRUCache(_MAX_CHATS)
 
     def get(self, place_id: str) -> DiscordChat | None:
         """A channel, if it is known."""
-        place = self._known.get(place_id)
-        if place is not None:
-            self._known.move_to_end(place_id)
-        return place
+        return self._known.get(place_id)
 
     def put(self, place: DiscordChat) -> None:
         """Add a channel, or replace it."""
         self._known[place.id] = place
-        self._known.move_to_end(place.id)
-        while len(self._known) > _MAX_CHATS:
-            self._known.popitem(last=False)
 
     def drop(self, place_id: Any) -> None:
         """Remove a channel."""

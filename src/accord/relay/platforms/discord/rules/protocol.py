@@ -12,9 +12,10 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, IntFlag
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import orjson
+from cachetools import LRUCache
 
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.discord.rules import permissions
@@ -42,7 +43,6 @@ _MOST_CHANNELS: Final = 2_000
 _SKEW_SECONDS: Final = 60.0
 # Ten seconds of ids: events of different channels may arrive out of order.
 _DISORDER: Final = 10_000 << 22
-V = TypeVar("V")
 _MOST_BUCKETS: Final = 5_000
 _LONGEST_WAIT: Final = 86_400.0
 MOST_COMMANDS: Final = 100
@@ -287,8 +287,8 @@ class RateLimits:
     """The known buckets of one token."""
 
     def __init__(self) -> None:
-        self._ids: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
+        self._ids: LRUCache[tuple[str, str], str] = LRUCache(_MOST_BUCKETS)
+        self._buckets: LRUCache[tuple[str, str], _Bucket] = LRUCache(_MOST_BUCKETS)
         self._all_from = -math.inf
 
     def wait(self, route: ApiRoute, now: float) -> float:
@@ -311,7 +311,7 @@ class RateLimits:
         """Learn from the headers of a response."""
         name = headers.get("x-ratelimit-bucket", "")
         if 0 < len(name) <= 200:
-            _put_recent(self._ids, (route.method, route.template), name)
+            self._ids[route.method, route.template] = name
         remaining = _number(headers.get("x-ratelimit-remaining"))
         reset_after = _number(headers.get("x-ratelimit-reset-after"))
         limit = _number(headers.get("x-ratelimit-limit"))
@@ -323,7 +323,7 @@ class RateLimits:
             # This answer does not count requests that are still in flight.
             remaining = min(remaining, known.remaining)
             reset_at = reset_at if known.is_guessed else max(reset_at, known.reset_at)
-        _put_recent(self._buckets, key, _Bucket(max(1, int(limit or 1)), int(remaining), reset_at))
+        self._buckets[key] = _Bucket(max(1, int(limit or 1)), int(remaining), reset_at)
 
     def note_refusal(self, route: ApiRoute, seconds: float, now: float, *, everyone: bool) -> None:
         """Learn from a 429 how long nothing more may be sent."""
@@ -332,7 +332,7 @@ class RateLimits:
         else:
             key = self._key(route)
             known = self._buckets.get(key)
-            _put_recent(self._buckets, key, _Bucket(known.limit if known else 1, 0, now + seconds))
+            self._buckets[key] = _Bucket(known.limit if known else 1, 0, now + seconds)
 
     def _key(self, route: ApiRoute) -> tuple[str, str]:
         own = f"{route.method} {route.template}"
@@ -344,13 +344,6 @@ def retry_after(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         return 1.0
     return min(float(value), _LONGEST_WAIT)
-
-
-def _put_recent(table: "OrderedDict[tuple[str, str], V]", key: tuple[str, str], value: V) -> None:
-    table[key] = value
-    table.move_to_end(key)
-    while len(table) > _MOST_BUCKETS:
-        table.popitem(last=False)
 
 
 def _number(text: str | None) -> float | None:
