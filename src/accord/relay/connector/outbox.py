@@ -31,6 +31,7 @@ from accord.relay.rules.actions import (
     Result,
     Send,
     Typing,
+    unsupported,
     write_action,
 )
 from accord.relay.rules.egress import (
@@ -304,14 +305,19 @@ class ConnectorOutbox:
     async def _act(self, principal: Principal, outbound: Outbound, action: Action) -> Result:
         with tracing.span("relay egress gate"):
             platform, verdict, capability = await self._judge(principal, outbound, action)
-            if platform is None:
+            is_named = outbound.platform not in (None, GENERIC_PLATFORM)
+            if platform is None and (verdict.passed or is_named):
                 return Result(False, error="there is no such platform here")
             tracing.set_attributes(
                 verdict="send" if verdict.passed else "decline", rule=verdict.rule
             )
         if not verdict.passed:
             self.context.counts[f"declined {verdict.rule}"] += 1
-            return declined_result(verdict)
+            await self._note_declined(principal, outbound, action, platform, verdict)
+            return declined_result()
+        assert platform is not None
+        if action.op not in platform.descriptor().ops:
+            return Result(False, error=unsupported(action.op))
         asked = OutboundRequest(
             principal.instance,
             outbound.request_id,
@@ -347,6 +353,35 @@ class ConnectorOutbox:
         )
         await self.context.store.write(lambda c: finish_request(c, asked, result, sent, note))
         return result
+
+    async def _note_declined(
+        self,
+        principal: Principal,
+        outbound: Outbound,
+        action: Action,
+        platform: Platform | None,
+        verdict: GateVerdict,
+    ) -> None:
+        """Put the reason of a refusal into the journal; the gateway does not get it."""
+        if isinstance(action, Typing | GetChatInfo):
+            return  # they come every few seconds
+        now = self.context.now()
+        body = {
+            "tenant": principal.tenant,
+            "instance": principal.instance,
+            "platform": "" if platform is None else platform.name,
+            "op": action.op,
+            "chat_id": None if isinstance(action, FollowUp) else action.chat_id,
+            "rule": verdict.rule,
+            "success": False,
+            "messages": 0,
+            "action_digest": action_digest(action),
+        }
+        name = f"{principal.instance}/{outbound.request_id}/{now}"
+        text = orjson.dumps(body).decode()
+        record = JournalRecord(OUTBOUND_STREAM, name, now, self.context.name, text)
+        _log.info("an action was declined", instance=principal.instance, rule=verdict.rule)
+        await self.context.store.write(lambda c: journal.append(c, [record]))
 
     async def _judge(
         self, principal: Principal, outbound: Outbound, action: Action
@@ -449,7 +484,9 @@ class ConnectorOutbox:
                 _, verdict, _ = await self._judge(principal, outbound, action)
                 if first is not None and not verdict.passed:
                     self.context.counts[f"declined {verdict.rule}"] += 1
-                    return replace(first, success=False, error=declined_result(verdict).error), sent
+                    declined = declined_result()
+                    failed = {"success": False, "error": declined.error, "code": declined.code}
+                    return replace(first, **failed), sent
             result = await self._perform(platform, piece, key, capability)
             if result is UNKNOWN:
                 return result, sent

@@ -29,6 +29,7 @@ from accord.relay.rules.connection import (
 )
 from accord.relay.rules.decision_records import from_record, narrow_facts, to_record
 from accord.relay.rules.egress import (
+    DECLINED,
     RECENT_SECONDS,
     EgressCapability,
     EgressChat,
@@ -59,6 +60,7 @@ from accord.relay.rules.frames import (
     UnknownFrame,
     cut_line,
     frame_dict,
+    generic_descriptor,
     read_frame,
     write_frame,
 )
@@ -99,8 +101,11 @@ from accord.relay.rules.messages import (
     MessageEvent,
     MessageType,
     PassthroughForward,
+    SessionRules,
     SessionSource,
     interaction_event,
+    interaction_sources,
+    lookup_keys,
     session_key,
 )
 from accord.relay.rules.splitting import (
@@ -113,6 +118,7 @@ from accord.relay.rules.splitting import (
 from accord.relay.rules.verdicts import ERROR_RULE, GATE_RULES, GateVerdict, Layer
 
 __all__ = [
+    "DECLINED",
     "ERROR_RULE",
     "GATE_RULES",
     "GENERIC_PLATFORM",
@@ -173,6 +179,7 @@ __all__ = [
     "Result",
     "RouteKey",
     "Send",
+    "SessionRules",
     "SessionSource",
     "TenantAccount",
     "TenantChannel",
@@ -191,9 +198,12 @@ __all__ = [
     "find_link_codes",
     "frame_dict",
     "from_record",
+    "generic_descriptor",
     "http_url",
     "interaction_event",
+    "interaction_sources",
     "is_grapheme_border",
+    "lookup_keys",
     "may_send",
     "measure",
     "narrow_facts",

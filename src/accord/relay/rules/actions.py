@@ -84,11 +84,16 @@ def read_action(value: Any) -> Action | BadAction:
     name = op[:40] if isinstance(op, str) else ""
     reader = _READERS.get(name)
     if reader is None:
-        return BadAction(name, f"there is no action {name!r}" if name else "an action has an op")
+        return BadAction(name, unsupported(name) if name else "an action has an op")
     try:
         return reader(value)
     except RelayError as error:
         return BadAction(name, str(error))
+
+
+def unsupported(op: str) -> str:
+    """The error for an action that is unknown, or that a platform does not have."""
+    return f"unsupported op: {op}"
 
 
 def write_action(action: Action) -> dict[str, Any]:
@@ -118,6 +123,7 @@ class Result:
         chat_info: The answer to `get_chat_info`: at least name and type.
         retry_after: After a rate limit, how many seconds to wait before trying again. It is an
             addition of ours; other connectors say it in `error` alone.
+        code: `egress_declined` marks a refusal: nothing else may be tried in that chat.
     """
 
     success: bool
@@ -125,6 +131,7 @@ class Result:
     error: str | None = None
     chat_info: Mapping[str, Any] | None = None
     retry_after: float | None = None
+    code: str | None = None
 
     @classmethod
     def from_dict(cls, value: Any) -> Self:
@@ -137,6 +144,7 @@ class Result:
             members.optional_text(payload, "error"),
             info,
             _seconds(payload.get("retry_after")),
+            members.optional_text(payload, "code"),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,6 +156,7 @@ class Result:
             "error": self.error,
             "chat_info": info,
             "retry_after": self.retry_after,
+            "code": self.code,
         }
         return {name: value for name, value in written.items() if value is not None}
 

@@ -67,9 +67,16 @@ def may_send(action: Action, facts: EgressFacts) -> GateVerdict:
         return failed(Layer.EGRESS, error)
 
 
-def declined_result(verdict: GateVerdict) -> Result:
-    """The answer to an action that was declined."""
-    return Result(False, error=f"egress declined: {verdict.sentence}")
+DECLINED: Final = "egress_declined"
+"""The code of a refusal, by which a gateway tells it from a failure."""
+
+
+def declined_result() -> Result:
+    """The answer to an action that was declined, the same for every reason.
+
+    Otherwise it would say whether a chat of somebody else exists. The journal has the reason.
+    """
+    return Result(False, error="egress declined: this agent may not do that here", code=DECLINED)
 
 
 def _capability(facts: EgressFacts) -> GateVerdict:
