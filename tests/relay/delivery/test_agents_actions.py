@@ -1,13 +1,15 @@
 """What agents say: where they may, once, and cut to size."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from sqlalchemy import select
 from tests.fakes.platform import MemoryChat
 
-from accord.relay.connector import DeliveryLimits, FoundCapability, outbox
+from accord.relay.connector import METADATA, DeliveryLimits, FoundCapability, outbox
 from accord.relay.rules import Send
 
 SEND: dict[str, Any] = {
@@ -37,17 +39,27 @@ async def test_an_agent_answers_where_it_was_spoken_to(talking: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "why"),
+    ("action", "rule"),
     [
-        ({"chat_id": "c9"}, "this instance has nothing to do with this chat"),
-        ({"metadata": {"scope_id": "g2"}}, "the chat is not in the scope that the action names"),
+        ({"chat_id": "c9"}, "egress.unknown-chat"),
+        ({"metadata": {"scope_id": "g2"}}, "egress.scope-mismatch"),
     ],
 )
-async def test_elsewhere_it_is_declined(talking: Any, action: dict[str, Any], why: str) -> None:
+async def test_elsewhere_it_is_declined_and_the_journal_alone_says_why(
+    talking: Any, action: dict[str, Any], rule: str
+) -> None:
     world, gateway = talking
     result = await gateway.ask(SEND | action)
-    assert result == {"success": False, "error": f"egress declined: {why}"}
+    assert result == {
+        "success": False,
+        "error": "egress declined: this agent may not do that here",
+        "code": "egress_declined",
+    }
     assert world.chat.said == []
+    written = METADATA.tables["journal"]
+    query = select(written.c.body).where(written.c.stream == "relay.outbound")
+    bodies = await world.store.read(lambda c: c.execute(query).scalars().all())
+    assert [json.loads(each)["rule"] for each in bodies] == [rule]
 
 
 async def test_the_chats_of_another_instance_are_not_ones_own(talking: Any) -> None:
