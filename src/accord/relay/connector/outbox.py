@@ -485,8 +485,8 @@ class ConnectorOutbox:
                 if first is not None and not verdict.passed:
                     self.context.counts[f"declined {verdict.rule}"] += 1
                     declined = declined_result()
-                    failed = {"success": False, "error": declined.error, "code": declined.code}
-                    return replace(first, **failed), sent
+                    failed = replace(first, success=False, error=declined.error, code=declined.code)
+                    return failed, sent
             result = await self._perform(platform, piece, key, capability)
             if result is UNKNOWN:
                 return result, sent
