@@ -336,7 +336,8 @@ class SocketConnection:
         claim, context = self.session.claim, self.context
         dead, self.session.dead = self.session.dead, []
         cause = DeadLetterCause.of(context, "delivered too often")
-        moved = await context.store.write(lambda c: dead_letters.move_rows(c, claim, dead, cause))
+        work = partial(dead_letters.move_rows, claim=claim, seqs=dead, cause=cause)
+        moved = await context.store.write(SharedWork(work, [claim[0]]))
         context.counts["dead letters"] += moved
 
     async def _flush(self) -> bool:

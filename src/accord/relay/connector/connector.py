@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +46,7 @@ from accord.relay.connector.socket import (
     SocketTransport,
     bearer,
 )
-from accord.relay.connector.store import Principal, SerializedStore, Storage, is_queue_empty
+from accord.relay.connector.store import Principal, SharedStore, SharedWork, Storage, is_queue_empty
 from accord.relay.connector.vault import Keyring
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.actions import Action, Result
@@ -182,7 +183,7 @@ class Delivery:
         context = self.context
         cause = DeadLetterCause.of(context, reason)
         while moved := await context.store.write(
-            lambda c, cause=cause: dead_letters.move_all(c, instance, cause)  # type: ignore[misc]
+            SharedWork(partial(dead_letters.move_all, instance=instance, cause=cause), [instance])
         ):
             context.counts["dead letters"] += moved
             cause = DeadLetterCause.of(context, reason)
@@ -316,7 +317,7 @@ async def open_connector(
         RelayError: The keys for managed tokens cannot be read, or the bus does not answer.
     """
     settings = settings or ControlSettings()
-    shared = SerializedStore(store)
+    shared = SharedStore(store)
     bots = _by_name(platforms)
     managed = _managed(settings)
     directory = Directory(shared, keyring, clock, settings, managed=managed, platforms=bots)

@@ -200,7 +200,7 @@ def finish_request(
         body["trace_id"] = note.trace_id
     name = f"{asked.key}/{asked.at}"
     text = orjson.dumps(body).decode()
-    journal.append(connection, [JournalRecord(OUTBOUND_STREAM, name, asked.at, note.source, text)])
+    write_journal(connection, [JournalRecord(OUTBOUND_STREAM, name, asked.at, note.source, text)])
 
 
 def find_chat(connection: Connection, wanted: ChatQuery) -> KnownChat:
@@ -322,7 +322,9 @@ class ConnectorOutbox:
             # Repeating these does no harm.
             return await self._perform(platform, self._fit_draft(platform, action), asked.key, None)
         oldest = asked.at - int(self.context.limits.request_seconds * 1000)
-        known = await self.context.store.write(lambda c: begin_request(c, asked, oldest))
+        known = await self.context.store.write(
+            SharedWork(lambda c: begin_request(c, asked, oldest), [principal.instance])
+        )
         if known is not None:
             if known.digest != asked.digest:
                 return Result(False, error="this requestId was used for another action")
@@ -345,7 +347,9 @@ class ConnectorOutbox:
             self.context.name,
             None if trace is None else trace.id,
         )
-        await self.context.store.write(lambda c: finish_request(c, asked, result, sent, note))
+        await self.context.store.write(
+            SharedWork(lambda c: finish_request(c, asked, result, sent, note), [principal.instance])
+        )
         return result
 
     async def _judge(

@@ -1,14 +1,15 @@
-"""The store of the connector: its tables, serialized writes, and the log of control changes.
+"""The store of the connector: its tables, the locks of writers, and the log of control changes.
 
-On PostgreSQL a writer holds one advisory lock until its commit. A control change also locks the row
-of `change_head`, records what it touched so that the caches of every process drop exactly that, and
-writes a note without secrets to the journal `relay.control`.
+On PostgreSQL a unit of work that names what it locks (`SharedWork`) runs beside those of other
+processes; any other runs alone. A control change locks the row of `change_head`, records what it
+touched so that the caches of every process drop exactly that, and writes a note without secrets to
+the journal `relay.control`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from sqlalchemy import (
     BigInteger,
@@ -31,13 +32,14 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import IntegrityError
 
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
 from accord.relay.errors import Code, RelayError
-from accord.storage import JournalRecord, Schema, journal
+from accord.storage import JournalRecord, Schema, Store, journal
 
 METADATA: Final = MetaData()
 RELAY: Final = Schema("relay", METADATA, Path(__file__).parent / "migrations")
@@ -413,7 +415,20 @@ resume_state = Table(
 T = TypeVar("T")
 
 # Any number that nothing else uses in this database.
-_TURN: Final = select(func.pg_advisory_xact_lock(literal(0x6163_636F_7264, BigInteger)))
+_TURN: Final = literal(0x6163_636F_7264, BigInteger)
+_ALONE: Final = select(func.pg_advisory_xact_lock(_TURN))
+_BESIDE: Final = select(func.pg_advisory_xact_lock_shared(_TURN))
+_NEW_LEASE: Final = postgresql.insert(leases).on_conflict_do_nothing()
+_LEASE: Final = select(leases.c.name).where(leases.c.name == bindparam("of"))
+_LOCK_LEASE: Final = {False: _LEASE.with_for_update(read=True), True: _LEASE.with_for_update()}
+_LOCK_QUEUES: Final = (
+    select(queues.c.instance)
+    .where(queues.c.instance == func.any(bindparam("of", type_=postgresql.ARRAY(Text))))
+    .order_by(queues.c.instance)
+    .with_for_update()
+)
+_LATE: Final = "accord.relay.journal"
+_MOST_QUEUES: Final = 200_000
 
 
 class Storage(Protocol):
@@ -429,24 +444,85 @@ class Storage(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SerializedStore:
-    """A store in which no two processes write at the same time."""
+class SharedWork(Generic[T]):
+    """A unit of work that may run beside those of other processes, with all that it locks.
 
-    store: Storage
+    Beyond the leases and queues that it names it touches only rows that belong to one of these
+    queues, and new rows in the order of their keys; it writes to the journal by `write_journal`.
+    """
+
+    work: Callable[[Connection], T]
+    queues: Collection[str] = ()
+    # Leases that it checks, and leases that it changes.
+    fences: Collection[str] = ()
+    leases: Collection[str] = ()
+
+    def __call__(self, connection: Connection) -> T:
+        """Run it."""
+        return self.work(connection)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedStore:
+    """A store in which several processes write at the same time.
+
+    The locks of all units that share a transaction are taken before the first of them runs, in one
+    order: the store (shared, or alone), leases by name, queues by name. Then come the units' own
+    rows, and at the end the heads of the journal. So no two processes wait in a circle.
+    """
+
+    store: Store
+    # Queues that are known to be stored, so that locking them makes none.
+    _stored: set[str] = field(default_factory=set)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """Run a unit of work while no other process writes."""
-
-        def unit(connection: Connection) -> T:
-            if connection.dialect.name == "postgresql":
-                connection.execute(_TURN)
-            return work(connection)
-
-        return await self.store.write(unit)
+        """Run a unit of work: beside others if it is a `SharedWork`, else alone."""
+        return cast("T", await self.store.write_together(self._run, work))
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run a function on a read-only connection, at any time."""
         return await self.store.read(work)
+
+    def _run(
+        self, connection: Connection, units: Sequence[Callable[[Connection], Any]]
+    ) -> list[Any]:
+        if connection.dialect.name != "postgresql":
+            return [unit(connection) for unit in units]
+        self._lock(connection, [unit for unit in units if isinstance(unit, SharedWork)], len(units))
+        late: list[JournalRecord] = []
+        connection.info[_LATE] = late
+        try:
+            results = [unit(connection) for unit in units]
+        finally:
+            del connection.info[_LATE]
+        if late:
+            journal.append(connection, late)
+        return results
+
+    def _lock(self, connection: Connection, shared: list[SharedWork[Any]], units: int) -> None:
+        wanted = {name for unit in shared for name in unit.queues}
+        # A queue that has to be made first could be locked out of order.
+        is_alone = len(shared) < units or not wanted <= self._stored
+        connection.execute(_ALONE if is_alone else _BESIDE)
+        changed = {name for unit in shared for name in unit.leases}
+        for name in sorted(changed.union(*(unit.fences for unit in shared))):
+            if name in changed:
+                free = {"name": name, "holder": "", "epoch": 0, "expires_at": 0}
+                connection.execute(_NEW_LEASE, free)
+            connection.execute(_LOCK_LEASE[name in changed], {"of": name})
+        if wanted:
+            found = connection.execute(_LOCK_QUEUES, {"of": sorted(wanted)}).scalars()
+            if is_alone and len(self._stored) < _MOST_QUEUES:
+                self._stored.update(found)
+
+
+def write_journal(connection: Connection, records: Sequence[JournalRecord]) -> None:
+    """Append to the journal at the end of the transaction: until its commit others wait for it."""
+    late: list[JournalRecord] | None = connection.info.get(_LATE)
+    if late is None:
+        journal.append(connection, records)
+    else:
+        late.extend(records)
 
 
 CONTROL_STREAM: Final = "relay.control"
@@ -571,7 +647,7 @@ def write_note(
 ) -> None:
     """Write a note to the journal for an action that touches no entity."""
     body = canonical.encode({"action": action, "by": by, **facts}).decode()
-    journal.append(connection, [JournalRecord(CONTROL_STREAM, note_id, now, "connector", body)])
+    write_journal(connection, [JournalRecord(CONTROL_STREAM, note_id, now, "connector", body)])
 
 
 def _hold(connection: Connection) -> int:
@@ -583,7 +659,7 @@ def _record(change: ControlChange, version: int, note_id: str) -> CommittedChang
     if change.notes:
         body = change.notes[0] if len(change.notes) == 1 else {"actions": change.notes}
         text = canonical.encode(body).decode()
-        journal.append(
+        write_journal(
             change.connection,
             [JournalRecord(CONTROL_STREAM, note_id, change.now, "connector", text)],
         )
