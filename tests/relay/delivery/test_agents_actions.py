@@ -3,12 +3,15 @@
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 from pydantic import SecretStr
 from tests.fakes.platform import MemoryChat
 
-from accord.relay.connector import DeliveryLimits, FoundCapability, outbox
+from accord.relay.connector import DeliveryLimits, FoundCapability, outbox_store
+from accord.relay.connector.egress import AskedAction
 from accord.relay.rules import Send
+from accord.storage import journal
 
 SEND: dict[str, Any] = {
     "op": "send",
@@ -16,6 +19,14 @@ SEND: dict[str, Any] = {
     "content": "hi",
     "reply_to": None,
     "metadata": {},
+}
+
+
+UNKNOWN = {
+    "success": False,
+    "error": "outcome unknown",
+    "outcome": "unknown",
+    "ambiguous": True,
 }
 
 
@@ -37,17 +48,25 @@ async def test_an_agent_answers_where_it_was_spoken_to(talking: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "why"),
+    ("action", "rule"),
     [
-        ({"chat_id": "c9"}, "this instance has nothing to do with this chat"),
-        ({"metadata": {"scope_id": "g2"}}, "the chat is not in the scope that the action names"),
+        ({"chat_id": "c9"}, "egress.unknown-chat"),
+        ({"metadata": {"scope_id": "g2"}}, "egress.scope-mismatch"),
     ],
 )
-async def test_elsewhere_it_is_declined(talking: Any, action: dict[str, Any], why: str) -> None:
+async def test_elsewhere_it_is_declined(talking: Any, action: dict[str, Any], rule: str) -> None:
+    """The answer is the same for every reason; the journal has the reason."""
     world, gateway = talking
     result = await gateway.ask(SEND | action)
-    assert result == {"success": False, "error": f"egress declined: {why}"}
+    assert result == {
+        "success": False,
+        "error": "egress declined: this instance may not do this there",
+        "outcome": "permanent",
+        "code": "egress_declined",
+    }
     assert world.chat.said == []
+    (record,) = await world.store.read(lambda c: [*journal.read(c, "relay.outbound")])
+    assert orjson.loads(record.body)["rule"] == rule
 
 
 async def test_the_chats_of_another_instance_are_not_ones_own(talking: Any) -> None:
@@ -89,7 +108,8 @@ async def test_a_request_id_is_an_idempotency_key(talking: Any) -> None:
     assert await gateway.ask(SEND) == first
     assert len(world.chat.said) == 1
     other = await gateway.ask(SEND | {"content": "something else"})
-    assert other == {"success": False, "error": "this requestId was used for another action"}
+    assert other["error"] == "this requestId was used for another action"
+    assert other["outcome"] == "permanent"
 
 
 async def test_the_same_request_id_of_two_instances_is_two_requests(open_world: Any) -> None:
@@ -117,15 +137,17 @@ async def test_the_same_request_under_way_is_made_once(talking: Any) -> None:
 
 async def begun(world: Any) -> None:
     """A request was written down and then the process died."""
-    digest = outbox.action_digest(Send("c1", "hi"))
-    asked = outbox.OutboundRequest("alpha", "r1", digest, world.delivery.context.now())
-    await world.store.write(lambda c: outbox.begin_request(c, asked, 0))
+    principal = world.directory.tokens["token-alpha"]
+    asked = AskedAction(principal, Send("c1", "hi"))
+    request = outbox_store.OutboundRequest(asked, "r1", world.delivery.context.now())
+    terms = outbox_store.AdmissionTerms("another process", 0, 0, 0, 10)
+    await world.store.write(lambda c: outbox_store.admit(c, request, terms, None))
 
 
 async def test_after_a_crash_between_send_and_record_the_outcome_is_unknown(talking: Any) -> None:
     world, gateway = talking
     await begun(world)
-    assert await gateway.ask(SEND) == {"success": False, "error": "outcome unknown"}
+    assert await gateway.ask(SEND) == UNKNOWN
     assert world.chat.said == []
 
 
@@ -149,17 +171,16 @@ async def test_a_platform_that_hangs_leaves_the_outcome_unknown(open_world: Any)
         world.chat.write("ann", "c1", "hello")
         await gateway.events(1)
         world.chat.hang = asyncio.Event()
-        unknown = {"success": False, "error": "outcome unknown"}
-        assert await gateway.ask(SEND) == unknown
+        assert await gateway.ask(SEND) == UNKNOWN
         world.chat.hang = None
-        assert await gateway.ask(SEND) == unknown
+        assert await gateway.ask(SEND) == UNKNOWN
         assert world.chat.said == []
 
 
 async def test_a_platforms_refusal_is_told_and_remembered(talking: Any) -> None:
     world, gateway = talking
     world.chat.fails = 1
-    refused = {"success": False, "error": "the service failed"}
+    refused = {"success": False, "error": "the service failed", "outcome": "permanent"}
     assert await gateway.ask(SEND) == refused
     assert await gateway.ask(SEND) == refused
 
@@ -236,5 +257,5 @@ async def test_a_follow_up_acts_by_what_the_vault_keeps_for_this_session(world: 
     assert "declined" in (await alpha.ask(action | {"session_key": "other"}, "r2"))["error"]
     assert "declined" in (await alpha.ask(action | {"kind": "memory.other"}, "r3"))["error"]
     other = await alpha.ask(action, "r4", platform="elsewhere")
-    assert other == {"success": False, "error": "there is no such platform here"}
+    assert other["error"] == "there is no such platform here"
     assert len(world.chat.followed) == 1

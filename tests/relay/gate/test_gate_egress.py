@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.relay.rules import (
+    DECLINED,
     RECENT_SECONDS,
     Action,
     Edit,
@@ -17,7 +18,6 @@ from accord.relay.rules import (
     GetChatInfo,
     Send,
     Typing,
-    declined_result,
     may_send,
     neutralise_mentions,
 )
@@ -111,13 +111,15 @@ def test_whatever_fails_declines() -> None:
     assert may_send(Typing("c1"), broken).rule == "gate.error"
 
 
-def test_a_refusal_says_why_and_nothing_of_other_tenants() -> None:
-    unknown = declined_result(may_send(Send("c1", "x"), facts(None)))
-    others = declined_result(may_send(Send("c1", "x"), facts(EgressChat("t2", delivered_at=NOW))))
+def test_a_refusal_says_nothing_of_other_tenants() -> None:
+    unknown = may_send(Send("c1", "x"), facts(None))
+    others = may_send(Send("c1", "x"), facts(EgressChat("t2", delivered_at=NOW)))
     assert unknown == others
-    assert unknown.to_dict() == {
+    assert DECLINED.to_dict() == {
         "success": False,
-        "error": "egress declined: this instance has nothing to do with this chat",
+        "error": "egress declined: this instance may not do this there",
+        "outcome": "permanent",
+        "code": "egress_declined",
     }
 
 

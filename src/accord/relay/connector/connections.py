@@ -20,7 +20,7 @@ from accord.relay.connector.bus import BusHint, RelayBus, Topic
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.dead_letters import DeadLetterCause
 from accord.relay.connector.limits import TokenBucket
-from accord.relay.connector.outbox import ConnectorOutbox
+from accord.relay.connector.outbox import ConnectorOutbox, not_now
 from accord.relay.connector.platform import PlatformWithCommands
 from accord.relay.connector.queue import (
     AdmissionResult,
@@ -31,7 +31,6 @@ from accord.relay.connector.queue import (
 )
 from accord.relay.connector.socket import SocketSession, SocketState, SocketTransport
 from accord.relay.connector.store import Principal, buffer, chats, is_queue_empty, queues
-from accord.relay.rules.actions import Result
 from accord.relay.rules.connection import REPLACED
 from accord.relay.rules.frames import (
     BadLine,
@@ -287,7 +286,7 @@ class SocketConnection:
             refused = "too many actions are under way"
         if refused:
             self.context.counts["actions refused"] += 1
-            self.send_frame(OutboundResult(outbound.request_id, Result(False, error=refused)))
+            self.send_frame(OutboundResult(outbound.request_id, not_now(refused)))
             return
         self._pending += 1
         # Not one of `_tasks`, which are cancelled with the socket: it is finished and recorded.
@@ -299,8 +298,11 @@ class SocketConnection:
             result = await self.outbox.act(self.principal, outbound)
         finally:
             self._pending -= 1
-        if result is not None:
-            self.send_frame(OutboundResult(outbound.request_id, result))
+        if result is None:
+            return
+        self.send_frame(OutboundResult(outbound.request_id, result))
+        if self.session.state is SocketState.CLOSED:
+            await self.outbox.answer_lost(self.principal, outbound)
 
     async def _go_idle(self) -> None:
         try:

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.kernel.ulid import UlidSource
-from accord.relay.connector import dead_letters
+from accord.relay.connector import dead_letters, outbox_store
 from accord.relay.connector.authentication import ManagedTokens, close_reason, load_managed_keys
 from accord.relay.connector.bus import BusHint, LocalBus, RelayBus, Topic
 from accord.relay.connector.connections import TRY_LATER, ConnectionHub, SocketConnection
@@ -34,6 +34,7 @@ from accord.relay.connector.ingest import Explanation, Ingest, explain_event
 from accord.relay.connector.leases import PlatformLease
 from accord.relay.connector.manage import Control
 from accord.relay.connector.outbox import ConnectorOutbox
+from accord.relay.connector.outbox_store import OutboxBacklog, OutboxChange, OutboxEntry
 from accord.relay.connector.platform import Fence, InboundEvent, Platform, PlatformStatus
 from accord.relay.connector.queue import QueueWriter
 from accord.relay.connector.retention import Housekeeping, QueueBacklog, apply_retention
@@ -123,6 +124,7 @@ class Delivery:
             writing = asyncio.create_task(self._writer.run())
             self._tasks = [
                 asyncio.create_task(self._repeat(self.hub.sweep, sweep_seconds)),
+                asyncio.create_task(self._repeat(self._outbox.sweep, sweep_seconds)),
                 asyncio.create_task(self._repeat(self._apply_retention, _RETENTION_SECONDS)),
                 *(asyncio.create_task(each.run()) for each in self.leases),
             ]
@@ -224,9 +226,33 @@ class Delivery:
             lambda c: dead_letters.drop_letters(c, instance, seqs, cause)
         )
 
+    async def outbox(
+        self, instance: str | None = None, limit: int = 100, *, dead: bool | None = None
+    ) -> list[OutboxEntry]:
+        """Actions of agents that wait, and those that were given up, without their content."""
+        return await self.context.store.read(
+            lambda c: outbox_store.list_entries(c, instance, limit, dead=dead)
+        )
+
+    async def retry_actions(self, numbers: Sequence[int], by: str | None = None) -> list[int]:
+        """Try actions of the outbox again now; those that there are and nobody performs."""
+        change = OutboxChange.of(self.context, "retried", by)
+        return await self.context.store.write(lambda c: outbox_store.retry(c, numbers, change))
+
+    async def drop_actions(self, numbers: Sequence[int], by: str | None = None) -> list[int]:
+        """Delete actions of the outbox; those that there were and nobody performs."""
+        change = OutboxChange.of(self.context, "dropped", by)
+        return await self.context.store.write(lambda c: outbox_store.drop(c, numbers, change))
+
+    @property
+    def outbox_backlog(self) -> OutboxBacklog:
+        """What waits in the outbox, as of the last retention."""
+        return self._outbox.backlog
+
     async def _revoked(self, instance: str) -> None:
         await self.hub.close(instance, UNAUTHORIZED, CloseReason.REVOKED.value)
         await self.dead_letter(instance, "the instance was revoked")
+        await self._outbox.give_up(instance, "the instance was revoked")
 
     def _receive_hint(self, hint: BusHint) -> None:
         if hint.topic is Topic.CHANGED:
@@ -256,6 +282,7 @@ class Delivery:
         result = await apply_retention(self.context, _RETENTION_SECONDS)
         self.counts["dead letters"] += result.dead
         self.waiting = result.waiting
+        await self._outbox.measure()
         for instance in result.asleep:
             await self.context.directory.wake(instance)
 
@@ -398,6 +425,10 @@ def collect_metrics(connector: Connector) -> Iterator[Metric]:
     delivery = connector.delivery
     yield family("accord_relay_buffered", delivery.waiting.rows)
     yield family("accord_relay_oldest_unacknowledged_seconds", delivery.waiting.oldest_seconds)
+    backlog = delivery.outbox_backlog
+    yield family("accord_relay_outbox_waiting", backlog.rows)
+    yield family("accord_relay_outbox_oldest_seconds", backlog.oldest_seconds)
+    yield family("accord_relay_outbox_dead", backlog.dead)
     states = Counter(each.session.state for each in delivery.hub.connections)
     yield family(
         "accord_relay_sockets", {(each.value,): float(states[each]) for each in SocketState}

@@ -8,21 +8,9 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import structlog
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Float,
-    bindparam,
-    delete,
-    func,
-    insert,
-    literal_column,
-    select,
-    update,
-)
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from accord.kernel.errors import AccordError
@@ -36,15 +24,10 @@ from accord.relay.connector.platform import (
     PlatformStatus,
 )
 from accord.relay.connector.queue import lease_lost
-from accord.relay.connector.store import leases, resume_state
+from accord.relay.connector.store import database_now, leases, resume_state
 from accord.relay.errors import Code, RelayError
 from accord.storage import StoreError
 
-# Milliseconds since the Unix epoch.
-_NOW: Mapping[str, ColumnElement[Any]] = {
-    "postgresql": func.extract("epoch", func.clock_timestamp()) * 1000,
-    "sqlite": literal_column("(julianday('now') - 2440587.5) * 86400000.0", Float),
-}
 _LEASE = select(leases).where(leases.c.name == bindparam("of")).with_for_update()
 _NEW = {
     "postgresql": postgresql.insert(leases).on_conflict_do_nothing(),
@@ -61,7 +44,7 @@ def claim(connection: Connection, name: str, holder: str, seconds: float) -> Fen
     """Take a lease that is free or expired, or renew one's own; None when it is another's."""
     free = {"name": name, "holder": "", "epoch": 0, "expires_at": 0}
     connection.execute(_NEW[connection.dialect.name], free)
-    now = int(connection.execute(select(_NOW[connection.dialect.name])).scalar_one())
+    now = database_now(connection)
     lease = connection.execute(_LEASE, {"of": name}).one()
     if lease.holder == holder:
         epoch = lease.epoch

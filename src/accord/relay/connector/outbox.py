@@ -1,275 +1,120 @@
-"""What agents send: gated, performed at most once, split to size and recorded.
+"""The outbox: actions of agents, stored before a platform is called, and tried until they end.
 
-A `requestId` is stored before the platform is called, and its result afterwards. A stored request
-without a result has an unknown outcome and is repeated only where the platform is idempotent.
+An action ends when it is sent, refused, expired, or when its outcome stays unknown; the latter
+three are outbound dead letters. A chat of an instance is a lane: its actions are done in order, by
+one process at a time. An action that was begun and not recorded, as after a crash, is repeated only
+where the platform recognises its key.
 """
 
 import asyncio
-from collections.abc import Mapping
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
-import orjson
 import structlog
-from blake3 import blake3
 from pydantic import SecretStr
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from accord.kernel.errors import AccordError
+from accord.relay.connector import outbox_store
 from accord.relay.connector.context import DeliveryContext
-from accord.relay.connector.limits import KeyedLock
-from accord.relay.connector.platform import Platform
-from accord.relay.connector.store import Principal, chat_authors, chats, messages, requests
+from accord.relay.connector.egress import AskedAction, EgressGate, EgressJudgement
+from accord.relay.connector.limits import KeyedLock, TokenBucket
+from accord.relay.connector.outbox_store import (
+    Admission,
+    Lane,
+    OutboundNote,
+    OutboundRequest,
+    OutboxBacklog,
+    OutboxChange,
+    OutboxRow,
+)
+from accord.relay.connector.platform import Platform, PlatformWithWindow
+from accord.relay.connector.store import Principal
 from accord.relay.rules.actions import (
     Action,
     BadAction,
     Edit,
     FollowUp,
     GetChatInfo,
+    Outcome,
     Result,
     Send,
     Typing,
-    write_action,
 )
-from accord.relay.rules.egress import (
-    EgressCapability,
-    EgressChat,
-    EgressFacts,
-    declined_result,
-    may_send,
-    neutralise_mentions,
-)
+from accord.relay.rules.egress import DECLINED, neutralise_mentions
 from accord.relay.rules.frames import Outbound
-from accord.relay.rules.messages import GENERIC_PLATFORM
+from accord.relay.rules.outbox import Attempt, OutboxDecision, OutboxStep, RetryLimits, decide
 from accord.relay.rules.splitting import split_text
 from accord.relay.rules.verdicts import GateVerdict
-from accord.storage import JournalRecord, StoreError, journal
+from accord.storage import StoreError
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
 
-OUTBOUND_STREAM: Final = "relay.outbound"
-
-_KNOWN = select(requests.c.digest, requests.c.result, requests.c.asked_at).where(
-    requests.c.instance == bindparam("of"), requests.c.request_id == bindparam("id")
-)
-_THIS = (requests.c.instance == bindparam("of"), requests.c.request_id == bindparam("id"))
-_FORGET = delete(requests).where(*_THIS)
-_FINISH = update(requests).where(*_THIS).values(result=bindparam("written"))
-_CHAT = (
-    select(chats)
-    .where(chats.c.instance == bindparam("of"), chats.c.chat_id == bindparam("chat"))
-    .order_by(chats.c.delivered_at.desc())
-)
-_AUTHORS = select(
-    chat_authors.c.author, chat_authors.c.parent_id, chat_authors.c.delivered_at
-).where(
-    chat_authors.c.instance == bindparam("of"),
-    chat_authors.c.platform == bindparam("platform"),
-    chat_authors.c.scope_id == bindparam("scope"),
-    chat_authors.c.chat_id == bindparam("chat"),
-)
-_SENT_BY = select(messages.c.instance).where(
-    messages.c.platform == bindparam("platform"),
-    messages.c.chat_id == bindparam("chat"),
-    messages.c.message_id == bindparam("message"),
-)
-_OWN = {
-    "postgresql": postgresql.insert(messages).on_conflict_do_nothing(),
-    "sqlite": sqlite.insert(messages).on_conflict_do_nothing(),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class OutboundRequest:
-    """A request, with a digest of its action."""
-
-    instance: str
-    request_id: str
-    digest: str
-    at: int
-
-    @property
-    def key(self) -> str:
-        """The idempotency key that a platform gets; unique among all instances."""
-        return f"{self.instance}/{self.request_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class KnownRequest:
-    """A stored request of the same id; no result while its outcome is unknown."""
-
-    digest: str
-    result: Result | None
-
-
-@dataclass(frozen=True, slots=True)
-class OutboundNote:
-    """What the journal records of an action."""
-
-    tenant: str
-    platform: str
-    action: Action
-    rule: str
-    source: str
-    trace_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ChatQuery:
-    """A chat, and maybe a message in it, as an action names them.
-
-    `held` are the platforms and scopes in which the instance holds a channel of this id.
-    """
-
-    tenant: str
-    instance: str
-    platform: str | None
-    chat_id: str
-    scope_id: object
-    message_id: str | None
-    held: frozenset[tuple[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class KnownChat:
-    """The connector's own record of a chat and of a message in it; times in seconds."""
-
-    platform: str | None = None
-    bot_id: str | None = None
-    chat: EgressChat | None = None
-    sent_by: str | None = None
-    # Whose messages were delivered from it, and when last.
-    authors: Mapping[str, float] = field(default_factory=dict)
-    # When a message was last delivered whose author an older version did not store.
-    unnamed_at: float | None = None
-    # The channel of which it is a thread; at most one on any platform.
-    parents: frozenset[str] = frozenset()
-
-
-def action_digest(action: Action) -> str:
-    """A digest by which a repeated action is recognised."""
-    return blake3(orjson.dumps(write_action(action))).hexdigest()
-
-
-def begin_request(
-    connection: Connection, asked: OutboundRequest, oldest: int
-) -> KnownRequest | None:
-    """Store a request, or return the stored one of this id unless it is from before `oldest`."""
-    this = {"of": asked.instance, "id": asked.request_id}
-    row = connection.execute(_KNOWN, this).first()
-    if row is not None and row.asked_at >= oldest:
-        result = None if row.result is None else Result.from_dict(orjson.loads(row.result))
-        return KnownRequest(row.digest, result)
-    if row is not None:
-        connection.execute(_FORGET, this)
-    values = {"instance": asked.instance, "request_id": asked.request_id, "digest": asked.digest}
-    connection.execute(insert(requests), values | {"result": None, "asked_at": asked.at})
-    return None
-
-
-def finish_request(
-    connection: Connection,
-    asked: OutboundRequest,
-    result: Result,
-    sent: list[str],
-    note: OutboundNote,
-) -> None:
-    """Store the result, the instance's messages, and the journal's record."""
-    written = orjson.dumps(result.to_dict()).decode()
-    this = {"of": asked.instance, "id": asked.request_id}
-    connection.execute(_FINISH, this | {"written": written})
-    chat_id = None if isinstance(note.action, FollowUp) else note.action.chat_id
-    if sent and chat_id is not None:
-        chat = {"platform": note.platform, "chat_id": chat_id, "instance": asked.instance}
-        own = [chat | {"message_id": each, "sent_at": asked.at} for each in sent]
-        connection.execute(_OWN[connection.dialect.name], own)
-    body = {
-        "tenant": note.tenant,
-        "instance": asked.instance,
-        "platform": note.platform,
-        "op": note.action.op,
-        "chat_id": chat_id,
-        "rule": note.rule,
-        "success": result.success,
-        "messages": len(sent),
-        "action_digest": asked.digest,
-    }
-    if note.trace_id is not None:
-        body["trace_id"] = note.trace_id
-    name = f"{asked.key}/{asked.at}"
-    text = orjson.dumps(body).decode()
-    journal.append(connection, [JournalRecord(OUTBOUND_STREAM, name, asked.at, note.source, text)])
-
-
-def find_chat(connection: Connection, wanted: ChatQuery) -> KnownChat:
-    """What is known of a chat.
-
-    Where an id occurs on several platforms or in several scopes, the action must name one of them;
-    otherwise its hints are only compared by the gate.
-    """
-    this = {"of": wanted.instance, "chat": wanted.chat_id}
-    seen = connection.execute(_CHAT, this).all()
-    places = {(row.platform, row.scope_id) for row in seen} | wanted.held
-    if wanted.platform is not None:
-        places = {place for place in places if place[0] == wanted.platform}
-    if len(places) > 1:
-        places = {place for place in places if place[1] == wanted.scope_id}
-    if len(places) != 1:
-        return KnownChat()
-    place = places.pop()
-    latest = next((row for row in seen if (row.platform, row.scope_id) == place), None)
-    sent_by = None
-    if wanted.message_id is not None:
-        values = {"platform": place[0], "chat": wanted.chat_id, "message": wanted.message_id}
-        sent_by = connection.execute(_SENT_BY, values).scalar()
-    chat = EgressChat(
-        tenant=latest.tenant if latest else wanted.tenant,
-        scope_id=place[1] or None,
-        user_id=(latest.user_id or None) if latest else None,
-        holder=wanted.instance if place in wanted.held else None,
-        delivered_at=latest.delivered_at / 1000 if latest else None,
-    )
-    where = this | {"platform": place[0], "scope": place[1]}
-    rows = connection.execute(_AUTHORS, where).all()
-    authors = {row.author: row.delivered_at / 1000 for row in rows}
-    unnamed_at = None
-    if latest is not None and latest.delivered_at > max((r.delivered_at for r in rows), default=0):
-        # Written by an older version, which stored only the author of a direct chat.
-        if latest.user_id:
-            authors[latest.user_id] = latest.delivered_at / 1000
-        else:
-            unnamed_at = latest.delivered_at / 1000
-    return KnownChat(
-        place[0],
-        latest.bot_id if latest else None,
-        chat,
-        sent_by,
-        authors,
-        unnamed_at,
-        frozenset(row.parent_id for row in rows if row.parent_id),
-    )
-
-
-UNKNOWN: Final = Result(False, error="outcome unknown")
-_FAILED: Final = "the connector failed; nothing is known to have happened"
+UNKNOWN: Final = Result(False, error="outcome unknown", outcome=Outcome.UNKNOWN)
+QUEUED: Final = Result(True, queued=True)
+_FULL_SECONDS: Final = 30.0
+# How many lanes one sweep takes up, so that a restart does not call a platform thousandfold.
+_LANES: Final = 100
+# How many declined actions of this process are journaled in a second; the others are counted.
+_DECLINES: Final = 5.0
 _log = structlog.stdlib.get_logger(__name__)
+
+RequestKey = tuple[str, str]
+"""An instance and a request id."""
+
+
+def refused(why: str) -> Result:
+    """The result of an action that can never be done."""
+    return Result(False, error=why, outcome=Outcome.PERMANENT)
+
+
+def not_now(why: str, retry_after: float | None = None) -> Result:
+    """The result of an action that was not taken and may be asked for again."""
+    return Result(False, error=why, retry_after=retry_after, outcome=Outcome.RETRYABLE)
 
 
 @dataclass(eq=False, repr=False)
 class ConnectorOutbox:
-    """Performs the actions of agents, each at most once."""
+    """Performs the actions of agents; `chance` is the jitter of its pauses."""
 
     context: DeliveryContext
-    _under_way: dict[tuple[str, str], asyncio.Task[Result]] = field(default_factory=dict)
-    _lanes: KeyedLock = field(default_factory=KeyedLock)
+    chance: Callable[[], float] = random.random
+    # As of the last time that somebody looked.
+    backlog: OutboxBacklog = field(default_factory=OutboxBacklog)
+    _gate: EgressGate = field(init=False)
+    _declines: TokenBucket = field(init=False)
+    _under_way: dict[RequestKey, asyncio.Task[Result]] = field(default_factory=dict)
+    # Who waits for the end of an action.
+    _answers: dict[RequestKey, asyncio.Future[Result]] = field(default_factory=dict)
+    _admissions: KeyedLock = field(default_factory=KeyedLock)
+    # The lanes in work here, each with actions that were taken and are held already.
+    _lanes: dict[Lane, list[OutboxRow]] = field(default_factory=dict)
+    _workers: set[asyncio.Task[None]] = field(default_factory=set)
+    # Since when this process has held what it performs.
+    _held: dict[int, float] = field(default_factory=dict)
     _closed: bool = False
 
+    def __post_init__(self) -> None:
+        self._gate = EgressGate(self.context)
+        self._declines = TokenBucket(self.context.clock, _DECLINES)
+
+    @property
+    def _retry_limits(self) -> RetryLimits:
+        limits = self.context.limits
+        return RetryLimits(
+            limits.outbox_seconds, limits.outbox_pause_seconds, limits.outbox_longest_pause_seconds
+        )
+
     async def act(self, principal: Principal, outbound: Outbound) -> Result | None:
-        """Perform an action, at most once; never raises. None when this process is stopping."""
+        """Take an action and wait for its end, or until it is told to be queued; never raises.
+
+        None when this process is stopping and has not taken it.
+        """
         if isinstance(outbound.action, BadAction):
-            return Result(False, error=outbound.action.why)
+            return refused(outbound.action.why)
         key = (principal.instance, outbound.request_id)
         task = self._under_way.get(key)
         if task is None:
@@ -280,196 +125,334 @@ class ConnectorOutbox:
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
         return await asyncio.shield(task)
 
+    async def answer_lost(self, principal: Principal, outbound: Outbound) -> None:
+        """Note that the answer to an action could not be written to its socket."""
+        if isinstance(outbound.action, Send | Edit | FollowUp):
+            of, name, now = principal.instance, outbound.request_id, self.context.now()
+            work = partial(outbox_store.mark_unwritten, instance=of, request_id=name, now=now)
+            await self.context.store.write(work)
+
+    async def sweep(self) -> None:
+        """Keep what is held, take up what is due, and look for what other processes ended."""
+        context = self.context
+        since = context.clock.monotonic() - context.limits.renew_seconds
+        held = [number for number, at in self._held.items() if at <= since]
+        lease = int(context.limits.lease_seconds * 1000)
+        if held:
+            await context.store.write(lambda c: outbox_store.renew(c, context.name, held, lease))
+        if self._closed:
+            return
+        now = context.now()
+        lanes = await context.store.read(lambda c: outbox_store.due_lanes(c, context.name, now))
+        for lane in lanes[: max(0, _LANES - len(self._lanes))]:
+            self._work_on(lane)
+        waiting = [key for key, answer in self._answers.items() if not answer.done()]
+        if waiting:
+            for key, result in await context.store.read(
+                lambda c: outbox_store.read_results(c, waiting)
+            ):
+                self._tell(key, result)
+
+    async def measure(self) -> None:
+        """Count what waits."""
+        now = self.context.now()
+        self.backlog = await self.context.store.read(lambda c: outbox_store.backlog(c, now))
+
+    async def give_up(self, instance: str, reason: str) -> None:
+        """Refuse everything that waits of an instance."""
+        change = OutboxChange.of(self.context, reason)
+        ended = await self.context.store.write(
+            lambda c: outbox_store.refuse_all(c, instance, refused(reason), change)
+        )
+        for request_id in ended:
+            self._tell((instance, request_id), refused(reason))
+
     async def close(self) -> None:
         """Start nothing more, and wait a while for actions under way to be recorded."""
         self._closed = True
+        if self._workers:
+            await asyncio.wait(self._workers, timeout=self.context.limits.finish_seconds)
+        for key in list(self._answers):
+            self._tell(key, QUEUED)
         if self._under_way:
             await asyncio.wait(self._under_way.values(), timeout=self.context.limits.finish_seconds)
 
+    # Taking an action.
+
     async def _guarded(self, principal: Principal, outbound: Outbound, action: Action) -> Result:
-        place = action.session_key if isinstance(action, FollowUp) else action.chat_id
+        asked = AskedAction(principal, action, outbound.platform, outbound.bot_id)
         with tracing.incoming_span(
             "relay outbound", outbound.trace, op=action.op, instance=principal.instance
         ):
             try:
-                async with self._lanes.turn((principal.instance, place)):
-                    result = await self._act(principal, outbound, action)
+                if isinstance(action, Typing | GetChatInfo):
+                    result = await self._perform_fleeting(asked, outbound.request_id)
+                else:
+                    result = await self._take(asked, outbound)
             except (StoreError, IntegrityError) as error:
-                _log.error("an action could not be recorded", reason=str(error))
-                result = Result(False, error=_FAILED)
+                _log.error("an action could not be stored", reason=str(error))
+                result = not_now("the connector's store failed")
             tracing.set_attributes(success=result.success)
         self.context.counts["actions done" if result.success else "actions not done"] += 1
+        if result.queued:
+            self.context.counts["actions queued"] += 1
         return result
 
-    async def _act(self, principal: Principal, outbound: Outbound, action: Action) -> Result:
-        with tracing.span("relay egress gate"):
-            platform, verdict, capability = await self._judge(principal, outbound, action)
-            if platform is None:
-                return Result(False, error="there is no such platform here")
-            tracing.set_attributes(
-                verdict="send" if verdict.passed else "decline", rule=verdict.rule
-            )
-        if not verdict.passed:
-            self.context.counts[f"declined {verdict.rule}"] += 1
-            return declined_result(verdict)
-        asked = OutboundRequest(
-            principal.instance,
-            outbound.request_id,
-            action_digest(action),
-            self.context.now(),
+    async def _perform_fleeting(self, asked: AskedAction, request_id: str) -> Result:
+        """Perform what does no harm when it is repeated, and is of no use when it is late."""
+        judged = await self._gate.judge(asked)
+        if judged.platform is None:
+            return refused("there is no such platform here")
+        if not judged.verdict.passed:
+            self.context.counts[f"declined {judged.verdict.rule}"] += 1
+            return DECLINED
+        key = f"{asked.principal.instance}/{request_id}"
+        action = self._fit_draft(judged.platform, asked.action)
+        return await self._perform(judged.platform, action, key, None)
+
+    async def _take(self, asked: AskedAction, outbound: Outbound) -> Result:
+        lane = outbox_store.lane_of(asked)
+        key = (asked.principal.instance, outbound.request_id)
+        async with self._admissions.turn(lane):  # so that actions are stored in their order
+            with tracing.span("relay egress gate"):
+                judged = await self._gate.judge(asked)
+                if judged.platform is None:
+                    return refused("there is no such platform here")
+                verdict = judged.verdict
+                told = "send" if verdict.passed else "decline"
+                tracing.set_attributes(verdict=told, rule=verdict.rule)
+            request = OutboundRequest(asked, outbound.request_id, self.context.now())
+            if not verdict.passed:
+                return await self._decline(request, judged)
+            admitted = await self._admit(request)
+            if admitted.refused is not None:
+                return admitted.refused
+            if admitted.same_as is not None:
+                key = (key[0], admitted.same_as)
+            if admitted.replaced is not None:
+                done = Result(True, admitted.replaced[1])
+                self._tell((key[0], admitted.replaced[0]), done)
+            if admitted.result is not None:
+                return admitted.result
+            answer = self._answers.get(key)
+            if answer is None or answer.done():
+                answer = self._answers[key] = asyncio.get_running_loop().create_future()
+            self._work_on(lane, admitted.row)
+        try:
+            async with asyncio.timeout(self.context.limits.answer_seconds):
+                return await asyncio.shield(answer)
+        except TimeoutError:
+            return QUEUED
+        finally:
+            if self._answers.get(key) is answer:
+                del self._answers[key]
+
+    async def _admit(self, request: OutboundRequest) -> Admission:
+        context, limits = self.context, self.context.limits
+        terms = outbox_store.AdmissionTerms(
+            holder=context.name,
+            held_ms=int(limits.lease_seconds * 1000),
+            oldest=request.at - int(limits.request_seconds * 1000),
+            repeats_since=request.at - int(limits.repeat_seconds * 1000),
+            most_rows=limits.outbox_rows,
         )
-        if isinstance(action, Typing | GetChatInfo):
-            # Repeating these does no harm.
-            return await self._perform(platform, self._fit_draft(platform, action), asked.key, None)
-        oldest = asked.at - int(self.context.limits.request_seconds * 1000)
-        known = await self.context.store.write(lambda c: begin_request(c, asked, oldest))
-        if known is not None:
-            if known.digest != asked.digest:
-                return Result(False, error="this requestId was used for another action")
-            if known.result is not None:
-                return known.result
-            # Services take no idempotency key with a capability.
-            if not platform.idempotent or isinstance(action, FollowUp):
-                return UNKNOWN
-        result, sent = await self._perform_pieces(
-            platform, principal, outbound, action, asked, capability
-        )
-        if result is UNKNOWN:
-            return result
         trace = tracing.current_trace()
-        note = OutboundNote(
-            principal.tenant,
-            platform.name,
-            action,
-            verdict.rule,
-            self.context.name,
-            None if trace is None else trace.id,
+        began = context.clock.monotonic()
+        admitted = await context.store.write(
+            lambda c: outbox_store.admit(c, request, terms, None if trace is None else str(trace))
         )
-        await self.context.store.write(lambda c: finish_request(c, asked, result, sent, note))
-        return result
+        if admitted.is_full:
+            context.counts["actions refused"] += 1
+            return Admission(refused=not_now("too many actions wait", _FULL_SECONDS))
+        if admitted.row is not None and not self._is_fresh(began):
+            await self._put_back(admitted.row)
+            return replace(admitted, row=None)
+        return admitted
 
-    async def _judge(
-        self, principal: Principal, outbound: Outbound, action: Action
-    ) -> tuple[Platform | None, GateVerdict, SecretStr | None]:
-        """The platform of an action, the gate's verdict, and the capability it would use."""
-        platform, facts, capability = await self._look_up(principal, outbound, action)
-        return platform, may_send(action, facts), capability
+    async def _decline(self, request: OutboundRequest, judged: EgressJudgement) -> Result:
+        assert judged.platform is not None
+        self.context.counts[f"declined {judged.verdict.rule}"] += 1
+        if self._declines.spend(1):
+            note = self._note(request, judged.platform, judged.verdict.rule)
+            await self.context.store.write(
+                lambda c: outbox_store.journal_action(c, request, DECLINED, [], note)
+            )
+        return DECLINED
 
-    async def _look_up(
-        self, principal: Principal, outbound: Outbound, action: Action
-    ) -> tuple[Platform | None, EgressFacts, SecretStr | None]:
-        facts = EgressFacts(principal.tenant, principal.instance, self.context.clock.now())
-        # Existing gateways name the generic platform for what came by a forwarded request.
-        named = None if outbound.platform == GENERIC_PLATFORM else outbound.platform
-        if isinstance(action, FollowUp):
-            # A kind begins with the name of its platform: see `FoundCapability`.
-            name = named or action.kind.partition(".")[0]
-            selected = action.metadata.get("message_id")
-            value = await self.context.directory.vault.resolve(
-                principal,
-                session_key=action.session_key,
-                kind=action.kind,
-                platform=name,
-                message_id=selected if isinstance(selected, str) else None,
-            )
-            if value is not None:
-                usable = EgressCapability(principal.tenant, principal.instance, float("inf"))
-                facts = replace(facts, capability=usable)
-            return self._find(name, outbound.bot_id), facts, value
-        held = {
-            (name, scope)
-            for name in {name for name, _ in self.context.platforms}
-            for scope in await self.context.directory.held_scopes(
-                principal.instance, name, action.chat_id
-            )
-        }
-        wanted = ChatQuery(
-            principal.tenant,
-            principal.instance,
-            named,
-            action.chat_id,
-            action.metadata.get("scope_id") if isinstance(action, Send | Edit) else None,
-            action.message_id if isinstance(action, Edit) else None,
-            frozenset(held),
+    # Working through a lane.
+
+    def _work_on(self, lane: Lane, row: OutboxRow | None = None) -> None:
+        """Work on a lane; `row` is its first action, and held by this process already."""
+        handed = self._lanes.get(lane)
+        if handed is None:
+            handed = self._lanes[lane] = []
+            worker = asyncio.create_task(self._work(lane, handed))
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
+        if row is not None:
+            handed.append(row)
+
+    async def _work(self, lane: Lane, handed: list[OutboxRow]) -> None:
+        try:
+            while handed or not self._closed:
+                row = handed.pop(0) if handed else await self._claim(lane)
+                if row is not None:
+                    if not await self._attempt(row):
+                        return
+                elif not handed:
+                    return
+        except (StoreError, IntegrityError) as error:
+            # What was begun stays stored, and is looked at again when it is held no longer.
+            _log.error("an action could not be recorded", reason=str(error))
+        finally:
+            del self._lanes[lane]
+            for row in handed:
+                self._held.pop(row.number, None)
+
+    async def _claim(self, lane: Lane) -> OutboxRow | None:
+        context = self.context
+        began, now = context.clock.monotonic(), context.now()
+        lease = int(context.limits.lease_seconds * 1000)
+        row = await context.store.write(
+            lambda c: outbox_store.claim(c, lane, context.name, now, lease)
         )
-        found = await self.context.store.read(lambda c: find_chat(c, wanted))
-        platform = self._find(found.platform or named, found.bot_id or outbound.bot_id)
-        chat = await self._current_rights(principal, found)
-        return platform, replace(facts, chat=chat, sent_by=found.sent_by), None
-
-    async def _current_rights(self, principal: Principal, found: KnownChat) -> EgressChat | None:
-        """The chat with the grants and links that are valid now."""
-        chat, platform = found.chat, found.platform
-        if chat is None or platform is None:
+        if row is not None and not self._is_fresh(began):
+            await self._put_back(row)
             return None
-        instance, holder = principal.instance, chat.holder
-        for parent in found.parents:
-            scopes = await self.context.directory.held_scopes(instance, platform, parent)
-            holder = instance if (chat.scope_id or "") in scopes else holder
-        linked = await self.context.directory.linked(principal, platform, found.authors)
-        moments = [found.authors[author] for author in linked]
-        if found.unnamed_at is not None and await self.context.directory.linked(
-            principal, platform
-        ):
-            moments.append(found.unnamed_at)
-        return replace(chat, holder=holder, linked_at=max(moments, default=None))
+        return row
 
-    def _find(self, name: str | None, bot_id: str | None) -> Platform | None:
-        """The platform of this name, by its bot where there are several."""
-        if name is not None and bot_id and (name, bot_id) in self.context.platforms:
-            return self.context.platforms[name, bot_id]
-        named = [
-            each for (known, _), each in self.context.platforms.items() if name in (None, known)
-        ]
-        return named[0] if len(named) == 1 else None
+    def _is_fresh(self, began: float) -> bool:
+        """Whether what was held since then is certainly not another's already."""
+        held = self.context.clock.monotonic() - began
+        return held < self.context.limits.lease_seconds / 2
+
+    async def _put_back(self, row: OutboxRow) -> None:
+        await self.context.store.write(lambda c: outbox_store.put_back(c, row))
+
+    async def _attempt(self, row: OutboxRow) -> bool:
+        """Perform an action and record the result; whether the next of its lane may follow."""
+        self._held[row.number] = self.context.clock.monotonic()
+        try:
+            with tracing.incoming_span(
+                "relay outbox", row.trace, op=row.asked.action.op, attempt=row.attempts
+            ):
+                return await self._try(row)
+        finally:
+            self._held.pop(row.number, None)
+
+    async def _try(self, row: OutboxRow) -> bool:
+        judged = await self._gate.judge(row.asked)
+        if row.was_begun:
+            # Another process, or this one before a restart, did not record what came of it.
+            decision = self._decide(row, UNKNOWN, judged.platform)
+            if decision.step is not OutboxStep.RETRY:
+                return await self._end(row, UNKNOWN, judged, decision)
+        if judged.platform is None:
+            result = not_now("there is no such platform here")
+        elif not judged.verdict.passed:
+            self.context.counts[f"declined {judged.verdict.rule}"] += 1
+            result = DECLINED
+        else:
+            found = await self._perform_pieces(row, judged.platform, judged.capability)
+            if found is None:
+                return False  # somebody else holds it now
+            row, result = found
+        decision = self._decide(row, result, judged.platform)
+        if decision.step is not OutboxStep.RETRY:
+            return await self._end(row, result, judged, decision)
+        self.context.counts["outbox retries"] += 1
+        due_at = self.context.now() + int(decision.pause * 1000)
+        kept = await self.context.store.write(
+            lambda c: outbox_store.put_off(c, row, due_at, result)
+        )
+        if kept and decision.pause > self.context.limits.answer_seconds / 2:
+            wait = result.retry_after
+            self._tell(row.key, QUEUED if wait is None else replace(QUEUED, retry_after=wait))
+        return False
+
+    def _decide(self, row: OutboxRow, result: Result, platform: Platform | None) -> OutboxDecision:
+        attempt = Attempt(
+            result,
+            row.attempts,
+            row.created_at / 1000,
+            self.context.clock.now(),
+            _repeatable_until(platform, row),
+        )
+        return decide(attempt, self._retry_limits, self.chance())
+
+    async def _end(
+        self, row: OutboxRow, result: Result, judged: EgressJudgement, decision: OutboxDecision
+    ) -> bool:
+        """Record the end of an action."""
+        if not result.success:
+            result = _final(result, decision)
+            self.context.counts[f"outbox {decision.step.value}"] += 1
+        platform = judged.platform.name if judged.platform else row.asked.platform or ""
+        rule = _rule(judged.verdict, decision)
+        note = self._note(row.request, platform, rule)
+        change = OutboxChange.of(self.context, decision.sentence)
+        recorded = await self.context.store.write(
+            lambda c: outbox_store.finish(c, row, decision.step, result, note, change)
+        )
+        if recorded:
+            self._tell(row.key, result)
+        return recorded
+
+    def _note(self, request: OutboundRequest, platform: Platform | str, rule: str) -> OutboundNote:
+        trace = tracing.current_trace()
+        name = platform if isinstance(platform, str) else platform.name
+        return OutboundNote(name, rule, self.context.name, None if trace is None else trace.id)
+
+    def _tell(self, key: RequestKey, result: Result) -> None:
+        answer = self._answers.get(key)
+        if answer is not None and not answer.done():
+            answer.set_result(result)
+
+    # Calling the platform.
 
     async def _perform_pieces(
-        self,
-        platform: Platform,
-        principal: Principal,
-        outbound: Outbound,
-        action: Action,
-        asked: OutboundRequest,
-        capability: SecretStr | None,
-    ) -> tuple[Result, list[str]]:
-        """Split a text and perform each piece; the result and the ids of sent messages.
+        self, row: OutboxRow, platform: Platform, capability: SecretStr | None
+    ) -> tuple[OutboxRow, Result] | None:
+        """Perform each piece of a text that is not sent yet; the last result.
 
-        A piece may take long, so the gate decides again before each of the later ones.
+        A piece may take long, so the gate decides again before each of the later ones. None when
+        this process no longer holds the action.
         """
-        pieces = self._pieces(platform, action)
+        pieces = self._pieces(platform, row.asked.action)
         if not pieces:
-            return Result(False, error="there is nothing to say"), []
-        if isinstance(action, Edit) and len(pieces) > 1:
-            return Result(False, error="the text does not fit into one message"), []
-        sent: list[str] = []
-        first: Result | None = None
-        for number, piece in enumerate(pieces):
-            key = asked.key if number == 0 else f"{asked.key}.{number}"
-            if number:
-                _, verdict, _ = await self._judge(principal, outbound, action)
-                if first is not None and not verdict.passed:
-                    self.context.counts[f"declined {verdict.rule}"] += 1
-                    return replace(first, success=False, error=declined_result(verdict).error), sent
-            result = await self._perform(platform, piece, key, capability)
-            if result is UNKNOWN:
-                return result, sent
-            first = first or result
-            if result.message_id is not None:
-                sent.append(result.message_id)
+            return row, refused("there is nothing to say")
+        if isinstance(row.asked.action, Edit) and len(pieces) > 1:
+            return row, refused("the text does not fit into one message")
+        for number in range(len(row.sent), len(pieces)):
+            if row.sent:
+                judged = await self._gate.judge(row.asked)
+                if not judged.verdict.passed:
+                    self.context.counts[f"declined {judged.verdict.rule}"] += 1
+                    return row, DECLINED
+            key = row.idempotency_key if number == 0 else f"{row.idempotency_key}.{number}"
+            result = await self._perform(platform, pieces[number], key, capability)
             if not result.success:
-                if number == 0:
-                    return result, sent
-                wait = result.retry_after
-                return replace(first, success=False, error=result.error, retry_after=wait), sent
-        assert first is not None
-        return first, sent
+                return row, result
+            row = replace(row, sent=(*row.sent, result.message_id))
+            if number + 1 < len(pieces):
+                now = self.context.now()
+                if not await self._record_progress(row, now):
+                    return None
+                row = replace(row, tried_at=now)
+        return row, Result(True, row.sent[0])
+
+    async def _record_progress(self, row: OutboxRow, now: int) -> bool:
+        lease = int(self.context.limits.lease_seconds * 1000)
+        return await self.context.store.write(
+            lambda c: outbox_store.record_progress(c, row, now, lease)
+        )
 
     def _pieces(self, platform: Platform, action: Action) -> list[Action]:
         if not isinstance(action, Send | Edit | FollowUp):
             return [action]
         return [replace(action, content=each) for each in self._split(platform, action.content)]
 
-    def _fit_draft(self, platform: Platform, action: Typing | GetChatInfo) -> Typing | GetChatInfo:
+    def _fit_draft(self, platform: Platform, action: Action) -> Action:
         if not isinstance(action, Typing) or not action.draft:
             return action
         texts = self._split(platform, action.draft)
@@ -488,9 +471,10 @@ class ConnectorOutbox:
         try:
             with tracing.span("platform send", SpanKind.CLIENT, platform=platform.name):
                 async with asyncio.timeout(self.context.limits.outbound_seconds):
-                    return await platform.perform(action, key, capability)
+                    result = await platform.perform(action, key, capability)
         except AccordError as error:
-            return Result(False, error=str(error))
+            # A platform reports refusals as results: this one broke while it worked.
+            return replace(UNKNOWN, error=str(error))
         except TimeoutError:
             self.context.counts["platform timeouts"] += 1
             return UNKNOWN
@@ -498,3 +482,32 @@ class ConnectorOutbox:
             # Its text may hold secrets, such as a token in an address.
             _log.error("a platform failed", platform=platform.name, error=type(error).__name__)
             return UNKNOWN
+        if result.success or result.outcome is not None:
+            return result
+        is_passing = result.retry_after is not None
+        return replace(result, outcome=Outcome.RETRYABLE if is_passing else Outcome.PERMANENT)
+
+
+def _repeatable_until(platform: Platform | None, row: OutboxRow) -> float | None:
+    """Until when a repetition is recognised, in seconds; None where it is not."""
+    # Services take no idempotency key with a capability.
+    if platform is None or not platform.idempotent or isinstance(row.asked.action, FollowUp):
+        return None
+    window = platform.idempotent_seconds if isinstance(platform, PlatformWithWindow) else None
+    if window is None:
+        return float("inf")
+    return (row.created_at if row.tried_at is None else row.tried_at) / 1000 + window
+
+
+def _final(result: Result, decision: OutboxDecision) -> Result:
+    """What a gateway is told of an action that was given up."""
+    if decision.step is OutboxStep.UNKNOWN:
+        return replace(result, outcome=Outcome.UNKNOWN, retry_after=None)
+    error = decision.sentence if decision.step is OutboxStep.EXPIRED else result.error
+    return replace(result, error=error, outcome=Outcome.PERMANENT, retry_after=None)
+
+
+def _rule(verdict: GateVerdict, decision: OutboxDecision) -> str:
+    """The rule that the journal names: the gate's, unless the outbox gave it up."""
+    is_gates = decision.step is OutboxStep.SENT or not verdict.passed
+    return verdict.rule if is_gates else decision.rule

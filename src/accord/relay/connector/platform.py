@@ -197,6 +197,16 @@ class Platform(Protocol):
 
 
 @runtime_checkable
+class PlatformWithWindow(Protocol):
+    """An idempotent platform that forgets keys."""
+
+    @property
+    def idempotent_seconds(self) -> float:
+        """For how many seconds it recognises a key."""
+        ...
+
+
+@runtime_checkable
 class PlatformWithNames(Protocol):
     """A platform that knows the names of people and chats without a request."""
 

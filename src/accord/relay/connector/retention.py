@@ -26,6 +26,7 @@ from accord.relay.connector.store import (
     link_pending,
     link_talks,
     messages,
+    outbox,
     queues,
     receipts,
     requests,
@@ -146,6 +147,7 @@ async def apply_retention(context: DeliveryContext, seconds: float) -> Retention
         (messages.c.sent_at, limits.message_seconds),
         (requests.c.asked_at, limits.request_seconds),
         (dead_letter_rows.c.dead_at, limits.dead_seconds),
+        (outbox.c.ended_at, limits.dead_seconds),
     ):
         end = now - int(seconds_kept * 1000)
         deleted += await store.write(

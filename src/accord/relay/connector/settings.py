@@ -77,8 +77,19 @@ class DeliveryLimits:
     chat_seconds: float = 7 * 86400.0
     # How long an instance's own messages may be edited.
     message_seconds: float = 30 * 86400.0
-    # How long a `requestId` is an idempotency key.
-    request_seconds: float = 600.0
+    # How long a `requestId` is an idempotency key; a gateway repeats it as long as it waits.
+    request_seconds: float = 25 * 3600.0
+    # How long an action is tried, and the pauses between: doubling from the first to the longest.
+    outbox_seconds: float = 86400.0
+    outbox_pause_seconds: float = 1.0
+    outbox_longest_pause_seconds: float = 300.0
+    # How many actions of one instance may wait.
+    outbox_rows: int = 1000
+    # How long a gateway waits for the end of an action before it is told that it is queued. It is
+    # less than the 30 seconds after which gateways give up.
+    answer_seconds: float = 20.0
+    # How long after a lost answer an equal action counts as its repetition.
+    repeat_seconds: float = 60.0
     # How often a process looks for rows whose hint was lost.
     sweep_seconds: float = 1.0
     # How long a platform's lease lasts, by the database's clock, and how often it is renewed.

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Float,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
@@ -21,9 +22,11 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    UniqueConstraint,
     bindparam,
     func,
     literal,
+    literal_column,
     select,
 )
 
@@ -378,8 +381,62 @@ requests = Table(
     Column("digest", Text, nullable=False),
     Column("result", Text),
     Column("asked_at", BigInteger, nullable=False),
+    # When the answer could not be written, because the socket had ended.
+    Column("unwritten_at", BigInteger),
 )
 Index("requests_asked_at", requests.c.asked_at)
+_is_unwritten = requests.c.unwritten_at.is_not(None)
+Index(
+    "requests_unwritten",
+    requests.c.instance,
+    requests.c.digest,
+    sqlite_where=_is_unwritten,
+    postgresql_where=_is_unwritten,
+)
+
+# The actions of agents that are not done yet, and those that never will be. A lane is a chat of an
+# instance; its actions are done in the order of their numbers. Whoever performs one holds it until
+# `held_until` by the database's clock; `epoch` rises with each holder. `sent` are the ids of the
+# messages that are sent already, `tried_at` is when the next one was first tried without an answer.
+outbox = Table(
+    "outbox",
+    METADATA,
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("instance", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("platform", Text),
+    Column("bot_id", Text),
+    Column("lane", Text, nullable=False),
+    Column("op", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("sent", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
+    Column("tried_at", BigInteger),
+    Column("holder", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("held_until", BigInteger, nullable=False),
+    # Why the last attempt failed, and when it was given up.
+    Column("error", Text),
+    Column("ended_at", BigInteger),
+    Column("traceparent", Text),
+    UniqueConstraint("instance", "request_id"),
+)
+is_waiting: Final = outbox.c.ended_at.is_(None)
+"""The condition for actions that are still to be done."""
+Index(
+    "outbox_waiting",
+    outbox.c.instance,
+    outbox.c.lane,
+    outbox.c.number,
+    sqlite_where=is_waiting,
+    postgresql_where=is_waiting,
+)
+Index("outbox_ended_at", outbox.c.ended_at)
 
 # `expires_at` is milliseconds by the database's clock.
 leases = Table(
@@ -402,6 +459,17 @@ resume_state = Table(
 
 
 T = TypeVar("T")
+
+_DATABASE_NOW: Final[dict[str, ColumnElement[Any]]] = {
+    "postgresql": func.extract("epoch", func.clock_timestamp()) * 1000,
+    "sqlite": literal_column("(julianday('now') - 2440587.5) * 86400000.0", Float),
+}
+
+
+def database_now(connection: Connection) -> int:
+    """Milliseconds since the epoch by the database's clock, which all processes share."""
+    return int(connection.execute(select(_DATABASE_NOW[connection.dialect.name])).scalar_one())
+
 
 # Any number that nothing else uses in this database.
 _TURN: Final = select(func.pg_advisory_xact_lock(literal(0x6163_636F_7264, BigInteger)))

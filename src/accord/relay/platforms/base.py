@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import httpx
@@ -21,7 +21,7 @@ from starlette.routing import Route
 from accord.kernel import canonical
 from accord.relay.connector.platform import InboundEvent, InboundKind, PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.actions import Result
+from accord.relay.rules.actions import Outcome, Result
 from accord.relay.rules.connection import backoff
 from accord.relay.rules.members import Payload, bad
 from accord.relay.rules.messages import is_stop
@@ -223,7 +223,28 @@ class RateLimitedError(RelayError):
 def failed_result(error: RelayError) -> Result:
     """The result of an action that ended in an error."""
     wait = error.retry_after if isinstance(error, RateLimitedError) else None
-    return Result(False, error=str(error), retry_after=wait)
+    return Result(False, error=str(error), retry_after=wait, outcome=error_outcome(error))
+
+
+def error_outcome(error: RelayError) -> Outcome:
+    """What is known of an action that ended in an error."""
+    if isinstance(error, UnansweredError):
+        return Outcome.UNKNOWN
+    passing = (Code.UNAVAILABLE, Code.RATE_LIMITED)
+    return Outcome.RETRYABLE if error.code in passing else Outcome.PERMANENT
+
+
+_GATEWAY_TIMEOUT: Final = 504
+
+
+def status_outcome(status: int) -> Outcome:
+    """What is known of a request that was not confirmed, by the status of its answer.
+
+    After a success that cannot be read, and after a proxy's wait in vain, nothing is known.
+    """
+    if status < 300 or status == _GATEWAY_TIMEOUT:
+        return Outcome.UNKNOWN
+    return Outcome.RETRYABLE if status >= 500 or status in (408, 425, 429) else Outcome.PERMANENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +431,7 @@ class HookedPlatform:
             if error.code is Code.UNAUTHORIZED and self.context is not None:
                 self._is_refused = True
                 self.context.troubled(error)
-            return Result(False, error=error.what)
+            return replace(failed_result(error), error=error.what)
         if result.success and self._is_refused and self.context is not None:
             self._is_refused = False
             self.context.ready()

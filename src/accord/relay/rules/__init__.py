@@ -10,6 +10,7 @@ from accord.relay.rules.actions import (
     Edit,
     FollowUp,
     GetChatInfo,
+    Outcome,
     Result,
     Send,
     Typing,
@@ -29,11 +30,11 @@ from accord.relay.rules.connection import (
 )
 from accord.relay.rules.decision_records import from_record, narrow_facts, to_record
 from accord.relay.rules.egress import (
+    DECLINED,
     RECENT_SECONDS,
     EgressCapability,
     EgressChat,
     EgressFacts,
-    declined_result,
     may_send,
     neutralise_mentions,
 )
@@ -113,6 +114,7 @@ from accord.relay.rules.splitting import (
 from accord.relay.rules.verdicts import ERROR_RULE, GATE_RULES, GateVerdict, Layer
 
 __all__ = [
+    "DECLINED",
     "ERROR_RULE",
     "GATE_RULES",
     "GENERIC_PLATFORM",
@@ -163,6 +165,7 @@ __all__ = [
     "MessageType",
     "Outbound",
     "OutboundResult",
+    "Outcome",
     "Passthrough",
     "PassthroughForward",
     "PlatformAccount",
@@ -186,7 +189,6 @@ __all__ = [
     "cut_line",
     "decide",
     "decide_link",
-    "declined_result",
     "dial_url",
     "find_link_codes",
     "frame_dict",

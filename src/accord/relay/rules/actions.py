@@ -5,6 +5,7 @@ Whether an action is allowed is decided by `egress`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, ClassVar, Final, Self
 
 from accord.relay.errors import RelayError
@@ -110,6 +111,21 @@ def reply_metadata(source: SessionSource | None) -> dict[str, str]:
     return {"user_id": source.user_id} if source.user_id else {}
 
 
+class Outcome(Enum):
+    """What is known of an action that failed."""
+
+    RETRYABLE = "retryable"
+    """It was not done, and may be tried again."""
+    PERMANENT = "permanent"
+    """It was not done, and trying again is of no use."""
+    UNKNOWN = "unknown"
+    """It may have been done."""
+
+
+EGRESS_DECLINED: Final = "egress_declined"
+"""The `code` of an action that the instance may not perform."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """The result of an action.
@@ -118,6 +134,12 @@ class Result:
         chat_info: The answer to `get_chat_info`: at least name and type.
         retry_after: After a rate limit, how many seconds to wait before trying again. It is an
             addition of ours; other connectors say it in `error` alone.
+        outcome: What is known of a failed action; None where another connector does not say. On
+            the wire, UNKNOWN is also `ambiguous: true`.
+        code: `egress_declined` for an action that the instance may not perform.
+        queued: It is stored and will be tried until it is sent, refused or expired. It counts as a
+            success, since a gateway that sent it again would double it.
+        request_id: By what a gateway can ask for the end of a queued action; never on the wire.
     """
 
     success: bool
@@ -125,18 +147,27 @@ class Result:
     error: str | None = None
     chat_info: Mapping[str, Any] | None = None
     retry_after: float | None = None
+    outcome: Outcome | None = None
+    code: str | None = None
+    queued: bool = False
+    request_id: str | None = field(default=None, compare=False)
 
     @classmethod
     def from_dict(cls, value: Any) -> Self:
         """Read the wire form; unknown members are ignored."""
         payload = members.payload(value, "a result")
         info = None if payload.get("chat_info") is None else members.member(payload, "chat_info")
+        success = members.flag(payload, "success")
+        code = payload.get("code")
         return cls(
-            members.flag(payload, "success"),
+            success,
             members.optional_text(payload, "message_id"),
             members.optional_text(payload, "error"),
             info,
             _seconds(payload.get("retry_after")),
+            None if success else _outcome(payload),
+            code[:64] if isinstance(code, str) else None,
+            success and payload.get("queued") is True,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,8 +179,19 @@ class Result:
             "error": self.error,
             "chat_info": info,
             "retry_after": self.retry_after,
+            "outcome": None if self.outcome is None else self.outcome.value,
+            "ambiguous": True if self.outcome is Outcome.UNKNOWN else None,
+            "code": self.code,
+            "queued": True if self.queued else None,
         }
         return {name: value for name, value in written.items() if value is not None}
+
+
+def _outcome(payload: members.Payload) -> Outcome | None:
+    """The outcome of a failed action; None where it is not said in a form that is known."""
+    named = payload.get("outcome")
+    found = next((each for each in Outcome if each.value == named), None)
+    return Outcome.UNKNOWN if found is None and payload.get("ambiguous") is True else found
 
 
 def _seconds(value: Any) -> float | None:

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from accord.relay.rules import verdicts
-from accord.relay.rules.actions import Action, Edit, FollowUp, Result, Send
+from accord.relay.rules.actions import (
+    EGRESS_DECLINED,
+    Action,
+    Edit,
+    FollowUp,
+    Outcome,
+    Result,
+    Send,
+)
 from accord.relay.rules.verdicts import GateVerdict, Layer, failed
 
 RECENT_SECONDS: Final = 7 * 24 * 3600
@@ -67,9 +75,16 @@ def may_send(action: Action, facts: EgressFacts) -> GateVerdict:
         return failed(Layer.EGRESS, error)
 
 
-def declined_result(verdict: GateVerdict) -> Result:
-    """The answer to an action that was declined."""
-    return Result(False, error=f"egress declined: {verdict.sentence}")
+DECLINED: Final = Result(
+    False,
+    error="egress declined: this instance may not do this there",
+    outcome=Outcome.PERMANENT,
+    code=EGRESS_DECLINED,
+)
+"""The answer to every action that was declined.
+
+It is the same whether the chat belongs to others or to nobody; the journal has the reason.
+"""
 
 
 def _capability(facts: EgressFacts) -> GateVerdict:

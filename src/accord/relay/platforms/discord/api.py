@@ -25,6 +25,7 @@ from accord.relay.platforms.base import (
     ServiceResponse,
     UnansweredError,
     open_client,
+    status_outcome,
 )
 from accord.relay.platforms.discord.rules import permissions
 from accord.relay.platforms.discord.rules.permissions import (
@@ -34,6 +35,7 @@ from accord.relay.platforms.discord.rules.permissions import (
     is_snowflake,
 )
 from accord.relay.platforms.discord.rules.protocol import ApiRoute, RateLimits, retry_after
+from accord.relay.rules.actions import Outcome
 
 PATIENCE: Final = 5.0
 """How many seconds an action waits for a rate limit at most."""
@@ -153,7 +155,10 @@ class DiscordApi:
                     mend="make a new one in the developer portal, under Bot",
                 )
             if reply.status >= 500:
-                raise RelayError(Code.UNAVAILABLE, f"Discord fails: it answered {reply.status}")
+                what = f"Discord fails: it answered {reply.status}"
+                if status_outcome(reply.status) is Outcome.UNKNOWN:
+                    raise _unanswered(route, what)
+                raise RelayError(Code.UNAVAILABLE, what)
             return DiscordResponse(reply.status, reply.json)
         raise RateLimitedError("Discord is asked too often", pause)
 

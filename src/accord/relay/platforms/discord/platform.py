@@ -50,6 +50,8 @@ class DiscordPlatform:
 
     name = PLATFORM
     idempotent = True
+    # Discord compares nonces for some minutes; it does not say how many.
+    idempotent_seconds = 120.0
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from cachetools import LRUCache
 from pydantic import SecretStr
 
 from accord.relay.errors import RelayError
-from accord.relay.platforms.base import UnansweredError, failed_result
+from accord.relay.platforms.base import UnansweredError, failed_result, status_outcome
 from accord.relay.platforms.discord.api import DiscordApi, DiscordResponse
 from accord.relay.platforms.discord.rules import protocol
 from accord.relay.platforms.discord.rules.permissions import is_snowflake, read_chat
@@ -152,11 +152,14 @@ def nonce(key: str) -> str:
 
 
 def _result(answer: DiscordResponse) -> Result:
+    """The result of a change: done if the message is in the answer."""
     match answer.body:
         case {"id": str(message_id)} if answer.ok:
             return Result(True, message_id)
+        case _ if answer.ok:
+            raise TimeoutError("Discord gave no answer that can be read")
         case _:
-            return Result(True) if answer.ok else Result(False, error=answer.reason)
+            return Result(False, error=answer.reason, outcome=status_outcome(answer.status))
 
 
 def _people(described: Any) -> str:

@@ -112,14 +112,17 @@ class Homeserver:
         except TimeoutError as error:
             raise UnansweredError(Code.UNAVAILABLE, str(error)) from None
         if reply.is_too_long:
-            raise RelayError(Code.TOO_LARGE, f"{_NAME} answered with more than can be read")
+            what = f"{_NAME} answered with more than can be read"
+            if method == "GET":
+                raise RelayError(Code.TOO_LARGE, what)
+            raise UnansweredError(Code.UNAVAILABLE, what)
         if reply.status != httpx.codes.OK:
             raise _refusal(reply)
         try:
             return orjson.loads(reply.body)
         except orjson.JSONDecodeError:
             what = f"{_NAME} answered with something that is not JSON"
-            raise RelayError(Code.UNAVAILABLE, what) from None
+            raise UnansweredError(Code.UNAVAILABLE, what) from None
 
     async def deliver(self, path: str, body: Mapping[str, Any]) -> Any:
         """Send something with a transaction id, once more if unanswered: it happens once.

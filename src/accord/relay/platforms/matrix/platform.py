@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
-from accord.relay.errors import Code, RelayError
+from accord.relay.errors import RelayError
 from accord.relay.platforms.base import failed_result
 from accord.relay.platforms.matrix import rules
 from accord.relay.platforms.matrix.api import Homeserver, Rooms, open_homeserver, room_path
@@ -45,6 +45,8 @@ class MatrixPlatform:
 
     name = PLATFORM
     idempotent = True
+    # Homeservers forget transaction ids: Synapse after half an hour at the earliest.
+    idempotent_seconds = 1500.0
 
     def __init__(
         self,
@@ -142,7 +144,7 @@ class MatrixPlatform:
         answer = await self._homeserver.deliver(path, content)
         event_id = answer.get("event_id") if isinstance(answer, dict) else None
         if not isinstance(event_id, str):
-            raise RelayError(Code.UNAVAILABLE, "the Matrix homeserver answered without an id")
+            raise TimeoutError("the Matrix homeserver answered without an id")
         self._rooms.remember_author(place.room, event_id, self.bot_id)
         return Result(True, event_id)
 

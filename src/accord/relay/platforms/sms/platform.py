@@ -178,7 +178,9 @@ class TwilioApi:
         reply = await self._call("POST", f"{self.account}/Messages.json", form)
         sid = reply.members.get("sid")
         if not reply.succeeded:
-            return Result(False, error=_sentence(reply), retry_after=_retry_after(reply))
+            wait = _retry_after(reply)
+            outcome = base.status_outcome(429 if wait is not None else reply.status)
+            return Result(False, error=_sentence(reply), retry_after=wait, outcome=outcome)
         if not isinstance(sid, str):
             raise TimeoutError("Twilio gave no answer that can be read")
         return Result(True, sid)

@@ -16,8 +16,15 @@ from pydantic import SecretStr
 
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.base import HttpService, RewritingTransport, open_client, retry_delay
+from accord.relay.platforms.base import (
+    HttpService,
+    RewritingTransport,
+    open_client,
+    retry_delay,
+    status_outcome,
+)
 from accord.relay.platforms.telegram.rules import BotUser
+from accord.relay.rules.actions import Outcome
 from accord.relay.rules.members import bad
 
 LONGEST_ANSWER: Final = 8 * 1024 * 1024
@@ -40,11 +47,21 @@ class TelegramResponse:
     code: int = 200  # Telegram's error code, else the HTTP status
     description: str = ""  # Telegram's own words about an error
     retry_after: int | None = None  # seconds to wait, where it is a rate limit
+    is_unreadable: bool = False  # whether it is a success that cannot be read
 
     @property
     def is_refusal(self) -> bool:
         """Whether Telegram refuses the token; it answers 404 where it never was one."""
         return self.code in (401, 404) and bool(self.description)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What is known of a call that failed."""
+        if self.ok:
+            return None
+        if self.retry_after is not None:
+            return Outcome.RETRYABLE
+        return Outcome.UNKNOWN if self.is_unreadable else status_outcome(self.code)
 
     @property
     def trouble(self) -> str:
@@ -124,7 +141,9 @@ def _read_answer(status: int, raw: bytes) -> TelegramResponse:
     except ValueError:
         given = None
     if not isinstance(given, dict):
-        return TelegramResponse(False, code=status if status >= 400 else 502)
+        is_unreadable = status < 300
+        code = status if status >= 400 else 502
+        return TelegramResponse(False, code=code, is_unreadable=is_unreadable)
     if given.get("ok") is True and status < 300:
         return TelegramResponse(True, given.get("result"))
     code, description = given.get("error_code"), given.get("description")

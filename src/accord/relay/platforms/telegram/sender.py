@@ -216,7 +216,8 @@ def _result(answer: TelegramResponse) -> Result:
 
 
 def _failed(answer: TelegramResponse) -> Result:
-    return Result(False, error=answer.trouble, retry_after=answer.retry_after)
+    error, outcome = answer.trouble, answer.outcome
+    return Result(False, error=error, retry_after=answer.retry_after, outcome=outcome)
 
 
 def _info(answer: TelegramResponse) -> Result:

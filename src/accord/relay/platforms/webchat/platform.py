@@ -18,6 +18,7 @@ from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import RelayError
+from accord.relay.platforms.base import failed_result
 from accord.relay.platforms.settings import WebChatSettings
 from accord.relay.platforms.webchat import accounts, chats, messages
 from accord.relay.platforms.webchat.accounts import Account, Login
@@ -97,7 +98,7 @@ class WebChatPlatform:
                 case FollowUp():
                     return Result(False, error="the web chat gives no capabilities")
         except RelayError as error:
-            return Result(False, error=str(error))
+            return failed_result(error)
 
     async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
         """Whether a user can see a channel."""

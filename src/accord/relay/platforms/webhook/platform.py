@@ -167,7 +167,8 @@ class WebhookSender:
             )
         if not reply.succeeded:
             error = f"{_SERVICE} answered {reply.status}"
-            return Result(False, error=error, retry_after=reply.retry_after)
+            outcome = base.status_outcome(reply.status)
+            return Result(False, error=error, retry_after=reply.retry_after, outcome=outcome)
         return Result(True, _message_id(reply))
 
 

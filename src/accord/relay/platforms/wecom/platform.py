@@ -24,7 +24,16 @@ from accord.relay.platforms import base
 from accord.relay.platforms.base import HttpService, ServiceResponse, inbound_kind, plain_text
 from accord.relay.platforms.settings import WecomSettings, resolve_secret
 from accord.relay.platforms.wecom.rules import BizMsgCrypt, read_crypt, read_xml
-from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
+from accord.relay.rules.actions import (
+    Action,
+    Edit,
+    FollowUp,
+    GetChatInfo,
+    Outcome,
+    Result,
+    Send,
+    Typing,
+)
 from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.members import bad
 from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
@@ -54,9 +63,10 @@ _MEND: Final = (
     "compare corp_id, agent_id and secret in [[relay.wecom]] with the application's page, and its "
     "trusted addresses with this machine's"
 )
+_BUSY: Final = -1
 _TOO_MANY: Final = frozenset({45009, 45033})
 _SENTENCES: Final = {
-    -1: "WeCom is busy; try again later",
+    _BUSY: "WeCom is busy; try again later",
     44004: "the message is empty",
     45002: "the message is too long",
     45009: "WeCom has too many requests at the moment; try again later",
@@ -197,7 +207,11 @@ class WecomApi:
             raise TimeoutError("WeCom gave no answer that can be read")
         if code != 0:
             wait = base.DEFAULT_WAIT if code in _TOO_MANY else reply.retry_after
-            return Result(False, error=_sentence(code, reply.status), retry_after=wait)
+            outcome = base.status_outcome(reply.status) if code is None else Outcome.PERMANENT
+            if code == _BUSY or wait is not None:
+                outcome = Outcome.RETRYABLE
+            error = _sentence(code, reply.status)
+            return Result(False, error=error, retry_after=wait, outcome=outcome)
         if reply.members.get("invaliduser"):
             return Result(False, error=_SENTENCES[81013])
         sent = reply.members.get("msgid")
