@@ -18,7 +18,16 @@ from accord.relay.platforms.matrix.edge import AppService, SyncListener
 from accord.relay.platforms.matrix.events import MESSAGE, PLATFORM, EventHandler
 from accord.relay.platforms.matrix.rules import MatrixChat, is_event
 from accord.relay.platforms.settings import MatrixSettings, resolve_secret
-from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
+from accord.relay.rules.actions import (
+    Action,
+    Edit,
+    FollowUp,
+    GetChatInfo,
+    Outcome,
+    Result,
+    Send,
+    Typing,
+)
 from accord.relay.rules.frames import Descriptor
 
 DESCRIPTOR: Final = Descriptor(
@@ -144,7 +153,8 @@ class MatrixPlatform:
         answer = await self._homeserver.deliver(path, content)
         event_id = answer.get("event_id") if isinstance(answer, dict) else None
         if not isinstance(event_id, str):
-            raise TimeoutError("the Matrix homeserver answered without an id")
+            error = "the Matrix homeserver answered without an id"
+            return Result(False, error=error, outcome=Outcome.UNKNOWN)
         self._rooms.remember_author(place.room, event_id, self.bot_id)
         return Result(True, event_id)
 
