@@ -293,3 +293,9 @@ def test_a_gateway_wants_one_agent_and_its_credentials(
     shown = gateway("run", "--command", "cat", "--file", str(file)).exception
     assert "may be read by others" in str(shown)
     assert "s3cret" not in f"{shown}{damaged}"
+
+
+def test_the_outbox_is_empty_at_first_and_knows_no_numbers(operator: Operator) -> None:
+    assert operator.ask("outbox", "list") == {"actions": []}
+    for verb in ("retry", "drop"):
+        assert "no action 99" in operator.refused("outbox", verb, "99")

@@ -456,6 +456,7 @@ for verbs in (relay_agents, relay_deliveries):
     app.registered_commands += verbs.app.registered_commands
 app.add_typer(relay_agents.token, name="token", help="Let gateways enrol.")
 app.add_typer(relay_agents.scope, name="scope", help="Say whose servers and channels are.")
+app.add_typer(relay_deliveries.outbox, name="outbox", help="Replies that wait or were given up.")
 app.add_typer(relay_deliveries.deadletters, name="deadletters", help="What could not be delivered.")
 app.add_typer(chat_app, name="chat", help="Look after the built-in web chat.")
 app.add_typer(gateway_app, name="gateway", help="Connect an agent to a connector.")

@@ -1,4 +1,4 @@
-"""`accord relay why | deadletters`: what became of a message, and what could not be delivered."""
+"""`accord relay why | deadletters | outbox`: what became of a message, and what waits or failed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -20,6 +20,8 @@ app = App()
 deadletters = App(
     no_args_is_help=True, epilog="Example: accord relay deadletters list --instance echo"
 )
+
+outbox = App(no_args_is_help=True, epilog="Example: accord relay outbox list --dead")
 
 # How many letters one unit of work takes up again, so that a running connector gets its turn.
 _AT_ONCE = 500
@@ -133,6 +135,62 @@ async def _chosen(
 
 def _batches(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
     return (numbers[start : start + _AT_ONCE] for start in range(0, len(numbers), _AT_ONCE))
+
+
+Actions = Annotated[list[int], typer.Argument(help="Their numbers, as `list` shows them.")]
+
+
+@outbox.command("list", epilog="Example: accord relay outbox list --instance echo --dead")
+def list_actions(
+    cli: Cli,
+    instance: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
+    dead: Annotated[
+        bool | None, typer.Option("--dead/--waiting", help="Only those given up, or only the rest.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 100,
+) -> None:
+    """List replies of agents that wait to be sent or were given up, and why; never their text."""
+    found = with_relay(cli, lambda connector: connector.delivery.outbox(instance, limit, dead=dead))
+    cli.emit(
+        {"actions": [asdict(each) for each in found]},
+        (
+            (
+                str(each.number),
+                printable(each.instance),
+                format_millis(each.created_at),
+                f"{each.op} {printable(each.lane)}",
+                each.state,
+                f"{each.attempts} attempts",
+                printable(each.error or ""),
+            )
+            for each in found
+        ),
+    )
+
+
+@outbox.command("retry", epilog="Example: accord relay outbox retry 17 18")
+def retry_actions(cli: Cli, numbers: Actions) -> None:
+    """Try replies again now, also those given up; one whose outcome is unknown may be doubled."""
+    done = with_relay(cli, lambda connector: _change_outbox(connector, numbers, is_retry=True))
+    cli.emit({"retried": done}, f"{len(done)} will be tried again.")
+
+
+@outbox.command("drop", epilog="Example: accord relay outbox drop 17")
+def drop_actions(cli: Cli, numbers: Actions) -> None:
+    """Delete replies for good; one that is being sent now is left alone."""
+    done = with_relay(cli, lambda connector: _change_outbox(connector, numbers, is_retry=False))
+    cli.emit({"dropped": done}, f"{len(done)} dropped.")
+
+
+async def _change_outbox(
+    connector: "Connector", numbers: Sequence[int], *, is_retry: bool
+) -> list[int]:
+    from accord.relay.connector.outbox_store import require_numbers
+
+    await connector.store.read(lambda c: require_numbers(c, numbers))
+    delivery = connector.delivery
+    change = delivery.retry_actions if is_retry else delivery.drop_actions
+    return await change(numbers)
 
 
 async def _latest_events(connector: "Connector", limit: int) -> list["Explanation"]:

@@ -118,6 +118,7 @@ async def test_a_link_that_was_taken_back_refuses_what_waits(
         answers += [BAD_GATEWAY]
         assert (await gateway.ask(send("hi")))["queued"]
         world.directory.known = type(world.directory.known)()
+        dead: list[Any] = []
         for _ in range(500):
             if dead := await world.delivery.outbox(dead=True):
                 break

@@ -141,9 +141,8 @@ def _read_answer(status: int, raw: bytes) -> TelegramResponse:
     except ValueError:
         given = None
     if not isinstance(given, dict):
-        is_unreadable = status < 300
-        code = status if status >= 400 else 502
-        return TelegramResponse(False, code=code, is_unreadable=is_unreadable)
+        failed_with = status if status >= 400 else 502
+        return TelegramResponse(False, code=failed_with, is_unreadable=status < 300)
     if given.get("ok") is True and status < 300:
         return TelegramResponse(True, given.get("result"))
     code, description = given.get("error_code"), given.get("description")
