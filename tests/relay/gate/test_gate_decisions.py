@@ -162,7 +162,7 @@ def test_a_thread_belongs_to_whoever_holds_its_channel() -> None:
         visibility={VisibilityKey("discord", "s1", "thread", "ann"): Visibility.VISIBLE}
     )
     event = message(chat_id="thread", parent_chat_id="c1")
-    assert decide(event, facts).deliveries == ("i-ann",)
+    assert decide(event, facts).deliveries == ("i-bob", "i-ann")
 
 
 def test_what_does_not_address_the_bot_is_dropped_but_not_an_owners_word() -> None:

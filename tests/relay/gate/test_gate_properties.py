@@ -18,6 +18,8 @@ from accord.relay.rules import (
     Facts,
     GateEvent,
     LinkCommand,
+    OpenKey,
+    OpenPlace,
     PlatformAccount,
     PolicyKey,
     PrincipalPolicy,
@@ -87,6 +89,14 @@ facts = st.builds(
     voices=st.dictionaries(
         st.builds(PlatformAccount, platforms, users), some_instances.map(frozenset)
     ),
+    shared=st.frozensets(st.builds(RouteKey, platforms, st.sampled_from(["s1", "s2", "c1"]))),
+    open=st.dictionaries(
+        st.builds(
+            OpenKey, platforms, st.sampled_from(["", "s1"]), st.sampled_from(["", "c1", "c2"])
+        ),
+        st.builds(OpenPlace, tenants, instances),
+    ),
+    limited=st.frozensets(st.builds(PlatformAccount, platforms, users)),
 )
 
 
@@ -98,23 +108,37 @@ def delivered(event: GateEvent, known: Facts) -> set[tuple[str, str]]:
     key = event.hook or event.scope_id or event.chat_id
     tenant = known.routes.get(RouteKey(event.platform, key))
     home = known.dm_defaults.get(account)
-    if event.is_dm:
-        if home is None or (tenant is not None and tenant != home.tenant):
+    is_shared = RouteKey(event.platform, key) in known.shared
+    is_bot = event.author_is_bot or account in known.voices
+    opened = None if is_bot else _open(event, known, None if is_shared else tenant)
+    by_author = event.is_dm or (not event.hook and (is_shared or tenant is None))
+    if by_author:
+        if event.is_dm and home and tenant not in (None, home.tenant) and not is_shared:
             return set()
-        tenant = home.tenant
+        if home is None and opened is None:
+            return set()
+        tenant = home.tenant if home is not None else opened.tenant if opened else None
     if tenant is None:
         return set()
     bound = set(known.bindings.get(TenantAccount(tenant, event.platform, event.author), ()))
-    is_bot = event.author_is_bot or account in known.voices
+    if by_author:
+        bound &= {home.instance} if home is not None else set()
     received = set()
+    if not bound and opened is not None and opened.tenant == tenant:
+        policy = known.relevance.get(
+            PolicyKey(tenant, opened.instance, event.platform), RelevancePolicy(True)
+        )
+        is_free = bool({event.chat_id, event.parent_chat_id} & policy.free_response_scopes)
+        wanted = event.is_dm or not policy.require_address or event.addressed or is_free
+        if wanted and account not in known.limited:
+            received.add((tenant, opened.instance))
     for instance in ("i1", "i2"):
         seat = PolicyKey(tenant, instance, event.platform)
         is_owner = instance in bound
         grant = _grant(event, known, tenant)
         holds = grant is not None and grant.instance == instance and not event.is_dm
         if event.is_dm:
-            assert home is not None
-            authorized = is_owner and home.instance == instance
+            authorized = is_owner and home is not None and home.instance == instance
         else:
             principal = known.principals.get(seat, PrincipalRule())
             admits = principal.policy is PrincipalPolicy.ANY or (
@@ -127,7 +151,9 @@ def delivered(event: GateEvent, known: Facts) -> set[tuple[str, str]]:
             owned = known.bindings.get(TenantAccount(tenant, event.platform, viewer), ())
             viewer = viewer if instance in owned else None
         view = VisibilityKey(event.platform, event.scope_id, event.chat_id, viewer or "")
-        visible = event.is_dm or known.visibility.get(view) is Visibility.VISIBLE
+        seen = known.visibility.get(view)
+        visible = event.is_dm or seen is Visibility.VISIBLE
+        visible = visible or (viewer == event.author and seen is not Visibility.HIDDEN)
         policy = known.relevance.get(seat, RelevancePolicy())
         is_free = bool({event.chat_id, event.parent_chat_id} & policy.free_response_scopes)
         is_addressed = not policy.require_address or event.addressed or is_free
@@ -135,6 +161,20 @@ def delivered(event: GateEvent, known: Facts) -> set[tuple[str, str]]:
         if authorized and visible and relevant:
             received.add((tenant, instance))
     return received
+
+
+def _open(event: GateEvent, known: Facts, tenant: str | None) -> OpenPlace | None:
+    if event.hook:
+        return None
+    scope = event.scope_id or ""
+    places = [(scope, event.chat_id), (scope, event.parent_chat_id), (scope, "")]
+    for at, channel in [("", "")] if event.is_dm else places:
+        if channel is None or (not event.is_dm and not at and not channel):
+            continue
+        found = known.open.get(OpenKey(event.platform, at, channel))
+        if found is not None and tenant in (None, found.tenant):
+            return found
+    return None
 
 
 def _grant(event: GateEvent, known: Facts, tenant: str) -> ChannelGrant | None:
@@ -233,6 +273,13 @@ def dense_world(chance: random.Random) -> tuple[GateEvent, Facts]:
             if maybe()
         },
         {PlatformAccount("web", "crow"): frozenset({pick(["i1", "i2"])})} if maybe() else {},
+        frozenset(RouteKey("web", key) for key in "scd" if not maybe()),
+        {
+            OpenKey("web", *place): OpenPlace(*pick(homes))
+            for place in (("", ""), ("s", ""), ("s", "c"), ("", "d"))
+            if not maybe()
+        },
+        frozenset({PlatformAccount("web", pick(people))} if not maybe() else ()),
     )
     return event, known
 

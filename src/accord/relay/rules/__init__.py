@@ -28,7 +28,13 @@ from accord.relay.rules.connection import (
     http_url,
     read_identities,
 )
-from accord.relay.rules.decision_records import from_record, narrow_facts, to_record
+from accord.relay.rules.decision_records import (
+    from_record,
+    narrow_facts,
+    read_event,
+    to_record,
+    write_event,
+)
 from accord.relay.rules.egress import (
     DECLINED,
     RECENT_SECONDS,
@@ -69,6 +75,9 @@ from accord.relay.rules.gate import (
     DmDefault,
     Facts,
     GateEvent,
+    OpenKey,
+    OpenPlace,
+    Outcome,
     PlatformAccount,
     PolicyKey,
     PrincipalPolicy,
@@ -163,6 +172,8 @@ __all__ = [
     "LinkFacts",
     "MessageEvent",
     "MessageType",
+    "OpenKey",
+    "OpenPlace",
     "Outbound",
     "OutboundResult",
     "Outcome",
@@ -201,6 +212,7 @@ __all__ = [
     "narrow_facts",
     "neutralise_mentions",
     "project_policy",
+    "read_event",
     "read_frame",
     "read_identities",
     "read_link_request",
@@ -209,6 +221,7 @@ __all__ = [
     "split_pieces",
     "split_text",
     "to_record",
+    "write_event",
     "write_frame",
     "write_link_code",
 ]

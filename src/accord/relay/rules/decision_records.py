@@ -17,6 +17,8 @@ from accord.relay.rules.gate import (
     DmDefault,
     Facts,
     GateEvent,
+    OpenKey,
+    OpenPlace,
     PlatformAccount,
     PolicyKey,
     PrincipalPolicy,
@@ -40,11 +42,14 @@ def narrow_facts(event: GateEvent, facts: Facts) -> Facts:
     platform, author = event.platform, event.author or ""
     account = PlatformAccount(platform, author)
     routes = _only(facts.routes, [event.discriminator])
-    homes = _only(facts.dm_defaults, [account] if event.is_dm else [])
+    is_by_author = event.is_dm or gate.is_author_first(event, facts)
+    homes = _only(facts.dm_defaults, [account] if is_by_author else [])
+    shared = facts.shared & {event.discriminator}
     voices = _only(facts.voices, [account])
     tenant, _ = gate.find_tenant(event, facts)
+    opened = _only(facts.open, gate.open_keys(event) if event.hook is None else ())
     if tenant is None:
-        return Facts(routes=routes, dm_defaults=homes)
+        return Facts(routes=routes, dm_defaults=homes, shared=shared, open=opened)
     channels = (
         [event.chat_id]
         if event.parent_chat_id is None
@@ -64,6 +69,7 @@ def narrow_facts(event: GateEvent, facts: Facts) -> Facts:
     )
     instances = {grant.instance for grant in grants.values()}
     instances.update(bindings.get(TenantAccount(tenant, platform, author), ()))
+    instances.update(each.instance for each in opened.values() if each.tenant == tenant)
     keys = [PolicyKey(tenant, instance, platform) for instance in sorted(instances)]
     views = [
         VisibilityKey(platform, event.scope_id, event.chat_id, user)
@@ -87,6 +93,9 @@ def narrow_facts(event: GateEvent, facts: Facts) -> Facts:
             for key, each in _only(facts.relevance, keys).items()
         },
         {account: spoken & considered for account, spoken in voices.items()},
+        shared,
+        opened,
+        facts.limited & {account},
     )
 
 
@@ -108,9 +117,15 @@ class DecisionRecord(NamedTuple):
 def to_record(event: GateEvent, facts: Facts, decision: Decision) -> dict[str, Any]:
     """Write a decision with the facts it depends on."""
     narrow = narrow_facts(event, facts)
+    # Members that came later are written only where there is something to write.
+    later = {
+        "shared": [list(each) for each in sorted(narrow.shared)],
+        "open": _rows(narrow.open, list),
+        "limited": [list(each) for each in sorted(narrow.limited)],
+    }
     return {
         "version": VERSION,
-        "event": _write_event(event),
+        "event": write_event(event),
         "facts": {
             "routes": _rows(narrow.routes, lambda tenant: [tenant]),
             "bindings": _rows(narrow.bindings, lambda instances: [list(instances)]),
@@ -122,6 +137,7 @@ def to_record(event: GateEvent, facts: Facts, decision: Decision) -> dict[str, A
             "visibility": _rows(narrow.visibility, lambda visible: [visible.value]),
             "relevance": _rows(narrow.relevance, lambda policy: [policy.to_dict()]),
             "voices": _rows(narrow.voices, lambda instances: [sorted(instances)]),
+            **{name: rows for name, rows in later.items() if rows},
         },
         "decision": {
             "tenant": decision.tenant,
@@ -156,7 +172,8 @@ def _rows(known: Mapping[K, V], values: Callable[[V], list[Any]]) -> list[list[A
     return [[*key, *values(value)] for key, value in known.items()]
 
 
-def _write_event(event: GateEvent) -> dict[str, Any]:
+def write_event(event: GateEvent) -> dict[str, Any]:
+    """An event as plain JSON, for records and for whoever decides it again later."""
     return {
         name: value.value if isinstance(value, Enum) else value
         for name in GateEvent.__dataclass_fields__
@@ -173,6 +190,14 @@ def _write_verdict(verdict: GateVerdict) -> str | dict[str, str]:
         "rule": verdict.rule,
         "sentence": verdict.sentence,
     }
+
+
+def read_event(value: Any) -> GateEvent:
+    """Read what `write_event` wrote."""
+    try:
+        return _read_event(value)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise _bad(f"the stored event is damaged ({type(error).__name__})") from None
 
 
 def _read_event(value: Mapping[str, Any]) -> GateEvent:
@@ -214,6 +239,9 @@ def _read_facts(value: Mapping[str, Any]) -> Facts:
             for row in value["relevance"]
         },
         {PlatformAccount(*_texts(row[:2])): frozenset(_texts(row[2])) for row in value["voices"]},
+        frozenset(RouteKey(*_texts(row)) for row in value.get("shared", ())),
+        {OpenKey(*_texts(row[:3])): OpenPlace(*_texts(row[3:])) for row in value.get("open", ())},
+        frozenset(PlatformAccount(*_texts(row)) for row in value.get("limited", ())),
     )
 
 

@@ -3,6 +3,10 @@
 Four layers are about the event as a whole; a refusal there leaves the later ones unreached. Three
 are about each candidate and are always all evaluated. A layer that raises refuses. Every key has
 the event's tenant, so facts of another tenant cannot be found.
+
+A place that is routed and not shared belongs to its tenant. Anywhere else the author comes first:
+tenant and instance are those of the author's own default, or of an agent that is open to everybody
+there. A candidate whose visibility could not be asked is neither delivered to nor refused.
 """
 
 from collections.abc import Mapping
@@ -230,6 +234,24 @@ class VisibilityKey(NamedTuple):
     user_id: str
 
 
+class OpenKey(NamedTuple):
+    """A place in which an instance may be open to everybody.
+
+    A channel, or a whole scope with the channel ''; both '' are the direct messages of a platform.
+    """
+
+    platform: str
+    scope_id: str
+    channel_id: str
+
+
+class OpenPlace(NamedTuple):
+    """The instance that is open to everybody in a place."""
+
+    tenant: str
+    instance: str
+
+
 class Visibility(Enum):
     """Whether a user can view a chat on the platform."""
 
@@ -256,14 +278,21 @@ class Facts:
     relevance: Mapping[PolicyKey, RelevancePolicy] = field(default_factory=dict)
     # Our own bots, with the instances that speak through each.
     voices: Mapping[PlatformAccount, frozenset[str]] = field(default_factory=dict)
+    # Places that several tenants share, as an operator has said, also where they are routed.
+    shared: frozenset[RouteKey] = frozenset()
+    open: Mapping[OpenKey, OpenPlace] = field(default_factory=dict)
+    # Accounts that wrote too much lately to an instance that is open to everybody.
+    limited: frozenset[PlatformAccount] = frozenset()
 
 
 _OWNER_ONLY: Final = PrincipalRule()
 _DEFAULTS: Final = RelevancePolicy()
+# Whoever is open to everybody must be addressed, unless its policy says otherwise.
+_OPEN_DEFAULTS: Final = RelevancePolicy(require_address=True)
 
 
 class CandidateClaim(NamedTuple):
-    """Why an instance is a candidate: its owner is the author, or it holds the channel."""
+    """Why an instance is a candidate: its author owns it, it holds the channel, or it is open."""
 
     key: PolicyKey
     is_owned: bool
@@ -273,6 +302,8 @@ class CandidateClaim(NamedTuple):
     is_own_voice: bool
     # Whether the author is a bot, according to the platform or as one of ours.
     is_bot: bool
+    # Whether it is open to everybody here, and the author is not linked.
+    is_open: bool = False
 
 
 def is_echo(event: GateEvent) -> bool:
@@ -281,36 +312,85 @@ def is_echo(event: GateEvent) -> bool:
 
 
 def find_tenant(event: GateEvent, facts: Facts) -> tuple[str | None, GateVerdict]:
-    """Layer 0: the tenant of an event, from the event itself."""
+    """Layer 0: the tenant of an event, from the event itself and its author."""
     tenant = facts.routes.get(event.discriminator)
-    if not event.is_dm:
+    if not event.is_dm and not is_author_first(event, facts):
         return tenant, verdicts.UNROUTED if tenant is None else verdicts.ROUTED
     home = facts.dm_defaults.get(PlatformAccount(event.platform, event.author or ""))
     if home is None:
-        return None, verdicts.NO_DM_HOME
-    if tenant is not None and tenant != home.tenant:
+        place = find_open(event, facts)
+        if place is not None:
+            return place.tenant, verdicts.BY_OPEN_PLACE
+        if event.is_dm:
+            return None, verdicts.NO_DM_HOME
+        is_shared = event.discriminator in facts.shared
+        return None, verdicts.SHARED_UNLINKED if is_shared else verdicts.UNROUTED
+    if not event.is_dm:
+        return home.tenant, verdicts.BY_AUTHOR
+    if tenant is not None and tenant != home.tenant and event.discriminator not in facts.shared:
         return None, verdicts.AMBIGUOUS
     return home.tenant, verdicts.DM_HOME
+
+
+def is_author_first(event: GateEvent, facts: Facts) -> bool:
+    """Whether the author, not the place, decides the tenant; never for a webhook's own path."""
+    if event.hook is not None:
+        return False
+    key = event.discriminator
+    return key in facts.shared or facts.routes.get(key) is None
+
+
+def find_open(event: GateEvent, facts: Facts) -> OpenPlace | None:
+    """The instance that is open here: in the channel, its parent, the scope, or in direct messages.
+
+    Where the place belongs to one tenant, only that tenant's instances can be open in it.
+    """
+    if event.hook is not None:
+        return None
+    tenant = None
+    if event.discriminator not in facts.shared:
+        tenant = facts.routes.get(event.discriminator)
+    for key in open_keys(event):
+        found = facts.open.get(key)
+        if found is not None and tenant in (None, found.tenant):
+            return found
+    return None
+
+
+def open_keys(event: GateEvent) -> tuple[OpenKey, ...]:
+    """Under which keys an instance can be open to an event, the narrowest first."""
+    if event.is_dm:
+        return (OpenKey(event.platform, "", ""),)
+    scope = event.scope_id or ""
+    channels = [event.chat_id, event.parent_chat_id, "" if scope else None]
+    return tuple([OpenKey(event.platform, scope, each) for each in channels if each is not None])
 
 
 def find_candidates(
     event: GateEvent, facts: Facts, tenant: str
 ) -> tuple[tuple[CandidateClaim, ...], GateVerdict]:
-    """Layer 1: the instances bound to the author, and the holder of the channel."""
+    """Layer 1: the instances bound to the author, and the holder of the channel.
+
+    For an author who is not linked, the instance that is open to everybody here.
+    """
     author, platform = event.author, event.platform
     if not author:
         return (), verdicts.NO_AUTHOR
     account = PlatformAccount(platform, author)
     bound = facts.bindings.get(TenantAccount(tenant, platform, author), ())
-    if event.is_dm:
-        home = facts.dm_defaults[account].instance
-        bound = (home,) if home in bound else ()
-    # Also for bots: later layers only narrow, and an operator can link a bot's account.
-    if not bound:
-        return (), verdicts.UNLINKED
+    if event.is_dm or is_author_first(event, facts):
+        home = facts.dm_defaults.get(account)
+        bound = (home.instance,) if home is not None and home.instance in bound else ()
     voices = facts.voices.get(account)
     is_bot = event.author_is_bot or voices is not None
     own = voices or ()
+    # Also for bots: later layers only narrow, and an operator can link a bot's account.
+    if not bound:
+        place = None if is_bot else find_open(event, facts)
+        if place is None or place.tenant != tenant:
+            return (), verdicts.UNLINKED
+        key = PolicyKey(tenant, place.instance, platform)
+        return (CandidateClaim(key, False, None, False, False, True),), verdicts.FOUND
     claims = [
         CandidateClaim(PolicyKey(tenant, instance, platform), True, author, instance in own, is_bot)
         for instance in bound
@@ -340,6 +420,9 @@ def check_authority(event: GateEvent, facts: Facts, claim: CandidateClaim) -> Ga
     """Layer 2: may this instance see this author here?"""
     if claim.is_own_voice:
         return verdicts.OWN_VOICE
+    if claim.is_open:
+        account = PlatformAccount(event.platform, event.author or "")
+        return verdicts.OPEN_LIMITED if account in facts.limited else verdicts.OPEN_MODE
     if claim.is_owned:
         return verdicts.OWNER
     policy, allow = facts.principals.get(claim.key, _OWNER_ONLY)
@@ -351,7 +434,12 @@ def check_authority(event: GateEvent, facts: Facts, claim: CandidateClaim) -> Ga
 
 
 def check_visibility(event: GateEvent, facts: Facts, claim: CandidateClaim) -> GateVerdict:
-    """Layer 3: can the owner view the channel on the platform?"""
+    """Layer 3: can the owner view the channel on the platform?
+
+    Where the owner is the author, the message itself is evidence; a platform's no outweighs it.
+    """
+    if claim.is_open:
+        return verdicts.OPENED
     if event.is_dm:
         return verdicts.DIRECT
     if claim.owner is None:
@@ -360,14 +448,18 @@ def check_visibility(event: GateEvent, facts: Facts, claim: CandidateClaim) -> G
     visibility = facts.visibility.get(view)
     if visibility is Visibility.VISIBLE:
         return verdicts.VISIBLE
-    return verdicts.HIDDEN if visibility is Visibility.HIDDEN else verdicts.UNSEEN
+    if visibility is Visibility.HIDDEN:
+        return verdicts.HIDDEN
+    return verdicts.AUTHOR_PRESENT if claim.owner == event.author else verdicts.UNSEEN
 
 
 def check_relevance(event: GateEvent, facts: Facts, claim: CandidateClaim) -> GateVerdict:
     """Layer 4: should the agent engage?"""
     if claim.is_owned:
         return verdicts.OWNERS_WORD
-    policy = facts.relevance.get(claim.key, _DEFAULTS)
+    policy = facts.relevance.get(claim.key, _OPEN_DEFAULTS if claim.is_open else _DEFAULTS)
+    if claim.is_open and event.is_dm:
+        return verdicts.ADDRESSED
     if claim.is_bot and not policy.allow_other_bots:
         return verdicts.OTHER_BOT
     if not policy.require_address:
@@ -380,6 +472,15 @@ def check_relevance(event: GateEvent, facts: Facts, claim: CandidateClaim) -> Ga
 
 
 _EVENT_LAYERS: Final = (Layer.LINK, Layer.ORIGIN, Layer.TENANT, Layer.CANDIDATES)
+
+
+class Outcome(Enum):
+    """What follows for a candidate."""
+
+    DELIVER = "deliver"
+    REFUSE = "refuse"
+    UNKNOWN = "unknown"
+    """A fact could not be fetched: to be asked again."""
 
 
 class Candidate(NamedTuple):
@@ -400,6 +501,25 @@ class Candidate(NamedTuple):
         """Whether it receives the event."""
         return self.authority.passed and self.visibility.passed and self.relevance.passed
 
+    @property
+    def unknown(self) -> GateVerdict | None:
+        """The verdict that is not known, where nothing else refuses."""
+        missing = [each for each in self.verdicts if not each.passed]
+        is_open = missing and all(each.rule in verdicts.UNKNOWN_RULES for each in missing)
+        return missing[0] if is_open else None
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether it receives the event, is refused, or must be decided again."""
+        if self.delivers:
+            return Outcome.DELIVER
+        return Outcome.REFUSE if self.unknown is None else Outcome.UNKNOWN
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the author is not linked and the instance is open to everybody here."""
+        return self.authority is verdicts.OPEN_MODE
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -419,11 +539,20 @@ class Decision:
 
     @property
     def refusal(self) -> GateVerdict | None:
-        """The first verdict that refused; None if anybody receives the event."""
-        if any(each.delivers for each in self.candidates):
+        """The first verdict that refused; None if anybody receives the event or may yet."""
+        if any(each.outcome is not Outcome.REFUSE for each in self.candidates):
             return None
         reached = [*self.verdicts, *(v for each in self.candidates for v in each.verdicts)]
         return next(verdict for verdict in reached if not verdict.passed)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The instances for which a fact could not be fetched."""
+        return tuple([e.instance for e in self.candidates if e.outcome is Outcome.UNKNOWN])
+
+    def candidate(self, instance: str) -> Candidate | None:
+        """What was decided about one instance; None where it is no candidate."""
+        return next((each for each in self.candidates if each.instance == instance), None)
 
     @property
     def wakes(self) -> tuple[str, ...]:

@@ -83,7 +83,28 @@ DM_HOME: Final = _rule(
     Layer.TENANT, "dm-default", True, "It is a direct message, and its author chose where they go."
 )
 UNROUTED: Final = _rule(
-    Layer.TENANT, "unknown", False, "The place it was written in belongs to no tenant."
+    Layer.TENANT,
+    "unknown",
+    False,
+    "The place it was written in belongs to no tenant, and its author is linked to no agent.",
+)
+BY_AUTHOR: Final = _rule(
+    Layer.TENANT,
+    "author",
+    True,
+    "The place belongs to no single tenant, so its author's own agent decides.",
+)
+BY_OPEN_PLACE: Final = _rule(
+    Layer.TENANT,
+    "open",
+    True,
+    "Its author is linked to no agent, and an operator has opened an agent to everybody here.",
+)
+SHARED_UNLINKED: Final = _rule(
+    Layer.TENANT,
+    "shared-unlinked",
+    False,
+    "Several tenants share the place, and its author is linked to no agent.",
 )
 NO_DM_HOME: Final = _rule(
     Layer.TENANT, "no-dm-default", False, "It is a direct message of somebody who is not linked."
@@ -115,11 +136,30 @@ OWNER_ONLY: Final = _rule(
     Layer.AUTHORITY, "owner-only", False, "The instance listens only to its owner."
 )
 
+OPEN_MODE: Final = _rule(
+    Layer.AUTHORITY, "open", True, "An operator has opened the instance to everybody here."
+)
+OPEN_LIMITED: Final = _rule(
+    Layer.AUTHORITY,
+    "open-limited",
+    False,
+    "The instance is open to everybody here, but its author has written too much lately.",
+)
+
 DIRECT: Final = _rule(Layer.VISIBILITY, "direct", True, "The owner wrote it to the bot directly.")
 VISIBLE: Final = _rule(Layer.VISIBILITY, "visible", True, "The owner can view the channel.")
 HIDDEN: Final = _rule(Layer.VISIBILITY, "hidden", False, "The owner cannot view the channel.")
 UNSEEN: Final = _rule(
     Layer.VISIBILITY, "unknown", False, "Whether the owner can view the channel is not known."
+)
+AUTHOR_PRESENT: Final = _rule(
+    Layer.VISIBILITY,
+    "author",
+    True,
+    "The owner wrote it, and whoever writes in a channel sees it.",
+)
+OPENED: Final = _rule(
+    Layer.VISIBILITY, "open", True, "No owner's view counts where an operator opened the instance."
 )
 OWNER_GONE: Final = _rule(
     Layer.VISIBILITY, "owner-gone", False, "Who claimed the channel is not bound to the instance."
@@ -169,6 +209,16 @@ NOT_OWN_MESSAGE: Final = _rule(
 NO_CAPABILITY: Final = _rule(
     Layer.EGRESS, "no-capability", False, "this session has no such capability, or it has expired"
 )
+
+OPEN_CHAT: Final = _rule(
+    Layer.EGRESS,
+    "open",
+    True,
+    "Somebody wrote to this instance here, and it is open to everybody here.",
+)
+
+UNKNOWN_RULES: Final = frozenset({UNSEEN.rule})
+"""The rules that do not refuse: they say that a fact could not be fetched."""
 
 GATE_RULES: Final[Mapping[str, GateVerdict]] = _rules
 """Every rule by its id, except `gate.error`, which any layer may give."""
