@@ -222,10 +222,10 @@ def _world(chance: random.Random) -> tuple[GateEvent, Facts, dict[str, str]]:
         place = TenantChannel(owners[holder], "web", pick([None, "s1"]), channel)
         granted[place] = ChannelGrant(holder, pick([*people, None]))
     opened = {}
-    for place in (("", ""), ("s1", ""), ("s1", "c1"), ("", "c1")):
+    for scope, channel in (("", ""), ("s1", ""), ("s1", "c1"), ("", "c1")):
         if maybe(0.6):
             each = pick(list(owners))
-            opened[OpenKey("web", *place)] = OpenPlace(owners[each], each)
+            opened[OpenKey("web", scope, channel)] = OpenPlace(owners[each], each)
     facts = Facts(
         routes={key: pick(["t1", "t2", "t3"]) for key in keys if maybe()},
         bindings=bound,

@@ -352,7 +352,8 @@ NAMES = [field.name for field in dataclasses.fields(Facts)]
 def test_whatever_fails_never_delivers_more(
     event: GateEvent, known: Facts, broken: set[str]
 ) -> None:
-    failing = dataclasses.replace(known, **{name: Broken() for name in broken})
+    failures: dict[str, Any] = {name: Broken() for name in broken}
+    failing = dataclasses.replace(known, **failures)
     decision = decide(event, failing)
     assert set(decision.deliveries) <= {each for _, each in delivered(event, known)}
     verdicts = list(decision.verdicts)

@@ -539,8 +539,8 @@ class Decision:
 
     @property
     def refusal(self) -> GateVerdict | None:
-        """The first verdict that refused; None if anybody receives the event or may yet."""
-        if any(each.outcome is not Outcome.REFUSE for each in self.candidates):
+        """The first verdict that did not pass; None if anybody receives the event."""
+        if any(each.delivers for each in self.candidates):
             return None
         reached = [*self.verdicts, *(v for each in self.candidates for v in each.verdicts)]
         return next(verdict for verdict in reached if not verdict.passed)

@@ -83,10 +83,7 @@ DM_HOME: Final = _rule(
     Layer.TENANT, "dm-default", True, "It is a direct message, and its author chose where they go."
 )
 UNROUTED: Final = _rule(
-    Layer.TENANT,
-    "unknown",
-    False,
-    "The place it was written in belongs to no tenant, and its author is linked to no agent.",
+    Layer.TENANT, "unknown", False, "The place it was written in belongs to no tenant."
 )
 BY_AUTHOR: Final = _rule(
     Layer.TENANT,
