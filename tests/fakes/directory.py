@@ -16,7 +16,7 @@ from accord.relay.connector import (
     Waker,
 )
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules import Dialect, Facts
+from accord.relay.rules import Facts, SessionRules, lookup_keys
 
 
 class MemoryVault(Vault):
@@ -43,7 +43,7 @@ class MemoryVault(Vault):
         for each in reversed(self.kept):
             if (
                 (each.tenant, each.instance) == (principal.tenant, principal.instance)
-                and session_key in (each.session_key, each.alias)
+                and {each.session_key, each.alias} & {*lookup_keys(session_key)}
                 and each.kind == kind
                 and message_id in (None, each.message_id)
             ):
@@ -78,7 +78,9 @@ class MemoryDirectory(Directory):
         self.woken: list[str] = []
         self.kept: list[Capability] = []
         self.vault = MemoryVault(self.kept)
-        self.dialects: dict[str, Dialect] = {}
+        self.rules: dict[str, SessionRules] = {}
+        self.refused: dict[tuple[str, str, str], str] = {}
+        self.wakeable: set[str] = set()
         self.held: set[tuple[str, str, str, str]] = set()
         self.replies: dict[str, LinkReply] = {}
         self.flushed: list[tuple[str, str | None]] = []
@@ -128,16 +130,31 @@ class MemoryDirectory(Directory):
     async def front(self, principal: Principal, platform: str, bot_id: str) -> None:
         """Nothing depends on it here."""
 
-    async def session_dialect(self, instance: str) -> Dialect:
-        """In which dialect an instance's keys are written."""
-        return self.dialects.get(instance, "hermes")
+    async def note_hello(
+        self, principal: Principal, platform: str, bot_id: str, reason: str | None
+    ) -> None:
+        """Note it."""
+        self.refused.pop((principal.instance, platform, bot_id), None)
+        if reason is not None:
+            self.refused[principal.instance, platform, bot_id] = reason
 
-    async def choose_dialect(
-        self, instance: str, dialect: Dialect, buffer_is_empty: Callable[[Connection], bool]
+    async def has_wake_url(self, instance: str) -> bool:
+        """Whether the test gave it one."""
+        return instance in self.wakeable
+
+    async def session_rules(self, instance: str) -> SessionRules:
+        """How an instance's keys are written."""
+        return self.rules.get(instance, SessionRules())
+
+    async def choose_sessions(
+        self, instance: str, rules: SessionRules, buffer_is_empty: Callable[[Connection], bool]
     ) -> bool:
         """Take a dialect while nothing was delivered under another."""
-        known = self.dialects.setdefault(instance, dialect)
-        return known == dialect
+        known = self.rules.get(instance)
+        if known is not None and known.dialect != rules.dialect:
+            return False
+        self.rules[instance] = rules
+        return True
 
     async def wake(self, instance: str) -> None:
         """Note the poke."""

@@ -8,6 +8,7 @@ from pydantic import SecretStr
 from accord.relay.connector import Capability, Housekeeping, Principal
 from accord.relay.connector import store as tables
 from accord.relay.errors import RelayError
+from accord.relay.rules import SessionRules
 
 pytestmark = pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 
@@ -116,11 +117,11 @@ async def test_keeping_none_writes_nothing_and_many_are_kept_at_once(half: Any) 
 
 async def test_an_entry_holds_back_a_change_of_dialect(half: Any) -> None:
     await half.enrol("a1")
-    assert await half.directory.choose_dialect("a1", "hermes", lambda _: True)
+    assert await half.directory.choose_sessions("a1", SessionRules("hermes"), lambda _: True)
     await keep(half, capability(half))
-    assert not await half.directory.choose_dialect("a1", "scoped", lambda _: True)
+    assert not await half.directory.choose_sessions("a1", SessionRules("scoped"), lambda _: True)
     half.clock.advance(900)
-    assert await half.directory.choose_dialect("a1", "scoped", lambda _: True)
+    assert await half.directory.choose_sessions("a1", SessionRules("scoped"), lambda _: True)
 
 
 async def test_everything_is_encrypted_anew_after_the_key_changed(half: Any) -> None:

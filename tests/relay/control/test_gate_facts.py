@@ -14,7 +14,15 @@ from accord.relay.connector import (
     VisibilityCache,
 )
 from accord.relay.connector import store as tables
-from accord.relay.rules import Facts, GateEvent, PrincipalPolicy, Visibility, VisibilityKey, decide
+from accord.relay.rules import (
+    Facts,
+    GateEvent,
+    PrincipalPolicy,
+    SessionRules,
+    Visibility,
+    VisibilityKey,
+    decide,
+)
 from accord.testing import VirtualClock, run_virtual
 
 GROUP = {"chat": "c1", "kind": "group", "scope": "g1"}
@@ -297,18 +305,18 @@ async def test_ids_that_no_store_can_keep_reach_nobody(
 async def test_the_dialect_changes_only_when_nothing_is_kept_under_keys(half: Any) -> None:
     await half.enrol("a1")
     directory = half.directory
-    assert await directory.session_dialect("a1") == "hermes"
-    assert await directory.session_dialect("nobody") == "hermes"
-    assert await directory.choose_dialect("a1", "hermes", lambda _: False)
-    assert not await directory.choose_dialect("a1", "scoped", lambda _: False)
-    assert await directory.choose_dialect("a1", "scoped", lambda _: True)
-    assert await directory.session_dialect("a1") == "scoped"
+    assert (await directory.session_rules("a1")).dialect == "hermes"
+    assert (await directory.session_rules("nobody")).dialect == "hermes"
+    assert await directory.choose_sessions("a1", SessionRules("hermes"), lambda _: False)
+    assert not await directory.choose_sessions("a1", SessionRules("scoped"), lambda _: False)
+    assert await directory.choose_sessions("a1", SessionRules("scoped"), lambda _: True)
+    assert (await directory.session_rules("a1")).dialect == "scoped"
 
 
 async def test_the_first_hello_chooses_freely_whatever_waits_already(half: Any) -> None:
     await half.enrol("a1")
-    assert await half.directory.choose_dialect("a1", "scoped", lambda _: False)
-    assert await half.directory.session_dialect("a1") == "scoped"
+    assert await half.directory.choose_sessions("a1", SessionRules("scoped"), lambda _: False)
+    assert (await half.directory.session_rules("a1")).dialect == "scoped"
 
 
 def test_a_platform_that_hangs_is_unknown_and_asked_once_for_all_who_wait() -> None:

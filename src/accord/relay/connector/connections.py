@@ -7,7 +7,7 @@ instance, the newest, and hands committed rows to it.
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -48,9 +48,11 @@ from accord.relay.rules.frames import (
     Outbound,
     OutboundResult,
     UnknownFrame,
+    generic_descriptor,
     read_frame,
     write_frame,
 )
+from accord.relay.rules.messages import lookup_keys
 from accord.storage import StoreError
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
@@ -61,7 +63,6 @@ NO_PLATFORM: Final = "no such platform"
 
 _BYTES_PER_FRAME = 64 * 1024
 
-_IDLE = write_frame(GoingIdleAck()).decode()
 _log = structlog.stdlib.get_logger(__name__)
 
 
@@ -83,8 +84,11 @@ class SocketConnection:
     _pending: int = 0
     _idle_asked: bool = False
     _idle_granted: bool = False
+    _can_be_woken: bool = False
     _again: bool = False
     _stuck_since: float | None = None
+    # When the gateway was last heard, or first owed an answer to what was sent after that.
+    _owed_since: float | None = None
     _allowance: TokenBucket = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +105,7 @@ class SocketConnection:
                 message = await self.transport.receive()
                 if message is None:
                     return
+                self._heard()
                 await self._read(reader, message)
         finally:
             late.cancel()
@@ -144,12 +149,40 @@ class SocketConnection:
         if self._unsent or self.session.is_due or self._idle_granted:
             self.pump()
         now = self.context.clock.monotonic()
+        await self._check_silence(now)
         if not self.session.is_stuck:
             self._stuck_since = None
         elif self._stuck_since is None:
             self._stuck_since = now
         elif now - self._stuck_since > self.context.limits.ack_seconds:
             await self.close(TRY_LATER, "nothing was acknowledged")
+
+    def _heard(self) -> None:
+        """Something came from the gateway: it is alive, and gets what was buffered meanwhile."""
+        self._owed_since = None
+        if self.session.state is SocketState.SILENT:
+            self.session.move(SocketState.DRAINING)
+            self.pump()
+
+    async def _check_silence(self, now: float) -> None:
+        """Buffer for a gateway that may be frozen, and wake it.
+
+        What was sent is not lost: its rows stay until they are acknowledged. A gateway that was
+        only slow is drained as soon as it says anything.
+        """
+        session = self.session
+        if session.state not in (SocketState.DRAINING, SocketState.LIVE) or not session.unacked:
+            self._owed_since = None
+        elif self._owed_since is None:
+            self._owed_since = now
+        elif now - self._owed_since >= self.context.limits.silent_seconds:
+            self._owed_since = None
+            if await self.writer.flip(session.claim) and session.is_delivering:
+                self.context.counts["silent sockets"] += 1
+                _log.warning("a gateway is silent", instance=session.instance)
+                session.move(SocketState.SILENT)
+                self.context.counts["wake asked"] += 1
+                await self.context.directory.wake(session.instance)
 
     async def _read(self, reader: LineReader, message: str | bytes) -> None:
         newline: Any = "\n" if isinstance(message, str) else b"\n"
@@ -240,18 +273,32 @@ class SocketConnection:
 
     async def _answer_hello(self, hello: Hello) -> Descriptor | HelloRefused | str:
         """The descriptor of an identity, its refusal, or why the whole socket is refused."""
-        platform = self.context.find_platform(hello.platform, hello.bot_id)
-        if platform is None:
-            return HelloRefused(hello.platform, hello.bot_id, NO_PLATFORM)
         directory, instance = self.context.directory, self.principal.instance
-        if not await directory.choose_dialect(
-            instance, hello.session_keys, lambda c: is_queue_empty(c, instance)
+        platforms = self.context.fronted(hello.platform, hello.bot_id)
+        if not platforms:
+            reason = self._missing(hello)
+            await directory.note_hello(self.principal, hello.platform, hello.bot_id, reason)
+            return HelloRefused(hello.platform, hello.bot_id, reason)
+        if not await directory.choose_sessions(
+            instance, hello.sessions, lambda c: is_queue_empty(c, instance)
         ):
             return "session keys cannot change while something is kept under them"
-        await directory.front(self.principal, platform.name, platform.bot_id)
-        if isinstance(platform, PlatformWithCommands) and hello.command_manifest is not None:
-            platform.offer_commands(instance, hello.command_manifest)
-        return platform.descriptor()
+        await directory.note_hello(self.principal, hello.platform, hello.bot_id, None)
+        for platform in platforms:
+            await directory.front(self.principal, platform.name, platform.bot_id)
+            if isinstance(platform, PlatformWithCommands) and hello.command_manifest is not None:
+                platform.offer_commands(instance, hello.command_manifest)
+        described = [_with_ops(each.descriptor()) for each in platforms]
+        return described[0] if len(described) == 1 else generic_descriptor(described)
+
+    def _missing(self, hello: Hello) -> str:
+        """Why a hello finds no platform here."""
+        bots = [bot for name, bot in self.context.platforms if name == hello.platform]
+        if not bots:
+            return NO_PLATFORM
+        if hello.bot_id:
+            return "this platform has no such bot here"
+        return "this platform has several bots here: name one"
 
     async def _interrupt(self, session_key: str) -> None:
         """Stop the turn of one session of this instance, if it has such a session."""
@@ -306,6 +353,7 @@ class SocketConnection:
 
     async def _go_idle(self) -> None:
         try:
+            can_be_woken = await self.context.directory.has_wake_url(self.session.instance)
             flipped = await self.writer.flip(self.session.claim)
         except StoreError as error:
             # Without an answer the gateway stays up, which is right.
@@ -313,6 +361,7 @@ class SocketConnection:
             self._idle_asked = False
             return
         self._idle_granted = flipped
+        self._can_be_woken = can_be_woken
         self.pump()
 
     async def _pump(self) -> None:
@@ -324,7 +373,7 @@ class SocketConnection:
             if self._idle_granted and session.state is not SocketState.IDLE:
                 # Everything committed before the flip has been delivered.
                 session.move(SocketState.IDLE)
-                self._unsent.append(_IDLE)
+                self._unsent.append(write_frame(GoingIdleAck(self._can_be_woken)).decode())
             elif (wanted := session.wants()) is not None:
                 limit = self.context.limits.window
                 rows = await self.hub.load(session.instance, wanted[0], limit)
@@ -391,6 +440,10 @@ class SocketConnection:
         self._pump_task = None
         if not task.cancelled() and task.exception() is None and self._again:
             self.pump()  # else the sweep tries again
+
+
+def _with_ops(descriptor: Descriptor) -> Descriptor:
+    return replace(descriptor, supported_ops=tuple(sorted(descriptor.ops)))
 
 
 def _report(task: asyncio.Task[None]) -> None:
@@ -555,7 +608,7 @@ def _queue_heads(instances: list[str], database: Database) -> list[tuple[str, in
 def _chat_of(instance: str, session_key: str, database: Database) -> str | None:
     query = (
         select(chats.c.chat_id)
-        .where(chats.c.instance == instance, chats.c.session_key == session_key)
+        .where(chats.c.instance == instance, chats.c.session_key.in_(lookup_keys(session_key)))
         .order_by(chats.c.delivered_at.desc())
     )
     return database.execute(query).scalar()

@@ -45,3 +45,10 @@ class DeliveryContext:
         # A gateway that fronts one bot need not know its id, nor even the platform's name.
         others = [each for each in self.platforms.values() if name in (each.name, GENERIC_PLATFORM)]
         return others[0] if len(others) == 1 else None
+
+    def fronted(self, name: str, bot_id: str) -> list[Platform]:
+        """The platforms that a hello means: every one for the generic platform without a bot."""
+        if name == GENERIC_PLATFORM and not bot_id:
+            return list(self.platforms.values())
+        found = self.find_platform(name, bot_id)
+        return [] if found is None else [found]

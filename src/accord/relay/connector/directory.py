@@ -6,11 +6,13 @@ It answers from memory wherever possible; `revocations` tells who was revoked.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 import structlog
 from sqlalchemy import Connection, update
 
+from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.relay.connector import gate_facts, links, registry, vault
 from accord.relay.connector.authentication import Authentication, ManagedTokens
@@ -38,7 +40,7 @@ from accord.relay.errors import Code, RelayError
 from accord.relay.rules.gate import Facts
 from accord.relay.rules.links import BURNED, find_link_codes, read_link_request
 from accord.relay.rules.members import is_name
-from accord.relay.rules.messages import Dialect
+from accord.relay.rules.messages import SessionRules
 from accord.storage import StoreError
 from accord.web.limits import RateLimiter
 from accord.web.outgoing import Resolver, resolve
@@ -145,29 +147,63 @@ class Directory:
                 lambda change: registry.front(change, principal.instance, platform, bot_id)
             )
 
-    async def session_dialect(self, instance: str) -> Dialect:
-        """The dialect of this instance's session keys."""
-        profile = await self._profile(instance)
-        return "scoped" if profile is not None and profile.record.dialect == "scoped" else "hermes"
+    async def note_hello(
+        self, principal: Principal, platform: str, bot_id: str, reason: str | None
+    ) -> None:
+        """Keep why a hello was refused, for operators; without a reason it is accepted now."""
+        profile = await self._profile(principal.instance)
+        told = {"platform": platform, "botId": bot_id, "reason": reason}
+        known = [] if profile is None else registry.refused_hellos(profile.record)
+        same = [each for each in known if (each["platform"], each["botId"]) == (platform, bot_id)]
+        if same == ([] if reason is None else [told]):
+            return
+        await self.changes.change(
+            lambda change: registry.note_hello(change, principal.instance, platform, bot_id, reason)
+        )
 
-    async def choose_dialect(
-        self, instance: str, dialect: Dialect, buffer_is_empty: Callable[[Connection], bool]
+    async def has_wake_url(self, instance: str) -> bool:
+        """Whether a sleeping instance can be woken."""
+        profile = await self._profile(instance)
+        return profile is not None and profile.record.wake_url is not None
+
+    async def session_rules(self, instance: str) -> SessionRules:
+        """How this instance's gateway keys its sessions."""
+        profile = await self._profile(instance)
+        if profile is None:
+            return SessionRules()
+        written, dialect = profile.record.session_rules, profile.record.dialect
+        rules = SessionRules.from_dict({} if written is None else canonical.decode(written))
+        return replace(rules, dialect="scoped" if dialect == "scoped" else "hermes")
+
+    async def choose_sessions(
+        self, instance: str, rules: SessionRules, buffer_is_empty: Callable[[Connection], bool]
     ) -> bool:
-        """Set the dialect of a hello; False when it differs and buffer or vault are not empty."""
+        """Set the rules of a hello; False when buffer or vault hold keys of another dialect.
+
+        Other rules may change at any time: they are part of no frame that is buffered, and a
+        capability lasts for minutes.
+        """
         profile = await self._profile(instance)
         # Nothing is stored under an instance's dialect before its first hello.
         is_first = profile is not None and not profile.record.dialect
-        if not is_first and await self.session_dialect(instance) == dialect:
+        known = await self.session_rules(instance)
+        if not is_first and known == rules:
             return True
+        is_change = not is_first and known.dialect != rules.dialect
+        others = replace(rules, dialect="hermes").to_dict()
+        values = {
+            "dialect": rules.dialect,
+            "session_rules": canonical.encode(others).decode() if others else None,
+        }
 
         def work(change: ControlChange) -> bool:
-            if not is_first and (
+            if is_change and (
                 not buffer_is_empty(change.connection)
                 or not vault.is_empty(change.connection, instance, change.now)
             ):
                 return False
             change.connection.execute(
-                update(instances).where(instances.c.instance == instance).values(dialect=dialect)
+                update(instances).where(instances.c.instance == instance).values(**values)
             )
             change.touch("instance", instance)
             return True

@@ -34,7 +34,7 @@ from accord.relay.rules.actions import Send
 from accord.relay.rules.decision_records import DecisionRecord, from_record, to_record
 from accord.relay.rules.gate import Decision, Facts, GateEvent, decide
 from accord.relay.rules.links import LinkCommand, read_link_request
-from accord.relay.rules.messages import Dialect, interaction_event, session_key
+from accord.relay.rules.messages import SessionRules, interaction_sources
 from accord.storage import JournalRecord, verify
 from accord.telemetry import tracing
 from accord.telemetry.tracing import Span, SpanKind
@@ -162,9 +162,9 @@ class Ingest:
     async def _interrupt(self, inbound: InboundEvent, decision: Decision) -> None:
         source = inbound.event.source
         for instance in decision.deliveries:
-            dialect = await self.context.directory.session_dialect(instance)
-            key = session_key(source, dialect=dialect)
-            self.hub.interrupt(decision.tenant or "", instance, key, source.chat_id)
+            rules = await self.context.directory.session_rules(instance)
+            for key in rules.keys(source):
+                self.hub.interrupt(decision.tenant or "", instance, key, source.chat_id)
 
     async def _admission(
         self,
@@ -185,8 +185,8 @@ class Ingest:
             scope = source.scope_id or ""
             kind, body = self._body(inbound)
             for instance in deliveries:
-                dialect = await context.directory.session_dialect(instance)
-                key = session_key(source, dialect=dialect)
+                rules = await context.directory.session_rules(instance)
+                key = rules.key(source)
                 if inbound.kind is not InboundKind.INTERRUPT:
                     rows.append(NewRow(instance, tenant, scope, key, kind, body))
                 if self._is_new_chat(instance, inbound, key, now):
@@ -205,7 +205,7 @@ class Ingest:
                             parent_id=source.parent_chat_id or "",
                         )
                     )
-                capabilities += _capabilities(inbound, tenant, instance, key, dialect)
+                capabilities += _capabilities(inbound, tenant, instance, rules)
         return EventAdmission(
             inbound.platform,
             inbound.bot_id,
@@ -300,14 +300,16 @@ def _journal(inbound: InboundEvent, trace: Trace | None) -> str:
 
 
 def _capabilities(
-    inbound: InboundEvent, tenant: str, instance: str, key: str, dialect: Dialect
+    inbound: InboundEvent, tenant: str, instance: str, rules: SessionRules
 ) -> list[Capability]:
     if not inbound.found:
         return []
     source = inbound.event.source
     # An existing gateway keys an interaction by what it decodes itself.
-    decoded = interaction_event(inbound.forward) if inbound.forward else None
-    alias = session_key(decoded.source, dialect=dialect) if decoded else None
+    others = interaction_sources(inbound.forward, source) if inbound.forward else ()
+    keys = list(dict.fromkeys(key for each in (source, *others) for key in rules.keys(each)))
+    # An entry has room for one alias.
+    pairs = [(keys[i], keys[i + 1] if i + 1 < len(keys) else None) for i in range(0, len(keys), 2)]
     return [
         Capability(
             tenant=tenant,
@@ -319,12 +321,13 @@ def _capabilities(
             value=found.value,
             expires_at=found.expires_at,
             message_id=inbound.event.message_id or source.message_id,
-            alias=alias if alias != key else None,
+            alias=alias,
             author=source.user_id,
             chat_id=source.chat_id,
             parent_id=source.parent_chat_id,
         )
         for found in inbound.found
+        for key, alias in pairs
     ]
 
 

@@ -43,9 +43,11 @@ from accord.relay.rules.actions import (
     Result,
     Send,
     Typing,
+    unsupported,
 )
 from accord.relay.rules.egress import DECLINED, neutralise_mentions
 from accord.relay.rules.frames import Outbound
+from accord.relay.rules.messages import GENERIC_PLATFORM
 from accord.relay.rules.outbox import Attempt, OutboxDecision, OutboxStep, RetryLimits, decide
 from accord.relay.rules.splitting import split_text
 from accord.relay.rules.verdicts import GateVerdict
@@ -201,11 +203,11 @@ class ConnectorOutbox:
     async def _perform_fleeting(self, asked: AskedAction, request_id: str) -> Result:
         """Perform what does no harm when it is repeated, and is of no use when it is late."""
         judged = await self._gate.judge(asked)
-        if judged.platform is None:
-            return refused("there is no such platform here")
-        if not judged.verdict.passed:
+        problem = _problem(asked, judged)
+        if problem is DECLINED:
             self.context.counts[f"declined {judged.verdict.rule}"] += 1
-            return DECLINED
+        if problem is not None or judged.platform is None:
+            return problem or DECLINED
         key = f"{asked.principal.instance}/{request_id}"
         action = self._fit_draft(judged.platform, asked.action)
         return await self._perform(judged.platform, action, key, None)
@@ -216,14 +218,15 @@ class ConnectorOutbox:
         async with self._admissions.turn(lane):  # so that actions are stored in their order
             with tracing.span("relay egress gate"):
                 judged = await self._gate.judge(asked)
-                if judged.platform is None:
-                    return refused("there is no such platform here")
                 verdict = judged.verdict
                 told = "send" if verdict.passed else "decline"
                 tracing.set_attributes(verdict=told, rule=verdict.rule)
             request = OutboundRequest(asked, outbound.request_id, self.context.now())
-            if not verdict.passed:
+            problem = _problem(asked, judged)
+            if problem is DECLINED:
                 return await self._decline(request, judged)
+            if problem is not None:
+                return problem
             admitted = await self._admit(request)
             if admitted.refused is not None:
                 return admitted.refused
@@ -270,10 +273,9 @@ class ConnectorOutbox:
         return admitted
 
     async def _decline(self, request: OutboundRequest, judged: EgressJudgement) -> Result:
-        assert judged.platform is not None
         self.context.counts[f"declined {judged.verdict.rule}"] += 1
         if self._declines.spend(1):
-            note = self._note(request, judged.platform, judged.verdict.rule)
+            note = self._note(request, judged.platform or "", judged.verdict.rule)
             await self.context.store.write(
                 lambda c: outbox_store.journal_action(c, request, DECLINED, [], note)
             )
@@ -511,3 +513,16 @@ def _rule(verdict: GateVerdict, decision: OutboxDecision) -> str:
     """The rule that the journal names: the gate's, unless the outbox gave it up."""
     is_gates = decision.step is OutboxStep.SENT or not verdict.passed
     return verdict.rule if is_gates else decision.rule
+
+
+def _problem(asked: AskedAction, judged: EgressJudgement) -> Result | None:
+    """Why an action is not taken, if it is not."""
+    if judged.platform is None and (
+        judged.verdict.passed or asked.platform not in (None, GENERIC_PLATFORM)
+    ):
+        return refused("there is no such platform here")
+    if not judged.verdict.passed or judged.platform is None:
+        return DECLINED
+    if asked.action.op not in judged.platform.descriptor().ops:
+        return refused(unsupported(asked.action.op))
+    return None

@@ -40,6 +40,7 @@ ENROLMENT_PREFIX: Final = "enrol_"
 REMEMBERED_MS: Final = 7 * 86_400_000
 _SECRET_BYTES: Final = 32
 _MOST_IDENTITIES: Final = 64
+_MOST_REFUSED: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,9 @@ class InstanceRecord:
     revoked_at: int | None
     # Whether the operator revoked it, so that it cannot enrol again by itself.
     barred: bool
+    # How its gateway keys sessions besides the dialect, and which hellos are refused, as JSON.
+    session_rules: str | None
+    refused: str | None
     # Whether its whole tenant is suspended.
     suspended: bool
 
@@ -264,6 +268,44 @@ def retire(change: ControlChange, instance: str, until: int | None) -> None:
         .where(mine, gateway_secrets.c.expires_at.is_(None))
         .values(expires_at=until)
     )
+
+
+def refused_hellos(record: InstanceRecord) -> list[dict[str, str]]:
+    """The hellos of an instance that were refused lately: platform, bot id and reason."""
+    return [] if record.refused is None else list(canonical.decode(record.refused))
+
+
+def note_hello(
+    change: ControlChange, instance: str, platform: str, bot_id: str, reason: str | None
+) -> None:
+    """Record that a hello was refused, or, without a reason, that it is no longer."""
+    record = need(change.connection, instance)
+    known = refused_hellos(record)
+    kept = [each for each in known if (each["platform"], each["botId"]) != (platform, bot_id)]
+    if reason is not None:
+        kept.append({"platform": platform, "botId": bot_id, "reason": reason})
+    kept = kept[-_MOST_REFUSED:]
+    if kept == known:
+        return
+    written = canonical.encode(kept).decode() if kept else None
+    change.connection.execute(
+        update(instances).where(instances.c.instance == instance).values(refused=written)
+    )
+    change.touch("instance", instance)
+
+
+def set_wake_url(change: ControlChange, instance: str, url: str | None) -> None:
+    """Set or clear the URL by which an instance is woken."""
+    record = need(change.connection, instance)
+    if record.wake_url == url:
+        return
+    change.connection.execute(
+        update(instances).where(instances.c.instance == instance).values(wake_url=url)
+    )
+    change.touch("instance", instance)
+    # The URL itself may hold a secret.
+    action = "wake-url.cleared" if url is None else "wake-url.set"
+    change.note(action, tenant=record.tenant, instance=instance)
 
 
 def front(change: ControlChange, instance: str, platform: str, bot_id: str) -> None:
@@ -633,6 +675,7 @@ def instance_status(connection: Connection, instance: str, now: int) -> dict[str
         "origin": record.origin,
         "sessionKeys": record.dialect or "hermes",
         "hasWakeUrl": record.wake_url is not None,
+        "refusedHellos": refused_hellos(record),
         "createdAt": record.created_at,
         "secrets": sum(end is None or end > now for end in ends),
         "identities": rows(identities, "platform", "bot_id"),

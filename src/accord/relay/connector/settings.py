@@ -56,6 +56,9 @@ class DeliveryLimits:
     refused_seconds: float = 2.0
     # How long a gateway may take to read what was sent to it.
     send_seconds: float = 30.0
+    # How long a gateway that was sent something may neither acknowledge nor say anything, before
+    # everything is buffered and it is woken.
+    silent_seconds: float = 15.0
     # How long a full window may wait for an acknowledgement.
     ack_seconds: float = 120.0
     # How long a platform may take for an action, and actions when the connector stops.

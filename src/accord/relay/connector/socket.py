@@ -22,14 +22,22 @@ class SocketState(Enum):
     GREETING = "greeting"
     DRAINING = "draining"
     LIVE = "live"
+    SILENT = "silent"
+    """It neither acknowledged nor said anything for too long; nothing more is sent to it."""
     IDLE = "idle"
     CLOSED = "closed"
 
 
 _NEXT = {
     SocketState.GREETING: {SocketState.DRAINING, SocketState.CLOSED},
-    SocketState.DRAINING: {SocketState.LIVE, SocketState.IDLE, SocketState.CLOSED},
-    SocketState.LIVE: {SocketState.IDLE, SocketState.CLOSED},
+    SocketState.DRAINING: {
+        SocketState.LIVE,
+        SocketState.SILENT,
+        SocketState.IDLE,
+        SocketState.CLOSED,
+    },
+    SocketState.LIVE: {SocketState.SILENT, SocketState.IDLE, SocketState.CLOSED},
+    SocketState.SILENT: {SocketState.DRAINING, SocketState.IDLE, SocketState.CLOSED},
     SocketState.IDLE: {SocketState.CLOSED},
     SocketState.CLOSED: set[SocketState](),
 }
@@ -125,7 +133,10 @@ class SocketSession:
                 where=self.instance,
             )
         self.state = state
-        if state in (SocketState.IDLE, SocketState.CLOSED):
+        if not self.is_delivering:
+            if self._ready:
+                # A silent socket may be heard again, and then reads them anew.
+                self._cursor = self._ready[0].seq - 1
             self._ready.clear()
 
     def offer(self, rows: Iterable[BufferRow], head: int) -> None:
@@ -133,7 +144,7 @@ class SocketSession:
         for row in rows:
             if (
                 row.seq == self._cursor + 1
-                and self._is_delivering
+                and self.is_delivering
                 and len(self._ready) < self.limits.window
             ):
                 self._keep(row)
@@ -141,14 +152,14 @@ class SocketSession:
 
     def wants(self) -> tuple[int, int] | None:
         """Which rows to read, as (after, known to exist); None when nothing is missing or fits."""
-        if not self._is_delivering or self._ready or self.is_stuck or self._cursor >= self._head:
+        if not self.is_delivering or self._ready or self.is_stuck or self._cursor >= self._head:
             return None
         return self._cursor, self._head
 
     def loaded(self, wanted: tuple[int, int], rows: list[BufferRow], *, is_all: bool) -> None:
         """Take over the rows that were read for `wanted`; `is_all` when there are no more."""
         after, known = wanted
-        if after != self._cursor or not self._is_delivering:
+        if after != self._cursor or not self.is_delivering:
             return
         for row in rows:
             self._keep(row)
@@ -193,7 +204,8 @@ class SocketSession:
         return self._forwards.pop(seq, None) if made is None else made
 
     @property
-    def _is_delivering(self) -> bool:
+    def is_delivering(self) -> bool:
+        """Whether rows are sent to it."""
         return self.state in (SocketState.DRAINING, SocketState.LIVE)
 
     def _keep(self, row: BufferRow) -> None:

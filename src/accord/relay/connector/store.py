@@ -61,6 +61,10 @@ instances = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("revoked_at", BigInteger),
     Column("barred", Integer, nullable=False),
+    # How its gateway keys sessions besides the dialect, and which of its hellos are refused, as
+    # JSON; null for the defaults, and for none.
+    Column("session_rules", Text),
+    Column("refused", Text),
 )
 Index("instances_tenant", instances.c.tenant)
 

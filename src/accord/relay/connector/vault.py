@@ -50,6 +50,7 @@ from accord.relay.connector.store import (
     vault,
 )
 from accord.relay.errors import Code, RelayError
+from accord.relay.rules.messages import lookup_keys
 
 KEY_SIZE: Final = 32
 _NONCE_SIZE: Final = 24
@@ -372,10 +373,11 @@ class Vault:
         named = (session_key, kind, platform, scope_id, message_id)
         if any("\x00" in text for text in named if text):
             return None  # such names are never stored, and PostgreSQL refuses them
+        keys = lookup_keys(session_key)
         where = [
             vault.c.tenant == principal.tenant,
             vault.c.instance == principal.instance,
-            (vault.c.session_key == session_key) | (vault.c.alias == session_key),
+            vault.c.session_key.in_(keys) | vault.c.alias.in_(keys),
             vault.c.kind == kind,
             vault.c.expires_at > self._now(),
             _IS_VALID,

@@ -498,7 +498,7 @@ class RelayGateway:
 
 def _hellos(settings: GatewaySettings) -> tuple[Hello, ...]:
     hellos = tuple(
-        Hello(platform, bot_id, settings.session_keys, settings.command_manifest)
+        Hello(platform, bot_id, settings.session_rules, settings.command_manifest)
         for platform, bot_id in settings.identities
     )
     for hello in hellos:

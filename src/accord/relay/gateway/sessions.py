@@ -25,7 +25,7 @@ from accord.relay.gateway.socket import Link, SocketClosed
 from accord.relay.rules.actions import Result, Send
 from accord.relay.rules.connection import backoff
 from accord.relay.rules.frames import Descriptor, Inbound, InboundAck, InterruptInbound, Passthrough
-from accord.relay.rules.messages import MessageEvent, is_stop, session_key
+from accord.relay.rules.messages import MessageEvent, is_stop
 from accord.storage import StoreError
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
@@ -222,7 +222,7 @@ class Intake:
 
     def _read(self, frame: Inbound | Passthrough) -> ReceivedEvent | None:
         if isinstance(frame, Inbound):
-            key = session_key(frame.event.source, dialect=self.settings.session_keys)
+            key = self.settings.session_rules.key(frame.event.source)
             return ReceivedEvent(key, frame.event, buffer_id=frame.buffer_id, trace=frame.trace)
         forward = frame.forward
         event: MessageEvent | None = None
@@ -234,7 +234,7 @@ class Intake:
             self.counts["forwards not understood"] += 1
             return None
         return ReceivedEvent(
-            session_key(event.source, dialect=self.settings.session_keys),
+            self.settings.session_rules.key(event.source),
             event,
             forward.platform or None,
             f"{forward.platform}.interaction_token" if forward.platform else None,

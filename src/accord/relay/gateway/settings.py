@@ -17,7 +17,9 @@ from accord.relay.rules.messages import (
     Dialect,
     MessageEvent,
     PassthroughForward,
+    SessionRules,
     interaction_event,
+    read_profile,
 )
 
 _RESOLVE_SECONDS: Final = 5.0
@@ -81,6 +83,11 @@ class GatewaySettings:
     # How sessions are named. `scoped` keeps equal ids of different servers apart; connectors that
     # do not know it want `hermes`.
     session_keys: Dialect = "scoped"
+    # Whether everybody in a group, or in a thread, has a session of their own.
+    group_sessions_per_user: bool = True
+    thread_sessions_per_user: bool = False
+    # The profile in whose name the agent works; it is a part of the keys.
+    profile: str | None = None
     # `require_mention` and `free_response_channels`, at the top or by platform.
     relevance: Mapping[str, Any] = field(default_factory=dict)
     # Where `{PLATFORM}_ALLOW_BOTS` is looked up.
@@ -99,6 +106,16 @@ class GatewaySettings:
     # The commands to offer, sent in every hello.
     command_manifest: Any = None
     limits: GatewayLimits = field(default_factory=GatewayLimits)
+
+    @property
+    def session_rules(self) -> SessionRules:
+        """How sessions are keyed, as every hello declares it."""
+        return SessionRules(
+            self.session_keys,
+            self.group_sessions_per_user,
+            self.thread_sessions_per_user,
+            read_profile(self.profile),
+        )
 
     def open_inbox(self, gateway_id: str, clock: Clock) -> Inbox:
         """The chosen inbox, not yet opened."""

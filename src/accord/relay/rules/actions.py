@@ -85,11 +85,16 @@ def read_action(value: Any) -> Action | BadAction:
     name = op[:40] if isinstance(op, str) else ""
     reader = _READERS.get(name)
     if reader is None:
-        return BadAction(name, f"there is no action {name!r}" if name else "an action has an op")
+        return BadAction(name, unsupported(name) if name else "an action has an op")
     try:
         return reader(value)
     except RelayError as error:
         return BadAction(name, str(error))
+
+
+def unsupported(op: str) -> str:
+    """The error for an action that is unknown, or that a platform does not have."""
+    return f"unsupported op: {op}"
 
 
 def write_action(action: Action) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Invalid lines and unknown frames are values too, so that a reader can count and 
 descriptor of a platform is what the gateway gets at the handshake.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
@@ -12,8 +12,26 @@ from accord.kernel import canonical, traceparent
 from accord.kernel.traceparent import Trace
 from accord.relay.errors import RelayError
 from accord.relay.rules import members
-from accord.relay.rules.actions import Action, BadAction, Result, read_action, write_action
-from accord.relay.rules.messages import Dialect, MessageEvent, PassthroughForward, read_dialect
+from accord.relay.rules.actions import (
+    Action,
+    BadAction,
+    Edit,
+    FollowUp,
+    GetChatInfo,
+    Result,
+    Send,
+    Typing,
+    read_action,
+    write_action,
+)
+from accord.relay.rules.messages import (
+    DEFAULT_SESSIONS,
+    GENERIC_PLATFORM,
+    Dialect,
+    MessageEvent,
+    PassthroughForward,
+    SessionRules,
+)
 from accord.relay.rules.splitting import LEAST_LIMIT, measure
 
 CONTRACT_VERSION: Final = 1
@@ -28,6 +46,7 @@ class Descriptor:
     Attributes:
         len_unit: `utf16` counts UTF-16 code units; anything else counts characters.
         emoji: For display; may be None.
+        supported_ops: The actions that can be performed; empty where that is not said.
     """
 
     platform: str
@@ -42,6 +61,15 @@ class Descriptor:
     platform_hint: str = ""
     pii_safe: bool = False
     contract_version: int = CONTRACT_VERSION
+    supported_ops: tuple[str, ...] = ()
+
+    @property
+    def ops(self) -> frozenset[str]:
+        """The actions that can be performed: those listed, else those that every platform has."""
+        if self.supported_ops:
+            return frozenset(self.supported_ops)
+        assumed = {Send.op, Typing.op, FollowUp.op, GetChatInfo.op}
+        return frozenset(assumed | {Edit.op} if self.supports_edit else assumed)
 
     @property
     def supports_code_blocks(self) -> bool:
@@ -72,11 +100,39 @@ class Descriptor:
             emoji=members.optional_text({"emoji": _EMOJI, **payload}, "emoji"),
             platform_hint=members.text(payload, "platform_hint", ""),
             pii_safe=members.flag(payload, "pii_safe", False),
+            supported_ops=_names(payload.get("supported_ops")),
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The wire form, with every member."""
-        return asdict(self)
+        """The wire form, with every member; `supported_ops` only where it is known."""
+        written = asdict(self) | {"supported_ops": list(self.supported_ops)}
+        if not self.supported_ops:
+            del written["supported_ops"]
+        return written
+
+
+def generic_descriptor(described: Iterable[Descriptor]) -> Descriptor:
+    """What every one of several platforms can do, for a gateway that names none of them."""
+    each = tuple(described)
+    dialects, units = {one.markdown_dialect for one in each}, {one.len_unit for one in each}
+    return Descriptor(
+        platform=GENERIC_PLATFORM,
+        label="Relay",
+        max_message_length=min(one.max_message_length for one in each),
+        supports_draft_streaming=all(one.supports_draft_streaming for one in each),
+        supports_edit=all(one.supports_edit for one in each),
+        supports_threads=all(one.supports_threads for one in each),
+        markdown_dialect=dialects.pop() if len(dialects) == 1 else "markdown",
+        len_unit="utf16" if "utf16" in units else units.pop(),
+        pii_safe=all(one.pii_safe for one in each),
+        supported_ops=tuple(sorted(frozenset.intersection(*(one.ops for one in each)))),
+    )
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    """The non-empty texts of a list; anything else lists nothing."""
+    listed = value if isinstance(value, list) else ()
+    return tuple(each for each in listed if isinstance(each, str) and each)
 
 
 MAX_LINE: Final = 8 * 1024 * 1024
@@ -148,14 +204,19 @@ class Hello:
     """A gateway names one identity that it fronts.
 
     Attributes:
-        session_keys: The dialect of its session keys.
+        sessions: How it keys its sessions; written as members of the hello itself.
         command_manifest: The commands that it offers, in its own form.
     """
 
     platform: str
     bot_id: str = ""
-    session_keys: Dialect = "hermes"
+    sessions: SessionRules = DEFAULT_SESSIONS
     command_manifest: Any = None
+
+    @property
+    def session_keys(self) -> Dialect:
+        """The dialect of its session keys."""
+        return self.sessions.dialect
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +305,14 @@ class Passthrough:
 
 @dataclass(frozen=True, slots=True)
 class GoingIdleAck:
-    """Everything is buffered from now on; the gateway may close."""
+    """Everything is buffered from now on; the gateway may close.
+
+    Attributes:
+        has_wake_url: Whether the gateway will be woken; None where the connector does not say. An
+            extension that older gateways ignore.
+    """
+
+    has_wake_url: bool | None = None
 
 
 FromGateway = Hello | Outbound | Interrupt | GoingIdle | InboundAck
@@ -317,10 +385,9 @@ def frame_dict(frame: Frame) -> dict[str, Any]:
         case Passthrough(forward, buffer_id, trace):
             written = {"type": "passthrough_forward", "forward": forward.to_dict()}
             return _with(written, bufferId=buffer_id, traceparent=_written(trace))
-        case Hello(platform, bot_id, session_keys, manifest):
-            dialect = None if session_keys == "hermes" else session_keys
+        case Hello(platform, bot_id, sessions, manifest):
             written = {"type": "hello", "platform": platform, "botId": bot_id}
-            return _with(written, session_keys=dialect, command_manifest=manifest)
+            return _with(written | sessions.to_dict(), command_manifest=manifest)
         case HelloRefused(platform, bot_id, error):
             identity = {"platform": platform, "botId": bot_id}
             return {"type": "hello_refused", **identity, "error": error}
@@ -332,8 +399,8 @@ def frame_dict(frame: Frame) -> dict[str, Any]:
             return {"type": "interrupt_inbound", "session_key": key, "chat_id": chat_id}
         case GoingIdle():
             return {"type": "going_idle"}
-        case GoingIdleAck():
-            return {"type": "going_idle_ack"}
+        case GoingIdleAck(has_wake_url):
+            return _with({"type": "going_idle_ack"}, hasWakeUrl=has_wake_url)
 
 
 def _with(written: dict[str, Any], **others: Any) -> dict[str, Any]:
@@ -349,6 +416,12 @@ def _trace(payload: members.Payload) -> Trace | None:
     return traceparent.parse(payload.get(traceparent.HEADER))
 
 
+def _optional_flag(payload: members.Payload, name: str) -> bool | None:
+    """True or false; None for anything else, so that a frame is not lost for an extension."""
+    value = payload.get(name)
+    return value if isinstance(value, bool) else None
+
+
 def _optional_id(payload: members.Payload, name: str) -> str | None:
     return None if payload.get(name) is None else members.identifier(payload, name)
 
@@ -357,7 +430,7 @@ _READERS: Final[Mapping[str, Callable[[members.Payload], Frame]]] = {
     "hello": lambda payload: Hello(
         members.identifier(payload, "platform"),
         members.text(payload, "botId", ""),
-        read_dialect(payload.get("session_keys")),
+        SessionRules.from_dict(payload),
         payload.get("command_manifest"),
     ),
     "outbound": lambda payload: Outbound(
@@ -394,5 +467,5 @@ _READERS: Final[Mapping[str, Callable[[members.Payload], Frame]]] = {
         _optional_id(payload, "bufferId"),
         _trace(payload),
     ),
-    "going_idle_ack": lambda _: GoingIdleAck(),
+    "going_idle_ack": lambda payload: GoingIdleAck(_optional_flag(payload, "hasWakeUrl")),
 }

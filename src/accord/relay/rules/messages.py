@@ -2,12 +2,13 @@
 
 There are two dialects of session keys. `hermes` is what existing gateways compute: without the
 scope, and with `relay` for platforms unknown to them. `scoped` adds the scope and escapes every
-component.
+component. `SessionRules` are what one gateway has declared about its keys.
 """
 
 import base64
 import binascii
-from dataclasses import dataclass
+import re
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any, Final, Literal, Self, get_args
 
@@ -55,7 +56,14 @@ _ALWAYS: Final = (
     "thread_id",
     "chat_topic",
 )
-_WHEN_SET: Final = ("user_id_alt", "chat_id_alt", "scope_id", "parent_chat_id", "message_id")
+_WHEN_SET: Final = (
+    "user_id_alt",
+    "chat_id_alt",
+    "scope_id",
+    "parent_chat_id",
+    "message_id",
+    "prospective_thread_id",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,7 @@ class SessionSource:
         scope_id: The server around the chat: Discord guild, Slack workspace, Matrix server.
         parent_chat_id: The channel, where `chat_id` is a thread in it.
         message_id: The message that triggered the event.
+        prospective_thread_id: The thread into which the answer will be moved.
     """
 
     platform: str = GENERIC_PLATFORM
@@ -82,6 +91,7 @@ class SessionSource:
     scope_id: str | None = None
     parent_chat_id: str | None = None
     message_id: str | None = None
+    prospective_thread_id: str | None = None
 
     @property
     def is_dm(self) -> bool:
@@ -111,6 +121,15 @@ class SessionSource:
 
 Dialect = Literal["hermes", "scoped"]
 _DIALECTS: Final[tuple[Dialect, ...]] = get_args(Dialect)
+
+KeyForm = Literal["2026-07", "current"]
+"""The revision of existing gateways whose keys are meant.
+
+The current one puts Slack's scope before the chat, keys a message by the thread that its answer
+will open, and keeps a profile named `main` apart from the default profile.
+"""
+_FORMS: Final[tuple[KeyForm, ...]] = get_args(KeyForm)
+_PROFILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ESCAPES: Final = str.maketrans({"%": "%25", ":": "%3A", "=": "%3D"})
 
 
@@ -124,6 +143,25 @@ def read_dialect(value: Any) -> Dialect:
     raise bad("expected hermes or scoped", where="/session_keys")
 
 
+def read_key_form(value: Any) -> KeyForm:
+    """The form of keys that a gateway declares; `2026-07` by default."""
+    if value is None:
+        return "2026-07"
+    for form in _FORMS:
+        if value == form:
+            return form
+    raise bad(f"expected one of {', '.join(_FORMS)}", where="/session_key_form")
+
+
+def read_profile(value: Any) -> str | None:
+    """The name of a profile: short and plain, since it becomes a part of keys."""
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not _PROFILE.fullmatch(value):
+        raise bad("expected a name of letters, digits, dots and dashes", where="/profile")
+    return value
+
+
 def session_key(
     source: SessionSource,
     *,
@@ -131,6 +169,7 @@ def session_key(
     group_sessions_per_user: bool = True,
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
+    form: KeyForm = "2026-07",
 ) -> str:
     """The key of the session that a message from this source belongs to.
 
@@ -140,26 +179,122 @@ def session_key(
         profile: The agent's profile; None, '' and `default` are `main`.
     """
     owner = "main" if profile is None or profile in ("", "default") else profile
-    tagged = _components(source, group_sessions_per_user, thread_sessions_per_user)
+    chat_type, thread = source.chat_type, source.thread_id
+    if form == "current":
+        if profile == "main":
+            owner = "main~"
+        if not thread and source.prospective_thread_id and not source.is_dm:
+            chat_type, thread = "thread", source.prospective_thread_id
+    tagged = _components(source, thread, group_sessions_per_user, thread_sessions_per_user)
     if dialect == "hermes":
         is_known = source.platform in KNOWN_TO_EXISTING_GATEWAYS
         platform = source.platform if is_known else GENERIC_PLATFORM
-        place = (owner, platform, source.chat_type)
+        if form == "current" and platform == "slack":
+            tagged = [("s", source.scope_id), *tagged]
+        place = (owner, platform, chat_type)
         return ":".join(["agent", *place, *(part for _, part in tagged if part)])
     parts = [
         f"{tag}={part.translate(_ESCAPES)}"
         for tag, part in (("s", source.scope_id), *tagged)
         if part
     ]
-    place = (owner, source.platform, source.chat_type)
+    place = (owner, source.platform, chat_type)
     return ":".join(["agent", *(part.translate(_ESCAPES) for part in place), *parts])
 
 
+@dataclass(frozen=True, slots=True)
+class SessionRules:
+    """How one gateway keys its sessions, as its hello declares it."""
+
+    dialect: Dialect = "hermes"
+    group_sessions_per_user: bool = True
+    thread_sessions_per_user: bool = False
+    profile: str | None = None
+    form: KeyForm = "2026-07"
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Self:
+        """Read the members of a hello, or what `to_dict` wrote."""
+        payload = members.payload(value, "session rules")
+        return cls(
+            read_dialect(payload.get("session_keys")),
+            members.flag(payload, "group_sessions_per_user", True),
+            members.flag(payload, "thread_sessions_per_user", False),
+            read_profile(payload.get("profile")),
+            read_key_form(payload.get("session_key_form")),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The members of a hello; defaults are left out."""
+        names = {"dialect": "session_keys", "form": "session_key_form"}
+        ours, usual = asdict(self), asdict(type(self)())
+        return {names.get(each, each): ours[each] for each in ours if ours[each] != usual[each]}
+
+    def key(self, source: SessionSource) -> str:
+        """The key of the session that a message from this source belongs to."""
+        return self._key(source, self.form)
+
+    def keys(self, source: SessionSource) -> tuple[str, ...]:
+        """That key first, then the others by which existing gateways may know the session.
+
+        Those gateways do not say their revision. A profile named `main` has no other key: in the
+        older form it would be the key of the default profile's session.
+        """
+        if self.dialect == "scoped" or self.profile == "main":
+            return (self.key(source),)
+        forms = sorted(_FORMS, key=lambda form: form != self.form)
+        return tuple(dict.fromkeys(self._key(source, form) for form in forms))
+
+    def _key(self, source: SessionSource, form: KeyForm) -> str:
+        return session_key(
+            source,
+            dialect=self.dialect,
+            group_sessions_per_user=self.group_sessions_per_user,
+            thread_sessions_per_user=self.thread_sessions_per_user,
+            profile=self.profile,
+            form=form,
+        )
+
+
+DEFAULT_SESSIONS: Final = SessionRules()
+"""What a gateway that declares nothing does."""
+
+
+def lookup_keys(session_key: str) -> tuple[str, ...]:
+    """The keys under which the session that a gateway names may be stored.
+
+    A gateway with several profiles puts the profile into the key's name space, without having
+    declared it. A lookup is within one instance, so that the profile decides nothing.
+    """
+    name, _, rest = session_key.removeprefix("agent:").partition(":")
+    if not session_key.startswith("agent:") or name == "main" or not rest:
+        return (session_key,)
+    return session_key, f"agent:main:{rest}"
+
+
+def interaction_sources(
+    forward: "PassthroughForward", source: SessionSource
+) -> list[SessionSource]:
+    """The sources by which existing gateways key a forwarded interaction, besides `source`.
+
+    Older ones use the generic platform and chat type `channel`; current ones use the platform's
+    name and `thread`, `group` or `dm`.
+    """
+    decoded = interaction_event(forward)
+    if decoded is None:
+        return []
+    others = [decoded.source]
+    if source.chat_type != "thread":
+        kind = "group" if decoded.source.scope_id else "dm"
+        others.append(replace(decoded.source, platform=source.platform, chat_type=kind))
+    return others
+
+
 def _components(
-    source: SessionSource, group_per_user: bool, thread_per_user: bool
+    source: SessionSource, thread: str | None, group_per_user: bool, thread_per_user: bool
 ) -> list[tuple[str, str | None]]:
     """The tagged components of a key: chat, thread and user."""
-    chat, thread = source.chat_id, source.thread_id
+    chat = source.chat_id
     user = source.user_id_alt or source.user_id
     if source.platform == "whatsapp":
         user = _bare_number(user)

@@ -40,6 +40,7 @@ DESCRIPTOR: Final = Descriptor(
         "Discord. Markdown: **bold**, *italic*, ~~struck~~, ||spoiler||, `code`, fenced code, "
         "> quotes, lists, # headings up to ###, links; no tables. People are mentioned as <@id>."
     ),
+    supported_ops=("send", "edit", "typing", "follow_up", "get_chat_info"),
 )
 
 _TOKEN: Final = re.compile(r"[!-~]{1,512}")

@@ -44,6 +44,7 @@ DESCRIPTOR: Final = Descriptor(
         "Matrix. Markdown: **bold**, *italic*, ~~struck~~, `code`, fenced code, headings, lists, "
         "quotations and links; no tables or images. Naming @user:server notifies that user."
     ),
+    supported_ops=("send", "edit", "typing", "get_chat_info"),
 )
 _TYPING_MS: Final = 20_000
 _BELIEVED_SECONDS: Final = 5.0

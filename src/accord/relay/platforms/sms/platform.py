@@ -73,6 +73,7 @@ DESCRIPTOR: Final = Descriptor(
         "Text messages by phone, paid by the segment: 160 characters, or 70 with any letter "
         "outside GSM's alphabet. Be brief; plain text, no Markdown."
     ),
+    supported_ops=("send", "typing", "get_chat_info"),
 )
 _TWIML: Final = '<?xml version="1.0" encoding="UTF-8"?><Response/>'
 _LOST: Final = frozenset({"failed", "undelivered"})

@@ -37,6 +37,7 @@ DESCRIPTOR: Final = Descriptor(
         "Telegram. Markdown: **bold**, *italic*, ~~struck out~~, `code`, fenced code and links; "
         "no headings, tables or images."
     ),
+    supported_ops=("send", "edit", "typing", "get_chat_info"),
 )
 _TOKEN: Final = re.compile(r"([0-9]{1,15}):[A-Za-z0-9_-]{1,200}")
 _WHERE: Final = "relay.telegram.token"

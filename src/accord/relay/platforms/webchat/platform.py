@@ -47,6 +47,7 @@ DESCRIPTOR: Final = Descriptor(
         "A small web chat. Markdown: **bold**, *italic*, `code`, fenced code and links; "
         "no headings, tables or images."
     ),
+    supported_ops=("send", "edit", "typing", "get_chat_info"),
 )
 _NO_CHAT: Final = Result(False, error="there is no such chat")
 

@@ -55,6 +55,7 @@ DESCRIPTOR: Final = Descriptor(
     markdown_dialect="markdown",
     len_unit="chars",
     emoji="🪝",
+    supported_ops=("send", "typing", "get_chat_info"),
 )
 _LONGEST_ID: Final = 256
 _NO_CHAT: Final = Result(False, error="there is no such chat")
@@ -214,6 +215,7 @@ class WebhookPlatform(base.HookedPlatform):
             DESCRIPTOR,
             max_message_length=self._settings.max_message_length,
             supports_edit=self._settings.edits,
+            supported_ops=(*DESCRIPTOR.supported_ops, *(["edit"] if self._settings.edits else [])),
             markdown_dialect="markdown" if self._settings.markdown else "plain",
         )
 

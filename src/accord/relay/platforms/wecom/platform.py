@@ -87,6 +87,7 @@ DESCRIPTOR: Final = Descriptor(
     len_unit="utf16",
     emoji="💼",
     platform_hint="An application in WeCom. Plain text, no Markdown; short messages.",
+    supported_ops=("send", "typing", "get_chat_info"),
 )
 _NO_CHAT: Final = Result(False, error="there is no such chat")
 _log = structlog.stdlib.get_logger(__name__)
