@@ -62,7 +62,7 @@ def test_without_a_suspend_hook_it_dials_again_by_itself() -> None:
         at = clock.monotonic()
         await connector.deliver(message("anybody there?"), "b-1")
         await connector.until(lambda: connector.texts == ["you said anybody there?"])
-        assert clock.monotonic() - at == pytest.approx(60, abs=2)
+        assert clock.monotonic() - at == pytest.approx(1, abs=1)  # never deaf
         await gateway.reached(GatewayState.SUSPENDED)  # and it sleeps again when nothing happens
 
     virtually(scene, settings=policy())

@@ -66,8 +66,16 @@ forwards = st.builds(
 )
 results = st.builds(rules.Result, st.booleans(), optional, optional, st.none() | metadata)
 optional_ids = st.none() | ids
+sessions = st.builds(
+    rules.SessionRules,
+    st.sampled_from(["hermes", "scoped"]),
+    st.booleans(),
+    st.booleans(),
+    st.none() | st.sampled_from(["default", "main", "coder"]),
+    st.sampled_from(["2026-07", "current"]),
+)
 frames: st.SearchStrategy[rules.Frame] = st.one_of(
-    st.builds(rules.Hello, ids, texts, st.sampled_from(["hermes", "scoped"]), st.none() | metadata),
+    st.builds(rules.Hello, ids, texts, sessions, st.none() | metadata),
     st.builds(rules.Outbound, ids, actions, optional_ids, optional_ids),
     st.builds(rules.Interrupt, texts, optional),
     st.just(rules.GoingIdle()),
@@ -77,7 +85,7 @@ frames: st.SearchStrategy[rules.Frame] = st.one_of(
     st.builds(rules.OutboundResult, ids, results),
     st.builds(rules.InterruptInbound, texts, texts),
     st.builds(rules.Passthrough, forwards, optional_ids),
-    st.just(rules.GoingIdleAck()),
+    st.builds(rules.GoingIdleAck, st.none() | st.booleans()),
 )
 anything = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | texts,
@@ -163,7 +171,7 @@ def test_an_unknown_type_is_told_apart_from_a_bad_line() -> None:
 @pytest.mark.parametrize(
     ("action", "why"),
     [
-        ({"op": "dance"}, "no action 'dance'"),
+        ({"op": "dance"}, "unsupported op: dance"),
         ({}, "op"),
         (None, "op"),
         ({"op": "send", "chat_id": "c"}, "content"),

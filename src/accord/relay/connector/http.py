@@ -51,6 +51,8 @@ _UNAVAILABLE: Final = RelayError(
 )
 
 _UNKNOWN_CALLER: Final = 401
+_ENROL: Final = "/relay/enroll"
+_NO_GOOD_TOKEN: Final = 403
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -99,7 +101,7 @@ class ControlRoutes:
     def routes(self) -> list[Route]:
         """The routes, to be mounted at the root."""
         post = {
-            "/relay/enroll": self._joining_route(self._enroll),
+            _ENROL: self._joining_route(self._enroll),
             "/relay/provision": self._joining_route(self._provision),
             "/relay/policy": self._managed_route(self._policy),
             "/manage/link": self._managed_route(self._link),
@@ -109,6 +111,7 @@ class ControlRoutes:
             "/manage/dm-default": self._managed_route(self._dm_default),
             "/manage/deprovision": self._managed_route(self._deprovision),
             "/manage/rotate": self._managed_route(self._rotate),
+            "/manage/wake-url": self._managed_route(self._wake_url),
         }
         return [
             *(Route(path, endpoint, methods=["POST"]) for path, endpoint in post.items()),
@@ -164,6 +167,12 @@ class ControlRoutes:
         _log.info("refused", path=request.url.path, code=error.code.value, where=error.where)
         # An unknown caller gets the same reason as by a closed socket.
         code = close_reason(error).value if status == _UNKNOWN_CALLER else error.code.value
+        if request.url.path == _ENROL:
+            # Existing clients show the member `error`, and know 403 as a token that is not good.
+            status = _NO_GOOD_TOKEN if error.code is Code.UNAUTHORIZED else status
+            return _respond(
+                status, {"error": str(error), "code": code, "message": str(error)}, headers
+            )
         return _respond(status, {"error": code, "message": str(error)}, headers)
 
     async def _known(self, bearer: str | None) -> Principal:
@@ -256,7 +265,23 @@ class ControlRoutes:
         await self._control.deprovision(caller)
         return {"deprovisioned": caller.instance}
 
-    async def _rotate(self, caller: Principal, _body: Payload) -> JsonObject:
+    async def _wake_url(self, caller: Principal, body: Payload) -> JsonObject:
+        url = optional_url(body, "wakeUrl")
+        await self._control.set_wake_url(caller, url)
+        return {"hasWakeUrl": url is not None}
+
+    async def _rotate(self, caller: Principal, body: Payload) -> JsonObject:
+        if body.get("prepare") is True:
+            secret_id, prepared = await self._control.prepare_rotation(caller)
+            return {
+                "secret": prepared.secret,
+                "secretId": secret_id,
+                "gatewayId": caller.gateway_id,
+                "confirmBy": format_time(prepared.old_until / 1000),
+            }
+        if body.get("confirm") is not None:
+            until = await self._control.confirm_rotation(caller, required_name(body, "confirm"))
+            return {"gatewayId": caller.gateway_id, "oldValidUntil": format_time(until / 1000)}
         rotated = await self._control.rotate(caller)
         return {
             "secret": rotated.secret,

@@ -119,6 +119,47 @@ class Control:
 
         return RotatedSecret(until, await self._change(_agent(caller), work))
 
+    async def prepare_rotation(self, caller: Principal) -> tuple[str, RotatedSecret]:
+        """Give the caller a second secret and its id; it ends unless it is confirmed in time.
+
+        The first one stays good until then, so that nothing is lost if the caller dies before it
+        has stored the new one. `old_until` is until when it can be confirmed.
+        """
+        secret_id = self._ids.new()
+        until = self._now() + self._settings.grace_seconds * 1000
+
+        def work(change: ControlChange) -> str:
+            record = registry.need(change.connection, caller.instance)
+            change.touch("gateway", record.gateway_id)
+            change.note("secret.prepared", tenant=record.tenant, instance=record.instance)
+            registry.drop_expired_secrets(change, caller.instance)
+            return registry.issue(change, self._keyring, caller.instance, secret_id, until)
+
+        return secret_id, RotatedSecret(until, await self._change(_agent(caller), work))
+
+    async def confirm_rotation(self, caller: Principal, secret_id: str) -> int:
+        """Make a prepared secret the caller's; until when, in milliseconds, the old one is valid.
+
+        Confirming it twice changes nothing.
+        """
+        until = self._now() + self._settings.grace_seconds * 1000
+
+        def work(change: ControlChange) -> None:
+            record = registry.need(change.connection, caller.instance)
+            if registry.confirm(change, caller.instance, secret_id, until):
+                change.touch("gateway", record.gateway_id)
+                change.note("secret.rotated", tenant=record.tenant, instance=record.instance)
+
+        await self._change(_agent(caller), work)
+        return until
+
+    async def set_wake_url(self, caller: Principal, url: str | None) -> None:
+        """Set or clear the URL by which the caller is woken."""
+        self._check_wake_url(url)
+        await self._change(
+            _agent(caller), lambda change: registry.set_wake_url(change, caller.instance, url)
+        )
+
     async def deprovision(self, caller: Principal) -> None:
         """Revoke the caller; it may be provisioned or enrolled anew later."""
         await self._revoke(caller.instance, _agent(caller), by_operator=False)

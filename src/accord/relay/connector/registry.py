@@ -10,7 +10,17 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, Select, bindparam, delete, insert, select, update
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    Select,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from accord.kernel import canonical
 from accord.kernel.confusables import skeleton
@@ -41,6 +51,7 @@ REMEMBERED_MS: Final = 7 * 86_400_000
 _SECRET_BYTES: Final = 32
 _MOST_IDENTITIES: Final = 64
 _MOST_REFUSED: Final = 16
+_MOST_SECRETS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +249,14 @@ def secrets_of(connection: Connection, keyring: Keyring, instance: str, now: int
     return [keyring.open(Box(row["key_id"], row["box"]), "secret", instance) for row in rows]
 
 
-def issue(change: ControlChange, keyring: Keyring, instance: str, secret_id: str) -> str:
-    """Give an instance a new secret, and return it."""
+def issue(
+    change: ControlChange,
+    keyring: Keyring,
+    instance: str,
+    secret_id: str,
+    until: int | None = None,
+) -> str:
+    """Give an instance a new secret, and return it; it ends at `until` unless it is confirmed."""
     secret = secrets.token_urlsafe(_SECRET_BYTES)
     box = keyring.close(secret, "secret", instance)
     change.connection.execute(
@@ -249,9 +266,42 @@ def issue(change: ControlChange, keyring: Keyring, instance: str, secret_id: str
             key_id=box.key_id,
             box=box.data,
             created_at=change.now,
+            expires_at=until,
         )
     )
     return secret
+
+
+def confirm(change: ControlChange, instance: str, secret_id: str, until: int) -> bool:
+    """Make a prepared secret the one of an instance; False when it is already."""
+    mine = (gateway_secrets.c.instance == instance, gateway_secrets.c.id == secret_id)
+    row = change.connection.execute(select(gateway_secrets).where(*mine)).mappings().first()
+    if row is None or (row["expires_at"] is not None and row["expires_at"] <= change.now):
+        raise RelayError(
+            Code.NOT_FOUND, "no such secret waits for its confirmation", mend="rotate again"
+        )
+    if row["expires_at"] is None:
+        return False
+    retire(change, instance, until)
+    change.connection.execute(update(gateway_secrets).where(*mine).values(expires_at=None))
+    return True
+
+
+def drop_expired_secrets(change: ControlChange, instance: str) -> None:
+    """Delete the secrets of an instance that are no longer good; refuse to keep too many."""
+    mine = gateway_secrets.c.instance == instance
+    change.connection.execute(
+        delete(gateway_secrets).where(mine, gateway_secrets.c.expires_at <= change.now)
+    )
+    left = change.connection.execute(
+        select(func.count()).select_from(gateway_secrets).where(mine)
+    ).scalar_one()
+    if left >= _MOST_SECRETS:
+        raise RelayError(
+            Code.CONFLICT,
+            f"the gateway has {left} secrets that are still good",
+            mend="wait until the older ones have expired",
+        )
 
 
 def retire(change: ControlChange, instance: str, until: int | None) -> None:

@@ -8,7 +8,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from accord.kernel import canonical
+from accord.kernel import canonical, tokens
 from accord.kernel.files import sync_folder
 from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.settings import state_folder
@@ -103,7 +103,7 @@ async def enrol(
         asked = {"enrollmentToken": token, "gatewayId": gateway_id}
         if wake_url is not None:
             asked["wakeUrl"] = wake_url
-        answer = await _post_enrolment(http_url(url, "/relay/enroll"), asked)
+        answer = await _post(http_url(url, "/relay/enroll"), asked)
         given = [answer.get(name) for name in ("gatewayId", "tenant", "secret", "deliveryKey")]
         if not all(isinstance(value, str) for value in given) or not all(given[:3]):
             raise _unexpected(url)
@@ -180,12 +180,47 @@ def _new_file(file: Path, replace: bool) -> Iterator[int]:
         ) from error
 
 
-async def _post_enrolment(url: str, body: dict[str, str]) -> dict[str, Any]:
+async def rotate(known: GatewayCredentials, file: Path, now: float) -> GatewayCredentials:
+    """Get a new secret, store it in the file, and only then let the old one expire.
+
+    Whenever this process dies, the file holds a secret that is good: until the confirmation the
+    old one stays, and the new one is stored before that.
+
+    Raises:
+        RelayError: The file cannot be written, the connector does not answer, or it refuses.
+    """
+    url = http_url(known.url, "/manage/rotate")
+    bearer = tokens.make(known.gateway_id, known.secret, now)
+    with _new_file(file, replace=True) as draft:
+        answer = await _post(url, {"prepare": True}, bearer)
+        secret, secret_id = answer.get("secret"), answer.get("secretId")
+        if not isinstance(secret, str) or not isinstance(secret_id, str):
+            raise RelayError(
+                Code.UNAVAILABLE,
+                "the connector cannot rotate safely",
+                where=known.url,
+                mend="update it, or let its operator rotate",
+            )
+        made = replace(known, secret=secret)
+        os.write(draft, canonical.encode(asdict(made)) + b"\n")
+    bearer = tokens.make(made.gateway_id, made.secret, now)
+    await _post(url, {"confirm": secret_id}, bearer)
+    return made
+
+
+async def register_wake_url(known: GatewayCredentials, url: str | None, now: float) -> None:
+    """Tell the connector by which URL this gateway is woken; None for none."""
+    bearer = tokens.make(known.gateway_id, known.secret, now)
+    await _post(http_url(known.url, "/manage/wake-url"), {"wakeUrl": url}, bearer)
+
+
+async def _post(url: str, body: dict[str, Any], bearer: str | None = None) -> dict[str, Any]:
+    headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
     try:
         # No redirects: the token is for the connector that was named.
         async with (
             responses.bounded_client(None, timeout=_SECONDS, follow_redirects=False) as client,
-            client.stream("POST", url, json=body) as response,
+            client.stream("POST", url, json=body, headers=headers) as response,
         ):
             raw = await responses.read_bounded(response, _MOST_BYTES)
     except ResponseError:
@@ -204,8 +239,10 @@ async def _post_enrolment(url: str, body: dict[str, str]) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise _unexpected(url)
     if not response.is_success:
-        code = _CODES.get(str(answer.get("error")), Code.UNAVAILABLE)
-        raise RelayError(code, str(answer.get("message") or "the connector refuses")[:500])
+        # Older connectors put the code into `error`, and the sentence into `message`.
+        code = _CODES.get(str(answer.get("code") or answer.get("error")), Code.UNAVAILABLE)
+        why = answer.get("message") or answer.get("error") or "the connector refuses"
+        raise RelayError(code, str(why)[:500])
     return answer
 
 

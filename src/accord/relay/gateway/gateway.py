@@ -206,9 +206,10 @@ class RelayGateway:
     Args:
         url: The connector, such as `https://connector.example`.
         agent: An async function or class; see `accord.relay.gateway.agent`.
+        secret: Its secret, or a function that returns it: a rotated one is used from the next dial.
         suspend: Suspends the machine and returns when it is awake again. Without it a suspended
-            gateway dials again after a minute, or when `wake` is called: something else may have
-            frozen the machine meanwhile.
+            gateway dials again: after a second under the idle policy, after a minute or when
+            `wake` is called after `go_idle`. Something else may have frozen the machine meanwhile.
         on_health: Called after every change of state.
         chance: From 0 to 1; spreads the dials of gateways that lost their connection together.
 
@@ -224,7 +225,7 @@ class RelayGateway:
         self,
         url: str,
         *,
-        secret: str,
+        secret: str | Callable[[], str],
         gateway_id: str,
         agent: Agent | type[Any],
         settings: GatewaySettings | None = None,
@@ -244,7 +245,7 @@ class RelayGateway:
                 Code.BAD_REQUEST, "a gateway needs at least one platform", where="identities"
             )
         self._url = url
-        self._secret = secret
+        self._secret = secret if callable(secret) else lambda: secret
         self._gateway_id = gateway_id
         self._settings = settings or GatewaySettings()
         self._limits = self._settings.limits
@@ -263,6 +264,7 @@ class RelayGateway:
         self._woken = asyncio.Event()
         self._has_run = False
         self._is_asleep = False
+        self._hold = self._limits.held
         self._active_at = 0.0
         self._redial = Redial(self._limits, near=is_nearby(url))
 
@@ -317,9 +319,24 @@ class RelayGateway:
         link = self._link
         if link is None or self._life.state is not GatewayState.RUNNING or not self._host.is_quiet:
             return False
+        return await self._go_idle(link, self._limits.held)
+
+    async def _go_idle(self, link: Link, hold: float, *, is_wakeable: bool = True) -> bool:
+        """Drain and close; `is_wakeable` where a wake URL is known to be registered.
+
+        A gateway without a suspend hook dials again after `hold` seconds.
+        """
         if not await self._drain(link):
             return False
+        told = link.has_wake_url
+        if told is False or (told is None and not is_wakeable):
+            # Nobody would wake it. Only a new handshake ends the buffering.
+            _log.warning("the gateway stays awake", reason="no wake URL is registered")
+            self.counts["suspends without a wake URL"] += 1
+            await link.close()
+            return False
         self._is_asleep = True
+        self._hold = hold
         self._woken.clear()
         await link.close()
         return True
@@ -422,7 +439,8 @@ class RelayGateway:
                 await self._host.intake.put(link, frame)
             case OutboundResult():
                 self._host.requests.answered(frame)
-            case GoingIdleAck():
+            case GoingIdleAck(has_wake_url):
+                link.has_wake_url = has_wake_url
                 link.idle_acked.set()
                 if self._life.state is GatewayState.RUNNING:
                     # Too late: the gateway stays up, and only a new handshake ends the buffering.
@@ -459,7 +477,7 @@ class RelayGateway:
         try:
             if self._suspend is None:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), self._limits.held)
+                    await asyncio.wait_for(self._woken.wait(), self._hold)
             else:
                 await self._suspend()
         except Exception as error:  # noqa: BLE001 - a machine that cannot sleep must serve
@@ -479,7 +497,14 @@ class RelayGateway:
             if reason is not None and reason != logged:
                 _log.warning("the gateway stays awake", reason=reason)
             logged = reason
-            if reason is not None or not await self.go_idle():
+            link = self._link
+            if reason is not None or link is None or self.idle_for() < policy.after:
+                self.stay_awake()
+                continue
+            # Something else may freeze the machine while the socket is closed; if nothing does,
+            # the gateway dials again at once, and is never deaf.
+            is_known = policy.wake_url is not None
+            if not await self._go_idle(link, self._limits.first_delay, is_wakeable=is_known):
                 self.stay_awake()
 
     async def _declare(self) -> None:
@@ -493,7 +518,7 @@ class RelayGateway:
             attempt += 1
 
     def _token(self) -> str:
-        return tokens.make(self._gateway_id, self._secret, self._clock.now())
+        return tokens.make(self._gateway_id, self._secret(), self._clock.now())
 
 
 def _hellos(settings: GatewaySettings) -> tuple[Hello, ...]:

@@ -47,6 +47,11 @@ async def obstacle(wake_url: str | None) -> str | None:
     return None
 
 
+async def known_to_connector(wake_url: str | None) -> str | None:
+    """The same, where the connector may know a wake URL that this gateway does not."""
+    return None if wake_url is None else await obstacle(wake_url)
+
+
 def _is_local_address(family: int, address: tuple[object, ...]) -> bool:
     """Whether an address belongs to this machine: only then can a socket be bound to it."""
     try:

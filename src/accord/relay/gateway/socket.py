@@ -150,6 +150,7 @@ class Link:
 
     Attributes:
         idle_acked: Set when the connector confirmed that it buffers.
+        has_wake_url: Whether it said then that it can wake this gateway; None if it did not say.
         lost: Set by the reader when the socket has ended.
     """
 
@@ -162,6 +163,7 @@ class Link:
         self._early: deque[Frame] = deque()
         self._writing = asyncio.Lock()
         self.idle_acked = asyncio.Event()
+        self.has_wake_url: bool | None = None
         self.lost = asyncio.Event()
 
     async def handshake(self, hellos: Sequence[Hello]) -> tuple[Descriptor, ...]:

@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "delivery_0008"
-down_revision = "delivery_0005"
+revision = "delivery_0007"
+down_revision = "delivery_0006"
 branch_labels = None
 depends_on = None
 since = "0.3.0"
