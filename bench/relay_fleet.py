@@ -28,7 +28,7 @@ from accord.kernel import tokens
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import RELAY, Connector, InboundEvent, Keyring, open_connector
 from accord.relay.connector.store import buffer
-from accord.relay.rules import MessageEvent, SessionSource
+from accord.relay.rules import MessageEvent, SessionRules, SessionSource
 from accord.station import listener
 from accord.storage import open_store
 
@@ -67,7 +67,9 @@ async def enrolled(where: str, folder: Path, count: int) -> Fleet:
             await control.bind(f"i{number}", "memory", f"u{number}")
             # As if it had said hello before.
             caller = await control.principal(f"i{number}")
-            await control.directory.choose_dialect(caller.instance, "hermes", lambda _: True)
+            await control.directory.choose_sessions(
+                caller.instance, SessionRules(), lambda _: True
+            )
             await control.directory.front(caller, "memory", "bot")
             return made.gateway_id, made.secret
 

@@ -462,7 +462,7 @@ class Connector:
                 self.idles += 1
                 if self.confirms:
                     self.flipped = True
-                    await self.send(GoingIdleAck())
+                    await self.send(GoingIdleAck(self.has_wake_url))
             case _:
                 self.bad.append(repr(frame))
 

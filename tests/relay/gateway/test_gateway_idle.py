@@ -181,6 +181,41 @@ def test_an_obstacle_keeps_it_awake() -> None:
     virtually(scene, settings=GatewaySettings(idle=IdlePolicy(None, 600)))
 
 
+def test_it_does_not_suspend_where_the_connector_cannot_wake_it() -> None:
+    slept: list[str] = []
+
+    async def suspend() -> None:
+        slept.append("asleep")
+
+    async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
+        connector.has_wake_url = False
+        await gateway.reached(GatewayState.RUNNING)
+        await connector.until(lambda: len(connector.hellos) == 2)  # which ends the buffering
+        await gateway.reached(GatewayState.RUNNING)
+        assert gateway.counts["suspends without a wake URL"] == 1
+        assert slept == []
+        connector.has_wake_url = True
+        await connector.until(lambda: slept == ["asleep"])
+
+    virtually(scene, settings=policy(), suspend=suspend)
+
+
+@pytest.mark.parametrize("told", [True, None])
+def test_a_wake_url_that_only_the_connector_knows_is_enough_if_it_says_so(
+    told: bool | None,
+) -> None:
+    async def scene(connector: Connector, gateway: RelayGateway, _: VirtualClock) -> None:
+        connector.has_wake_url = told
+        await gateway.reached(GatewayState.RUNNING)
+        if told:
+            await gateway.reached(GatewayState.SUSPENDED)
+        else:
+            await connector.until(lambda: len(connector.hellos) == 2)
+            assert gateway.counts["suspends without a wake URL"] == 1
+
+    virtually(scene, settings=GatewaySettings(idle=IdlePolicy(None, 600, known_to_connector)))
+
+
 def test_the_hook_is_called_after_the_drain_and_its_return_is_the_waking() -> None:
     calls: list[str] = []
 

@@ -70,11 +70,11 @@ class InstanceRecord:
     revoked_at: int | None
     # Whether the operator revoked it, so that it cannot enrol again by itself.
     barred: bool
-    # How its gateway keys sessions besides the dialect, and which hellos are refused, as JSON.
-    session_rules: str | None
-    refused: str | None
     # Whether its whole tenant is suspended.
     suspended: bool
+    # How its gateway keys sessions besides the dialect, and which hellos are refused, as JSON.
+    session_rules: str | None = None
+    refused: str | None = None
 
     @property
     def live(self) -> bool:
