@@ -67,9 +67,7 @@ async def enrolled(where: str, folder: Path, count: int) -> Fleet:
             await control.bind(f"i{number}", "memory", f"u{number}")
             # As if it had said hello before.
             caller = await control.principal(f"i{number}")
-            await control.directory.choose_sessions(
-                caller.instance, SessionRules(), lambda _: True
-            )
+            await control.directory.choose_sessions(caller.instance, SessionRules(), lambda _: True)
             await control.directory.front(caller, "memory", "bot")
             return made.gateway_id, made.secret
 

@@ -298,6 +298,7 @@ class Connector:
         answers: Returns the result of an action; None for no answer.
         describes: Whether hellos are answered.
         confirms: Whether `going_idle` is confirmed.
+        has_wake_url: What that confirmation says of waking the gateway; None for nothing.
         piece: Split messages into pieces of so many bytes; None to send them whole.
         dials, posts: The tokens that were shown.
         hellos, acks, actions, interrupts, idles, policies, bad: What was received.
@@ -311,6 +312,7 @@ class Connector:
         self.answers: Callable[[Outbound], Result | None] = _succeed()
         self.describes = True
         self.confirms = True
+        self.has_wake_url: bool | None = None
         self.piece: int | None = None
         self.dials: list[str | None] = []
         self.posts: list[str | None] = []

@@ -147,7 +147,13 @@ async def test_the_generic_hello_works_with_several_bots(world: Any) -> None:
     assert "send" in described["supported_ops"]
     world.chat.write("ann", "c1", "hello")
     await gateway.events(1)
-    action = {"op": "send", "chat_id": "c1", "content": "hi", "reply_to": None, "metadata": {}}
+    action: dict[str, Any] = {
+        "op": "send",
+        "chat_id": "c1",
+        "content": "hi",
+        "reply_to": None,
+        "metadata": {},
+    }
     assert (await gateway.ask(action, platform="relay"))["success"]
     assert (await gateway.ask({**action, "chat_id": "c9"}, "r2"))["code"] == "egress_declined"
 
@@ -155,7 +161,8 @@ async def test_the_generic_hello_works_with_several_bots(world: Any) -> None:
 async def test_an_unknown_action_is_answered_at_once(world: Any) -> None:
     gateway = await world.connect("alpha")
     result = await gateway.ask({"op": "send_media", "chat_id": "c1"})
-    assert result == {"success": False, "error": "unsupported op: send_media"}
+    error = "unsupported op: send_media"
+    assert result == {"success": False, "error": error, "outcome": "permanent"}
 
 
 async def test_a_gateway_that_is_silent_is_buffered_for_woken_and_drained(open_world: Any) -> None:

@@ -9,9 +9,9 @@ from accord.relay.rules import (
     DmDefault,
     Facts,
     GateEvent,
+    GateOutcome,
     OpenKey,
     OpenPlace,
-    Outcome,
     PlatformAccount,
     PolicyKey,
     PrincipalPolicy,
@@ -166,9 +166,9 @@ def test_what_is_not_known_is_neither_delivered_nor_refused() -> None:
     assert waiting.unknown is not None
     assert waiting.unknown.rule == "visibility.unknown"
     for answer, outcome in (
-        (Visibility.VISIBLE, Outcome.DELIVER),
-        (Visibility.HIDDEN, Outcome.REFUSE),
-        (Visibility.UNKNOWN, Outcome.UNKNOWN),
+        (Visibility.VISIBLE, GateOutcome.DELIVER),
+        (Visibility.HIDDEN, GateOutcome.REFUSE),
+        (Visibility.UNKNOWN, GateOutcome.UNKNOWN),
     ):
         known = dataclasses.replace(facts, visibility={view: answer})
         found = decide(MESSAGE, known).candidate("i-else")

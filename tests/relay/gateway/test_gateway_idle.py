@@ -15,6 +15,7 @@ from accord.relay.gateway import (
     IdlePolicy,
     RelayGateway,
     Turn,
+    known_to_connector,
     obstacle,
 )
 from accord.relay.rules import GoingIdleAck

@@ -145,7 +145,7 @@ class ConnectorOutbox:
         if self._closed:
             return
         now = context.now()
-        lanes = await context.store.read(lambda c: outbox_store.due_lanes(c, context.name, now))
+        lanes = await context.store.read(lambda c: outbox_store.due_lanes(c, now))
         for lane in lanes[: max(0, _LANES - len(self._lanes))]:
             self._work_on(lane)
         waiting = [key for key, answer in self._answers.items() if not answer.done()]

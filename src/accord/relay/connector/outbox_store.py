@@ -319,12 +319,13 @@ def admit(
 def claim(
     connection: Connection, lane: Lane, holder: str, now: int, held_ms: int
 ) -> OutboxRow | None:
-    """Hold the first action of a lane; None if there is none, it is not due or another's."""
+    """Hold the first action of a lane; None if there is none, it is not due or is held."""
     head = connection.execute(_HEAD, {"of": lane[0], "lane_of": lane[1]}).first()
     if head is None or not is_due(head.due_at / 1000, now / 1000):
         return None
     moment = database_now(connection)
-    if head.holder not in ("", holder) and head.held_until > moment:
+    # Also what this process holds: it was handed over when it was admitted, or is lost in a crash.
+    if head.held_until > moment:
         return None
     was_begun = head.state == RowState.SENDING.value
     tried_at = now if head.tried_at is None else head.tried_at
@@ -457,8 +458,8 @@ def renew(connection: Connection, holder: str, numbers: Sequence[int], held_ms: 
     connection.execute(update(outbox).where(*chosen).values(held_until=until))
 
 
-def due_lanes(connection: Connection, holder: str, now: int) -> list[Lane]:
-    """Lanes whose first action is due and held by nobody else."""
+def due_lanes(connection: Connection, now: int) -> list[Lane]:
+    """Lanes whose first action is due and held by nobody."""
     ahead = outbox.alias()
     is_first = ~(
         select(ahead.c.number)
@@ -470,9 +471,7 @@ def due_lanes(connection: Connection, holder: str, now: int) -> list[Lane]:
         )
         .exists()
     )
-    is_free = or_(
-        outbox.c.holder.in_(["", holder]), outbox.c.held_until <= database_now(connection)
-    )
+    is_free = outbox.c.held_until <= database_now(connection)
     is_now = or_(outbox.c.due_at <= now, outbox.c.due_at > now + int(LONGEST_PAUSE * 1000))
     query = select(outbox.c.instance, outbox.c.lane).where(is_waiting, is_first, is_free, is_now)
     found = connection.execute(query.order_by(outbox.c.number).limit(_MOST))

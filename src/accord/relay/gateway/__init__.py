@@ -52,7 +52,12 @@ from accord.relay.gateway.rules import (
     is_rate_limited,
 )
 from accord.relay.gateway.sessions import Sessions, TurnEnd
-from accord.relay.gateway.settings import GatewaySettings, IdlePolicy, obstacle
+from accord.relay.gateway.settings import (
+    GatewaySettings,
+    IdlePolicy,
+    known_to_connector,
+    obstacle,
+)
 from accord.relay.gateway.socket import Dial, Socket, SocketClosed, websocket_dialer
 
 __all__ = [
@@ -94,6 +99,7 @@ __all__ = [
     "is_nearby",
     "is_private",
     "is_rate_limited",
+    "known_to_connector",
     "load_agent",
     "load_credentials",
     "obstacle",

@@ -314,22 +314,27 @@ class RelayGateway:
         """Suspend; False if that is not possible now.
 
         The socket is closed after the connector has confirmed that it buffers; if it does not
-        within 10 seconds, the gateway stays connected.
+        within 10 seconds, the gateway stays connected. With a suspend hook it also stays connected
+        if the connector says that it has no wake URL for it.
         """
         link = self._link
         if link is None or self._life.state is not GatewayState.RUNNING or not self._host.is_quiet:
             return False
-        return await self._go_idle(link, self._limits.held)
+        return await self._go_idle(link, self._limits.held, may_freeze=self._suspend is not None)
 
-    async def _go_idle(self, link: Link, hold: float, *, is_wakeable: bool = True) -> bool:
-        """Drain and close; `is_wakeable` where a wake URL is known to be registered.
+    async def _go_idle(
+        self, link: Link, hold: float, *, may_freeze: bool = True, has_wake_url: bool = True
+    ) -> bool:
+        """Drain and close.
 
-        A gateway without a suspend hook dials again after `hold` seconds.
+        A gateway without a suspend hook dials again after `hold` seconds. Where the machine may
+        freeze meanwhile, a wake URL must be registered; `has_wake_url` counts where the connector
+        does not say whether it is.
         """
         if not await self._drain(link):
             return False
         told = link.has_wake_url
-        if told is False or (told is None and not is_wakeable):
+        if may_freeze and not (has_wake_url if told is None else told):
             # Nobody would wake it. Only a new handshake ends the buffering.
             _log.warning("the gateway stays awake", reason="no wake URL is registered")
             self.counts["suspends without a wake URL"] += 1
@@ -504,7 +509,7 @@ class RelayGateway:
             # Something else may freeze the machine while the socket is closed; if nothing does,
             # the gateway dials again at once, and is never deaf.
             is_known = policy.wake_url is not None
-            if not await self._go_idle(link, self._limits.first_delay, is_wakeable=is_known):
+            if not await self._go_idle(link, self._limits.first_delay, has_wake_url=is_known):
                 self.stay_awake()
 
     async def _declare(self) -> None:

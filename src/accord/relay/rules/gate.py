@@ -474,7 +474,7 @@ def check_relevance(event: GateEvent, facts: Facts, claim: CandidateClaim) -> Ga
 _EVENT_LAYERS: Final = (Layer.LINK, Layer.ORIGIN, Layer.TENANT, Layer.CANDIDATES)
 
 
-class Outcome(Enum):
+class GateOutcome(Enum):
     """What follows for a candidate."""
 
     DELIVER = "deliver"
@@ -509,11 +509,11 @@ class Candidate(NamedTuple):
         return missing[0] if is_open else None
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> GateOutcome:
         """Whether it receives the event, is refused, or must be decided again."""
         if self.delivers:
-            return Outcome.DELIVER
-        return Outcome.REFUSE if self.unknown is None else Outcome.UNKNOWN
+            return GateOutcome.DELIVER
+        return GateOutcome.REFUSE if self.unknown is None else GateOutcome.UNKNOWN
 
     @property
     def is_open(self) -> bool:
@@ -548,7 +548,7 @@ class Decision:
     @property
     def unknown(self) -> tuple[str, ...]:
         """The instances for which a fact could not be fetched."""
-        return tuple([e.instance for e in self.candidates if e.outcome is Outcome.UNKNOWN])
+        return tuple([e.instance for e in self.candidates if e.outcome is GateOutcome.UNKNOWN])
 
     def candidate(self, instance: str) -> Candidate | None:
         """What was decided about one instance; None where it is no candidate."""
