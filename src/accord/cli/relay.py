@@ -455,6 +455,7 @@ async def _find_space(admin: "Admin", wanted: str | None) -> str:
 for verbs in (relay_agents, relay_deliveries):
     app.registered_commands += verbs.app.registered_commands
 app.add_typer(relay_agents.token, name="token", help="Let gateways enrol.")
+app.add_typer(relay_agents.key, name="key", help="Change the key of the relay's secrets.")
 app.add_typer(relay_agents.scope, name="scope", help="Say whose servers and channels are.")
 app.add_typer(relay_deliveries.outbox, name="outbox", help="Replies that wait or were given up.")
 app.add_typer(relay_deliveries.deadletters, name="deadletters", help="What could not be delivered.")

@@ -104,6 +104,7 @@ class ControlRoutes:
             _ENROL: self._joining_route(self._enroll),
             "/relay/provision": self._joining_route(self._provision),
             "/relay/policy": self._managed_route(self._policy),
+            "/relay/rotate": self._managed_route(self._rotate),
             "/manage/link": self._managed_route(self._link),
             "/manage/scope": self._managed_route(self._claim),
             "/manage/scope/release": self._managed_route(self._release),
@@ -267,7 +268,9 @@ class ControlRoutes:
 
     async def _wake_url(self, caller: Principal, body: Payload) -> JsonObject:
         url = optional_url(body, "wakeUrl")
-        await self._control.set_wake_url(caller, url)
+        if not await self._control.set_wake_url(caller, url):
+            # No error: gateways name their URL at every start.
+            return {"hasWakeUrl": True, "setBy": "operator"}
         return {"hasWakeUrl": url is not None}
 
     async def _rotate(self, caller: Principal, body: Payload) -> JsonObject:
@@ -305,11 +308,13 @@ def _channel(body: Payload) -> tuple[str, str, str]:
 
 
 def _credentials(credentials: IssuedCredentials) -> JsonObject:
+    named = {"tenant": credentials.tenant, "gatewayId": credentials.gateway_id}
+    if not credentials.secret:
+        return {"secretIssued": False, **named}
     return {
         "secret": credentials.secret,
         "deliveryKey": credentials.delivery_key,
-        "tenant": credentials.tenant,
-        "gatewayId": credentials.gateway_id,
+        **named,
     }
 
 

@@ -1,4 +1,4 @@
-"""Retention: removes what has expired, and rotates the key.
+"""Retention: removes what has expired.
 
 `Housekeeping` deletes expired codes, tokens and vault entries. `apply_retention`, one process at a
 time, moves old rows to the dead letters and deletes old receipts, chats and requests.
@@ -31,8 +31,6 @@ from accord.relay.connector.store import (
     receipts,
     requests,
 )
-from accord.relay.connector.vault import count_old_boxes, reencrypt_some
-from accord.relay.errors import Code, RelayError
 from accord.storage import StoreError
 
 _log: Final = structlog.stdlib.get_logger(__name__)
@@ -42,7 +40,7 @@ _SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Housekeeping:
-    """Retention and key rotation of the control half."""
+    """Retention of the control half."""
 
     directory: Directory
 
@@ -63,32 +61,6 @@ class Housekeeping:
         """Delete expired vault entries, codes, confirmations, talks and enrolment tokens."""
         await self.directory.vault.purge()
         await self.directory.changes.change(_drop_expired)
-
-    async def rotate_key(self) -> int:
-        """Add a key to the key file and encrypt everything under it; how many boxes that were.
-
-        Raises:
-            RelayError: A box cannot be decrypted; those before it stay re-encrypted.
-        """
-        keyring, done = self.directory.keyring, 0
-        keyring.rotate()
-        while count := await self.directory.changes.change(lambda c: reencrypt_some(c, keyring)):
-            done += count
-        return done
-
-    async def forget_old_keys(self) -> None:
-        """Drop older keys; only when every connector has been restarted since the rotation."""
-        keyring = self.directory.keyring
-        left = await self.directory.changes.read(
-            lambda connection: count_old_boxes(connection, keyring)
-        )
-        if left:
-            raise RelayError(
-                Code.CONFLICT,
-                f"{left} secrets are still encrypted under an older key",
-                mend="restart the other connectors, then encrypt everything anew",
-            )
-        keyring.forget_old()
 
 
 def _drop_expired(change: ControlChange) -> None:
