@@ -109,11 +109,7 @@ def instances(cli: Cli, tenant: Tenant = None) -> None:
                 each["origin"],
                 _standing(each),
                 "nothing waits" if each["empty"] else "messages wait",
-                "; ".join(
-                    f"refused {printable(refused['platform'])} {printable(refused['botId'])}".strip()
-                    + f": {refused['reason']}"
-                    for refused in each["refused"]
-                ),
+                "; ".join(map(_refusal, each["refused"])),
             )
             for each in found
         ),
@@ -229,9 +225,7 @@ def rotate_key(
     Older keys stay in the file until `accord relay key forget`. A rotation that was cut off loses
     nothing; --finish encrypts the rest.
     """
-    done = with_relay(
-        cli, lambda connector: connector.control.rotate_key(with_new_key=not finish)
-    )
+    done = with_relay(cli, lambda connector: connector.control.rotate_key(with_new_key=not finish))
     cli.emit({"encrypted": done}, f"{done} secrets are encrypted anew.")
 
 
@@ -298,6 +292,12 @@ def pardon(cli: Cli, instance: Which = None, tenant: Whole = None) -> None:
 def _one_of(instance: str | None, tenant: str | None) -> None:
     if (instance is None) == (tenant is None):
         raise typer.BadParameter("name one instance, or one tenant with --tenant")
+
+
+def _refusal(refused: dict[str, str]) -> str:
+    """A hello that was refused, and why."""
+    bot = f"{printable(refused['platform'])} {printable(refused['botId'])}".strip()
+    return f"refused {bot}: {refused['reason']}"
 
 
 def _standing(record: dict[str, Any]) -> str:
