@@ -303,6 +303,7 @@ def run(
         settle,
     )
     from accord.relay.gateway.enrolment import CREDENTIALS_FILE
+    from accord.relay.rules.messages import read_profile
     from accord.station import logs, trace_export
     from accord.station.sections import LogSettings
     from accord.station.supervisor import exit_at_once
@@ -319,7 +320,7 @@ def run(
             identities=identities(front),
             session_keys=session_keys.value,
             group_sessions_per_user=not shared_groups,
-            profile=profile or None,
+            profile=read_profile(profile),
             command_manifest=_read_commands(commands),
             environment=os.environ,
         )

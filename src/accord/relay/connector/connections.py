@@ -87,8 +87,11 @@ class SocketConnection:
     _can_be_woken: bool = False
     _again: bool = False
     _stuck_since: float | None = None
-    # When the gateway was last heard, or first owed an answer to what was sent after that.
+    # When the gateway was last heard, or first owed an answer to what was sent after that; then
+    # how many pongs had come, and whether one was asked for since.
     _owed_since: float | None = None
+    _pongs: int = 0
+    _is_asked: bool = False
     _allowance: TokenBucket = field(init=False)
 
     def __post_init__(self) -> None:
@@ -167,15 +170,22 @@ class SocketConnection:
     async def _check_silence(self, now: float) -> None:
         """Buffer for a gateway that may be frozen, and wake it.
 
-        What was sent is not lost: its rows stay until they are acknowledged. A gateway that was
-        only slow is drained as soon as it says anything.
+        What was sent is not lost: its rows stay until they are acknowledged. One that only works
+        on them answers a ping; where the server has no pings, it is drained as soon as it says
+        anything.
         """
-        session = self.session
+        session, pongs = self.session, self.transport.pongs
+        silent = self.context.limits.silent_seconds
+        if session.state is SocketState.SILENT and pongs != self._pongs:
+            self._heard()
         if session.state not in (SocketState.DRAINING, SocketState.LIVE) or not session.unacked:
             self._owed_since = None
-        elif self._owed_since is None:
-            self._owed_since = now
-        elif now - self._owed_since >= self.context.limits.silent_seconds:
+        elif self._owed_since is None or pongs != self._pongs:
+            self._owed_since, self._pongs, self._is_asked = now, pongs, False
+        elif not self._is_asked and now - self._owed_since >= silent / 3:
+            self._is_asked = True
+            self.transport.ping()
+        elif now - self._owed_since >= silent:
             self._owed_since = None
             if await self.writer.flip(session.claim) and session.is_delivering:
                 self.context.counts["silent sockets"] += 1

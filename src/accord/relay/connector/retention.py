@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
-from sqlalchemy import Column, Connection, delete, exists, func, select, tuple_
+from sqlalchemy import Column, Connection, delete, exists, func, or_, select, tuple_
 
 from accord.relay.connector import dead_letters, leases, registry
 from accord.relay.connector.context import DeliveryContext
@@ -76,6 +76,8 @@ def _drop_expired(change: ControlChange) -> None:
 LEASE = "janitor"
 # How many rows of each table are removed at a time.
 _MOST = 5000
+# How long something may wait for an instance that has not gone idle before it is woken.
+_STRANDED_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class QueueBacklog:
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
-    """Rows moved to the dead letters and deleted elsewhere, and idle instances with a backlog."""
+    """Rows moved to the dead letters and deleted elsewhere, and instances to be woken."""
 
     dead: int = 0
     deleted: int = 0
@@ -125,7 +127,7 @@ async def apply_retention(context: DeliveryContext, seconds: float) -> Retention
         deleted += await store.write(
             lambda c, column=column, end=end: _delete_before(c, column, end)  # type: ignore[misc]
         )
-    asleep = await store.read(_asleep)
+    asleep = await store.read(lambda c: _asleep(c, now - _STRANDED_MS))
     waiting = await store.read(lambda c: _backlog(c, now))
     return RetentionResult(dead, deleted, asleep, waiting)
 
@@ -137,21 +139,28 @@ def _delete_before(connection: Connection, moment: "Column[Any]", end: int) -> i
     return connection.execute(delete(table).where(key.in_(some))).rowcount
 
 
-def _asleep(connection: Connection) -> tuple[str, ...]:
+# The oldest row of a queue is its first, which the primary key finds.
+_FIRST = (
+    select(buffer.c.created_at)
+    .where(buffer.c.instance == queues.c.instance)
+    .order_by(buffer.c.seq)
+    .limit(1)
+    .scalar_subquery()
+)
+
+
+def _asleep(connection: Connection, before: int) -> tuple[str, ...]:
+    """Idle instances with a backlog, and others for whom a row has waited since before a time.
+
+    The machine of the latter may have been frozen without a word, and its socket closed by others.
+    """
+    stranded = or_(queues.c.flipped == 1, before > _FIRST)
     some = exists().where(buffer.c.instance == queues.c.instance)
-    query = select(queues.c.instance).where(queues.c.flipped == 1, some).limit(_MOST)
+    query = select(queues.c.instance).where(some, stranded).limit(_MOST)
     return tuple(connection.execute(query).scalars())
 
 
 def _backlog(connection: Connection, now: int) -> QueueBacklog:
-    # The oldest row of a queue is its first, which the primary key finds.
     rows = connection.execute(select(func.count()).select_from(buffer)).scalar_one()
-    first = (
-        select(buffer.c.created_at)
-        .where(buffer.c.instance == queues.c.instance)
-        .order_by(buffer.c.seq)
-        .limit(1)
-        .scalar_subquery()
-    )
-    oldest = connection.execute(select(func.min(first)).select_from(queues)).scalar()
+    oldest = connection.execute(select(func.min(_FIRST)).select_from(queues)).scalar()
     return QueueBacklog(rows, 0.0 if oldest is None else max(0, now - oldest) / 1000)
