@@ -1,10 +1,12 @@
 """The routes, over a real socket: what they answer, and what they do with bad input."""
 
 import asyncio
+import json
 import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -281,8 +283,6 @@ def _code(answer: httpx.Response) -> str:
 
 
 def _is_object(body: bytes) -> bool:
-    import json
-
     try:
         return (
             isinstance(json.loads(body), dict) and b"NaN" not in body and body.count(b"else") == 0
@@ -462,3 +462,32 @@ async def test_a_gateways_wake_url_does_not_replace_the_operators(site: Site) ->
     assert "wake.example" not in "".join(await site.half.journal())
     answer = await site.post("/manage/wake-url", {"wakeUrl": "http://127.0.0.1/"})
     assert answer.status_code in (400, 401)
+
+
+RECORDED = Path(__file__).parent.parent / "recorded" / "enrolment.json"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case["id"]) for case in json.loads(RECORDED.read_bytes())["cases"]],
+)
+async def test_enrolment_as_recorded(site: Site, case: dict[str, Any]) -> None:
+    control = site.half.control
+    token = (await control.mint_token("t1", "a1", seconds=60)).token
+    taken = await control.mint_token("t1", "a2")
+    await control.enrol(taken.token, "gw-taken")
+    if case["token"] == "unknown":
+        token = "enrol_of-nobody"
+    elif case["token"] == "expired":
+        site.half.clock.advance(61)
+    elif case["token"] in ("used", "barred"):
+        await control.enrol(token, "gw-before")
+    if case["token"] == "barred":
+        await control.revoke("a1")
+        token = (await control.mint_token("t1", "a1")).token
+    # Existing clients send the bearer of their own portal, which means nothing here.
+    site.bearer = "portal-token"
+    body = {"enrollmentToken": token, "gatewayId": case["gatewayId"]}
+    answer = await site.post("/relay/enroll", body)
+    assert (answer.status_code, answer.json().get("error")) == (case["status"], case["error"])
+    assert token not in answer.text

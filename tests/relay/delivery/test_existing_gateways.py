@@ -74,8 +74,14 @@ def test_a_profile_that_was_not_declared_still_finds_its_session() -> None:
         "agent:coder:discord:dm:1",
         "agent:main:discord:dm:1",
     )
-    for key in ("agent:main:discord:dm:1", "agent:x", "nonsense"):
+    for key in ("agent:main:discord:dm:1", "agent:x", "nonsense", "agent:main:relayed:dm:1"):
         assert lookup_keys(key) == (key,)
+    assert lookup_keys("agent:coder:relay:dm:1") == (
+        "agent:coder:relay:dm:1",
+        "agent:coder:webhook:dm:1",
+        "agent:main:relay:dm:1",
+        "agent:main:webhook:dm:1",
+    )
 
 
 def test_an_interaction_has_the_keys_of_older_and_of_current_gateways() -> None:
