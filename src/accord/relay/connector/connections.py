@@ -62,6 +62,9 @@ TRY_LATER = 1013
 NO_PLATFORM: Final = "no such platform"
 
 _BYTES_PER_FRAME = 64 * 1024
+# How many identities one gateway may front, and how much of a refused one's name is kept.
+_MOST_HELLOS = 64
+_LONGEST_NAME = 80
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -86,6 +89,7 @@ class SocketConnection:
     _idle_granted: bool = False
     _can_be_woken: bool = False
     _again: bool = False
+    _hellos: int = 0
     _stuck_since: float | None = None
     # When the gateway was last heard, or first owed an answer to what was sent after that; then
     # how many pongs had come, and whether one was asked for since.
@@ -263,6 +267,11 @@ class SocketConnection:
                 self.context.counts["unknown frames"] += 1
 
     async def _greet(self, hello: Hello) -> None:
+        self._hellos += 1
+        if self._hellos > _MOST_HELLOS:
+            # Each may be written to the store.
+            await self.close(POLICY, "too many hellos")
+            return
         try:
             answer = await self._answer_hello(hello)
         except StoreError as error:
@@ -287,7 +296,8 @@ class SocketConnection:
         platforms = self.context.fronted(hello.platform, hello.bot_id)
         if not platforms:
             reason = self._missing(hello)
-            await directory.note_hello(self.principal, hello.platform, hello.bot_id, reason)
+            named = hello.platform[:_LONGEST_NAME], hello.bot_id[:_LONGEST_NAME]
+            await directory.note_hello(self.principal, *named, reason)
             return HelloRefused(hello.platform, hello.bot_id, reason)
         if not await directory.choose_sessions(
             instance, hello.sessions, lambda c: is_queue_empty(c, instance)
