@@ -13,6 +13,7 @@ from accord.cli import app, output
 from accord.kernel.clock import SystemClock
 from accord.kernel.errors import AccordError
 from accord.relay.connector import InboundEvent, IssuedCredentials
+from accord.relay.connector.registry import secrets_of
 from accord.relay.rules import MessageEvent, SessionSource
 from accord.station import load
 from accord.station.home import Home, ensure_device_key, hold_home
@@ -132,6 +133,79 @@ def test_a_rotated_secret_is_new_and_the_old_one_has_its_grace(operator: Operato
     new = operator.run("rotate", "echo", "--grace", "60").strip()
     assert new != old
     assert operator.ask("rotate", "echo")["secret"] not in (old, new)
+
+
+def test_a_rotation_without_grace_ends_every_older_secret(operator: Operator) -> None:
+    first = operator.enrol("echo").secret
+    second = operator.ask("rotate", "echo")["secret"]
+
+    async def valid() -> list[str]:
+        async with operate_relay(load(operator.home), CLOCK, "test") as connector:
+            now, ring = int(CLOCK.now() * 1000), connector.control.directory.keyring
+            return await connector.store.read(lambda c: secrets_of(c, ring, "echo", now))
+
+    assert asyncio.run(valid()) == [second, first]
+    third = operator.ask("rotate", "echo", "--grace", "0")["secret"]
+    assert asyncio.run(valid()) == [third]
+
+
+def test_a_wake_url_is_set_shown_and_cleared_and_never_printed(operator: Operator) -> None:
+    operator.enrol("echo")
+    assert operator.ask("wake-url", "echo") == {
+        "instance": "echo",
+        "has_wake_url": False,
+        "set_by": None,
+    }
+    assert "public https" in operator.refused("wake-url", "echo", "http://127.0.0.1/wake")
+    shown = operator.run("wake-url", "echo", "https://wake.example/?k=s3cret")
+    assert "operator named" in shown
+    assert "s3cret" not in shown
+    assert operator.ask("wake-url", "echo")["set_by"] == "operator"
+    assert "no wake URL" in operator.run("wake-url", "echo", "--clear")
+    assert "--clear" in operator.misused("wake-url", "echo", "https://x.example", "--clear")
+    assert "no instance" in operator.refused("wake-url", "nobody")
+
+
+def test_the_key_of_the_relays_secrets_is_rotated_and_the_old_one_forgotten(
+    operator: Operator,
+) -> None:
+    secret = operator.enrol("echo").secret
+    first = operator.ask("key", "show")
+    assert first["older"] == []
+    prepared = operator.ask("key", "prepare")["prepared"]
+    assert operator.ask("key", "prepare")["prepared"] == prepared
+    assert operator.ask("key", "show")["key_id"] == first["key_id"]
+    assert operator.ask("key", "rotate") == {"encrypted": 2}
+    status = operator.ask("key", "show")
+    assert status["key_id"] == prepared
+    assert (status["older"], status["prepared"], status["old_boxes"]) == (
+        [first["key_id"]],
+        None,
+        0,
+    )
+    assert operator.ask("key", "rotate", "--finish") == {"encrypted": 0}
+    assert operator.ask("key", "forget") == {"forgotten": 1}
+    assert operator.ask("key", "forget") == {"forgotten": 0}
+    file = operator.home / "keys" / "relay.key"
+    assert len(file.read_text().splitlines()) == 1
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert secret not in operator.run("instances", "--json")
+    assert operator.enrol("other").secret  # and everything still works
+
+
+def test_a_hello_that_was_refused_is_listed_with_its_reason(operator: Operator) -> None:
+    operator.enrol("echo")
+
+    async def hello() -> None:
+        async with operate_relay(load(operator.home), CLOCK, "test") as connector:
+            caller = await connector.control.principal("echo")
+            directory = connector.control.directory
+            await directory.note_hello(caller, "slack", "", "no such platform")
+
+    asyncio.run(hello())
+    assert "refused slack: no such platform" in operator.run("instances")
+    [listed] = operator.ask("instances")["instances"]
+    assert listed["refused"] == [{"platform": "slack", "bot_id": "", "reason": "no such platform"}]
 
 
 def test_a_revoked_agent_loses_what_waits_and_comes_back_when_pardoned(operator: Operator) -> None:

@@ -22,6 +22,18 @@ def test_session_keys(vectors: Vectors) -> None:
         assert rules.session_key(source, **options) == case["key"], case["id"]
 
 
+def test_session_keys_by_what_a_hello_declares(vectors: Vectors) -> None:
+    answers = vectors("relay/session_keys.json")
+    for case in answers["cases"]:
+        source = rules.SessionSource.from_dict(case["source"])
+        declared = {"type": "hello", "platform": "relay", **case["options"]}
+        hello = rules.read_frame(json.dumps(declared))
+        assert isinstance(hello, rules.Hello), case["id"]
+        assert hello.sessions.keys(source)[0] == case["key"], case["id"]
+        # What is declared survives being written and read again.
+        assert rules.read_frame(rules.write_frame(hello).strip()) == hello
+
+
 def test_upgrade_tokens(vectors: Vectors) -> None:
     for case in vectors("relay/upgrade_tokens.json")["cases"]:
         if case["op"] == "make":

@@ -30,6 +30,10 @@ class MemorySocket:
         self._moved = asyncio.Event()
         self._is_open = True
         self.closed: tuple[int, str] | None = None
+        # Whether it answers pings, how often it was asked to, and how often it did.
+        self.answers_pings = False
+        self.pings = 0
+        self.pongs = 0
 
     async def receive(self) -> str | bytes | None:
         """The connector reads."""
@@ -52,6 +56,11 @@ class MemorySocket:
         if self._is_open:
             self.closed = (code, reason)
             self._end()
+
+    def ping(self) -> None:
+        """The connector asks whether the test is alive."""
+        self.pings += 1
+        self.pongs += self.answers_pings
 
     def put(self, text: str) -> None:
         """The test writes."""

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,8 +15,8 @@ import typer
 from accord.cli import output
 from accord.cli.arguments import STDIN, printable
 from accord.cli.context import App
+from accord.cli.gateway import CredentialsFile, Front, GatewayOptions, identities, show_health
 from accord.cli.node import CommunityCli, local_node, with_node
-from accord.cli.relay import CredentialsFile, Front, identities, show_health
 
 if TYPE_CHECKING:
     from accord.cli.node import LocalNode
@@ -84,9 +85,14 @@ def ask(
         raise typer.Exit(output.FAILED)
 
 
+@dataclass(frozen=True)
+class ConciergeCli(GatewayOptions, CommunityCli):
+    """The context of the command that runs the concierge's gateway."""
+
+
 @app.command(epilog="Example: accord concierge run --relay https://relay.example --token enrol_…")
 def run(
-    cli: CommunityCli,
+    cli: ConciergeCli,
     relay: Annotated[
         str | None, typer.Option(help="The connector (default: where it was enrolled).")
     ] = None,
@@ -106,11 +112,19 @@ def run(
     is elsewhere. SIGTERM or Ctrl-C finishes what was begun. Exit code 1 when its access was
     revoked.
     """
-    from accord.relay.gateway import GatewayState
+    from accord.concierge import COMMANDS
+    from accord.relay.gateway import GatewaySettings, GatewayState, RelayGateway, StoredSecret
+    from accord.relay.gateway.enrolment import credentials_file
+
+    chosen = cli.choose(
+        GatewaySettings(
+            identities=identities(front),
+            environment=os.environ,
+            command_manifest=list(COMMANDS),
+        )
+    )
 
     async def serve() -> "GatewayState":
-        from accord.concierge import COMMANDS
-        from accord.relay.gateway import GatewaySettings, RelayGateway
         from accord.station import trace_export
 
         known = await _credentials(relay, token, gateway_id, file)
@@ -120,14 +134,11 @@ def run(
         ):
             gateway = RelayGateway(
                 relay or known.url,
-                secret=known.secret,
+                secret=StoredSecret(file or credentials_file(gateway_id), known),
                 gateway_id=known.gateway_id,
                 agent=_concierge(here, cli.community, corpus, model),
-                settings=GatewaySettings(
-                    identities=identities(front),
-                    environment=os.environ,
-                    command_manifest=list(COMMANDS),
-                ),
+                settings=chosen,
+                suspend=cli.suspend_hook(),
                 on_health=partial(show_health, cli),
             )
             for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,6 +1,7 @@
 """Agents and what reaches them.
 
-`accord relay token | instances | link | rotate | revoke | pardon | scope | principal | policy`.
+`accord relay token | instances | link | rotate | wake-url | key | revoke | pardon | scope |
+principal | policy`.
 """
 
 from dataclasses import asdict
@@ -15,6 +16,7 @@ from accord.cli.planes import Instance, Tenant, format_millis, with_instance, wi
 
 if TYPE_CHECKING:
     from accord.relay.connector.connector import Connector
+    from accord.relay.connector.manage import KeyStatus
     from accord.relay.connector.registry import MintedToken
     from accord.relay.connector.store import Principal
 
@@ -84,9 +86,12 @@ def instances(cli: Cli, tenant: Tenant = None) -> None:
     """List the agents that have enrolled, and how each is doing."""
 
     async def read(connector: "Connector") -> list[dict[str, Any]]:
+        from accord.relay.connector.registry import refused_hellos
+
         return [
             {
                 **asdict(each),
+                "refused": refused_hellos(each),
                 "live": each.live,
                 "empty": await connector.delivery.is_empty(each.instance),
             }
@@ -104,6 +109,7 @@ def instances(cli: Cli, tenant: Tenant = None) -> None:
                 each["origin"],
                 _standing(each),
                 "nothing waits" if each["empty"] else "messages wait",
+                "; ".join(map(_refusal, each["refused"])),
             )
             for each in found
         ),
@@ -161,6 +167,83 @@ def rotate(
     cli.emit({"secret": made.secret, "old_until": format_millis(made.old_until)}, made.secret)
 
 
+@app.command("wake-url", epilog="Example: accord relay wake-url echo https://wake.example/echo")
+def wake_url(
+    cli: Cli,
+    instance: Instance,
+    url: Annotated[
+        str | None, typer.Argument(help="What is asked for to wake it; without it, show.")
+    ] = None,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="Take it away; its gateway may name one again.")
+    ] = False,
+) -> None:
+    """Say by which URL a sleeping agent is woken; what is said here, its gateway cannot change.
+
+    The URL itself is not shown: it may hold a secret.
+    """
+    if clear and url is not None:
+        raise typer.BadParameter("give a URL, or --clear")
+
+    async def change(connector: "Connector", caller: "Principal") -> dict[str, Any]:
+        if clear or url is not None:
+            await connector.control.set_wake_url(caller, url, by_operator=True)
+        return await connector.control.status(caller)
+
+    status = with_instance(cli, instance, change)
+    has_one, by = status["hasWakeUrl"], status["wakeUrlSetBy"]
+    cli.emit(
+        {"instance": instance, "has_wake_url": has_one, "set_by": by if has_one else None},
+        f"It is woken by a URL that the {by} named." if has_one else "It has no wake URL.",
+    )
+
+
+key = App(no_args_is_help=True, epilog="Example: accord relay key rotate")
+
+
+@key.command("show", epilog="Example: accord relay key show --json")
+def show_keys(cli: Cli) -> None:
+    """Show which keys encrypt the secrets in the relay's store, by id."""
+    _emit_keys(cli, with_relay(cli, lambda connector: connector.control.key_status()))
+
+
+@key.command("prepare", epilog="Example: accord relay key prepare")
+def prepare_key(cli: Cli) -> None:
+    """Make the next key without using it, to copy `relay.key` to other connectors first."""
+    _emit_keys(cli, with_relay(cli, lambda connector: connector.control.prepare_key()))
+
+
+@key.command("rotate", epilog="Example: accord relay key rotate")
+def rotate_key(
+    cli: Cli,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Make no new key: encrypt what is under older ones.")
+    ] = False,
+) -> None:
+    """Encrypt every secret in the relay's store under a new key; the station may run.
+
+    Older keys stay in the file until `accord relay key forget`. A rotation that was cut off loses
+    nothing; --finish encrypts the rest.
+    """
+    done = with_relay(cli, lambda connector: connector.control.rotate_key(with_new_key=not finish))
+    cli.emit({"encrypted": done}, f"{done} secrets are encrypted anew.")
+
+
+@key.command("forget", epilog="Example: accord relay key forget")
+def forget_keys(cli: Cli) -> None:
+    """Drop older keys from `relay.key`, once nothing needs them."""
+    done = with_relay(cli, lambda connector: connector.control.forget_keys())
+    cli.emit({"forgotten": done}, f"{done} older keys forgotten.")
+
+
+def _emit_keys(cli: Cli, status: "KeyStatus") -> None:
+    lines = [("encrypts", status.key_id), *(("decrypts", each) for each in status.older)]
+    if status.prepared is not None:
+        lines.append(("prepared", status.prepared))
+    lines.append(("under older keys", str(status.old_boxes)))
+    cli.emit(asdict(status), lines)
+
+
 Which = Annotated[str | None, typer.Argument(help="The instance; or give --tenant.")]
 Whole = Annotated[str | None, typer.Option("--tenant", help="A tenant with all its agents.")]
 
@@ -209,6 +292,12 @@ def pardon(cli: Cli, instance: Which = None, tenant: Whole = None) -> None:
 def _one_of(instance: str | None, tenant: str | None) -> None:
     if (instance is None) == (tenant is None):
         raise typer.BadParameter("name one instance, or one tenant with --tenant")
+
+
+def _refusal(refused: dict[str, str]) -> str:
+    """A hello that was refused, and why."""
+    bot = f"{printable(refused['platform'])} {printable(refused['botId'])}".strip()
+    return f"refused {bot}: {refused['reason']}"
 
 
 def _standing(record: dict[str, Any]) -> str:

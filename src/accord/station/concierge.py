@@ -25,8 +25,14 @@ from accord.concierge import (
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.relay.connector.connector import Connector
-from accord.relay.gateway import GatewayLimits, GatewaySettings, GatewayState, RelayGateway
-from accord.relay.gateway.enrolment import GatewayCredentials
+from accord.relay.gateway import (
+    GatewayLimits,
+    GatewaySettings,
+    GatewayState,
+    RelayGateway,
+    StoredSecret,
+)
+from accord.relay.gateway.enrolment import CREDENTIALS_FILE, GatewayCredentials
 from accord.relay.platforms.webchat import open_admin
 from accord.station.agents import (
     CONCIERGE,
@@ -140,7 +146,7 @@ class ConciergePlane:
         )
         return RelayGateway(
             self.address,
-            secret=known.secret,
+            secret=StoredSecret(self._folder / CREDENTIALS_FILE, known),
             gateway_id=known.gateway_id,
             agent=Concierge(
                 self._community,

@@ -11,6 +11,9 @@ import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+from websockets.http11 import Request
 
 from accord.station.errors import StationError
 
@@ -108,6 +111,35 @@ class _PromptProtocol(H11Protocol):
             self._rest = None
 
 
+class _PingProtocol(WebSocketsSansIOProtocol):
+    """A WebSocket connection whose application can ping its peer.
+
+    ASGI has no pings. The extension `accord.ping` of the scope has two functions: `ask` sends a
+    ping unless one is under way, and `pongs` counts the answers.
+    """
+
+    _pongs = 0
+
+    def handle_connect(self, event: Request) -> None:
+        """Offer the extension to the application, which starts after this."""
+        super().handle_connect(event)
+        scope = getattr(self, "scope", None)
+        if scope is not None:
+            scope["extensions"]["accord.ping"] = {"ask": self._ask, "pongs": lambda: self._pongs}
+
+    def handle_pong(self, event: Frame) -> None:
+        """Count the answer to a ping."""
+        if self.pending_ping_payload is not None and bytes(event.data) == self.pending_ping_payload:
+            self._pongs += 1
+        super().handle_pong(event)
+
+    def _ask(self) -> None:
+        if self.pending_ping_payload is None and not self.transport.is_closing():
+            if self.ping_timer is not None:
+                self.ping_timer.cancel()
+            self.send_keepalive_ping()
+
+
 class Listener(uvicorn.Server):
     """uvicorn without its signal handlers, and with an event for the moment it serves.
 
@@ -122,7 +154,7 @@ class Listener(uvicorn.Server):
                 ssl_certfile=certificate,
                 http=_PromptProtocol,
                 # Needs a third less memory per idle socket than uvicorn's default.
-                ws="websockets-sansio",
+                ws=_PingProtocol,
                 ws_max_size=_MESSAGE_BYTES,
                 ws_per_message_deflate=False,
                 ws_ping_interval=_PING_SECONDS,

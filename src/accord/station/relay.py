@@ -249,7 +249,10 @@ class RelayPlane:
                     platforms=[*bots.platforms, *(chat.platforms if chat else ())],
                     bus=_open_bus(settings),
                     # Requests are finished before, and sockets closed after that.
-                    limits=DeliveryLimits(finish_seconds=settings.station.drain_seconds / 2),
+                    limits=DeliveryLimits(
+                        finish_seconds=settings.station.drain_seconds / 2,
+                        silent_seconds=settings.relay.silent_seconds,
+                    ),
                 )
             )
             if chat is None:

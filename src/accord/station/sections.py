@@ -191,6 +191,15 @@ class RelaySettings(Section):
     managed_issuer: Annotated[
         str, Field(description="the `iss` that managed tokens must carry; empty asks for none")
     ] = ""
+    silent_seconds: Annotated[
+        float,
+        Field(
+            ge=1,
+            le=3600,
+            description="how long a gateway that was sent something may neither acknowledge nor "
+            "answer a ping, before everything is buffered and it is woken",
+        ),
+    ] = 15.0
     wake_http: Annotated[bool, Field(description="let wake URLs be plain `http`")] = False
     wake_ports: Annotated[
         tuple[Annotated[int, Field(ge=1, le=65535)], ...],

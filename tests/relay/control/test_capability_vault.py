@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from accord.relay.connector import Capability, Housekeeping, Principal
+from accord.relay.connector import Capability, Housekeeping, Principal, vault
 from accord.relay.connector import store as tables
 from accord.relay.errors import RelayError
 from accord.relay.rules import SessionRules
@@ -128,23 +128,50 @@ async def test_everything_is_encrypted_anew_after_the_key_changed(half: Any) -> 
     credentials = await half.enrol("a1")
     await keep(half, *(capability(half, f"v{n}", session_key=f"k{n}") for n in range(5)))
     old = half.keyring.key_id
-    keeping = Housekeeping(half.directory)
-    assert await keeping.rotate_key() == 7
-    assert await keeping.rotate_key() == 7
+    assert await half.control.rotate_key() == 7
+    assert await half.control.rotate_key() == 7
     boxes = [
         row["key_id"]
         for table in (tables.tenants, tables.gateway_secrets, tables.vault)
         for row in await half.rows(table)
     ]
     assert set(boxes) == {half.keyring.key_id} != {old}
-    await keeping.forget_old_keys()
+    assert await half.control.forget_keys() == 2
     assert await find(half, session_key="k3") == "v3"
     half.directory.cache._known.clear()
     assert await half.directory.authenticate(half.bearer(credentials))
+
+
+async def test_a_rotation_that_was_cut_off_is_finished_later(
+    half: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credentials = await half.enrol("a1")
+    await keep(half, *(capability(half, f"v{n}", session_key=f"k{n}") for n in range(5)))
+    real, calls = vault._reencrypt_rows, []
+
+    def dies(*given: Any) -> int:
+        calls.append(1)
+        if len(calls) > 2:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setattr(vault, "_AT_ONCE", 1)
+    monkeypatch.setattr(vault, "_reencrypt_rows", dies)
+    with pytest.raises(KeyboardInterrupt):
+        await half.control.rotate_key()
+    monkeypatch.setattr(vault, "_reencrypt_rows", real)
+    status = await half.control.key_status()
+    assert 0 < status.old_boxes < 7
+    assert await find(half, session_key="k3") == "v3"
+    half.directory.cache._known.clear()
+    assert await half.directory.authenticate(half.bearer(credentials))
+    assert await half.control.rotate_key(with_new_key=False) == status.old_boxes
+    assert await half.control.forget_keys() == 1
+    assert await find(half, session_key="k3") == "v3"
 
 
 async def test_old_keys_are_not_forgotten_while_something_needs_them(half: Any) -> None:
     await half.enrol("a1")
     half.keyring.rotate()
     with pytest.raises(RelayError, match="2 secrets"):
-        await Housekeeping(half.directory).forget_old_keys()
+        await half.control.forget_keys()

@@ -1,10 +1,12 @@
 """The routes, over a real socket: what they answer, and what they do with bad input."""
 
 import asyncio
+import json
 import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -30,6 +32,8 @@ MANAGED = (
     "/manage/dm-default",
     "/manage/deprovision",
     "/manage/rotate",
+    "/manage/wake-url",
+    "/relay/rotate",
 )
 JOINING = ("/relay/enroll", "/relay/provision")
 
@@ -256,8 +260,8 @@ async def test_bad_bodies_are_refused_with_a_sentence_and_change_nothing(site: S
     for path in (*MANAGED, *JOINING):
         if "scope" in path:
             continue
-        # These three read nothing of a body, so that any object will do.
-        reads_nothing = path in ("/manage/link", "/manage/deprovision", "/manage/rotate")
+        # These read nothing of such a body, so that any object will do.
+        reads_nothing = path in ("/manage/link", "/manage/deprovision") or "rotate" in path
         for body in BAD_BODIES:
             if reads_nothing and (not body or _is_object(body)):
                 continue
@@ -279,8 +283,6 @@ def _code(answer: httpx.Response) -> str:
 
 
 def _is_object(body: bytes) -> bool:
-    import json
-
     try:
         return (
             isinstance(json.loads(body), dict) and b"NaN" not in body and body.count(b"else") == 0
@@ -376,3 +378,116 @@ async def test_other_methods_and_paths_are_not_answered(site: Site) -> None:
     assert (await site.client.get("/relay/enroll")).status_code == 405
     assert (await site.client.post("/manage/status")).status_code == 405
     assert (await site.client.post("/manage/nothing")).status_code == 404
+
+
+async def test_enrolment_errors_have_the_status_and_the_member_that_clients_show(
+    site: Site,
+) -> None:
+    used = (await site.half.control.mint_token("t1", "a1")).token
+    await site.post("/relay/enroll", {"enrollmentToken": used, "gatewayId": "gw"})
+    late = (await site.half.control.mint_token("t1", "a2", seconds=1)).token
+    site.half.clock.advance(2)
+    barred = (await site.half.control.mint_token("t1", "a1")).token
+    await site.half.control.revoke("a1")
+    fresh = (await site.half.control.mint_token("t1", "a3")).token
+    cases = [
+        ({"enrollmentToken": "enrol_wrong", "gatewayId": "g"}, 403, "not known, or was used"),
+        ({"enrollmentToken": used, "gatewayId": "g"}, 403, "not known, or was used"),
+        ({"enrollmentToken": late, "gatewayId": "g"}, 403, "has expired"),
+        ({"enrollmentToken": barred, "gatewayId": "g"}, 403, "the operator has revoked"),
+        ({"enrollmentToken": fresh, "gatewayId": "gw"}, 409, "this gateway id is taken"),
+        ({"enrollmentToken": fresh}, 400, "gatewayId"),
+        ({"enrollmentToken": fresh, "gatewayId": "g", "wakeUrl": "ftp://x"}, 400, "wake URL"),
+    ]
+    # A client of others sends a bearer of its own, which means nothing here.
+    site.bearer = "portal-token"
+    for body, status, sentence in cases:
+        answer = await site.post("/relay/enroll", body)
+        assert (answer.status_code, sentence in answer.json()["error"]) == (status, True), body
+        assert body["enrollmentToken"] not in answer.text
+    good = await site.post("/relay/enroll", {"enrollmentToken": fresh, "gatewayId": "g"})
+    assert good.status_code == 200
+
+
+async def test_a_lost_secret_is_replaced_by_either_bearer(site: Site) -> None:
+    site.bearer = site.managed()
+    body = {"gatewayId": "gw", "platform": "chat", "botId": "bot", "routeKeys": ["g1"]}
+    first = (await site.post("/relay/provision", body)).json()["secret"]
+    second = (await site.post("/relay/rotate")).json()
+    assert set(second) == {"secret", "gatewayId", "oldValidUntil"}
+    assert second["secret"] != first
+    site.bearer = tokens.make("gw", second["secret"], site.half.clock.now())
+    third = (await site.post("/relay/rotate")).json()["secret"]
+    for secret in (first, second["secret"], third):
+        bearer = tokens.make("gw", secret, site.half.clock.now())
+        assert (await site.half.directory.authenticate(bearer)).instance == "a1"
+    site.bearer = site.managed(instance="a2")
+    assert (await site.post("/relay/rotate")).status_code == 401
+    answer = await site.post("/relay/provision", {**body, "routeKeys": ["g2"]})
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "secretIssued": False,
+        "tenant": "t1",
+        "gatewayId": "gw",
+        "routeKeys": ["g2"],
+    }
+
+
+async def test_nobody_collects_secrets_by_rotating(site: Site) -> None:
+    await site.join()
+    for body in ({"prepare": "yes"}, {"prepare": 1}, {"confirm": 5}, {"confirm": "nothing"}):
+        assert (await site.post("/relay/rotate", body)).status_code in (400, 404)
+    statuses = [(await site.post("/relay/rotate")).status_code for _ in range(9)]
+    assert statuses == [200] * 7 + [409] * 2
+    site.half.clock.advance(3601)
+    credentials = await site.half.control.rotate(await site.half.control.principal("a1"))
+    assert credentials.secret
+
+
+async def test_a_gateways_wake_url_does_not_replace_the_operators(site: Site) -> None:
+    await site.join()
+    url = {"wakeUrl": "https://wake.example/gateway"}
+    assert (await site.post("/manage/wake-url", url)).json() == {"hasWakeUrl": True}
+    caller = await site.half.control.principal("a1")
+    await site.half.control.set_wake_url(caller, "https://wake.example/mine", by_operator=True)
+    for body in (url, {"wakeUrl": None}):
+        answer = await site.post("/manage/wake-url", body)
+        assert answer.json() == {"hasWakeUrl": True, "setBy": "operator"}
+    again = await site.half.control.mint_token("t1", "a1")
+    await site.half.control.enrol(again.token, "gw-a1", "https://wake.example/enrolled")
+    [record] = await site.half.control.instances()
+    assert record.wake_url == "https://wake.example/mine"
+    await site.half.control.set_wake_url(caller, None, by_operator=True)
+    assert await site.half.control.set_wake_url(caller, url["wakeUrl"])
+    assert "wake.example" not in "".join(await site.half.journal())
+    answer = await site.post("/manage/wake-url", {"wakeUrl": "http://127.0.0.1/"})
+    assert answer.status_code in (400, 401)
+
+
+RECORDED = Path(__file__).parent.parent / "recorded" / "enrolment.json"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case["id"]) for case in json.loads(RECORDED.read_bytes())["cases"]],
+)
+async def test_enrolment_as_recorded(site: Site, case: dict[str, Any]) -> None:
+    control = site.half.control
+    token = (await control.mint_token("t1", "a1", seconds=60)).token
+    taken = await control.mint_token("t1", "a2")
+    await control.enrol(taken.token, "gw-taken")
+    if case["token"] == "unknown":
+        token = "enrol_of-nobody"
+    elif case["token"] == "expired":
+        site.half.clock.advance(61)
+    elif case["token"] in ("used", "barred"):
+        await control.enrol(token, "gw-before")
+    if case["token"] == "barred":
+        await control.revoke("a1")
+        token = (await control.mint_token("t1", "a1")).token
+    # Existing clients send the bearer of their own portal, which means nothing here.
+    site.bearer = "portal-token"
+    body = {"enrollmentToken": token, "gatewayId": case["gatewayId"]}
+    answer = await site.post("/relay/enroll", body)
+    assert (answer.status_code, answer.json().get("error")) == (case["status"], case["error"])
+    assert token not in answer.text

@@ -219,7 +219,6 @@ async def test_a_repeated_call_returns_the_same_live_secret(half: Any) -> None:
     ("who", "what"),
     [
         (ManagedClaims("t2", "a1", NOW), {}),
-        (ManagedClaims("t1", "a2", NOW), {}),
         (ManagedClaims("t2", "a2", NOW), {}),
         (ManagedClaims("t1", "a1", NOW), {"gateway_id": "gw2"}),
     ],
@@ -233,6 +232,39 @@ async def test_a_call_that_does_not_fit_the_stored_record_conflicts(
     assert refused.value.code is Code.CONFLICT
     assert first.secret not in str(refused.value)
     assert len(await half.control.instances()) == 1
+
+
+async def test_another_instance_of_the_tenant_binds_routes_and_gets_no_secret(half: Any) -> None:
+    first = await half.control.provision(
+        ManagedClaims("t1", "a1", NOW), asked(route_keys=("g1",), wake_url="https://wake.example/")
+    )
+    other = ManagedClaims("t1", "a2", NOW)
+    given = await half.control.provision(
+        other, asked(bot_id="another", route_keys=("g2",), wake_url="https://else.example/")
+    )
+    assert (given.secret, given.delivery_key, given.route_keys) == ("", "", ("g2",))
+    [record] = await half.control.instances()
+    assert record.wake_url == "https://wake.example/"
+    status = await half.control.status(await half.control.principal("a1"))
+    assert [each["route_key"] for each in status["routeKeys"]] == ["g1", "g2"]
+    assert "another" not in str(status["identities"])
+    assert first.secret not in "".join(await half.journal())
+    # A key of another tenant stays where it is, and so does everything else.
+    await half.control.route("t2", "chat", "g3")
+    with pytest.raises(RelayError, match="another tenant"):
+        await half.control.provision(other, asked(route_keys=("g9", "g3")))
+    await half.control.revoke("a1")
+    with pytest.raises(RelayError, match="taken"):
+        await half.control.provision(other, asked(route_keys=("g4",)))
+
+
+async def test_a_revoked_instance_binds_no_routes_to_another(half: Any) -> None:
+    await half.control.provision(ManagedClaims("t1", "a1", NOW), asked())
+    other = ManagedClaims("t1", "a2", NOW)
+    await half.control.provision(other, asked(gateway_id="gw2"))
+    await half.control.revoke("a2")
+    with pytest.raises(RelayError, match="taken"):
+        await half.control.provision(other, asked(route_keys=("g4",)))
 
 
 async def test_route_keys_never_belong_to_two_tenants(half: Any) -> None:

@@ -74,6 +74,53 @@ def test_a_rotation_is_seen_by_a_process_that_holds_the_old_ring(tmp_path: Path)
         new.open(before, "x")
 
 
+def test_a_process_that_runs_encrypts_by_the_new_key_at_once(tmp_path: Path) -> None:
+    running = Keyring.load(tmp_path / "relay.key")
+    operator = Keyring.load(tmp_path / "relay.key")
+    operator.rotate()
+    assert running.close("v", "x").key_id == operator.key_id
+    assert running.older == operator.older != ()
+
+
+def test_a_prepared_key_decrypts_and_encrypts_only_after_the_rotation(tmp_path: Path) -> None:
+    here, there = tmp_path / "here.key", tmp_path / "there.key"
+    ring = Keyring.load(here)
+    before, made = ring.key_id, ring.prepare()
+    assert (ring.key_id, ring.prepared) == (before, made)
+    there.write_bytes(here.read_bytes())
+    there.chmod(0o600)
+    other = Keyring.load(there)
+    assert ring.rotate() == made
+    assert ring.prepared is None
+    # The other machine has not been given the new file, and both understand each other.
+    assert other.open(ring.close("v", "x"), "x") == "v"
+    assert ring.open(other.close("v", "x"), "x") == "v"
+    assert other.close("v", "x").key_id == before
+
+
+def test_a_key_file_that_vanishes_or_is_damaged_stops_nobody_who_has_its_keys(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "relay.key"
+    ring = Keyring.load(path)
+    box = ring.close("v", "x")
+    path.write_bytes(b"nonsense")
+    assert ring.open(ring.close("v", "x"), "x") == "v"
+    path.unlink()
+    assert ring.close("v", "x").key_id == box.key_id
+    with pytest.raises(RelayError):
+        ring.rotate()
+
+
+@pytest.mark.parametrize("lines", [["+", "key"], ["key", "+key", "+key"], ["+key"], ["key", "+x"]])
+def test_a_file_with_a_wrong_prepared_key_is_refused(tmp_path: Path, lines: list[str]) -> None:
+    path = tmp_path / "relay.key"
+    path.write_text("\n".join(line.replace("key", "A" * 43) for line in lines))
+    path.chmod(0o600)
+    with pytest.raises(RelayError):
+        Keyring.load(path)
+
+
 def test_codes_are_found_after_a_rotation(tmp_path: Path) -> None:
     ring = Keyring.load(tmp_path / "relay.key")
     kept = ring.digests("CODE")[0]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.fakes.platform import MemoryChat, MemoryPlatform
 
-from accord.relay.connector import DeliveryLimits, InboundKind
+from accord.relay.connector import DeliveryLimits, InboundKind, apply_retention
 from accord.relay.rules import (
     PassthroughForward,
     SessionRules,
@@ -74,8 +74,14 @@ def test_a_profile_that_was_not_declared_still_finds_its_session() -> None:
         "agent:coder:discord:dm:1",
         "agent:main:discord:dm:1",
     )
-    for key in ("agent:main:discord:dm:1", "agent:x", "nonsense"):
+    for key in ("agent:main:discord:dm:1", "agent:x", "nonsense", "agent:main:relayed:dm:1"):
         assert lookup_keys(key) == (key,)
+    assert lookup_keys("agent:coder:relay:dm:1") == (
+        "agent:coder:relay:dm:1",
+        "agent:coder:webhook:dm:1",
+        "agent:main:relay:dm:1",
+        "agent:main:webhook:dm:1",
+    )
 
 
 def test_an_interaction_has_the_keys_of_older_and_of_current_gateways() -> None:
@@ -191,6 +197,84 @@ async def test_a_gateway_that_is_silent_is_buffered_for_woken_and_drained(open_w
         world.chat.write("ann", "c1", "three")
         assert await gateway.events(1) == ["three"]
         assert len(world.directory.woken) == 2
+
+
+async def test_a_gateway_that_only_works_answers_a_ping_and_stays_live(open_world: Any) -> None:
+    clock = VirtualClock()
+    limits = DeliveryLimits(renew_seconds=0.2, sweep_seconds=0.01)
+    async with open_world(clock=clock, limits=limits) as world:
+        world.link("ann", "alpha")
+        gateway = await world.connect("alpha")
+        gateway.socket.answers_pings = True
+        world.chat.write("ann", "c1", "one")
+        one = await gateway.hear("inbound")
+        connection = world.delivery.hub.find("alpha")
+        for pings in range(1, 6):
+            await world.until(lambda: connection._owed_since == clock.monotonic())
+            clock.advance(6)
+            await world.until(lambda pings=pings: gateway.socket.pings == pings)
+        # Half a minute later it is still live, and what comes is sent at once.
+        assert world.directory.woken == []
+        world.chat.write("ann", "c1", "two")
+        assert await gateway.events(1) == ["two"]
+        # From now on it is frozen.
+        gateway.socket.answers_pings = False
+        await world.until(lambda: connection.session.unacked == 1)
+        await world.until(lambda: connection._owed_since == clock.monotonic())
+        clock.advance(6)
+        await world.until(lambda: gateway.socket.pings == 6)
+        clock.advance(10)
+        await world.until(lambda: world.directory.woken == ["alpha"])
+        # It is thawed: its pong ends the buffering, before it says a word.
+        world.chat.write("ann", "c1", "three", event_id="three")
+        await world.received("three")
+        gateway.socket.pongs += 1
+        assert await gateway.events(1) == ["three"]
+        gateway.say({"type": "inbound_ack", "bufferId": one["bufferId"]})
+        await world.empty("alpha")
+
+
+async def test_a_gateway_that_never_acknowledges_loses_nothing_and_gets_it_again(
+    open_world: Any,
+) -> None:
+    """It talks, so that it is alive, and acknowledges nothing on three connections."""
+    clock = VirtualClock()
+    limits = DeliveryLimits(renew_seconds=0.2, sweep_seconds=0.01)
+    async with open_world(clock=clock, limits=limits) as world:
+        world.link("ann", "alpha")
+        for text in ("one", "two"):
+            world.chat.write("ann", "c1", text, event_id=text)
+            await world.received(text)
+        for _ in range(3):
+            gateway = await world.connect("alpha")
+            assert await gateway.events(2, ack=False) == ["one", "two"]
+            for _ in range(4):
+                clock.advance(10)
+                gateway.say({"type": "interrupt", "session_key": "x"})
+                await asyncio.sleep(0.05)
+            assert world.directory.woken == []
+            gateway.socket.cut()
+        obedient = await world.connect("alpha")
+        assert await obedient.events(2) == ["one", "two"]
+        await world.empty("alpha")
+        assert await world.delivery.dead_letters() == []
+
+
+async def test_a_gateway_that_was_frozen_and_cut_off_is_woken_after_a_minute(
+    open_world: Any,
+) -> None:
+    clock = VirtualClock()
+    async with open_world(clock=clock, limits=DeliveryLimits(sweep_seconds=0.01)) as world:
+        world.link("ann", "alpha")
+        gateway = await world.connect("alpha")
+        gateway.socket.cut()
+        await world.until(lambda: world.delivery.hub.find("alpha") is None)
+        world.chat.write("ann", "c1", "one", event_id="one")
+        await world.received("one")
+        context = world.delivery.hub.context
+        assert (await apply_retention(context, 1)).asleep == ()
+        clock.advance(61)
+        assert (await apply_retention(context, 1)).asleep == ("alpha",)
 
 
 async def test_a_silent_gateway_that_dials_again_gets_everything(open_world: Any) -> None:

@@ -126,6 +126,92 @@ async def test_a_hello_for_a_platform_that_is_not_here_is_refused(world: Any) ->
     assert await gateway.closed() == (1008, "no such platform")
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"profile": "a:b"},
+        {"profile": "x" * 65},
+        {"profile": 7},
+        {"group_sessions_per_user": "yes"},
+        {"thread_sessions_per_user": 1},
+        {"session_keys": "theirs"},
+        {"session_key_form": "1999"},
+        {"platform": ""},
+        {"platform": "x" * 600},
+        {"botId": 7},
+    ],
+)
+async def test_a_hello_with_a_bad_member_is_dropped_whole(world: Any, more: dict[str, Any]) -> None:
+    gateway = world.dial("alpha")
+    gateway.say({"type": "hello", "platform": "memory", "botId": "bot", **more})
+    await world.until(lambda: world.delivery.counts["bad lines"] == 1)
+    assert "alpha" not in world.directory.rules
+    assert world.directory.refused == {}
+    await gateway.hello()
+
+
+async def test_what_is_kept_of_refused_hellos_is_bounded(world: Any) -> None:
+    gateway = await world.connect("alpha")
+    gateway.say({"type": "hello", "platform": "p" * 500, "botId": "b" * 500_000})
+    assert (await gateway.hear("hello_refused"))["botId"] == "b" * 500_000
+    assert list(world.directory.refused) == [("alpha", "p" * 80, "b" * 80)]
+    for number in range(62):
+        gateway.say({"type": "hello", "platform": f"p{number}", "botId": ""})
+        await gateway.hear("hello_refused")
+    gateway.say({"type": "hello", "platform": "memory", "botId": ""})
+    assert await gateway.closed() == (1008, "too many hellos")
+
+
+async def test_acknowledgements_twice_in_disorder_and_of_others_harm_nobody(world: Any) -> None:
+    world.link("bob", "beta")
+    gateway, other = await world.connect("alpha"), await world.connect("beta")
+    for text in ("one", "two", "three"):
+        world.chat.write("ann", "c1", text)
+    ids = [(await gateway.hear("inbound"))["bufferId"] for _ in range(3)]
+    for name in (*ids, "", "x", f"{ids[0]}0", ids[0].upper(), "\x00"):
+        other.say({"type": "inbound_ack", "bufferId": name})
+    await world.until(lambda: world.delivery.counts["acks of nothing"] >= 3)
+    assert not await world.delivery.is_empty("alpha")
+    gateway.say(*({"type": "inbound_ack", "bufferId": name} for name in reversed(ids)))
+    gateway.say(*({"type": "inbound_ack", "bufferId": name} for name in ids))
+    await world.empty("alpha")
+    world.chat.write("ann", "c1", "four")
+    assert await gateway.events(1) == ["four"]
+    await world.until(lambda: world.delivery.counts["acks"] == 4)
+
+
+async def test_an_acknowledgement_recorded_on_another_connection_is_worth_nothing(
+    world: Any,
+) -> None:
+    first = await world.connect("alpha")
+    world.chat.write("ann", "c1", "one")
+    name = (await first.hear("inbound"))["bufferId"]
+    second = world.dial("alpha")
+    # Before the hello nothing was sent on this connection, so there is nothing to acknowledge.
+    second.say({"type": "inbound_ack", "bufferId": name})
+    await world.until(lambda: world.delivery.counts["acks of nothing"] == 1)
+    assert not await world.delivery.is_empty("alpha")
+    await second.hello()
+    assert await second.events(1) == ["one"]
+    await world.empty("alpha")
+    first.say({"type": "inbound_ack", "bufferId": name})
+    assert (await first.closed()) == (4409, "replaced")
+
+
+async def test_a_replayed_action_is_done_once(world: Any) -> None:
+    gateway = await world.connect("alpha")
+    world.chat.write("ann", "c1", "hello")
+    await gateway.events(1)
+    action = {"op": "send", "chat_id": "c1", "content": "hi", "reply_to": None, "metadata": {}}
+    first = await gateway.ask(action)
+    assert await gateway.ask(action) == first
+    # The same id for something else is an error, and is not done.
+    assert "another action" in (await gateway.ask({**action, "content": "else"}))["error"]
+    again = await world.connect("alpha")
+    assert await again.ask(action) == first
+    assert [each.texts for each in world.chat.said] == [["hi"]]
+
+
 async def test_a_gateway_that_fronts_one_bot_need_not_name_it(world: Any) -> None:
     gateway = world.dial("alpha")
     gateway.say({"type": "hello", "platform": "relay"})

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +14,7 @@ from starlette.applications import Starlette
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from accord.relay.connector import DeliveryLimits
 from accord.relay.rules import UNAUTHORIZED
 from accord.station import listener
 
@@ -110,3 +114,76 @@ async def test_an_endless_line_is_dropped_counted_and_its_socket_serves_on(world
         (described,) = await next_frames(client, 1)
         assert described["type"] == "descriptor"
         assert world.delivery.counts["lines too long"] == 1
+
+
+GATEWAY = """
+import json, sys
+from websockets.sync.client import connect
+
+url, token = sys.argv[1:]
+with connect(url, additional_headers={"Authorization": f"Bearer {token}"}) as socket:
+    socket.send(json.dumps({"type": "hello", "platform": "memory", "botId": "bot"}) + "\\n")
+    for message in socket:
+        for line in message.splitlines():
+            frame = json.loads(line)
+            print(frame["type"], frame.get("event", {}).get("text", ""), flush=True)
+            if "bufferId" in frame:
+                ack = {"type": "inbound_ack", "bufferId": frame["bufferId"]}
+                socket.send(json.dumps(ack) + "\\n")
+"""
+
+
+async def test_a_frozen_process_is_buffered_for_woken_and_drained_when_it_thaws(
+    open_world: Any,
+) -> None:
+    limits = DeliveryLimits(sweep_seconds=0.05, silent_seconds=0.6)
+    async with open_world(limits=limits) as world, serving(world) as url:
+        world.link("ann", "alpha")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", GATEWAY, url, "token-alpha"), stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+
+        async def printed() -> str:
+            async with asyncio.timeout(20):
+                return (await process.stdout.readline()).decode().strip()
+
+        try:
+            assert await printed() == "descriptor"
+            world.chat.write("ann", "c1", "awake")
+            assert await printed() == "inbound awake"
+            await world.empty("alpha")
+            process.send_signal(signal.SIGSTOP)
+            world.chat.write("ann", "c1", "frozen")
+            await world.until(lambda: world.directory.woken == ["alpha"])
+            world.chat.write("ann", "c1", "still frozen", event_id="still")
+            await world.received("still")
+            await world.until(lambda: len(world.directory.woken) == 2)
+            process.send_signal(signal.SIGCONT)
+            assert [await printed(), await printed()] == ["inbound frozen", "inbound still frozen"]
+            await world.empty("alpha")
+            world.chat.write("ann", "c1", "thawed")
+            assert await printed() == "inbound thawed"
+        finally:
+            process.kill()
+            await process.wait()
+
+
+async def test_a_client_that_answers_pings_and_acknowledges_late_stays_live(
+    open_world: Any,
+) -> None:
+    limits = DeliveryLimits(sweep_seconds=0.02, silent_seconds=0.3)
+    async with open_world(limits=limits) as world, serving(world) as url:
+        world.link("ann", "alpha")
+        async with dial(url, "token-alpha") as client:
+            await client.send('{"type":"hello","platform":"memory","botId":"bot"}\n')
+            await next_frames(client, 1)
+            world.chat.write("ann", "c1", "one")
+            [one] = await next_frames(client, 1)
+            connection = world.delivery.hub.find("alpha")
+            await world.until(lambda: connection.transport.pongs >= 4)  # well after the limit
+            assert world.directory.woken == []
+            await client.send(
+                json.dumps({"type": "inbound_ack", "bufferId": one["bufferId"]}) + "\n"
+            )
+            await world.empty("alpha")

@@ -17,7 +17,15 @@ from accord.relay.gateway import (
     RelayGateway,
     websocket_dialer,
 )
-from accord.relay.rules import Described, Inbound, write_frame
+from accord.relay.rules import (
+    Described,
+    HelloRefused,
+    Inbound,
+    InterruptInbound,
+    OutboundResult,
+    Result,
+    write_frame,
+)
 from accord.testing import VirtualClock
 from accord.testing.connector import DESCRIPTOR, GATEWAY, SECRET, Connector
 
@@ -178,6 +186,34 @@ async def test_a_dropped_connection_delivers_the_unacknowledged_again_and_runs_i
         await connector.until(lambda: len(connector.texts) == 20)
         await connector.until(lambda: len(set(connector.acks)) == 20)
     assert connector.texts == [f"you said n{number}" for number in range(20)]
+
+
+async def test_frames_twice_in_disorder_and_of_nobody_run_each_event_once(
+    connector: Connector, running: Running
+) -> None:
+    async with running() as gateway:
+        await gateway.reached(GatewayState.RUNNING)
+        one, two = message("one", "m1"), message("two", "m2", chat="c2")
+        # The second before the first, each twice, and results that nobody asked for between.
+        await connector.send(Inbound(two, "b-2"), Inbound(one, "b-1"))
+        await connector.send(
+            OutboundResult("nobody", Result(True, "m")),
+            InterruptInbound("agent:main:web:group:nobody", "c9"),
+            HelloRefused("web", "", "no such platform"),
+            Inbound(one, "b-1"),
+            Inbound(two, "b-2"),
+        )
+        await connector.until(lambda: sorted(connector.texts) == ["you said one", "you said two"])
+        await connector.until(lambda: sorted(connector.acks) == ["b-1", "b-1", "b-2", "b-2"])
+        # Under another id the same event is another delivery of it, and is run once, too.
+        connector.drop()
+        await connector.until(lambda: len(connector.dials) == 2)
+        await gateway.reached(GatewayState.RUNNING)
+        await connector.send(Inbound(one, "b-1"))
+        await connector.until(lambda: connector.acks.count("b-1") == 3)
+        await connector.deliver(message("three", "m3"), "b-3")
+        await connector.until(lambda: "you said three" in connector.texts)
+        assert len(connector.texts) == 3
 
 
 async def test_an_upgrade_that_is_refused_by_http_is_tried_again(connector: Connector) -> None:

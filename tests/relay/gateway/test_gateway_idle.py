@@ -217,6 +217,29 @@ def test_a_wake_url_that_only_the_connector_knows_is_enough_if_it_says_so(
     virtually(scene, settings=GatewaySettings(idle=IdlePolicy(None, 600, known_to_connector)))
 
 
+def test_a_connection_outside_the_relay_keeps_it_awake_and_is_asked_about_each_time() -> None:
+    others = ["irc"]
+    asked: list[int] = []
+
+    async def outside() -> list[str]:
+        asked.append(1)
+        if len(asked) == 3:
+            raise OSError("cannot tell")
+        return others
+
+    async def scene(connector: Connector, gateway: RelayGateway, clock: VirtualClock) -> None:
+        await gateway.reached(GatewayState.RUNNING)
+        await asyncio.sleep(2500)
+        assert connector.idles == 0
+        assert len(asked) == 4
+        others.clear()
+        await gateway.reached(GatewayState.SUSPENDED)
+        assert clock.monotonic() == pytest.approx(3000, abs=6)
+
+    idle = IdlePolicy("https://wake.example", 600, no_obstacle, outside)
+    virtually(scene, settings=GatewaySettings(idle=idle))
+
+
 def test_the_hook_is_called_after_the_drain_and_its_return_is_the_waking() -> None:
     calls: list[str] = []
 

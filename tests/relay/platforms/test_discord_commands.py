@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from accord.relay.errors import RelayError
 from accord.relay.platforms import discord
 
 ASK = {"name": "ask", "description": "Ask something"}
+UNION: dict[str, Any] = {"commands": "union", "commands_from": ("a", "b")}
 WHAT = {"name": "what", "description": "What to ask", "type": 3}
 
 
@@ -134,7 +136,7 @@ def test_a_manifest_of_any_kind_is_read_into_what_discord_takes(manifest: Any) -
 
 
 async def test_commands_are_published_and_again_only_when_they_change(fake: FakeDiscord) -> None:
-    async with opened(fake) as bot:
+    async with opened(fake, **UNION) as bot:
         platform = bot.platform
         assert isinstance(platform, PlatformWithCommands)
         platform.offer_commands("a", [ASK])
@@ -148,8 +150,50 @@ async def test_commands_are_published_and_again_only_when_they_change(fake: Fake
         await fake.until(lambda: shown(fake) == ["ask"])
 
 
-async def test_nonsense_takes_no_commands_away(fake: FakeDiscord) -> None:
+async def test_without_the_operators_word_no_gateway_changes_the_menu(fake: FakeDiscord) -> None:
+    fake.application.commands[""] = [{"name": "registered"}]
     async with opened(fake) as bot:
+        bot.platform.offer_commands("a", [ASK])
+        await asyncio.sleep(0.05)
+    async with opened(fake, commands="union", commands_from=("b",)) as bot:
+        bot.platform.offer_commands("a", [ASK])
+        await asyncio.sleep(0.05)
+    assert shown(fake) == ["registered"]
+    assert puts(fake) == 0
+
+
+async def test_the_operators_own_commands_are_shown_and_win(
+    fake: FakeDiscord, tmp_path: Path
+) -> None:
+    file = tmp_path / "commands.json"
+    file.write_text('[{"name": "ask", "description": "By the operator"}, {"name": "zoo"}]')
+    async with opened(fake, commands="pinned", commands_file=str(file)) as bot:
+        await fake.until(lambda: shown(fake) == ["ask", "zoo"])
+        bot.platform.offer_commands("a", [{"name": "mine"}])
+        await asyncio.sleep(0.05)
+        assert shown(fake) == ["ask", "zoo"]
+    async with opened(fake, **UNION, commands_file=str(file)) as bot:
+        bot.platform.offer_commands("a", [ASK, {"name": "mine"}])
+        await fake.until(lambda: sorted(shown(fake)) == ["ask", "mine", "zoo"])
+        [ask] = [each for each in fake.application.commands[""] if each["name"] == "ask"]
+        assert ask["description"] == "By the operator"
+
+
+@pytest.mark.parametrize("text", [None, "nonsense", "{}", "[7]"])
+async def test_a_file_without_commands_is_refused(
+    fake: FakeDiscord, tmp_path: Path, text: str | None
+) -> None:
+    file = tmp_path / "commands.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(RelayError) as refused:
+        async with opened(fake, commands="pinned", commands_file=str(file)):
+            pass
+    assert refused.value.where == "commands_file"
+
+
+async def test_nonsense_takes_no_commands_away(fake: FakeDiscord) -> None:
+    async with opened(fake, **UNION) as bot:
         bot.platform.offer_commands("a", [ASK])
         await fake.until(lambda: shown(fake) == ["ask"])
         nonsense: list[Any] = [{}, "ask", 7, {"commands": []}]
@@ -161,7 +205,7 @@ async def test_nonsense_takes_no_commands_away(fake: FakeDiscord) -> None:
 
 
 async def test_trouble_with_commands_is_tried_again_and_is_nobody_elses(fake: FakeDiscord) -> None:
-    async with opened(fake) as bot:
+    async with opened(fake, **UNION) as bot:
         fake.drop_requests(4)
         bot.platform.offer_commands("a", [ASK])
         await fake.until(lambda: shown(fake) == ["ask"])
@@ -201,6 +245,9 @@ async def test_a_token_may_be_in_a_file_and_must_be_one(fake: FakeDiscord, tmp_p
         {"api_url": "https://user:secret@host"},
         {"mentions": ["nobody"]},
         {"backfill_hours": -1},
+        {"commands": "everything"},
+        {"commands": "pinned"},
+        {"commands": "union"},
         {"unheard_of": 1},
     ],
 )

@@ -66,7 +66,9 @@ async def connector(where: Path) -> AsyncIterator[Whole]:
     fake = FakeDiscord()
     async with (
         fake.serving(),
-        discord.open_discord(settings(fake), CLOCK, chance=lambda: 0.0) as platform,
+        discord.open_discord(
+            settings(fake, commands="union", commands_from=("echo",)), CLOCK, chance=lambda: 0.0
+        ) as platform,
         open_store(where, RELAY) as store,
     ):
         guild, ada = fake.guild("Harbour"), fake.user("ada")

@@ -87,7 +87,7 @@ async def talking(
     url: str,
 ) -> AsyncIterator[tuple[telegram.TelegramPlatform, KeptContext, Callable[..., Person]]]:
     context = KeptContext()
-    chosen = settings(url, token=TOKEN, poll_seconds=1)
+    chosen = settings(url, token=TOKEN, poll_seconds=1, commands="union", commands_from=("one",))
     async with (
         telegram.open_telegram(chosen, SystemClock()) as platform,
         httpx.AsyncClient(base_url=url, trust_env=False) as client,

@@ -43,7 +43,9 @@ class Whole:
 async def connector(where: Path, service: TelegramService) -> AsyncIterator[Whole]:
     async with (
         service.serving() as api,
-        telegram.open_telegram(settings(api), CLOCK) as platform,
+        telegram.open_telegram(
+            settings(api, commands="union", commands_from=("echo",)), CLOCK
+        ) as platform,
         open_store(str(where), RELAY) as store,
     ):
         directory = Directory(

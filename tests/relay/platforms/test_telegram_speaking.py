@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ from accord.testing import VirtualClock, run_virtual
 @asynccontextmanager
 async def speaking(service: TelegramService) -> AsyncIterator[telegram.TelegramPlatform]:
     async with service.serving() as url:
-        chosen = settings(url)
+        chosen = settings(url, commands="union", commands_from=("one", "two"))
         async with telegram.open_telegram(chosen, SystemClock()) as platform:
             yield platform
 
@@ -296,6 +297,26 @@ async def test_a_private_chat_is_seen_by_the_one_person_in_it() -> None:
         assert await platform.can_view("42", None, "41") is False
         assert await platform.can_view("x", None, "41") is None
     assert service.calls == []
+
+
+async def test_the_menu_is_the_operators_alone_where_that_was_chosen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("accord.relay.platforms.telegram.sender._DELAYS", (0.0, 0.0))
+    service = TelegramService()
+    file = tmp_path / "commands.json"
+    file.write_text('[{"name": "mine", "description": "My own"}]')
+    async with service.serving() as url:
+        chosen = settings(url, commands="pinned", commands_file=str(file))
+        async with telegram.open_telegram(chosen, SystemClock()) as platform:
+            platform.offer_commands("one", [{"name": "theirs"}])
+            await service.until(lambda: bool(service.commands))
+        assert service.commands == [{"command": "mine", "description": "My own"}]
+        service.commands.clear()
+        async with telegram.open_telegram(settings(url), SystemClock()) as platform:
+            platform.offer_commands("one", [{"name": "theirs"}])
+            await asyncio.sleep(0.05)
+        assert service.commands == []
 
 
 async def test_commands_of_all_agents_are_shown_and_can_be_replaced(

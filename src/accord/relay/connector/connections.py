@@ -62,6 +62,9 @@ TRY_LATER = 1013
 NO_PLATFORM: Final = "no such platform"
 
 _BYTES_PER_FRAME = 64 * 1024
+# How many identities one gateway may front, and how much of a refused one's name is kept.
+_MOST_HELLOS = 64
+_LONGEST_NAME = 80
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -86,9 +89,13 @@ class SocketConnection:
     _idle_granted: bool = False
     _can_be_woken: bool = False
     _again: bool = False
+    _hellos: int = 0
     _stuck_since: float | None = None
-    # When the gateway was last heard, or first owed an answer to what was sent after that.
+    # When the gateway was last heard, or first owed an answer to what was sent after that; then
+    # how many pongs had come, and whether one was asked for since.
     _owed_since: float | None = None
+    _pongs: int = 0
+    _is_asked: bool = False
     _allowance: TokenBucket = field(init=False)
 
     def __post_init__(self) -> None:
@@ -167,15 +174,22 @@ class SocketConnection:
     async def _check_silence(self, now: float) -> None:
         """Buffer for a gateway that may be frozen, and wake it.
 
-        What was sent is not lost: its rows stay until they are acknowledged. A gateway that was
-        only slow is drained as soon as it says anything.
+        What was sent is not lost: its rows stay until they are acknowledged. One that only works
+        on them answers a ping; where the server has no pings, it is drained as soon as it says
+        anything.
         """
-        session = self.session
+        session, pongs = self.session, self.transport.pongs
+        silent = self.context.limits.silent_seconds
+        if session.state is SocketState.SILENT and pongs != self._pongs:
+            self._heard()
         if session.state not in (SocketState.DRAINING, SocketState.LIVE) or not session.unacked:
             self._owed_since = None
-        elif self._owed_since is None:
-            self._owed_since = now
-        elif now - self._owed_since >= self.context.limits.silent_seconds:
+        elif self._owed_since is None or pongs != self._pongs:
+            self._owed_since, self._pongs, self._is_asked = now, pongs, False
+        elif not self._is_asked and now - self._owed_since >= silent / 3:
+            self._is_asked = True
+            self.transport.ping()
+        elif now - self._owed_since >= silent:
             self._owed_since = None
             if await self.writer.flip(session.claim) and session.is_delivering:
                 self.context.counts["silent sockets"] += 1
@@ -253,6 +267,11 @@ class SocketConnection:
                 self.context.counts["unknown frames"] += 1
 
     async def _greet(self, hello: Hello) -> None:
+        self._hellos += 1
+        if self._hellos > _MOST_HELLOS:
+            # Each may be written to the store.
+            await self.close(POLICY, "too many hellos")
+            return
         try:
             answer = await self._answer_hello(hello)
         except StoreError as error:
@@ -277,7 +296,8 @@ class SocketConnection:
         platforms = self.context.fronted(hello.platform, hello.bot_id)
         if not platforms:
             reason = self._missing(hello)
-            await directory.note_hello(self.principal, hello.platform, hello.bot_id, reason)
+            named = hello.platform[:_LONGEST_NAME], hello.bot_id[:_LONGEST_NAME]
+            await directory.note_hello(self.principal, *named, reason)
             return HelloRefused(hello.platform, hello.bot_id, reason)
         if not await directory.choose_sessions(
             instance, hello.sessions, lambda c: is_queue_empty(c, instance)

@@ -302,7 +302,8 @@ class _Endpoint:
     delivery: Delivery
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        transport = AsgiTransport(receive, send)
+        pings = scope.get("extensions", {}).get("accord.ping", {})
+        transport = AsgiTransport(receive, send, pings)
         if await transport.accept():
             await self.delivery.serve(transport, bearer(scope))
 

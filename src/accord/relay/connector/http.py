@@ -25,6 +25,7 @@ from accord.relay.rules.gate import PrincipalPolicy, RelevancePolicy
 from accord.relay.rules.members import (
     Payload,
     bad,
+    flag,
     optional_name,
     optional_url,
     required_name,
@@ -53,6 +54,7 @@ _UNAVAILABLE: Final = RelayError(
 _UNKNOWN_CALLER: Final = 401
 _ENROL: Final = "/relay/enroll"
 _NO_GOOD_TOKEN: Final = 403
+_BAD_TOKENS: Final = (Code.UNAUTHORIZED, Code.EXPIRED)
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -104,6 +106,7 @@ class ControlRoutes:
             _ENROL: self._joining_route(self._enroll),
             "/relay/provision": self._joining_route(self._provision),
             "/relay/policy": self._managed_route(self._policy),
+            "/relay/rotate": self._managed_route(self._rotate),
             "/manage/link": self._managed_route(self._link),
             "/manage/scope": self._managed_route(self._claim),
             "/manage/scope/release": self._managed_route(self._release),
@@ -168,8 +171,9 @@ class ControlRoutes:
         # An unknown caller gets the same reason as by a closed socket.
         code = close_reason(error).value if status == _UNKNOWN_CALLER else error.code.value
         if request.url.path == _ENROL:
-            # Existing clients show the member `error`, and know 403 as a token that is not good.
-            status = _NO_GOOD_TOKEN if error.code is Code.UNAUTHORIZED else status
+            # Existing clients show the member `error`, and know 403 as a token that is wrong, used
+            # or expired; of other statuses they show the number first.
+            status = _NO_GOOD_TOKEN if error.code in _BAD_TOKENS else status
             return _respond(
                 status, {"error": str(error), "code": code, "message": str(error)}, headers
             )
@@ -266,12 +270,16 @@ class ControlRoutes:
         return {"deprovisioned": caller.instance}
 
     async def _wake_url(self, caller: Principal, body: Payload) -> JsonObject:
+        if "wakeUrl" not in body:
+            raise bad("expected a URL, or null for none", where="/wakeUrl")
         url = optional_url(body, "wakeUrl")
-        await self._control.set_wake_url(caller, url)
+        if not await self._control.set_wake_url(caller, url):
+            # No error: gateways name their URL at every start.
+            return {"hasWakeUrl": True, "setBy": "operator"}
         return {"hasWakeUrl": url is not None}
 
     async def _rotate(self, caller: Principal, body: Payload) -> JsonObject:
-        if body.get("prepare") is True:
+        if flag(body, "prepare", False):
             secret_id, prepared = await self._control.prepare_rotation(caller)
             return {
                 "secret": prepared.secret,
@@ -305,11 +313,13 @@ def _channel(body: Payload) -> tuple[str, str, str]:
 
 
 def _credentials(credentials: IssuedCredentials) -> JsonObject:
+    named = {"tenant": credentials.tenant, "gatewayId": credentials.gateway_id}
+    if not credentials.secret:
+        return {"secretIssued": False, **named}
     return {
         "secret": credentials.secret,
         "deliveryKey": credentials.delivery_key,
-        "tenant": credentials.tenant,
-        "gatewayId": credentials.gateway_id,
+        **named,
     }
 
 

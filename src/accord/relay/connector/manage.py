@@ -6,11 +6,12 @@ that instance's own authority; those that take names act with the operator's.
 
 import secrets
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
-from accord.relay.connector import links, policies, registry
+from accord.relay.connector import links, policies, registry, vault
 from accord.relay.connector.directory import Directory
 from accord.relay.connector.links import LinkCode
 from accord.relay.connector.registry import (
@@ -32,6 +33,16 @@ T = TypeVar("T")
 
 OPERATOR: Final = "operator"
 """The actor in the journal where no operator is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStatus:
+    """The ids of the keys in `relay.key`, and how many secrets are under older ones."""
+
+    key_id: str
+    older: tuple[str, ...]
+    prepared: str | None
+    old_boxes: int
 
 
 class Control:
@@ -113,6 +124,7 @@ class Control:
         def work(change: ControlChange) -> str:
             record = registry.need(change.connection, caller.instance)
             registry.retire(change, caller.instance, until)
+            registry.drop_expired_secrets(change, caller.instance)
             change.touch("gateway", record.gateway_id)
             change.note("secret.rotated", tenant=record.tenant, instance=record.instance)
             return registry.issue(change, self._keyring, caller.instance, secret_id)
@@ -153,12 +165,71 @@ class Control:
         await self._change(_agent(caller), work)
         return until
 
-    async def set_wake_url(self, caller: Principal, url: str | None) -> None:
-        """Set or clear the URL by which the caller is woken."""
+    async def set_wake_url(
+        self, caller: Principal, url: str | None, *, by_operator: bool = False
+    ) -> bool:
+        """Set or clear the URL by which the caller is woken; False where the operator's stays."""
         self._check_wake_url(url)
-        await self._change(
-            _agent(caller), lambda change: registry.set_wake_url(change, caller.instance, url)
+        return await self._change(
+            OPERATOR if by_operator else _agent(caller),
+            lambda change: registry.set_wake_url(
+                change, caller.instance, url, by_operator=by_operator
+            ),
         )
+
+    async def key_status(self) -> KeyStatus:
+        """Which keys encrypt the relay's secrets."""
+        ring = self._keyring
+        left = await self._changes.read(lambda connection: vault.count_old_boxes(connection, ring))
+        return KeyStatus(ring.key_id, ring.older, ring.prepared, left)
+
+    async def prepare_key(self) -> KeyStatus:
+        """Add the key of the next rotation to `relay.key`; it encrypts nothing yet."""
+        self._keyring.prepare()
+        return await self.key_status()
+
+    async def rotate_key(self, *, with_new_key: bool = True) -> int:
+        """Encrypt everything under a new key; how many secrets that were.
+
+        Older keys stay in the file. Cut off at any moment, nothing is lost, and a call without a
+        new key encrypts the rest.
+
+        Raises:
+            RelayError: A secret cannot be decrypted, or the key file cannot be written.
+        """
+        ring, done = self._keyring, 0
+        if with_new_key:
+            made = ring.rotate()
+            await self._change(OPERATOR, lambda change: change.note("key.rotated", key=made))
+        while count := await self._change(OPERATOR, lambda c: vault.reencrypt_some(c, ring)):
+            done += count
+        return done
+
+    async def forget_keys(self) -> int:
+        """Drop the older keys from `relay.key`; how many there were.
+
+        Link codes that were made under them stop working.
+
+        Raises:
+            RelayError: Something is still encrypted under one of them.
+        """
+        ring = self._keyring
+
+        def work(change: ControlChange) -> int:
+            # In a unit of work, so that on SQLite nothing is encrypted in between.
+            left, older = vault.count_old_boxes(change.connection, ring), ring.older
+            if left:
+                raise RelayError(
+                    Code.CONFLICT,
+                    f"{left} secrets are still encrypted under an older key",
+                    mend="`accord relay key rotate --finish` encrypts them anew",
+                )
+            if older:
+                ring.forget_old()
+                change.note("key.forgotten", keys=len(older))
+            return len(older)
+
+        return await self._change(OPERATOR, work)
 
     async def deprovision(self, caller: Principal) -> None:
         """Revoke the caller; it may be provisioned or enrolled anew later."""

@@ -49,6 +49,20 @@ def replace_route_claims(
     _sweep(change, platform, had - wanted)
 
 
+def add_route_claims(
+    change: ControlChange, instance: str, tenant: str, platform: str, keys: Sequence[str]
+) -> None:
+    """Let an instance claim further keys on a platform."""
+    mine = (route_claims.c.instance == instance, route_claims.c.platform == platform)
+    had = change.connection.execute(select(route_claims.c.route_key).where(*mine)).scalars().all()
+    wanted = list(dict.fromkeys((*had, *keys)))
+    if len(wanted) > MOST_KEYS:
+        raise RelayError(
+            Code.CONFLICT, f"at most {MOST_KEYS} route keys are allowed", where="routeKeys"
+        )
+    replace_route_claims(change, instance, tenant, platform, wanted)
+
+
 def pin_route(change: ControlChange, tenant: str, platform: str, key: str) -> None:
     """Pin a key to a tenant, for the operator."""
     _ensure_route(change, platform, key, tenant, pinned=True)

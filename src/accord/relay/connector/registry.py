@@ -75,6 +75,8 @@ class InstanceRecord:
     # How its gateway keys sessions besides the dialect, and which hellos are refused, as JSON.
     session_rules: str | None = None
     refused: str | None = None
+    # Whether the operator set the wake URL, so that its gateway cannot replace it.
+    wake_pinned: bool = False
 
     @property
     def live(self) -> bool:
@@ -84,7 +86,10 @@ class InstanceRecord:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCredentials:
-    """What a gateway gets when it enrols or is provisioned."""
+    """What a gateway gets when it enrols or is provisioned.
+
+    Secret and delivery key are empty for a caller that has not proved to be the instance.
+    """
 
     tenant: str
     instance: str
@@ -213,7 +218,12 @@ def put(
     wake_url: str | None,
     before: InstanceRecord | None,
 ) -> None:
-    """Insert the record of an instance, or update the one `before`."""
+    """Insert the record of an instance, or update the one `before`.
+
+    A wake URL that the operator set stays.
+    """
+    if before is not None and before.wake_pinned:
+        wake_url = before.wake_url
     values = {
         "tenant": tenant,
         "gateway_id": gateway_id,
@@ -305,7 +315,10 @@ def drop_expired_secrets(change: ControlChange, instance: str) -> None:
 
 
 def retire(change: ControlChange, instance: str, until: int | None) -> None:
-    """Let an instance's secrets expire at a time in milliseconds, or delete them if None."""
+    """Let an instance's secrets expire at a time in milliseconds, or delete them if None.
+
+    Those that expire earlier still do.
+    """
     mine = gateway_secrets.c.instance == instance
     if until is None:
         change.connection.execute(delete(gateway_secrets).where(mine))
@@ -315,7 +328,9 @@ def retire(change: ControlChange, instance: str, until: int | None) -> None:
     )
     change.connection.execute(
         update(gateway_secrets)
-        .where(mine, gateway_secrets.c.expires_at.is_(None))
+        .where(
+            mine, gateway_secrets.c.expires_at.is_(None) | (gateway_secrets.c.expires_at > until)
+        )
         .values(expires_at=until)
     )
 
@@ -344,18 +359,29 @@ def note_hello(
     change.touch("instance", instance)
 
 
-def set_wake_url(change: ControlChange, instance: str, url: str | None) -> None:
-    """Set or clear the URL by which an instance is woken."""
+def set_wake_url(
+    change: ControlChange, instance: str, url: str | None, *, by_operator: bool = False
+) -> bool:
+    """Set or clear the URL by which an instance is woken; False where the operator's stays.
+
+    What the operator sets, no gateway replaces; what the operator clears, a gateway may set.
+    """
     record = need(change.connection, instance)
-    if record.wake_url == url:
-        return
+    if record.wake_pinned and not by_operator:
+        return False
+    is_pinned = by_operator and url is not None
+    if (record.wake_url, record.wake_pinned) == (url, is_pinned):
+        return True
     change.connection.execute(
-        update(instances).where(instances.c.instance == instance).values(wake_url=url)
+        update(instances)
+        .where(instances.c.instance == instance)
+        .values(wake_url=url, wake_pinned=int(is_pinned))
     )
     change.touch("instance", instance)
     # The URL itself may hold a secret.
     action = "wake-url.cleared" if url is None else "wake-url.set"
     change.note(action, tenant=record.tenant, instance=instance)
+    return True
 
 
 def front(change: ControlChange, instance: str, platform: str, bot_id: str) -> None:
@@ -389,7 +415,8 @@ def _first(connection: Connection, query: Select[Any], of: str) -> InstanceRecor
 
 def _instance(values: RowMapping) -> InstanceRecord:
     known = {name: values[name] for name in InstanceRecord.__slots__ if name != "suspended"}
-    known["barred"] = bool(known["barred"])
+    for flag in ("barred", "wake_pinned"):
+        known[flag] = bool(known[flag])
     return InstanceRecord(**known, suspended=values["suspended_at"] is not None)
 
 
@@ -480,7 +507,13 @@ def provision(
     asked: ProvisionRequest,
     secret_id: str,
 ) -> IssuedCredentials:
-    """Give a managed gateway its secret: a new one the first time, the live one afterwards."""
+    """Give a managed gateway its secret: a new one the first time, the live one afterwards.
+
+    A token of another instance of the same tenant gets no secret; the routes are bound anyway.
+    """
+    holder = find_by_gateway(change.connection, asked.gateway_id)
+    if holder is not None and holder.instance != claims.instance and holder.live:
+        return _bind_routes_only(change, holder, claims, asked)
     _refuse_taken(change, asked.gateway_id, claims.instance)
     before = find(change.connection, claims.instance)
     if before is not None:
@@ -489,7 +522,7 @@ def provision(
     wake_url = asked.wake_url
     secret: str | None = None
     if before is not None and before.revoked_at is None:
-        wake_url = wake_url or before.wake_url
+        wake_url = before.wake_url if before.wake_pinned else wake_url or before.wake_url
         secret = next(
             iter(secrets_of(change.connection, keyring, before.instance, change.now)), None
         )
@@ -520,6 +553,30 @@ def provision(
     )
     return IssuedCredentials(
         claims.tenant, claims.instance, asked.gateway_id, secret, delivery_key, asked.route_keys
+    )
+
+
+def _bind_routes_only(
+    change: ControlChange, holder: InstanceRecord, claims: ManagedClaims, asked: ProvisionRequest
+) -> IssuedCredentials:
+    """Bind routes of the tenant to the instance that has the gateway, for another of its tenant.
+
+    Nothing else of that instance changes, and none of its routes ends.
+    """
+    own = find(change.connection, claims.instance)
+    if holder.tenant != claims.tenant or (own is not None and not own.live):
+        _refuse_taken(change, asked.gateway_id, claims.instance)
+    policies.add_route_claims(
+        change, holder.instance, holder.tenant, asked.platform, asked.route_keys
+    )
+    change.note(
+        "gateway.provisioned-without-secret",
+        tenant=holder.tenant,
+        instance=holder.instance,
+        asked_by=claims.instance,
+    )
+    return IssuedCredentials(
+        holder.tenant, holder.instance, holder.gateway_id, "", "", asked.route_keys
     )
 
 
@@ -604,7 +661,12 @@ def revoke(change: ControlChange, instance: str, *, by_operator: bool) -> bool:
     change.connection.execute(
         update(instances)
         .where(instances.c.instance == instance)
-        .values(revoked_at=change.now, wake_url=None, barred=int(by_operator or record.barred))
+        .values(
+            revoked_at=change.now,
+            wake_url=None,
+            wake_pinned=0,
+            barred=int(by_operator or record.barred),
+        )
     )
     _touch_revoked(change, record)
     change.note(
@@ -725,6 +787,7 @@ def instance_status(connection: Connection, instance: str, now: int) -> dict[str
         "origin": record.origin,
         "sessionKeys": record.dialect or "hermes",
         "hasWakeUrl": record.wake_url is not None,
+        "wakeUrlSetBy": "operator" if record.wake_pinned else "gateway",
         "refusedHellos": refused_hellos(record),
         "createdAt": record.created_at,
         "secrets": sum(end is None or end > now for end in ends),

@@ -1,4 +1,4 @@
-"""Retention: removes what has expired, and rotates the key.
+"""Retention: removes what has expired.
 
 `Housekeeping` deletes expired codes, tokens and vault entries. `apply_retention`, one process at a
 time, moves old rows to the dead letters and deletes old receipts, chats and requests.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
-from sqlalchemy import Column, Connection, delete, exists, func, select, tuple_
+from sqlalchemy import Column, Connection, delete, exists, func, or_, select, tuple_
 
 from accord.relay.connector import dead_letters, leases, registry
 from accord.relay.connector.context import DeliveryContext
@@ -31,8 +31,6 @@ from accord.relay.connector.store import (
     receipts,
     requests,
 )
-from accord.relay.connector.vault import count_old_boxes, reencrypt_some
-from accord.relay.errors import Code, RelayError
 from accord.storage import StoreError
 
 _log: Final = structlog.stdlib.get_logger(__name__)
@@ -42,7 +40,7 @@ _SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Housekeeping:
-    """Retention and key rotation of the control half."""
+    """Retention of the control half."""
 
     directory: Directory
 
@@ -64,32 +62,6 @@ class Housekeeping:
         await self.directory.vault.purge()
         await self.directory.changes.change(_drop_expired)
 
-    async def rotate_key(self) -> int:
-        """Add a key to the key file and encrypt everything under it; how many boxes that were.
-
-        Raises:
-            RelayError: A box cannot be decrypted; those before it stay re-encrypted.
-        """
-        keyring, done = self.directory.keyring, 0
-        keyring.rotate()
-        while count := await self.directory.changes.change(lambda c: reencrypt_some(c, keyring)):
-            done += count
-        return done
-
-    async def forget_old_keys(self) -> None:
-        """Drop older keys; only when every connector has been restarted since the rotation."""
-        keyring = self.directory.keyring
-        left = await self.directory.changes.read(
-            lambda connection: count_old_boxes(connection, keyring)
-        )
-        if left:
-            raise RelayError(
-                Code.CONFLICT,
-                f"{left} secrets are still encrypted under an older key",
-                mend="restart the other connectors, then encrypt everything anew",
-            )
-        keyring.forget_old()
-
 
 def _drop_expired(change: ControlChange) -> None:
     connection, now = change.connection, change.now
@@ -104,6 +76,8 @@ def _drop_expired(change: ControlChange) -> None:
 LEASE = "janitor"
 # How many rows of each table are removed at a time.
 _MOST = 5000
+# How long something may wait for an instance that has not gone idle before it is woken.
+_STRANDED_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +90,7 @@ class QueueBacklog:
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
-    """Rows moved to the dead letters and deleted elsewhere, and idle instances with a backlog."""
+    """Rows moved to the dead letters and deleted elsewhere, and instances to be woken."""
 
     dead: int = 0
     deleted: int = 0
@@ -153,7 +127,7 @@ async def apply_retention(context: DeliveryContext, seconds: float) -> Retention
         deleted += await store.write(
             lambda c, column=column, end=end: _delete_before(c, column, end)  # type: ignore[misc]
         )
-    asleep = await store.read(_asleep)
+    asleep = await store.read(lambda c: _asleep(c, now - _STRANDED_MS))
     waiting = await store.read(lambda c: _backlog(c, now))
     return RetentionResult(dead, deleted, asleep, waiting)
 
@@ -165,21 +139,28 @@ def _delete_before(connection: Connection, moment: "Column[Any]", end: int) -> i
     return connection.execute(delete(table).where(key.in_(some))).rowcount
 
 
-def _asleep(connection: Connection) -> tuple[str, ...]:
+# The oldest row of a queue is its first, which the primary key finds.
+_FIRST = (
+    select(buffer.c.created_at)
+    .where(buffer.c.instance == queues.c.instance)
+    .order_by(buffer.c.seq)
+    .limit(1)
+    .scalar_subquery()
+)
+
+
+def _asleep(connection: Connection, before: int) -> tuple[str, ...]:
+    """Idle instances with a backlog, and others for whom a row has waited since before a time.
+
+    The machine of the latter may have been frozen without a word, and its socket closed by others.
+    """
+    stranded = or_(queues.c.flipped == 1, before > _FIRST)
     some = exists().where(buffer.c.instance == queues.c.instance)
-    query = select(queues.c.instance).where(queues.c.flipped == 1, some).limit(_MOST)
+    query = select(queues.c.instance).where(some, stranded).limit(_MOST)
     return tuple(connection.execute(query).scalars())
 
 
 def _backlog(connection: Connection, now: int) -> QueueBacklog:
-    # The oldest row of a queue is its first, which the primary key finds.
     rows = connection.execute(select(func.count()).select_from(buffer)).scalar_one()
-    first = (
-        select(buffer.c.created_at)
-        .where(buffer.c.instance == queues.c.instance)
-        .order_by(buffer.c.seq)
-        .limit(1)
-        .scalar_subquery()
-    )
-    oldest = connection.execute(select(func.min(first)).select_from(queues)).scalar()
+    oldest = connection.execute(select(func.min(_FIRST)).select_from(queues)).scalar()
     return QueueBacklog(rows, 0.0 if oldest is None else max(0, now - oldest) / 1000)

@@ -4,7 +4,7 @@ Rows are sent by rising number, once per connection; an unacknowledged row is se
 later one. The state machine reads no socket, no store and no clock.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
@@ -235,6 +235,15 @@ class SocketTransport(Protocol):
         """Close the socket; closing it twice changes nothing."""
         ...
 
+    def ping(self) -> None:
+        """Ask the peer for a pong, where the server can."""
+        ...
+
+    @property
+    def pongs(self) -> int:
+        """How many pongs have come; always 0 where the server does not tell."""
+        ...
+
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class AsgiTransport:
@@ -242,6 +251,18 @@ class AsgiTransport:
 
     _receive: Receive
     _send: Send
+    # The server's extension for pings: functions `ask` and `pongs`.
+    _pings: Mapping[str, Any] = field(default_factory=dict)
+
+    def ping(self) -> None:
+        """Ask the peer for a pong, where the server can."""
+        if self._pings:
+            self._pings["ask"]()
+
+    @property
+    def pongs(self) -> int:
+        """How many pongs have come; always 0 where the server does not tell."""
+        return int(self._pings["pongs"]()) if self._pings else 0
 
     async def accept(self) -> bool:
         """Accept the upgrade; False when the peer has gone."""

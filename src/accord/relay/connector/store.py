@@ -65,6 +65,8 @@ instances = Table(
     # JSON; null for the defaults, and for none.
     Column("session_rules", Text),
     Column("refused", Text),
+    # Whether the operator set the wake URL.
+    Column("wake_pinned", Integer),
 )
 Index("instances_tenant", instances.c.tenant)
 

@@ -1,8 +1,9 @@
 """Secrets at rest: the key file `keys/relay.key`, encryption under its keys, and the vault.
 
-The newest key encrypts; older ones decrypt until everything has been encrypted anew. Each box is
-bound to its context (table, tenant, instance): moved to another row, it cannot be decrypted. The
-vault holds capabilities found in payloads, which no gateway ever gets.
+The newest key encrypts; older ones decrypt until everything has been encrypted anew, and so does a
+prepared one, which is the next: a line of the file that begins with a plus. Each box is bound to
+its context (table, tenant, instance): moved to another row, it cannot be decrypted. The vault holds
+capabilities found in payloads, which no gateway ever gets.
 """
 
 import contextlib
@@ -55,6 +56,7 @@ from accord.relay.rules.messages import lookup_keys
 KEY_SIZE: Final = 32
 _NONCE_SIZE: Final = 24
 _MOST_KEYS: Final = 16
+_PREPARED: Final = "+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,12 @@ class Box:
 class Keyring:
     """The keys of one connector; see `load`."""
 
-    def __init__(self, keys: Sequence[bytes], path: Path | None = None) -> None:
+    def __init__(
+        self, keys: Sequence[bytes], path: Path | None = None, prepared: bytes | None = None
+    ) -> None:
         self._path = path
-        self._use(keys)
+        self._seen: tuple[int, int] | None = None if path is None else _stamp(path)
+        self._use(keys, prepared)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -82,15 +87,30 @@ class Keyring:
         if not path.exists():
             with contextlib.suppress(FileExistsError):  # another process was first
                 _create(path, [secrets.token_bytes(KEY_SIZE)])
-        return cls(_read(path), path)
+        keys, prepared = _read(path)
+        return cls(keys, path, prepared)
 
     @property
     def key_id(self) -> str:
         """The id of the key that encrypts now."""
+        self._follow()
         return self._newest
+
+    @property
+    def older(self) -> tuple[str, ...]:
+        """The ids of the keys that only decrypt, the newest first."""
+        self._follow()
+        return tuple(_id(key) for key in self._current[1:])
+
+    @property
+    def prepared(self) -> str | None:
+        """The id of the key that the next rotation will use, if it is known already."""
+        self._follow()
+        return None if self._prepared is None else _id(self._prepared)
 
     def close(self, value: str, *context: str) -> Box:
         """Encrypt a value for one context."""
+        self._follow()
         nonce = secrets.token_bytes(_NONCE_SIZE)
         sealed = crypto_aead_xchacha20poly1305_ietf_encrypt(
             value.encode(), _context(context), nonce, self._keys[self._newest]
@@ -104,7 +124,7 @@ class Keyring:
             RelayError: Its key is missing, or it was encrypted for another context.
         """
         if box.key_id not in self._keys and self._path is not None:
-            self._use(_read(self._path))  # another process may have added a key
+            self._use(*_read(self._path))  # another process may have added a key
         key = self._keys.get(box.key_id)
         if key is None:
             raise RelayError(
@@ -133,41 +153,73 @@ class Keyring:
         """
         return [hmac.new(key, b"code:" + code.encode(), "sha256").digest() for key in self._all]
 
-    def rotate(self) -> str:
-        """Add a new key and return its id; `reencrypt_some` until nothing is left afterwards.
+    def prepare(self) -> str:
+        """Make the key of the next rotation, and return its id; it only decrypts until then.
+
+        So it can be copied to the other machines that share the store before anything needs it.
 
         Raises:
             RelayError: The key file cannot be written, or holds too many keys already.
         """
-        fresh = secrets.token_bytes(KEY_SIZE)
-        self._replace([fresh, *self._reread()])
-        return _id(fresh)
+        keys, prepared = self._reread()
+        if prepared is None:
+            prepared = secrets.token_bytes(KEY_SIZE)
+            self._replace(keys, prepared)
+        return _id(prepared)
+
+    def rotate(self) -> str:
+        """Encrypt by the prepared or a new key from now on, and return its id.
+
+        `reencrypt_some` until nothing is left afterwards.
+
+        Raises:
+            RelayError: The key file cannot be written, or holds too many keys already.
+        """
+        keys, prepared = self._reread()
+        newest = prepared or secrets.token_bytes(KEY_SIZE)
+        self._replace([newest, *keys], None)
+        return _id(newest)
 
     def forget_old(self) -> None:
-        """Drop all keys but the newest; what they encrypted is lost."""
-        self._replace(self._reread()[:1])
+        """Drop all older keys; what they encrypted is lost."""
+        keys, prepared = self._reread()
+        self._replace(keys[:1], prepared)
 
     def __repr__(self) -> str:
         return f"Keyring({', '.join(self._keys)})"
 
-    def _reread(self) -> Sequence[bytes]:
-        return _read(self._path) if self._path is not None else self._all
+    def _reread(self) -> tuple[Sequence[bytes], bytes | None]:
+        return _read(self._path) if self._path is not None else (self._current, self._prepared)
 
-    def _replace(self, keys: Sequence[bytes]) -> None:
-        if len(keys) > _MOST_KEYS:
+    def _follow(self) -> None:
+        """Use the keys of a file that another process has replaced.
+
+        A file that cannot be read is an error only for what the known keys do not decrypt.
+        """
+        if self._path is None or (stamp := _stamp(self._path)) in (None, self._seen):
+            return
+        with contextlib.suppress(RelayError):
+            self._use(*_read(self._path))
+            self._seen = stamp
+
+    def _replace(self, keys: Sequence[bytes], prepared: bytes | None) -> None:
+        if len(keys) + (prepared is not None) > _MOST_KEYS:
             raise RelayError(
                 Code.CONFLICT,
                 f"the key file holds {_MOST_KEYS} keys already",
                 mend="encrypt everything anew and forget the old ones first",
             )
         if self._path is not None:
-            _create(self._path, keys, replace=True)
-        self._use(keys)
+            _create(self._path, keys, prepared, replace=True)
+            self._seen = _stamp(self._path)
+        self._use(keys, prepared)
 
-    def _use(self, keys: Sequence[bytes]) -> None:
-        self._keys = {_id(key): key for key in keys}
+    def _use(self, keys: Sequence[bytes], prepared: bytes | None) -> None:
+        self._current = tuple(keys)
+        self._prepared = prepared
+        self._all = self._current if prepared is None else (*keys, prepared)
+        self._keys = {_id(key): key for key in self._all}
         self._newest = _id(keys[0])
-        self._all = tuple(keys)
 
 
 def _id(key: bytes) -> str:
@@ -178,11 +230,25 @@ def _context(context: Sequence[str]) -> bytes:
     return canonical.encode(list(context))
 
 
-def _create(path: Path, keys: Sequence[bytes], *, replace: bool = False) -> None:
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What differs once the file is replaced; None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _create(
+    path: Path, keys: Sequence[bytes], prepared: bytes | None = None, *, replace: bool = False
+) -> None:
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    lines = [base64url.encode(key) for key in keys]
+    if prepared is not None:
+        lines.append(_PREPARED + base64url.encode(prepared))
     try:
         try:
-            write_private(draft, "".join(base64url.encode(key) + "\n" for key in keys).encode())
+            write_private(draft, "".join(f"{line}\n" for line in lines).encode())
             if replace:
                 draft.replace(path)
             else:
@@ -201,7 +267,8 @@ def _create(path: Path, keys: Sequence[bytes], *, replace: bool = False) -> None
         ) from error
 
 
-def _read(path: Path) -> Sequence[bytes]:
+def _read(path: Path) -> tuple[Sequence[bytes], bytes | None]:
+    """The keys of a file, the newest first, and the prepared one."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -221,17 +288,19 @@ def _read(path: Path) -> Sequence[bytes]:
             mend=f"run `chmod 600 {path}`",
         )
     try:
-        keys = [base64url.decode(line) for line in text.decode("ascii").split()]
+        lines = text.decode("ascii").split()
+        keys = [base64url.decode(line) for line in lines if not line.startswith(_PREPARED)]
+        next_ones = [base64url.decode(line[1:]) for line in lines if line.startswith(_PREPARED)]
     except (base64url.Base64Error, UnicodeDecodeError):
-        keys = []
-    if not keys or any(len(key) != KEY_SIZE for key in keys):
+        keys, next_ones = [], []
+    if not keys or len(next_ones) > 1 or any(len(key) != KEY_SIZE for key in (*keys, *next_ones)):
         raise RelayError(
             Code.INTERNAL_ERROR,
             f"the relay's key file does not hold keys of {KEY_SIZE} bytes",
             where=str(path),
             mend="restore it from a backup",
         )
-    return keys
+    return keys, next_ones[0] if next_ones else None
 
 
 _AT_ONCE: Final = 200

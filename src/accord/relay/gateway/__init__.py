@@ -15,11 +15,15 @@ from accord.relay.gateway.agent import (
 )
 from accord.relay.gateway.enrolment import (
     GatewayCredentials,
+    StoredSecret,
     credentials_file,
     credentials_files,
     enrol,
     is_private,
     load_credentials,
+    rotate,
+    settle,
+    store_secret,
 )
 from accord.relay.gateway.gateway import (
     GatewayHealth,
@@ -89,6 +93,7 @@ __all__ = [
     "Socket",
     "SocketClosed",
     "StoredInbox",
+    "StoredSecret",
     "Turn",
     "TurnEnd",
     "command_agent",
@@ -107,6 +112,9 @@ __all__ = [
     "open_stored_inbox",
     "prepare_agent",
     "relevance_policies",
+    "rotate",
     "run_agent",
+    "settle",
+    "store_secret",
     "websocket_dialer",
 ]

@@ -300,11 +300,14 @@ def command_agent(
     return agent
 
 
+def public_environment() -> dict[str, str]:
+    """The environment of this process without the gateway's own settings."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
+
+
 async def _start(words: Sequence[str], environment: Mapping[str, str] | None) -> Process:
     if environment is None:
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)
-        }
+        environment = public_environment()
     try:
         return await asyncio.create_subprocess_exec(
             *words, stdin=PIPE, stdout=PIPE, env=environment, start_new_session=True

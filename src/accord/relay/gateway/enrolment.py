@@ -40,6 +40,9 @@ class GatewayCredentials:
     tenant: str
     secret: str = field(repr=False)
     delivery_key: str = field(repr=False, default="")
+    # While a rotation is under way: the new secret, and its id at the connector.
+    pending: str = field(repr=False, default="")
+    pending_id: str = ""
 
 
 def credentials_file(gateway_id: str) -> Path:
@@ -108,7 +111,7 @@ async def enrol(
         if not all(isinstance(value, str) for value in given) or not all(given[:3]):
             raise _unexpected(url)
         made = GatewayCredentials(url, *map(str, given))
-        os.write(draft, canonical.encode(asdict(made)) + b"\n")
+        _write(draft, made)
     return made
 
 
@@ -181,18 +184,17 @@ def _new_file(file: Path, replace: bool) -> Iterator[int]:
 
 
 async def rotate(known: GatewayCredentials, file: Path, now: float) -> GatewayCredentials:
-    """Get a new secret, store it in the file, and only then let the old one expire.
+    """Get a new secret and store it in the file; the old one stays good for a while.
 
-    Whenever this process dies, the file holds a secret that is good: until the confirmation the
-    old one stays, and the new one is stored before that.
+    Whenever this process dies, the file holds a secret that is good: the new one is stored beside
+    the old one before it is confirmed, and replaces it afterwards. `settle` ends what was cut off.
 
     Raises:
         RelayError: The file cannot be written, the connector does not answer, or it refuses.
     """
-    url = http_url(known.url, "/manage/rotate")
-    bearer = tokens.make(known.gateway_id, known.secret, now)
+    known = await settle(known, file, now)
     with _new_file(file, replace=True) as draft:
-        answer = await _post(url, {"prepare": True}, bearer)
+        answer = await _post(_rotation(known), {"prepare": True}, _bearer(known, now))
         secret, secret_id = answer.get("secret"), answer.get("secretId")
         if not isinstance(secret, str) or not isinstance(secret_id, str):
             raise RelayError(
@@ -201,26 +203,93 @@ async def rotate(known: GatewayCredentials, file: Path, now: float) -> GatewayCr
                 where=known.url,
                 mend="update it, or let its operator rotate",
             )
-        made = replace(known, secret=secret)
-        os.write(draft, canonical.encode(asdict(made)) + b"\n")
-    bearer = tokens.make(made.gateway_id, made.secret, now)
-    await _post(url, {"confirm": secret_id}, bearer)
-    return made
+        both = replace(known, pending=secret, pending_id=secret_id)
+        _write(draft, both)
+    return await settle(both, file, now)
 
 
-async def register_wake_url(known: GatewayCredentials, url: str | None, now: float) -> None:
-    """Tell the connector by which URL this gateway is woken; None for none."""
-    bearer = tokens.make(known.gateway_id, known.secret, now)
-    await _post(http_url(known.url, "/manage/wake-url"), {"wakeUrl": url}, bearer)
+async def settle(known: GatewayCredentials, file: Path, now: float) -> GatewayCredentials:
+    """End a rotation that was cut off: confirm the new secret, or drop it if that is too late.
+
+    Raises:
+        RelayError: The file cannot be written, or the connector does not answer.
+    """
+    if not known.pending:
+        return known
+    new = replace(known, secret=known.pending, pending="", pending_id="")
+    try:
+        await _post(_rotation(known), {"confirm": known.pending_id}, _bearer(new, now))
+    except RelayError as error:
+        if error.code not in (Code.UNAUTHORIZED, Code.NOT_FOUND):
+            raise
+        # It was not confirmed in time, so that the old one has not ended.
+        new = replace(known, pending="", pending_id="")
+    with _new_file(file, replace=True) as draft:
+        _write(draft, new)
+    return new
+
+
+async def store_secret(
+    known: GatewayCredentials, secret: str, file: Path, now: float
+) -> GatewayCredentials:
+    """Store a secret that the connector's operator has handed over, once it is known to be good.
+
+    Raises:
+        RelayError: The file cannot be written, the connector does not answer, or it refuses.
+    """
+    new = replace(known, secret=secret, pending="", pending_id="")
+    with _new_file(file, replace=True) as draft:
+        await _ask("GET", http_url(known.url, "/manage/status"), None, _bearer(new, now))
+        _write(draft, new)
+    return new
+
+
+class StoredSecret:
+    """The secret in a file, read anew for each dial, so that a rotation needs no restart.
+
+    While a rotation is cut off, both secrets are tried in turn: one of them is good.
+    """
+
+    def __init__(self, file: Path, known: GatewayCredentials) -> None:
+        self._file = file
+        self._known = known
+        self._dials = 0
+
+    def __call__(self) -> str:
+        """The secret to dial with."""
+        with contextlib.suppress(RelayError):
+            self._known = load_credentials(self._file)
+        self._dials += 1
+        known = self._known
+        return known.pending if known.pending and self._dials % 2 == 0 else known.secret
+
+
+def _rotation(known: GatewayCredentials) -> str:
+    return http_url(known.url, "/manage/rotate")
+
+
+def _bearer(known: GatewayCredentials, now: float) -> str:
+    return tokens.make(known.gateway_id, known.secret, now)
+
+
+def _write(draft: int, known: GatewayCredentials) -> None:
+    named = {name: value for name, value in asdict(known).items() if value or "pending" not in name}
+    os.write(draft, canonical.encode(named) + b"\n")
 
 
 async def _post(url: str, body: dict[str, Any], bearer: str | None = None) -> dict[str, Any]:
+    return await _ask("POST", url, body, bearer)
+
+
+async def _ask(
+    method: str, url: str, body: dict[str, Any] | None, bearer: str | None
+) -> dict[str, Any]:
     headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
     try:
         # No redirects: the token is for the connector that was named.
         async with (
             responses.bounded_client(None, timeout=_SECONDS, follow_redirects=False) as client,
-            client.stream("POST", url, json=body, headers=headers) as response,
+            client.stream(method, url, json=body, headers=headers) as response,
         ):
             raw = await responses.read_bounded(response, _MOST_BYTES)
     except ResponseError:
@@ -241,6 +310,8 @@ async def _post(url: str, body: dict[str, Any], bearer: str | None = None) -> di
     if not response.is_success:
         # Older connectors put the code into `error`, and the sentence into `message`.
         code = _CODES.get(str(answer.get("code") or answer.get("error")), Code.UNAVAILABLE)
+        if response.status_code == Code.UNAUTHORIZED.status:
+            code = Code.UNAUTHORIZED  # whether the secret is wrong, expired or revoked
         why = answer.get("message") or answer.get("error") or "the connector refuses"
         raise RelayError(code, str(why)[:500])
     return answer

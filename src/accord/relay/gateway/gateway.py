@@ -90,8 +90,30 @@ async def declare_policies(
     return is_settled
 
 
+async def declare_wake_url(url: str, token: Callable[[], str], wake_url: str) -> bool:
+    """Tell the connector by which URL this gateway is woken; False to try again."""
+    async with responses.bounded_client(
+        responses.SMALL, timeout=_SECONDS, follow_redirects=False
+    ) as client:
+        try:
+            answer = await client.post(
+                http_url(url, "/manage/wake-url"),
+                json={"wakeUrl": wake_url},
+                headers={"Authorization": f"Bearer {token()}"},
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            _log.warning("the wake URL was not declared", reason=type(error).__name__)
+            return False
+    if answer.is_success:
+        if _is_kept(answer):
+            _log.warning("the connector keeps its operator's wake URL")
+        return True
+    _log.warning("the wake URL was not declared", reason=f"answered with {answer.status_code}")
+    return not _may_pass(answer.status_code)
+
+
 def _is_kept(answer: httpx.Response) -> bool:
-    """Whether the connector keeps its operator's policy instead; older connectors do not say."""
+    """Whether the connector keeps what its operator said; older connectors do not tell."""
     try:
         told = answer.json()
     except ValueError:
@@ -498,7 +520,7 @@ class RelayGateway:
             if left > 0:
                 await asyncio.sleep(max(left, 1.0))
                 continue
-            reason = await policy.obstacle(policy.wake_url)
+            reason = await _obstacle(policy)
             if reason is not None and reason != logged:
                 _log.warning("the gateway stays awake", reason=reason)
             logged = reason
@@ -513,7 +535,7 @@ class RelayGateway:
                 self.stay_awake()
 
     async def _declare(self) -> None:
-        """Declare the relevance policies, again while that fails."""
+        """Declare the relevance policies and the wake URL, again while that fails."""
         settings = self._settings
         names = [platform for platform, _ in settings.identities]
         wanted = relevance_policies(names, settings.relevance, settings.environment)
@@ -521,9 +543,25 @@ class RelayGateway:
         while not await declare_policies(self._url, self._token, wanted):
             await asyncio.sleep(self._redial.pause(attempt, self._chance()))
             attempt += 1
+        if settings.wake_url is not None:
+            while not await declare_wake_url(self._url, self._token, settings.wake_url):
+                await asyncio.sleep(self._redial.pause(attempt, self._chance()))
+                attempt += 1
 
     def _token(self) -> str:
         return tokens.make(self._gateway_id, self._secret(), self._clock.now())
+
+
+async def _obstacle(policy: IdlePolicy) -> str | None:
+    """Why the machine must not be suspended now, or None; what cannot be known is a reason."""
+    try:
+        reason = await policy.obstacle(policy.wake_url)
+        others = await policy.other_connections() if reason is None else ()
+    except Exception as error:  # noqa: BLE001 - whatever fails there, the gateway goes on
+        return f"whether it may sleep is not known ({type(error).__name__})"
+    if others:
+        return f"there are connections outside the relay: {', '.join(sorted(others))}"
+    return reason
 
 
 def _hellos(settings: GatewaySettings) -> tuple[Hello, ...]:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -62,6 +62,10 @@ def _is_local_address(family: int, address: tuple[object, ...]) -> bool:
     return True
 
 
+async def _none() -> Collection[str]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class IdlePolicy:
     """When to suspend."""
@@ -72,6 +76,9 @@ class IdlePolicy:
     after: float = 600.0
     # Returns why this machine must not be suspended, or None.
     obstacle: Callable[[str | None], Awaitable[str | None]] = obstacle
+    # Names the messaging connections of this machine that do not go through the relay: nobody
+    # would wake it for them. Asked again before each suspend.
+    other_connections: Callable[[], Awaitable[Collection[str]]] = _none
 
 
 WhenBusy = Literal["queue", "interrupt"]
@@ -106,6 +113,9 @@ class GatewaySettings:
     apology: str | None = "Sorry, something went wrong."
     # When to suspend; None for never.
     idle: IdlePolicy | None = None
+    # Told to the connector at each start; None leaves what it knows. One that its operator has set
+    # stays.
+    wake_url: str | None = None
     # Turns a forwarded request into a message; the default reads Discord interactions.
     read_forward: ReadForward = interaction_event
     # The commands to offer, sent in every hello.

@@ -64,7 +64,33 @@ def _bad_secret(what: str, where: str, mend: str) -> RelayError:
     return RelayError(Code.BAD_REQUEST, what, where=where, mend=mend)
 
 
-class DiscordSettings(Section):
+class CommandSettings(Section):
+    """Whose commands the menu of a bot shows, which all its agents share."""
+
+    commands: Literal["off", "pinned", "union"] = Field(
+        default="off",
+        description="`off` leaves the bot's menu of commands as it is; `pinned` shows those of "
+        "`commands_file`; `union` adds those that the gateways of `commands_from` declare",
+    )
+    commands_file: str = Field(
+        default="",
+        description="a JSON file with a list of commands (name, description, options), which win "
+        "over those of gateways",
+    )
+    commands_from: tuple[str, ...] = Field(
+        default=(), max_length=100, description="instances whose gateways may add commands"
+    )
+
+    @model_validator(mode="after")
+    def _has_commands(self) -> Self:
+        if self.commands == "pinned" and not self.commands_file:
+            raise ValueError('commands = "pinned" needs commands_file')
+        if self.commands == "union" and not self.commands_from:
+            raise ValueError('commands = "union" needs the instances in commands_from')
+        return self
+
+
+class DiscordSettings(CommandSettings):
     """One bot on Discord."""
 
     application_id: str = Field(
@@ -180,7 +206,7 @@ class SmsSettings(Section):
     ] = "https://api.twilio.com"
 
 
-class TelegramSettings(Section):
+class TelegramSettings(CommandSettings):
     """One bot on Telegram."""
 
     token: SecretStr = Field(

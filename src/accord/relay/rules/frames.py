@@ -204,7 +204,9 @@ class Hello:
     """A gateway names one identity that it fronts.
 
     Attributes:
-        sessions: How it keys its sessions; written as members of the hello itself.
+        sessions: How it keys its sessions; written as members of the hello itself, where they
+            differ from what existing gateways do: `session_keys`, `group_sessions_per_user`,
+            `thread_sessions_per_user`, `profile` and `session_key_form`.
         command_manifest: The commands that it offers, in its own form.
     """
 

@@ -46,6 +46,9 @@ KNOWN_TO_EXISTING_GATEWAYS: Final = frozenset(
 )
 """The platforms that existing gateways know; they call every other one `relay`."""
 
+# Some existing gateways do not know this one, and do not say so: both keys are used.
+_KNOWN_TO_SOME: Final = "webhook"
+
 _ALWAYS: Final = (
     "platform",
     "chat_id",
@@ -243,7 +246,10 @@ class SessionRules:
         if self.dialect == "scoped" or self.profile == "main":
             return (self.key(source),)
         forms = sorted(_FORMS, key=lambda form: form != self.form)
-        return tuple(dict.fromkeys(self._key(source, form) for form in forms))
+        sources = [source]
+        if source.platform == _KNOWN_TO_SOME:
+            sources.append(replace(source, platform=GENERIC_PLATFORM))
+        return tuple(dict.fromkeys(self._key(each, form) for each in sources for form in forms))
 
     def _key(self, source: SessionSource, form: KeyForm) -> str:
         return session_key(
@@ -267,9 +273,13 @@ def lookup_keys(session_key: str) -> tuple[str, ...]:
     declared it. A lookup is within one instance, so that the profile decides nothing.
     """
     name, _, rest = session_key.removeprefix("agent:").partition(":")
-    if not session_key.startswith("agent:") or name == "main" or not rest:
+    if not session_key.startswith("agent:") or not rest:
         return (session_key,)
-    return session_key, f"agent:main:{rest}"
+    places = [rest]
+    if rest.startswith(f"{GENERIC_PLATFORM}:"):
+        places.append(f"{_KNOWN_TO_SOME}:{rest.removeprefix(f'{GENERIC_PLATFORM}:')}")
+    owners = dict.fromkeys((name, "main"))
+    return tuple(f"agent:{owner}:{place}" for owner in owners for place in places)
 
 
 def interaction_sources(

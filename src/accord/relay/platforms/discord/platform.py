@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
+from accord.relay.platforms.commands import OPERATOR, CommandMenu
 from accord.relay.platforms.discord.api import DiscordApi, PermissionLookup, open_api
 from accord.relay.platforms.discord.edge import (
     DispatchHandler,
@@ -61,8 +62,10 @@ class DiscordPlatform:
         rest: DiscordApi,
         clock: Clock,
         chance: Callable[[], float],
+        menu: CommandMenu,
     ) -> None:
         self._settings = settings
+        self._menu = menu
         self._token = token
         self._rest = rest
         self._clock = clock
@@ -123,8 +126,14 @@ class DiscordPlatform:
         return await self._lookup.allowed(user_id, scope_id, channel_id, Permission.MANAGE_CHANNELS)
 
     def offer_commands(self, instance: str, manifest: Any) -> None:
-        """Publish an instance's commands in the background."""
-        self._publisher.offer(instance, manifest)
+        """Publish an instance's commands in the background, if the operator allows it."""
+        if self._menu.admits(instance):
+            self._publisher.offer(instance, manifest)
+
+    def publish_own(self) -> None:
+        """Publish the operator's commands in the background."""
+        if self._menu.own:
+            self._publisher.offer(OPERATOR, list(self._menu.own))
 
     async def close(self) -> None:
         """Stop the background work."""
@@ -144,15 +153,18 @@ async def open_discord(
     `public_url` is unused: the operator enters it in Discord's portal. `chance` spreads pauses.
 
     Raises:
-        RelayError: The token is missing, given twice, unreadable or malformed.
+        RelayError: The token is missing, given twice, unreadable or malformed, or the file of
+            commands is.
     """
     token = resolve_secret(settings.token, settings.token_file, "token")
     if not _TOKEN.fullmatch(token.get_secret_value()):
         raise RelayError(
             Code.BAD_REQUEST, "this is no bot token", where="token", mend="copy it again"
         )
+    menu = CommandMenu.load(settings)
     async with open_api(settings.api_url, token, clock) as rest:
-        platform = DiscordPlatform(settings, token, rest, clock, chance)
+        platform = DiscordPlatform(settings, token, rest, clock, chance, menu)
+        platform.publish_own()
         try:
             yield platform
         finally:

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute
 from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
+from accord.relay.platforms.commands import OPERATOR, CommandMenu
 from accord.relay.platforms.settings import TelegramSettings, resolve_secret
 from accord.relay.platforms.telegram.api import BotApi, RetryingApi, read_bot_user
 from accord.relay.platforms.telegram.edge import Poller, WebhookEdge
@@ -64,6 +65,7 @@ class TelegramPlatform:
         self.commands = CommandPublisher(api)
         self.routes: Sequence[BaseRoute] = ()
         self._settings = settings
+        self._menu = CommandMenu.load(settings)
         self._api = api
         self._clock = clock
         self._topics = RecentTopics()
@@ -71,6 +73,8 @@ class TelegramPlatform:
         self._me: BotUser | None = None
         self._context: PlatformContext | None = None
         self._webhook: WebhookEdge | None = None
+        if self._menu.own:
+            self.commands.offer(OPERATOR, list(self._menu.own))
         if settings.mode == "webhook":
             if not public_url:
                 raise bad(
@@ -115,8 +119,9 @@ class TelegramPlatform:
         return await self._is_among(user_id, channel_id, _MANAGERS)
 
     def offer_commands(self, instance: str, manifest: Any) -> None:
-        """Publish an instance's commands in the background."""
-        self.commands.offer(instance, manifest)
+        """Publish an instance's commands in the background, if the operator allows it."""
+        if self._menu.admits(instance):
+            self.commands.offer(instance, manifest)
 
     async def _is_among(self, user_id: str, chat_id: str, statuses: frozenset[str]) -> bool | None:
         user, chat = numeric_id(user_id), numeric_id(chat_id)
