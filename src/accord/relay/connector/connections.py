@@ -30,7 +30,14 @@ from accord.relay.connector.queue import (
     read_buffer_id,
 )
 from accord.relay.connector.socket import SocketSession, SocketState, SocketTransport
-from accord.relay.connector.store import Principal, buffer, chats, is_queue_empty, queues
+from accord.relay.connector.store import (
+    Principal,
+    buffer,
+    chats,
+    is_queue_empty,
+    on_queue,
+    queues,
+)
 from accord.relay.rules.connection import REPLACED
 from accord.relay.rules.frames import (
     BadLine,
@@ -387,7 +394,8 @@ class SocketConnection:
         claim, context = self.session.claim, self.context
         dead, self.session.dead = self.session.dead, []
         cause = DeadLetterCause.of(context, "delivered too often")
-        moved = await context.store.write(lambda c: dead_letters.move_rows(c, claim, dead, cause))
+        work = partial(dead_letters.move_rows, claim=claim, seqs=dead, cause=cause)
+        moved = await context.store.write(on_queue(claim[0], work))
         context.counts["dead letters"] += moved
 
     async def _flush(self) -> bool:

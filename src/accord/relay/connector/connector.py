@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +47,7 @@ from accord.relay.connector.socket import (
     SocketTransport,
     bearer,
 )
-from accord.relay.connector.store import Principal, SerializedStore, Storage, is_queue_empty
+from accord.relay.connector.store import Principal, SharedStore, Storage, is_queue_empty, on_queue
 from accord.relay.connector.vault import Keyring
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.actions import Action, Result
@@ -183,7 +184,7 @@ class Delivery:
         context = self.context
         cause = DeadLetterCause.of(context, reason)
         while moved := await context.store.write(
-            lambda c, cause=cause: dead_letters.move_all(c, instance, cause)  # type: ignore[misc]
+            on_queue(instance, partial(dead_letters.move_all, instance=instance, cause=cause))
         ):
             context.counts["dead letters"] += moved
             cause = DeadLetterCause.of(context, reason)
@@ -213,7 +214,7 @@ class Delivery:
         """Append dead letters to their instance's queue; the journal records by whom."""
         cause = DeadLetterCause.of(self.context, "replayed", by)
         head = await self.context.store.write(
-            lambda c: dead_letters.replay_letters(c, instance, seqs, cause)
+            on_queue(instance, lambda c: dead_letters.replay_letters(c, instance, seqs, cause))
         )
         connection = self.hub.find(instance)
         if connection is not None:
@@ -223,7 +224,7 @@ class Delivery:
         """Delete dead letters and return which there were; the journal records by whom."""
         cause = DeadLetterCause.of(self.context, "dropped", by)
         return await self.context.store.write(
-            lambda c: dead_letters.drop_letters(c, instance, seqs, cause)
+            on_queue(instance, lambda c: dead_letters.drop_letters(c, instance, seqs, cause))
         )
 
     async def outbox(
@@ -342,7 +343,7 @@ async def open_connector(
         RelayError: The keys for managed tokens cannot be read, or the bus does not answer.
     """
     settings = settings or ControlSettings()
-    shared = SerializedStore(store)
+    shared = SharedStore(store)
     bots = _by_name(platforms)
     managed = _managed(settings)
     bus = bus or LocalBus()

@@ -24,7 +24,7 @@ from accord.relay.connector.platform import (
     PlatformStatus,
 )
 from accord.relay.connector.queue import lease_lost
-from accord.relay.connector.store import database_now, leases, resume_state
+from accord.relay.connector.store import SharedWork, database_now, leases, resume_state
 from accord.relay.errors import Code, RelayError
 from accord.storage import StoreError
 
@@ -125,7 +125,8 @@ class OwnedContext:
         """Store state for the next owner."""
         if self.fence is not None:
             fence = self.fence
-            await self.lease.context.store.write(lambda c: remember(c, fence, state))
+            work = partial(remember, fence=fence, state=state)
+            await self.lease.context.store.write(SharedWork(work, leases=[fence.lease]))
 
     def visibility_changed(self, scope_id: str | None = None) -> None:
         """Roles or permissions may have changed."""
@@ -171,15 +172,13 @@ class PlatformLease:
     async def run(self) -> None:
         """Hold the lease when possible, until cancelled; then release it."""
         renewed = self.context.clock.monotonic()
+        seconds = self.context.limits.lease_seconds
         try:
             while True:
                 asked = self.context.clock.monotonic()
                 try:
-                    fence = await self.context.store.write(
-                        lambda c: claim(
-                            c, self._name, self._holder, self.context.limits.lease_seconds
-                        )
-                    )
+                    work = partial(claim, name=self._name, holder=self._holder, seconds=seconds)
+                    fence = await self.context.store.write(SharedWork(work, leases=[self._name]))
                     renewed = asked
                 except StoreError as error:
                     _log.warning(
@@ -232,6 +231,7 @@ class PlatformLease:
 
     async def _release(self, fence: Fence) -> None:
         try:
-            await self.context.store.write(partial(release, fence=fence))
+            work = partial(release, fence=fence)
+            await self.context.store.write(SharedWork(work, leases=[fence.lease]))
         except StoreError as error:
             _log.warning("a lease could not be released", lease=fence.lease, reason=str(error))
