@@ -6,7 +6,7 @@ and ingested before it is answered, within the three seconds that Discord waits.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
+from accord.relay.connector.limits import KeyedLock, LockTurn
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import PERMANENT, read_body, skip_invalid
@@ -58,6 +59,10 @@ _NOT_OURS: Final = frozenset({403, 404})
 _CHANGED: Final = frozenset({"CHANNEL_CREATE", "CHANNEL_UPDATE", "THREAD_CREATE", "THREAD_UPDATE"})
 _GONE: Final = frozenset({"CHANNEL_DELETE", "THREAD_DELETE"})
 _OF_VISIBILITY: Final = ("GUILD_ROLE_", "GUILD_MEMBER_", "GUILD_UPDATE", "GUILD_DELETE", "THREAD_")
+_OF_CHATS: Final = frozenset({"MESSAGE_CREATE", "INTERACTION_CREATE"})
+_WHOLE: Final = frozenset({"READY", "GUILD_CREATE"}) | _GONE
+# How many dispatches are handled at the same time.
+_MOST_AT_ONCE: Final = 256
 _GREETING_SECONDS: Final = 30.0
 _KEEPING_SECONDS: Final = 1.0
 _ANEW_SECONDS: Final = 1.0
@@ -102,7 +107,7 @@ async def ingest_and_defer(
 
 @dataclass(frozen=True, slots=True)
 class DispatchHandler:
-    """Handles the dispatches of a session in order, and moves the checkpoint."""
+    """Handles the dispatches of a session: those of one chat in order, see `DispatchLanes`."""
 
     bot_id: str
     rest: DiscordApi
@@ -194,8 +199,8 @@ class DispatchHandler:
         if inbound is not None:
             with skip_invalid(events.PLATFORM, inbound.event_id):
                 await self.context.ingest(inbound)
-        if isinstance(message, dict) and is_snowflake(message.get("id")):
-            self.checkpoint.saw(place.id, message["id"], place.guild_id)
+        if (number := _message_id(message)) is not None:
+            self.checkpoint.saw(place.id, number, place.guild_id)
 
     def _change(self, name: str, data: Mapping[str, Any]) -> None:
         guild_id = data.get("guild_id")
@@ -245,6 +250,7 @@ class DispatchHandler:
             page = sorted(_numbered(answer.body, after), key=lambda each: each[0])
             for number, message in page:
                 await self._hand_on(message, place)
+                self.checkpoint.passed(str(number))
                 after = number
             if len(answer.body) < _PAGE or not page:
                 return
@@ -283,6 +289,74 @@ def _numbered(messages: list[Any], after: int) -> Iterable[tuple[int, Any]]:
         number = message.get("id") if isinstance(message, dict) else None
         if is_snowflake(number) and int(number) > after:
             yield int(number), message
+
+
+def _message_id(message: Any) -> str | None:
+    number = message.get("id") if isinstance(message, dict) else None
+    return number if is_snowflake(number) else None
+
+
+@dataclass(eq=False, slots=True)
+class _StartedDispatch:
+    dispatch: Dispatch
+    is_done: bool = False
+
+
+@dataclass(eq=False)
+class DispatchLanes:
+    """Handles dispatches of different chats at the same time, and those of one chat in order.
+
+    `passed` is called for each dispatch once it and all before it are handled, in their order. A
+    new session and a whole guild wait for everything before them, and everything after them waits.
+    An error of one ends the task group.
+    """
+
+    handler: DispatchHandler
+    group: asyncio.TaskGroup
+    passed: Callable[[Dispatch], None]
+    _order: deque[_StartedDispatch] = field(default_factory=deque)
+    _turns: KeyedLock = field(default_factory=KeyedLock)
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way."""
+        return bool(self._order)
+
+    async def take(self, dispatch: Dispatch) -> None:
+        """Begin to handle a dispatch; returns when the next may come."""
+        chat = _chat_of(dispatch)
+        await self._until_fewer_than(1 if dispatch.name in _WHOLE else _MOST_AT_ONCE)
+        started = _StartedDispatch(dispatch)
+        self._order.append(started)
+        if chat is None:
+            await self._handle(started)
+        else:
+            self.group.create_task(self._in_turn(started, self._turns.turn(chat)))
+
+    async def _until_fewer_than(self, limit: int) -> None:
+        while len(self._order) >= limit:
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def _in_turn(self, started: _StartedDispatch, turn: LockTurn) -> None:
+        async with turn:
+            await self._handle(started)
+
+    async def _handle(self, started: _StartedDispatch) -> None:
+        await self.handler.take(started.dispatch)
+        started.is_done = True
+        while self._order and self._order[0].is_done:
+            self.passed(self._order.popleft().dispatch)
+        self._moved.set()
+
+
+def _chat_of(dispatch: Dispatch) -> str | None:
+    """The chat of a message or an interaction; None for anything else."""
+    if dispatch.name not in _OF_CHATS or not isinstance(dispatch.data, dict):
+        return None
+    channel_id = dispatch.data.get("channel_id")
+    return channel_id if is_snowflake(channel_id) else None
 
 
 @dataclass(slots=True)
@@ -338,9 +412,20 @@ class GatewayListener:
             return await self._follow(connection)
 
     async def _follow(self, connection: GatewayConnection) -> ConnectionEnd:
+        try:
+            async with asyncio.TaskGroup() as group:
+                lanes = DispatchLanes(self.handler, group, self._passed)
+                return await self._follow_in(connection, lanes)
+        except BaseExceptionGroup as failed:
+            # One that fails ends the connection: what is behind it comes again.
+            raise failed.exceptions[0] from None
+
+    async def _follow_in(
+        self, connection: GatewayConnection, lanes: DispatchLanes
+    ) -> ConnectionEnd:
         is_greeted = False
         while True:
-            pause = _KEEPING_SECONDS if self._is_dirty else None
+            pause = _KEEPING_SECONDS if self._is_dirty or lanes.is_busy else None
             try:
                 async with asyncio.timeout(pause if is_greeted else _GREETING_SECONDS):
                     happened = await connection.next()
@@ -351,17 +436,23 @@ class GatewayListener:
                 continue
             if isinstance(happened, ConnectionEnd):
                 return happened
-            await self.handler.take(happened)
+            await lanes.take(happened)
             if happened.name in ("READY", "RESUMED"):
                 is_greeted, self._failures = True, 0
-            session = self.handler.checkpoint.session
-            if session is not None:
-                self.handler.checkpoint.session = replace(session, seq=happened.seq)
-                self._is_dirty = True
             is_due = self.handler.clock.monotonic() - self._kept_at >= _KEEPING_SECONDS
             # A new session must be stored at once, or its events could be missed.
             if is_due or happened.name == "READY":
                 await self._keep()
+
+    def _passed(self, dispatch: Dispatch) -> None:
+        """Move the checkpoint: this dispatch and all before it are handled."""
+        checkpoint = self.handler.checkpoint
+        number = _message_id(dispatch.data) if dispatch.name == "MESSAGE_CREATE" else None
+        if number is not None:
+            checkpoint.passed(number)
+        if checkpoint.session is not None:
+            checkpoint.session = replace(checkpoint.session, seq=dispatch.seq)
+            self._is_dirty = True
 
     async def _keep(self) -> None:
         if self._is_dirty:

@@ -224,14 +224,16 @@ class Checkpoint:
         self._pending.discard(guild_id)
 
     def saw(self, channel_id: str, message_id: str, guild_id: str | None) -> None:
-        """Note that a message was handled."""
-        number = int(message_id)
-        last = max(number, self._seen.get(channel_id, (0, ""))[0])
+        """Note that a message was handled, and those of its channel before it."""
+        last = max(int(message_id), self._seen.get(channel_id, (0, ""))[0])
         self._seen[channel_id] = last, guild_id or ""
         self._seen.move_to_end(channel_id)
-        self._newest = max(self._newest, number)
         while len(self._seen) > _MOST_CHANNELS:
             self._seen.popitem(last=False)
+
+    def passed(self, message_id: str) -> None:
+        """Note that a message and everything that came before it were handled."""
+        self._newest = max(self._newest, int(message_id))
 
     def after(self, channel_id: str, oldest: int) -> int | None:
         """The id after which to read a channel, `oldest` at least; None to read nothing."""
