@@ -95,6 +95,14 @@ class KeptContext:
         """Where to go on."""
         return dict(self.remembered)
 
+    async def recall_others(self) -> Sequence[Mapping[str, str]]:
+        """There are no other shards."""
+        return ()
+
+    async def take_turn(self, name: str, seconds: float) -> bool:
+        """Nobody else is here."""
+        return True
+
     async def remember(self, state: Mapping[str, str]) -> None:
         """Keep where to go on."""
         self.remembered = dict(state)

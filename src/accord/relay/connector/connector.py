@@ -32,11 +32,17 @@ from accord.relay.connector.directory import Directory
 from accord.relay.connector.gate_facts import BotPermissions
 from accord.relay.connector.http import ControlRoutes
 from accord.relay.connector.ingest import Explanation, Ingest, explain_event
-from accord.relay.connector.leases import PlatformLease
+from accord.relay.connector.leases import PlatformLease, ShardLeases
 from accord.relay.connector.manage import Control
 from accord.relay.connector.outbox import ConnectorOutbox
 from accord.relay.connector.outbox_store import OutboxBacklog, OutboxChange, OutboxEntry
-from accord.relay.connector.platform import Fence, InboundEvent, Platform, PlatformStatus
+from accord.relay.connector.platform import (
+    Fence,
+    InboundEvent,
+    Platform,
+    PlatformStatus,
+    PlatformWithShards,
+)
 from accord.relay.connector.queue import QueueWriter
 from accord.relay.connector.retention import Housekeeping, QueueBacklog, apply_retention
 from accord.relay.connector.settings import ControlSettings, DeliveryLimits
@@ -86,7 +92,7 @@ class Delivery:
         # As of the last retention; empty where another process applies it.
         self.waiting = QueueBacklog()
         self.hub = ConnectionHub(context, bus)
-        self.leases: list[PlatformLease] = []
+        self.leases: list[PlatformLease | ShardLeases] = []
         self._bus = bus
         self._writer = QueueWriter(context, self.hub)
         self._ingest = Ingest(context, self._writer, self.hub)
@@ -110,11 +116,18 @@ class Delivery:
     def add(self, platform: Platform) -> None:
         """Register a platform; its routes are not served if delivery runs already."""
         self.context.platforms[platform.name, platform.bot_id] = platform
-        lease = PlatformLease(self.context, self._ingest, platform)
+        lease = self._lease(platform)
         platform.bind(lease.platform_context(None))
         self.leases.append(lease)
         if self._tasks is not None:
             self._tasks.append(asyncio.create_task(lease.run()))
+
+    def _lease(self, platform: Platform) -> PlatformLease | ShardLeases:
+        if not isinstance(platform, PlatformWithShards):
+            return PlatformLease(self.context, self._ingest, platform)
+        if platform.only_shard is not None:
+            return PlatformLease(self.context, self._ingest, platform, platform.only_shard)
+        return ShardLeases(self.context, self._ingest, platform)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

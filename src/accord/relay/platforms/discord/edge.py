@@ -48,6 +48,7 @@ from accord.relay.platforms.discord.rules.protocol import (
 )
 from accord.relay.platforms.settings import DiscordSettings
 from accord.relay.rules.connection import backoff
+from accord.relay.rules.shards import Shard
 
 _CALLBACK_PATH: Final = "/gateway"
 _log = structlog.stdlib.get_logger(__name__)
@@ -69,6 +70,7 @@ _ANEW_SECONDS: Final = 1.0
 """The documentation asks for one to five seconds before a new session."""
 _PATIENT_DIALS: Final = 4
 _LONGEST_PAUSE: Final = 30.0
+_IDENTIFY_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 2.5
 
 
@@ -117,6 +119,7 @@ class DispatchHandler:
     checkpoint: Checkpoint
     oldest_seconds: float  # how old a missed message may be
     chance: Callable[[], float]  # from 0 to 1; spreads retries and the pauses between connections
+    shard: Shard = field(default_factory=Shard)
     places: ChatCache = field(default_factory=ChatCache)
 
     async def take(self, happened: Dispatch) -> None:
@@ -163,7 +166,8 @@ class DispatchHandler:
         self.lookup.forget()
         self.context.visibility_changed()
         self.context.ready()
-        for channel_id in self.checkpoint.seen_in(None):
+        # Direct messages are the first shard's.
+        for channel_id in self.checkpoint.seen_in(None) if self.shard.number == 0 else ():
             await self._catch_up(DiscordChat(channel_id, _DIRECT), 0)
 
     async def _guild(self, data: Mapping[str, Any]) -> None:
@@ -369,6 +373,7 @@ class GatewayListener:
     _is_dirty: bool = field(default=False, init=False)
     _kept_at: float = field(default=0.0, init=False)
     _failures: int = field(default=0, init=False)
+    _at_once: int = field(default=1, init=False)
 
     async def run(self) -> None:
         """Listen until cancelled.
@@ -396,6 +401,7 @@ class GatewayListener:
             if session is None or not is_lasting or self._failures >= _PATIENT_DIALS:
                 url = await self._address()
                 session = self.handler.checkpoint.session = None
+                await self._until_allowed()
             else:
                 url = session.url
             connection = await dial(url, self.handler.chance)
@@ -408,7 +414,9 @@ class GatewayListener:
             if session:
                 await connection.send(resume_payload(token, session))
             else:
-                await connection.send(identify_payload(token, self._intents, self.settings.shard))
+                shard = self.handler.shard
+                payload = identify_payload(token, self._intents, (shard.number, shard.count))
+                await connection.send(payload)
             return await self._follow(connection)
 
     async def _follow(self, connection: GatewayConnection) -> ConnectionEnd:
@@ -474,6 +482,15 @@ class GatewayListener:
             pause = 0.0 if ended.wished else self.handler.chance()
         await asyncio.sleep(pause)
 
+    async def _until_allowed(self) -> None:
+        """Wait until a session may begin: one of a bucket of shards within five seconds."""
+        shard = self.handler.shard
+        if shard.count == 1:
+            return
+        turn = f"identify {shard.number % self._at_once}"
+        while not await self.handler.context.take_turn(turn, _IDENTIFY_SECONDS):  # noqa: ASYNC110
+            await asyncio.sleep(_IDENTIFY_SECONDS / 5)
+
     async def _address(self) -> str:
         answer = await self.handler.rest.get("/gateway/bot")
         match answer.body:
@@ -481,6 +498,9 @@ class GatewayListener:
                 pass
             case _:
                 raise RelayError(Code.UNAVAILABLE, "Discord does not say where its gateway is")
+        match answer.body.get("session_start_limit"):
+            case {"max_concurrency": int(at_once)} if at_once > 0:
+                self._at_once = at_once
         match answer.body.get("session_start_limit"):
             case {"remaining": 0, "reset_after": int(millis)}:
                 what = f"Discord lets this bot begin no session for {millis // 1000} seconds"

@@ -9,7 +9,7 @@ is left out, so that the others are shown.
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, IntFlag
 from typing import Any, Final
@@ -30,7 +30,7 @@ _FRESH: Final = frozenset({4003, 4007, 4009})
 _REFUSED: Final = {
     4004: ("Discord refuses the bot's token", "make a new one in the developer portal, under Bot"),
     4010: ("Discord refuses the shard", "correct shard: the number, and how many there are"),
-    4011: ("Discord wants this bot in several shards", "set shard, and run one for each"),
+    4011: ("Discord wants this bot in several shards", "set shards, or leave it out"),
     4012: ("Discord no longer speaks this version of its gateway", "install a newer Accord"),
     4013: ("Discord does not know an intent", "install a newer Accord"),
     4014: (
@@ -176,19 +176,27 @@ class Checkpoint:
     def read(cls, state: Mapping[str, str]) -> "Checkpoint":
         """Read what the last owner stored."""
         made = cls()
-        match _as_json(state, "marks"):
-            case {"newest": int(newest), "baseline": int(baseline), "settled": bool(settled)}:
-                made._newest, made.baseline, made._is_settled = newest, baseline, settled
-            case _:
-                return made
+        marks = _read_marks(state)
+        if marks is None:
+            return made
+        made._newest, made.baseline, made._is_settled = marks
         match _as_json(state, "session"):
             case {"id": str(name), "url": str(url), "seq": int(seq)}:
                 made.session = GatewaySession(name, url, seq)
-        seen = _as_json(state, "seen")
-        for channel, entry in seen.items() if isinstance(seen, dict) else ():
-            match entry:
-                case [int(last), str(guild)] if is_snowflake(channel):
-                    made._seen[channel] = last, guild
+        made._seen.update(_read_seen(state))
+        return made
+
+    @classmethod
+    def inherit(cls, states: Sequence[Mapping[str, str]]) -> "Checkpoint":
+        """What a new shard knows from others: a channel may have been any other shard's."""
+        made = cls()
+        marks = [found for state in states if (found := _read_marks(state)) is not None]
+        made._newest = min((newest for newest, _, _ in marks if newest), default=0)
+        unsettled = [baseline for _, baseline, settled in marks if not settled]
+        made.baseline, made._is_settled = min(unsettled, default=0), not unsettled
+        for state in states:
+            for channel, (last, guild) in _read_seen(state).items():
+                made._seen[channel] = max(last, made._seen.get(channel, (0, ""))[0]), guild
         return made
 
     def write(self) -> dict[str, str]:
@@ -248,6 +256,24 @@ class Checkpoint:
     def forget(self, channel_id: str) -> None:
         """Forget a channel that is gone."""
         self._seen.pop(channel_id, None)
+
+
+def _read_marks(state: Mapping[str, str]) -> tuple[int, int, bool] | None:
+    match _as_json(state, "marks"):
+        case {"newest": int(newest), "baseline": int(baseline), "settled": bool(settled)}:
+            return newest, baseline, settled
+        case _:
+            return None
+
+
+def _read_seen(state: Mapping[str, str]) -> dict[str, tuple[int, str]]:
+    found: dict[str, tuple[int, str]] = {}
+    seen = _as_json(state, "seen")
+    for channel, entry in seen.items() if isinstance(seen, dict) else ():
+        match entry:
+            case [int(last), str(guild)] if is_snowflake(channel):
+                found[channel] = last, guild
+    return found
 
 
 def _as_json(state: Mapping[str, str], name: str) -> Any:
