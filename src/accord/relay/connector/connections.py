@@ -17,6 +17,7 @@ from sqlalchemy import bindparam, select
 
 from accord.relay.connector import dead_letters
 from accord.relay.connector.bus import BusHint, RelayBus, Topic
+from accord.relay.connector.commands import CommandMenus
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.dead_letters import DeadLetterCause
 from accord.relay.connector.limits import TokenBucket
@@ -294,7 +295,7 @@ class SocketConnection:
         for platform in platforms:
             await directory.front(self.principal, platform.name, platform.bot_id)
             if isinstance(platform, PlatformWithCommands) and hello.command_manifest is not None:
-                platform.offer_commands(instance, hello.command_manifest)
+                await self.hub.menus.offer(platform, instance, hello.command_manifest)
         described = [_with_ops(each.descriptor()) for each in platforms]
         return described[0] if len(described) == 1 else generic_descriptor(described)
 
@@ -488,8 +489,12 @@ class ConnectionHub:
 
     context: DeliveryContext
     bus: RelayBus
+    menus: CommandMenus = field(init=False)
     _connections: dict[str, SocketConnection] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.menus = CommandMenus(self.context, self.bus)
 
     @property
     def connections(self) -> tuple[SocketConnection, ...]:

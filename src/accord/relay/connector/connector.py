@@ -41,6 +41,7 @@ from accord.relay.connector.platform import (
     InboundEvent,
     Platform,
     PlatformStatus,
+    PlatformWithPauses,
     PlatformWithShards,
 )
 from accord.relay.connector.queue import QueueWriter
@@ -62,6 +63,8 @@ from accord.storage import Store, StoreError
 from accord.telemetry.metrics import family, histogram
 
 _RETENTION_SECONDS = 30.0
+# The longest that another connector can make a platform wait.
+_LONGEST_PAUSE = 3600.0
 _log = structlog.stdlib.get_logger(__name__)
 
 
@@ -139,6 +142,7 @@ class Delivery:
             self._tasks = [
                 asyncio.create_task(self._repeat(self.hub.sweep, sweep_seconds)),
                 asyncio.create_task(self._repeat(self._outbox.sweep, sweep_seconds)),
+                asyncio.create_task(self._repeat(self._show_commands, sweep_seconds)),
                 asyncio.create_task(self._repeat(self._apply_retention, _RETENTION_SECONDS)),
                 *(asyncio.create_task(each.run()) for each in self.leases),
             ]
@@ -267,12 +271,30 @@ class Delivery:
         await self.hub.close(instance, UNAUTHORIZED, CloseReason.REVOKED.value)
         await self.dead_letter(instance, "the instance was revoked")
         await self._outbox.give_up(instance, "the instance was revoked")
+        await self.hub.menus.withdraw(instance)
 
     def _receive_hint(self, hint: BusHint) -> None:
         if hint.topic is Topic.CHANGED:
             self.context.directory.hint()
+        elif hint.topic is Topic.COMMANDS:
+            self.hub.menus.hint()
+        elif hint.topic is Topic.PAUSED:
+            self._pause(hint)
         else:
             self.hub.receive_hint(hint)
+
+    def _pause(self, hint: BusHint) -> None:
+        name, _, bot_id = hint.instance.partition(":")
+        seconds = min(max(hint.number, 0) / 1000, _LONGEST_PAUSE)
+        for platform in self.platforms:
+            if (platform.name, platform.bot_id) != (name, bot_id):
+                continue
+            if isinstance(platform, PlatformWithPauses) and hint.chat_id != self.context.name:
+                self.counts["pauses of others"] += 1
+                platform.pause(hint.session_key, seconds)
+
+    async def _show_commands(self) -> None:
+        await self.hub.menus.refresh([each.platform for each in self.leases if each.fence])
 
     async def _authenticate(
         self, transport: SocketTransport, token: str | None

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select,
 from sqlalchemy.dialects import postgresql, sqlite
 
 from accord.kernel.errors import AccordError
+from accord.relay.connector.bus import BusHint, Topic
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.ingest import Ingest
 from accord.relay.connector.platform import (
@@ -156,6 +157,7 @@ def remember(connection: Connection, fence: Fence, state: Mapping[str, str]) -> 
 # How long a connector that is gone is remembered.
 _GONE_MS = 3_600_000
 _LONGEST_DELAY = 30.0
+_LONGEST_WAIT = 86_400.0
 _REFUSED_DELAY = 300.0
 """A service may ban a client that keeps asking after a refusal, which only a person can resolve."""
 
@@ -205,6 +207,13 @@ class OwnedContext:
             fence = self.fence
             work = partial(remember, fence=fence, state=state)
             await self.lease.context.store.write(SharedWork(work, leases=[fence.lease]))
+
+    def paused(self, what: str, seconds: float) -> None:
+        """Tell the bot's other connectors to wait."""
+        millis = int(min(seconds, _LONGEST_WAIT) * 1000)
+        name = self.lease.context.name
+        hint = BusHint(Topic.PAUSED, "", self.lease.base, millis, what, name)
+        self.lease.ingest.hub.bus.publish(hint)
 
     def visibility_changed(self, scope_id: str | None = None) -> None:
         """Roles or permissions may have changed."""

@@ -142,6 +142,13 @@ class PlatformContext(Protocol):
         """
         ...
 
+    def paused(self, what: str, seconds: float) -> None:
+        """Tell the bot's other connectors how long the service takes no more requests of a kind.
+
+        `what` names the kind as the platform's own `pause` reads it. Nothing secret.
+        """
+        ...
+
     def visibility_changed(self, scope_id: str | None = None) -> None:
         """Roles or permissions changed in a scope, or may have while a session was lost."""
         ...
@@ -230,6 +237,15 @@ class PlatformWithShards(Protocol):
 
     async def run_shard(self, context: PlatformContext, shard: Shard) -> None:
         """Listen to a shard; as `Platform.run`."""
+        ...
+
+
+@runtime_checkable
+class PlatformWithPauses(Protocol):
+    """A platform whose rate limits hold for all connectors of its bot."""
+
+    def pause(self, what: str, seconds: float) -> None:
+        """Send no more requests of a kind for some time: another connector was told so."""
         ...
 
 

@@ -465,6 +465,16 @@ resume_state = Table(
     Column("value", Text, nullable=False),
 )
 
+# The commands that an instance offers in the menu of a bot: the manifest of its hello.
+command_offers = Table(
+    "command_offers",
+    METADATA,
+    Column("platform", Text, primary_key=True),
+    Column("bot_id", Text, primary_key=True),
+    Column("instance", Text, primary_key=True),
+    Column("manifest", Text, nullable=False),
+)
+
 
 T = TypeVar("T")
 

@@ -89,7 +89,8 @@ class DiscordPlatform:
         return DESCRIPTOR
 
     def bind(self, context: PlatformContext) -> None:
-        """Set the connector, for interactions."""
+        """Set the connector, for interactions and rate limits."""
+        self._rest.context = context
         if self._endpoint is not None:
             self._endpoint.context = context
 
@@ -150,6 +151,10 @@ class DiscordPlatform:
     def offer_commands(self, instance: str, manifest: Any) -> None:
         """Publish an instance's commands in the background."""
         self._publisher.offer(instance, manifest)
+
+    def pause(self, what: str, seconds: float) -> None:
+        """Wait, as another connector of this bot was told."""
+        self._rest.pause(what, seconds)
 
     async def close(self) -> None:
         """Stop the background work."""

@@ -44,6 +44,7 @@ _SKEW_SECONDS: Final = 60.0
 # Ten seconds of ids: events of different channels may arrive out of order.
 _DISORDER: Final = 10_000 << 22
 _MOST_BUCKETS: Final = 5_000
+_EVERYONE: Final = "*"
 _LONGEST_WAIT: Final = 86_400.0
 MOST_COMMANDS: Final = 100
 _MOST_OPTIONS: Final = 25
@@ -352,6 +353,21 @@ class RateLimits:
             remaining = min(remaining, known.remaining)
             reset_at = reset_at if known.is_guessed else max(reset_at, known.reset_at)
         self._buckets[key] = _Bucket(max(1, int(limit or 1)), int(remaining), reset_at)
+
+    def pause_name(self, route: ApiRoute, *, everyone: bool) -> str | None:
+        """What other connectors are told of a 429; None where the path has a token."""
+        if everyone:
+            return _EVERYONE
+        if route.shown != route.path:
+            return None
+        return f"{route.method} {route.template} {route.major}"
+
+    def note_pause(self, name: str, seconds: float, now: float) -> None:
+        """Learn from a 429 that another connector got."""
+        method, _, rest = name.partition(" ")
+        template, _, major = rest.partition(" ")
+        route = ApiRoute(method, template, template, template, major)
+        self.note_refusal(route, seconds, now, everyone=name == _EVERYONE)
 
     def note_refusal(self, route: ApiRoute, seconds: float, now: float, *, everyone: bool) -> None:
         """Learn from a 429 how long nothing more may be sent."""
