@@ -42,10 +42,10 @@ _WAITS: Final = (
 )
 EXPLAINED: Final = {
     "2 connectors": "One connector, its gateways and the server already keep both cores of this "
-    "machine busy, so a second connector finds no free one: it commits in smaller groups, each with "
-    "its own round trips, and an event takes more processor time. What sessions wait for a lock is "
-    "for the heads of the journal, which a transaction holds from its last statements to its commit "
-    "(decision 44); queues and leases are hardly ever waited for.",
+    "machine busy, so a second connector finds no free one: it commits in smaller groups, each "
+    "with its own round trips, and an event takes more processor time. Where sessions wait for a "
+    "lock, it is mostly for the heads of the journal, which a transaction holds from its last "
+    "statements to its commit (decision 44).",
     "4 connectors": "As with two, on the same cores.",
 }
 
@@ -104,11 +104,8 @@ def measure(fleet: Fleet, redis: str, count: int) -> Measured:
             child.start()
             opened.callback(_end, ours, child)
             pipes.append(ours)
-        for pipe in pipes:
-            port = pipe.recv()
-            agents = opened.enter_context(
-                gateways(port, _agents(fleet, len(children), pipes, pipe))
-            )
+        for part, pipe in enumerate(pipes):
+            agents = opened.enter_context(gateways(pipe.recv(), _agents(fleet, part, count)))
             asyncio.run(dialled(agents))
         watched = psutil.Process()
         _flood(pipes, f"warm {count}", EVENTS // 8, fleet.where)
