@@ -21,6 +21,7 @@ PARTS = (
     "community_sync",
     "relay_delivery",
     "relay_gate",
+    "relay_processes",
     "telemetry",
     "authority_catalog",
     "authority_connects",

@@ -26,7 +26,14 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from accord.kernel import tokens
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import RELAY, Connector, InboundEvent, Keyring, open_connector
+from accord.relay.connector import (
+    RELAY,
+    Connector,
+    InboundEvent,
+    Keyring,
+    RelayBus,
+    open_connector,
+)
 from accord.relay.connector.store import buffer
 from accord.relay.rules import MessageEvent, SessionRules, SessionSource
 from accord.station import listener
@@ -77,7 +84,9 @@ async def enrolled(where: str, folder: Path, count: int) -> Fleet:
 
 
 @contextlib.asynccontextmanager
-async def connector(fleet: Fleet) -> AsyncIterator[tuple[Connector, int]]:
+async def connector(
+    fleet: Fleet, name: str = "bench", bus: RelayBus | None = None
+) -> AsyncIterator[tuple[Connector, int]]:
     """A connector that has just started, and the port of its server."""
     chat = MemoryChat()
     for number in range(len(fleet.gateways)):
@@ -85,7 +94,7 @@ async def connector(fleet: Fleet) -> AsyncIterator[tuple[Connector, int]]:
     async with (
         open_store(fleet.where, RELAY) as store,
         open_connector(
-            store, fleet.keyring(), CLOCK, name="bench", platforms=[MemoryPlatform(chat)]
+            store, fleet.keyring(), CLOCK, name=name, platforms=[MemoryPlatform(chat)], bus=bus
         ) as made,
         serving(Starlette(routes=made.routes)) as port,
     ):

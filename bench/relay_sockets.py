@@ -38,7 +38,7 @@ from bench.relay_fleet import (
 )
 
 FULL = bool(os.environ.get("ACCORD_BENCH_FULL"))
-IDLE = 5_000 if FULL else 1_000
+IDLE = 5_000
 STORM = 2_000
 WARM = 50
 

@@ -46,6 +46,7 @@ class KeptContext:
         remembered: Where to go on.
         standings: What the platform said of itself, in order: its state and, of trouble, why.
         stale: The scopes whose visibility may have changed.
+        pauses: Which requests others should not send, and for how long.
         refusing: What taking an event raises while it is set.
     """
 
@@ -56,6 +57,7 @@ class KeptContext:
     standings: list[tuple[PlatformState, str]] = field(default_factory=list)
     stale: list[str | None] = field(default_factory=list)
     refusing: Exception | None = None
+    pauses: list[tuple[str, float]] = field(default_factory=list)
     _news: asyncio.Condition = field(default_factory=asyncio.Condition)
     _telling: "asyncio.Future[None] | None" = None
 
@@ -95,6 +97,14 @@ class KeptContext:
         """Where to go on."""
         return dict(self.remembered)
 
+    async def recall_others(self) -> Sequence[Mapping[str, str]]:
+        """There are no other shards."""
+        return ()
+
+    async def take_turn(self, name: str, seconds: float) -> bool:
+        """Nobody else is here."""
+        return True
+
     async def remember(self, state: Mapping[str, str]) -> None:
         """Keep where to go on."""
         self.remembered = dict(state)
@@ -104,6 +114,10 @@ class KeptContext:
         """Keep which scope is stale."""
         self.stale.append(scope_id)
         self._tell()
+
+    def paused(self, what: str, seconds: float) -> None:
+        """Keep what others should be told."""
+        self.pauses.append((what, seconds))
 
     async def until(self, condition: Callable[[], bool], *, within: float = 20.0) -> None:
         """Wait until something holds that changes with what the platform does here."""

@@ -313,3 +313,28 @@ async def test_exactly_the_acknowledged_units_are_there(seed: int, where: str, s
     assert not refused & there
     assert there <= acknowledged | unknown
     assert len(acknowledged) + len(refused) + len(unknown) == 12 * 12
+
+
+@pytest.mark.parametrize("where", ["postgres"], indirect=True)
+async def test_a_transaction_that_a_deadlock_ended_runs_again(where: str, shop: Any) -> None:
+    both = threading.Barrier(2, timeout=20)
+    runs: list[str] = []
+
+    def crossing(name: str, first: int, second: int) -> Any:
+        def work(connection: Connection) -> str:
+            runs.append(name)
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(first)))
+            if runs.count(name) == 1:
+                both.wait()
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(second)))
+            return adding(shop, name)(connection)
+
+        return work
+
+    async with open_store(where, shop.schema) as one, open_store(where, shop.schema) as two:
+        done = await asyncio.gather(
+            one.write(crossing("salt", 1, 2)), two.write(crossing("oil", 2, 1))
+        )
+        assert done == ["salt", "oil"]
+        assert len(runs) == 3
+        assert await one.read(all_names(shop)) == {"salt", "oil"}

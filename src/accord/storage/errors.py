@@ -58,6 +58,12 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, exc.DBAPIError) and error.connection_invalidated
 
 
+def is_conflict(error: BaseException) -> bool:
+    """Whether the server ended the transaction in favour of another: a deadlock or the like."""
+    cause = error.orig if isinstance(error, exc.DBAPIError) else None
+    return isinstance(cause, psycopg.Error) and cause.sqlstate in ("40P01", "40001")
+
+
 def is_denied(error: exc.DBAPIError) -> bool:
     """Whether a file could not be accessed, which says nothing about its integrity."""
     return _sqlite_code(error.orig) in (

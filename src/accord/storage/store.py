@@ -2,7 +2,8 @@
 
 One writer thread runs all waiting units of work in one transaction; an awaited write returns after
 its commit is on disk. When one unit fails, all are rolled back and each runs again in a transaction
-of its own. A commit is never retried.
+of its own. A transaction that the server ended in favour of another runs again; a commit is never
+retried.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from accord.storage import journal
-from accord.storage.errors import StoreError, StoreHeldError, explain, is_lost
+from accord.storage.errors import StoreError, StoreHeldError, explain, is_conflict, is_lost
 from accord.storage.journal import JournalRecord
 from accord.storage.location import Role, Schema, StoreLocation, connect, in_transaction, locate
 from accord.storage.revisions import migrate
@@ -35,6 +36,8 @@ Work: TypeAlias = Callable[[Connection, Sequence[Any]], Sequence[Any]]
 _WAITING = 4096
 # About how many units share a transaction; bounds what is run again when one fails.
 _GROUP = 512
+# How often a transaction is run again that the server ended in favour of another.
+_CONFLICTS = 5
 _TRY = "SELECT pg_try_advisory_lock(hashtext(%(key)s))"
 _LET_GO = "SELECT pg_advisory_unlock(hashtext(%(key)s))"
 T = TypeVar("T")
@@ -169,11 +172,15 @@ class Writer:
             self._answer(units, results)
 
     def _commit(self, units: list[_Unit]) -> list[Any]:
-        try:
-            return self._transact(units)
-        except _UnitFailedError as failure:
-            if not is_lost(failure.cause):
-                raise
+        for conflicts in itertools.count(1):
+            try:
+                return self._transact(units)
+            except _UnitFailedError as failure:
+                if is_lost(failure.cause):
+                    break
+                # The server rolled all of it back, so that another process can go on.
+                if not is_conflict(failure.cause) or conflicts > _CONFLICTS:
+                    raise
         # The connection broke before anything was committed, as after a restart of the server:
         # on a new one the units may be run again.
         try:
@@ -309,6 +316,10 @@ class Store:
             StoreError: The database failed; nothing of the unit is acknowledged.
         """
         return cast("T", await self._writer.submit(_run_each, work))
+
+    async def write_together(self, work: Work, item: Any) -> Any:
+        """As `write`, by a function that gets the items of all waiting callers at once."""
+        return await self._writer.submit(work, item)
 
     async def append(self, *records: JournalRecord) -> tuple[int, ...]:
         """Append to the journal and return the `seq` of each record after the commit."""

@@ -17,6 +17,7 @@ from tests.fakes.sockets import MemorySocket
 
 from accord.kernel.clock import Clock, SystemClock
 from accord.relay.connector import METADATA, RELAY, Delivery, DeliveryLimits, LocalBus, RelayBus
+from accord.relay.connector.store import SharedStore
 from accord.relay.rules import RouteKey, TenantAccount, Visibility, VisibilityKey
 from accord.storage import Store, open_store
 from accord.testing.servers import Server
@@ -204,7 +205,7 @@ def open_world(where: str) -> Open:
         directory = directory or MemoryDirectory()
         async with open_store(where, RELAY) as store:
             delivery = Delivery(
-                store,
+                SharedStore(store),
                 directory,
                 [MemoryPlatform(chat)],
                 bus or LocalBus(),

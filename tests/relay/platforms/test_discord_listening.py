@@ -34,9 +34,13 @@ async def test_what_people_write_is_taken(
         ada.write(general, "you", mentions=[fake.bot])
         ada.write(thread, "in a thread")
         ada.write(fake.dm(ada), "in private")
-        await bot.heard("hello", f"{fake.bot.mention} you", "in a thread", "in private")
-    plain, named, threaded, direct = bot.context.taken
-    assert [each.addressed for each in bot.context.taken] == [False, True, False, True]
+        await bot.context.until(lambda: len(bot.context.taken) == 4)
+    # The order of a chat is kept, not that among chats.
+    taken = {each.event.text: each for each in bot.context.taken}
+    assert bot.context.texts.index("hello") < bot.context.texts.index(f"{fake.bot.mention} you")
+    texts = ("hello", f"{fake.bot.mention} you", "in a thread", "in private")
+    plain, named, threaded, direct = (taken[text] for text in texts)
+    assert [taken[text].addressed for text in texts] == [False, True, False, True]
     assert plain.event.source.chat_name == "general"
     assert plain.event.source.user_name == "Ada"
     assert named.event.source.scope_id == general.guild.id if general.guild else None

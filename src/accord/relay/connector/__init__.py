@@ -40,6 +40,7 @@ from accord.relay.connector.platform import (
     PlatformState,
     PlatformWithCommands,
     PlatformWithNames,
+    PlatformWithShards,
 )
 from accord.relay.connector.queue import (
     INBOUND,
@@ -104,6 +105,7 @@ __all__ = [
     "PlatformState",
     "PlatformWithCommands",
     "PlatformWithNames",
+    "PlatformWithShards",
     "Principal",
     "ProvisionRequest",
     "PublicKey",

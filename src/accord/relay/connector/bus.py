@@ -32,6 +32,11 @@ class Topic(Enum):
     """Stop the turn of a session, by a frame to the instance's socket."""
     CHANGED = "changed"
     """The directory has changed."""
+    COMMANDS = "commands"
+    """An agent offers other commands."""
+    PAUSED = "paused"
+    """A platform asked the bot `instance` to wait `number` milliseconds before more of the requests
+    that `session_key` names; `chat_id` is the connector that was told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,10 @@ from accord.relay.connector.store import (
     Storage,
     change_head,
     changes,
+    write_journal,
 )
 from accord.relay.errors import Code, RelayError
-from accord.storage import JournalRecord, journal
+from accord.storage import JournalRecord
 
 T = TypeVar("T")
 
@@ -88,7 +89,7 @@ def _record(change: ControlChange, version: int, note_id: str) -> CommittedChang
     if change.notes:
         body = change.notes[0] if len(change.notes) == 1 else {"actions": change.notes}
         text = canonical.encode(body).decode()
-        journal.append(
+        write_journal(
             change.connection,
             [JournalRecord(CONTROL_STREAM, note_id, change.now, "connector", text)],
         )

@@ -17,6 +17,7 @@ from sqlalchemy import bindparam, select
 
 from accord.relay.connector import dead_letters
 from accord.relay.connector.bus import BusHint, RelayBus, Topic
+from accord.relay.connector.commands import CommandMenus
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.dead_letters import DeadLetterCause
 from accord.relay.connector.limits import TokenBucket
@@ -30,7 +31,14 @@ from accord.relay.connector.queue import (
     read_buffer_id,
 )
 from accord.relay.connector.socket import SocketSession, SocketState, SocketTransport
-from accord.relay.connector.store import Principal, buffer, chats, is_queue_empty, queues
+from accord.relay.connector.store import (
+    Principal,
+    buffer,
+    chats,
+    is_queue_empty,
+    on_queue,
+    queues,
+)
 from accord.relay.rules.connection import REPLACED
 from accord.relay.rules.frames import (
     BadLine,
@@ -307,7 +315,7 @@ class SocketConnection:
         for platform in platforms:
             await directory.front(self.principal, platform.name, platform.bot_id)
             if isinstance(platform, PlatformWithCommands) and hello.command_manifest is not None:
-                platform.offer_commands(instance, hello.command_manifest)
+                await self.hub.menus.offer(platform, instance, hello.command_manifest)
         described = [_with_ops(each.descriptor()) for each in platforms]
         return described[0] if len(described) == 1 else generic_descriptor(described)
 
@@ -407,7 +415,8 @@ class SocketConnection:
         claim, context = self.session.claim, self.context
         dead, self.session.dead = self.session.dead, []
         cause = DeadLetterCause.of(context, "delivered too often")
-        moved = await context.store.write(lambda c: dead_letters.move_rows(c, claim, dead, cause))
+        work = partial(dead_letters.move_rows, claim=claim, seqs=dead, cause=cause)
+        moved = await context.store.write(on_queue(claim[0], work))
         context.counts["dead letters"] += moved
 
     async def _flush(self) -> bool:
@@ -500,8 +509,12 @@ class ConnectionHub:
 
     context: DeliveryContext
     bus: RelayBus
+    menus: CommandMenus = field(init=False)
     _connections: dict[str, SocketConnection] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.menus = CommandMenus(self.context, self.bus)
 
     @property
     def connections(self) -> tuple[SocketConnection, ...]:

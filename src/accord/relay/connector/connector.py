@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,11 +32,18 @@ from accord.relay.connector.directory import Directory
 from accord.relay.connector.gate_facts import BotPermissions
 from accord.relay.connector.http import ControlRoutes
 from accord.relay.connector.ingest import Explanation, Ingest, explain_event
-from accord.relay.connector.leases import PlatformLease
+from accord.relay.connector.leases import PlatformLease, ShardLeases
 from accord.relay.connector.manage import Control
 from accord.relay.connector.outbox import ConnectorOutbox
 from accord.relay.connector.outbox_store import OutboxBacklog, OutboxChange, OutboxEntry
-from accord.relay.connector.platform import Fence, InboundEvent, Platform, PlatformStatus
+from accord.relay.connector.platform import (
+    Fence,
+    InboundEvent,
+    Platform,
+    PlatformStatus,
+    PlatformWithPauses,
+    PlatformWithShards,
+)
 from accord.relay.connector.queue import QueueWriter
 from accord.relay.connector.retention import Housekeeping, QueueBacklog, apply_retention
 from accord.relay.connector.settings import ControlSettings, DeliveryLimits
@@ -46,7 +54,7 @@ from accord.relay.connector.socket import (
     SocketTransport,
     bearer,
 )
-from accord.relay.connector.store import Principal, SerializedStore, Storage, is_queue_empty
+from accord.relay.connector.store import Principal, SharedStore, Storage, is_queue_empty, on_queue
 from accord.relay.connector.vault import Keyring
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.actions import Action, Result
@@ -55,6 +63,8 @@ from accord.storage import Store, StoreError
 from accord.telemetry.metrics import family, histogram
 
 _RETENTION_SECONDS = 30.0
+# The longest that another connector can make a platform wait.
+_LONGEST_PAUSE = 3600.0
 _log = structlog.stdlib.get_logger(__name__)
 
 
@@ -85,7 +95,7 @@ class Delivery:
         # As of the last retention; empty where another process applies it.
         self.waiting = QueueBacklog()
         self.hub = ConnectionHub(context, bus)
-        self.leases: list[PlatformLease] = []
+        self.leases: list[PlatformLease | ShardLeases] = []
         self._bus = bus
         self._writer = QueueWriter(context, self.hub)
         self._ingest = Ingest(context, self._writer, self.hub)
@@ -109,11 +119,18 @@ class Delivery:
     def add(self, platform: Platform) -> None:
         """Register a platform; its routes are not served if delivery runs already."""
         self.context.platforms[platform.name, platform.bot_id] = platform
-        lease = PlatformLease(self.context, self._ingest, platform)
+        lease = self._lease(platform)
         platform.bind(lease.platform_context(None))
         self.leases.append(lease)
         if self._tasks is not None:
             self._tasks.append(asyncio.create_task(lease.run()))
+
+    def _lease(self, platform: Platform) -> PlatformLease | ShardLeases:
+        if not isinstance(platform, PlatformWithShards):
+            return PlatformLease(self.context, self._ingest, platform)
+        if platform.only_shard is not None:
+            return PlatformLease(self.context, self._ingest, platform, platform.only_shard)
+        return ShardLeases(self.context, self._ingest, platform)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -125,6 +142,7 @@ class Delivery:
             self._tasks = [
                 asyncio.create_task(self._repeat(self.hub.sweep, sweep_seconds)),
                 asyncio.create_task(self._repeat(self._outbox.sweep, sweep_seconds)),
+                asyncio.create_task(self._repeat(self._show_commands, sweep_seconds)),
                 asyncio.create_task(self._repeat(self._apply_retention, _RETENTION_SECONDS)),
                 *(asyncio.create_task(each.run()) for each in self.leases),
             ]
@@ -183,7 +201,7 @@ class Delivery:
         context = self.context
         cause = DeadLetterCause.of(context, reason)
         while moved := await context.store.write(
-            lambda c, cause=cause: dead_letters.move_all(c, instance, cause)  # type: ignore[misc]
+            on_queue(instance, partial(dead_letters.move_all, instance=instance, cause=cause))
         ):
             context.counts["dead letters"] += moved
             cause = DeadLetterCause.of(context, reason)
@@ -213,7 +231,7 @@ class Delivery:
         """Append dead letters to their instance's queue; the journal records by whom."""
         cause = DeadLetterCause.of(self.context, "replayed", by)
         head = await self.context.store.write(
-            lambda c: dead_letters.replay_letters(c, instance, seqs, cause)
+            on_queue(instance, lambda c: dead_letters.replay_letters(c, instance, seqs, cause))
         )
         connection = self.hub.find(instance)
         if connection is not None:
@@ -223,7 +241,7 @@ class Delivery:
         """Delete dead letters and return which there were; the journal records by whom."""
         cause = DeadLetterCause.of(self.context, "dropped", by)
         return await self.context.store.write(
-            lambda c: dead_letters.drop_letters(c, instance, seqs, cause)
+            on_queue(instance, lambda c: dead_letters.drop_letters(c, instance, seqs, cause))
         )
 
     async def outbox(
@@ -253,12 +271,30 @@ class Delivery:
         await self.hub.close(instance, UNAUTHORIZED, CloseReason.REVOKED.value)
         await self.dead_letter(instance, "the instance was revoked")
         await self._outbox.give_up(instance, "the instance was revoked")
+        await self.hub.menus.withdraw(instance)
 
     def _receive_hint(self, hint: BusHint) -> None:
         if hint.topic is Topic.CHANGED:
             self.context.directory.hint()
+        elif hint.topic is Topic.COMMANDS:
+            self.hub.menus.hint()
+        elif hint.topic is Topic.PAUSED:
+            self._pause(hint)
         else:
             self.hub.receive_hint(hint)
+
+    def _pause(self, hint: BusHint) -> None:
+        name, _, bot_id = hint.instance.partition(":")
+        seconds = min(max(hint.number, 0) / 1000, _LONGEST_PAUSE)
+        for platform in self.platforms:
+            if (platform.name, platform.bot_id) != (name, bot_id):
+                continue
+            if isinstance(platform, PlatformWithPauses) and hint.chat_id != self.context.name:
+                self.counts["pauses of others"] += 1
+                platform.pause(hint.session_key, seconds)
+
+    async def _show_commands(self) -> None:
+        await self.hub.menus.refresh([each.platform for each in self.leases if each.fence])
 
     async def _authenticate(
         self, transport: SocketTransport, token: str | None
@@ -343,7 +379,7 @@ async def open_connector(
         RelayError: The keys for managed tokens cannot be read, or the bus does not answer.
     """
     settings = settings or ControlSettings()
-    shared = SerializedStore(store)
+    shared = SharedStore(store)
     bots = _by_name(platforms)
     managed = _managed(settings)
     bus = bus or LocalBus()

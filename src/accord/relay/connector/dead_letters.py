@@ -13,8 +13,14 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal,
 
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.queue import DELIVERIES, RowState, SocketClaim, ranges, read_queues
-from accord.relay.connector.store import buffer, dead_letter_rows, queues, write_note
-from accord.storage import JournalRecord, journal
+from accord.relay.connector.store import (
+    buffer,
+    dead_letter_rows,
+    queues,
+    write_journal,
+    write_note,
+)
+from accord.storage import JournalRecord
 
 _MOVED = (
     "instance",
@@ -84,7 +90,6 @@ def move_rows(
 
 def move_all(connection: Connection, instance: str, cause: DeadLetterCause) -> int:
     """Move up to `MOST_MOVED` rows of an instance; call it until it returns 0."""
-    read_queues(connection, [instance])
     return _move(connection, buffer.c.instance == instance, cause)
 
 
@@ -182,7 +187,7 @@ def _move(
 
 def _journal(connection: Connection, record: Mapping[str, object], cause: DeadLetterCause) -> None:
     body = orjson.dumps(record).decode()
-    journal.append(connection, [JournalRecord(DELIVERIES, cause.id, cause.now, cause.source, body)])
+    write_journal(connection, [JournalRecord(DELIVERIES, cause.id, cause.now, cause.source, body)])
 
 
 def letter_numbers(connection: Connection, instance: str) -> list[int]:

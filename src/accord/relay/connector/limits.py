@@ -60,6 +60,8 @@ class LockTurn:
     _before: "LockTurn | None"
     # Made only when another turn waits for this one.
     _ended: asyncio.Future[None] | None = None
+    # A turn may be queued up before its predecessor ends, and entered after that.
+    _is_over: bool = False
 
     async def __aenter__(self) -> None:
         if self._before is None:
@@ -84,9 +86,12 @@ class LockTurn:
         """Done when this turn is over."""
         if self._ended is None:
             self._ended = asyncio.get_running_loop().create_future()
+            if self._is_over:
+                self._ended.set_result(None)
         return self._ended
 
     def _end(self) -> None:
+        self._is_over = True
         if self._last.get(self._key) is self:
             del self._last[self._key]
         if self._ended is not None and not self._ended.done():

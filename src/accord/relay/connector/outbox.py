@@ -32,7 +32,7 @@ from accord.relay.connector.outbox_store import (
     OutboxRow,
 )
 from accord.relay.connector.platform import Platform, PlatformWithWindow
-from accord.relay.connector.store import Principal
+from accord.relay.connector.store import Principal, QueueLock, SharedWork, on_outbox
 from accord.relay.rules.actions import (
     Action,
     BadAction,
@@ -132,7 +132,7 @@ class ConnectorOutbox:
         if isinstance(outbound.action, Send | Edit | FollowUp):
             of, name, now = principal.instance, outbound.request_id, self.context.now()
             work = partial(outbox_store.mark_unwritten, instance=of, request_id=name, now=now)
-            await self.context.store.write(work)
+            await self.context.store.write(on_outbox(of, work))
 
     async def sweep(self) -> None:
         """Keep what is held, take up what is due, and look for what other processes ended."""
@@ -141,7 +141,9 @@ class ConnectorOutbox:
         held = [number for number, at in self._held.items() if at <= since]
         lease = int(context.limits.lease_seconds * 1000)
         if held:
-            await context.store.write(lambda c: outbox_store.renew(c, context.name, held, lease))
+            work = partial(outbox_store.renew, holder=context.name, numbers=held, held_ms=lease)
+            locks = {instance: QueueLock.ADD for instance, _ in self._lanes}
+            await context.store.write(SharedWork(work, locks))
         if self._closed:
             return
         now = context.now()
@@ -164,7 +166,9 @@ class ConnectorOutbox:
         """Refuse everything that waits of an instance."""
         change = OutboxChange.of(self.context, reason)
         ended = await self.context.store.write(
-            lambda c: outbox_store.refuse_all(c, instance, refused(reason), change)
+            on_outbox(
+                instance, lambda c: outbox_store.refuse_all(c, instance, refused(reason), change)
+            )
         )
         for request_id in ended:
             self._tell((instance, request_id), refused(reason))
@@ -261,9 +265,9 @@ class ConnectorOutbox:
         )
         trace = tracing.current_trace()
         began = context.clock.monotonic()
-        admitted = await context.store.write(
-            lambda c: outbox_store.admit(c, request, terms, None if trace is None else str(trace))
-        )
+        text = None if trace is None else str(trace)
+        work = partial(outbox_store.admit, request=request, terms=terms, trace=text)
+        admitted = await context.store.write(on_outbox(request.asked.principal.instance, work))
         if admitted.is_full:
             context.counts["actions refused"] += 1
             return Admission(refused=not_now("too many actions wait", _FULL_SECONDS))
@@ -277,7 +281,7 @@ class ConnectorOutbox:
         if self._declines.spend(1):
             note = self._note(request, judged.platform or "", judged.verdict.rule)
             await self.context.store.write(
-                lambda c: outbox_store.journal_action(c, request, DECLINED, [], note)
+                SharedWork(lambda c: outbox_store.journal_action(c, request, DECLINED, [], note))
             )
         return DECLINED
 
@@ -316,7 +320,7 @@ class ConnectorOutbox:
         began, now = context.clock.monotonic(), context.now()
         lease = int(context.limits.lease_seconds * 1000)
         row = await context.store.write(
-            lambda c: outbox_store.claim(c, lane, context.name, now, lease)
+            on_outbox(lane[0], lambda c: outbox_store.claim(c, lane, context.name, now, lease))
         )
         if row is not None and not self._is_fresh(began):
             await self._put_back(row)
@@ -329,7 +333,8 @@ class ConnectorOutbox:
         return held < self.context.limits.lease_seconds / 2
 
     async def _put_back(self, row: OutboxRow) -> None:
-        await self.context.store.write(lambda c: outbox_store.put_back(c, row))
+        work = partial(outbox_store.put_back, row=row)
+        await self.context.store.write(on_outbox(row.lane[0], work))
 
     async def _attempt(self, row: OutboxRow) -> bool:
         """Perform an action and record the result; whether the next of its lane may follow."""
@@ -365,7 +370,7 @@ class ConnectorOutbox:
         self.context.counts["outbox retries"] += 1
         due_at = self.context.now() + int(decision.pause * 1000)
         kept = await self.context.store.write(
-            lambda c: outbox_store.put_off(c, row, due_at, result)
+            on_outbox(row.lane[0], lambda c: outbox_store.put_off(c, row, due_at, result))
         )
         if kept and decision.pause > self.context.limits.answer_seconds / 2:
             wait = result.retry_after
@@ -393,9 +398,15 @@ class ConnectorOutbox:
         rule = _rule(judged.verdict, decision)
         note = self._note(row.request, platform, rule)
         change = OutboxChange.of(self.context, decision.sentence)
-        recorded = await self.context.store.write(
-            lambda c: outbox_store.finish(c, row, decision.step, result, note, change)
+        work = partial(
+            outbox_store.finish,
+            row=row,
+            step=decision.step,
+            result=result,
+            note=note,
+            change=change,
         )
+        recorded = await self.context.store.write(on_outbox(row.lane[0], work))
         if recorded:
             self._tell(row.key, result)
         return recorded
@@ -446,7 +457,7 @@ class ConnectorOutbox:
     async def _record_progress(self, row: OutboxRow, now: int) -> bool:
         lease = int(self.context.limits.lease_seconds * 1000)
         return await self.context.store.write(
-            lambda c: outbox_store.record_progress(c, row, now, lease)
+            on_outbox(row.lane[0], lambda c: outbox_store.record_progress(c, row, now, lease))
         )
 
     def _pieces(self, platform: Platform, action: Action) -> list[Action]:

@@ -38,6 +38,7 @@ from accord.relay.connector.store import (
     messages,
     outbox,
     requests,
+    write_journal,
     write_note,
 )
 from accord.relay.errors import Code, RelayError
@@ -52,7 +53,7 @@ from accord.relay.rules.actions import (
     write_action,
 )
 from accord.relay.rules.outbox import LONGEST_PAUSE, OutboxStep, is_due
-from accord.storage import JournalRecord, journal
+from accord.storage import JournalRecord
 
 OUTBOUND_STREAM: Final = "relay.outbound"
 Lane = tuple[str, str]
@@ -443,7 +444,7 @@ def journal_action(
         body["trace_id"] = note.trace_id
     text, name = orjson.dumps(body).decode(), f"{request.key}/{request.at}"
     record = JournalRecord(OUTBOUND_STREAM, name, request.at, note.source, text)
-    journal.append(connection, [record])
+    write_journal(connection, [record])
 
 
 def mark_unwritten(connection: Connection, instance: str, request_id: str, now: int) -> None:

@@ -16,6 +16,7 @@ from accord.relay.errors import RelayError
 from accord.relay.rules.actions import Action, Result
 from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.messages import MessageEvent, PassthroughForward
+from accord.relay.rules.shards import Shard
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -125,11 +126,26 @@ class PlatformContext(Protocol):
         """The state that the platform's last owner stored, to resume from."""
         ...
 
+    async def recall_others(self) -> Sequence[Mapping[str, str]]:
+        """The state that other shards of the bot stored, also of an earlier number of shards."""
+        ...
+
+    async def take_turn(self, name: str, seconds: float) -> bool:
+        """Be the only one of all connectors of the bot for some time; False if another is."""
+        ...
+
     async def remember(self, state: Mapping[str, str]) -> None:
         """Store where to resume, after ingesting what came before it. Nothing secret.
 
         Raises:
             RelayError: The ownership is lost.
+        """
+        ...
+
+    def paused(self, what: str, seconds: float) -> None:
+        """Tell the bot's other connectors how long the service takes no more requests of a kind.
+
+        `what` names the kind as the platform's own `pause` reads it. Nothing secret.
         """
         ...
 
@@ -203,6 +219,33 @@ class PlatformWithWindow(Protocol):
     @property
     def idempotent_seconds(self) -> float:
         """For how many seconds it recognises a key."""
+        ...
+
+
+@runtime_checkable
+class PlatformWithShards(Protocol):
+    """A platform whose bot is heard in several shards, by one or several connectors."""
+
+    @property
+    def only_shard(self) -> Shard | None:
+        """The one shard that this process listens to, if an operator has chosen it."""
+        ...
+
+    async def shard_count(self) -> int:
+        """How many shards there are to be; asked in one process, whose answer is for all."""
+        ...
+
+    async def run_shard(self, context: PlatformContext, shard: Shard) -> None:
+        """Listen to a shard; as `Platform.run`."""
+        ...
+
+
+@runtime_checkable
+class PlatformWithPauses(Protocol):
+    """A platform whose rate limits hold for all connectors of its bot."""
+
+    def pause(self, what: str, seconds: float) -> None:
+        """Send no more requests of a kind for some time: another connector was told so."""
         ...
 
 

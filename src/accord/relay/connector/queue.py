@@ -1,14 +1,16 @@
 """The queues of instances: rows of the buffer, and the one writer that commits them in batches.
 
-The order of locks is the same in every process: leases, queues, buffer, chats, vault, journal. A
-unit of work may be run again, so it changes nothing but the database. `QueueWriter` writes one
-batch at a time; what sockets reported goes into the next batch when the store fails.
+The order of locks is the same in every process: leases, queues, buffer, receipts, chats, vault,
+journal; see `SharedStore`. A unit of work may be run again, so it changes nothing but the database.
+`QueueWriter` writes one batch at a time; what sockets reported goes into the next batch when the
+store fails.
 """
 
 import asyncio
 import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -21,15 +23,27 @@ from sqlalchemy.exc import IntegrityError
 
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.platform import Fence
-from accord.relay.connector.store import buffer, chat_authors, chats, leases, queues, receipts
+from accord.relay.connector.store import (
+    QueueLock,
+    SharedWork,
+    buffer,
+    chat_authors,
+    chats,
+    leases,
+    queues,
+    receipts,
+    write_journal,
+)
 from accord.relay.connector.vault import Capability, Vault
 from accord.relay.errors import Code, RelayError
-from accord.storage import BulkInsert, JournalRecord, StoreError, journal
+from accord.storage import BulkInsert, JournalRecord, StoreError
 
 if TYPE_CHECKING:
     from accord.relay.connector.connections import ConnectionHub
 
 _AGAIN_SECONDS = 1.0
+# How often a batch is written again because another process took some of its events.
+_COLLISIONS = 4
 _log = structlog.stdlib.get_logger(__name__)
 
 
@@ -167,6 +181,22 @@ class Batch:
     series: str = ""
     now: int = 0
 
+    @property
+    def locks(self) -> dict[str, QueueLock]:
+        """How it locks the queues that it writes to."""
+        found = {instance: QueueLock.REPORT for instance, _ in (*self.sent, *self.acked)}
+        for admission in self.admissions:
+            found |= {row.instance: QueueLock.ADD for row in admission.new_rows}
+            found |= {chat.instance: QueueLock.ADD for chat in admission.chats}
+        for instance, _ in (*self.opens, *self.flips, *self.settles):
+            found[instance] = QueueLock.WHOLE
+        return found
+
+    @property
+    def fences(self) -> set[str]:
+        """The leases under which its events came."""
+        return {each.fence.lease for each in self.admissions if each.fence is not None}
+
     def __bool__(self) -> bool:
         reports = self.sent or self.acked
         return bool(self.admissions or reports or self.opens or self.flips or self.settles)
@@ -199,11 +229,8 @@ DELIVERIES = "relay.deliveries"
 # Far below the number of parameters that either engine takes in one statement.
 _LOOKUP = 500
 
-_OWNERS = (
-    select(leases.c.name, leases.c.holder, leases.c.epoch)
-    .where(leases.c.name.in_(bindparam("names", expanding=True)))
-    .order_by(leases.c.name)
-    .with_for_update(read=True)
+_OWNERS = select(leases.c.name, leases.c.holder, leases.c.epoch).where(
+    leases.c.name.in_(bindparam("names", expanding=True))
 )
 _TAKEN = select(receipts.c.event_id, receipts.c.event).where(
     receipts.c.platform == bindparam("platform"),
@@ -211,19 +238,14 @@ _TAKEN = select(receipts.c.event_id, receipts.c.event).where(
     receipts.c.event_id.in_(bindparam("ids", expanding=True)),
 )
 _RECEIVE = BulkInsert(receipts)
-_QUEUES = (
-    select(
-        queues.c.instance,
-        queues.c.tenant,
-        queues.c.series,
-        queues.c.head,
-        queues.c.epoch,
-        queues.c.flipped,
-    )
-    .where(queues.c.instance.in_(bindparam("instances", expanding=True)))
-    .order_by(queues.c.instance)
-    .with_for_update()
-)
+_QUEUES = select(
+    queues.c.instance,
+    queues.c.tenant,
+    queues.c.series,
+    queues.c.head,
+    queues.c.epoch,
+    queues.c.flipped,
+).where(queues.c.instance.in_(bindparam("instances", expanding=True)))
 _NEW_QUEUE = {
     "postgresql": postgresql.insert(queues).on_conflict_do_nothing(),
     "sqlite": sqlite.insert(queues).on_conflict_do_nothing(),
@@ -297,7 +319,7 @@ def write_batch(connection: Connection, batch: Batch, vault: Vault, source: str)
         body = orjson.dumps(changes).decode()
         records.append(JournalRecord(DELIVERIES, batch.id, batch.now, source, body))
     if records:
-        journal.append(connection, records)
+        write_journal(connection, records)
     return result
 
 
@@ -345,7 +367,7 @@ def _owners(connection: Connection, names: set[str]) -> dict[str, Fence]:
 
 
 def read_queues(connection: Connection, instances: Sequence[str]) -> dict[str, QueueState]:
-    """The states of queues, locked in the order of their names until the transaction ends."""
+    """The states of queues; the unit of work has locked them."""
     return {
         instance: QueueState(tenant, series, head, epoch, bool(flipped))
         for some in _slices(sorted(instances))
@@ -447,10 +469,9 @@ def _store_events(
             row_of_author = {name: getattr(chat, name) for name in _AUTHOR_COLUMNS}
             seen[*place, chat.chat_id, chat.session_key] = row_of_chat
             authors[*place, chat.scope_id, chat.chat_id, chat.author] = row_of_author
-    _RECEIVE.insert(
-        connection,
-        [(a.platform, a.bot_id, a.event_id, a.event, batch.now) for a in new_events],
-    )
+    # In order: another process may be storing some of the same events.
+    received = [(a.platform, a.bot_id, a.event_id, a.event, batch.now) for a in new_events]
+    _RECEIVE.insert(connection, sorted(received))
     if added:
         _ADD.insert(connection, added)
         moved = sorted({new_row.instance for a in new_events for new_row in a.new_rows})
@@ -647,14 +668,16 @@ class QueueWriter:
     async def _post(self, batch: Batch) -> BatchResult:
         context = self.context
 
-        def unit(connection: Connection) -> BatchResult:
+        def write(connection: Connection) -> BatchResult:
             return write_batch(connection, batch, context.directory.vault, context.name)
 
-        try:
-            return await context.store.write(unit)
-        except IntegrityError:
-            # Another process took one of these events at the same time; its receipt is visible now.
-            return await context.store.write(unit)
+        unit = SharedWork(write, batch.locks, batch.fences)
+        for _ in range(_COLLISIONS):
+            # Another process may take one of these events at the same time; then its receipt is
+            # visible the next time.
+            with suppress(IntegrityError):
+                return await context.store.write(unit)
+        return await context.store.write(unit)
 
     async def _fail(self, batch: Batch, answers: ResultFutures, error: Exception) -> None:
         _answer_all(answers, error)

@@ -6,6 +6,7 @@ time, moves old rows to the dead letters and deletes old receipts, chats and req
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -17,6 +18,7 @@ from accord.relay.connector.dead_letters import DeadLetterCause
 from accord.relay.connector.directory import Directory
 from accord.relay.connector.store import (
     ControlChange,
+    SharedWork,
     buffer,
     chat_authors,
     chats,
@@ -104,7 +106,8 @@ async def apply_retention(context: DeliveryContext, seconds: float) -> Retention
     It is called every so many seconds; the lease lasts twice as long.
     """
     store, limits = context.store, context.limits
-    lease = await store.write(lambda c: leases.claim(c, LEASE, context.name, seconds * 2))
+    work = partial(leases.claim, name=LEASE, holder=context.name, seconds=seconds * 2)
+    lease = await store.write(SharedWork(work, leases=[LEASE]))
     if lease is None:
         return RetentionResult()
     now = context.now()

@@ -1,12 +1,14 @@
-"""The store of the connector: its tables, serialized writes, and what a control change is.
+"""The store of the connector: its tables, the locks of writers, and what a control change is.
 
-On PostgreSQL a writer holds one advisory lock until its commit. `changes` makes control changes.
+On PostgreSQL a unit of work that names what it locks (`SharedWork`) runs beside those of other
+processes; any other runs alone. `changes` makes control changes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from sqlalchemy import (
     BigInteger,
@@ -28,10 +30,12 @@ from sqlalchemy import (
     literal,
     literal_column,
     select,
+    text,
 )
+from sqlalchemy.dialects import postgresql
 
 from accord.kernel import canonical
-from accord.storage import JournalRecord, Schema, journal
+from accord.storage import JournalRecord, Schema, Store, journal
 
 METADATA: Final = MetaData()
 RELAY: Final = Schema("relay", METADATA, Path(__file__).parent / "migrations")
@@ -463,6 +467,16 @@ resume_state = Table(
     Column("value", Text, nullable=False),
 )
 
+# The commands that an instance offers in the menu of a bot: the manifest of its hello.
+command_offers = Table(
+    "command_offers",
+    METADATA,
+    Column("platform", Text, primary_key=True),
+    Column("bot_id", Text, primary_key=True),
+    Column("instance", Text, primary_key=True),
+    Column("manifest", Text, nullable=False),
+)
+
 
 T = TypeVar("T")
 
@@ -478,7 +492,25 @@ def database_now(connection: Connection) -> int:
 
 
 # Any number that nothing else uses in this database.
-_TURN: Final = select(func.pg_advisory_xact_lock(literal(0x6163_636F_7264, BigInteger)))
+_TURN: Final = literal(0x6163_636F_7264, BigInteger)
+_ALONE: Final = select(func.pg_advisory_xact_lock(_TURN))
+_BESIDE: Final = select(func.pg_advisory_xact_lock_shared(_TURN))
+_NEW_LEASE: Final = postgresql.insert(leases).on_conflict_do_nothing()
+_LEASE: Final = select(leases.c.name).where(leases.c.name == bindparam("of"))
+_LOCK_LEASE: Final = {False: _LEASE.with_for_update(read=True), True: _LEASE.with_for_update()}
+# One row after another in the order of the names, each in its mode.
+_LOCK_QUEUES: Final = text(
+    "SELECT coalesce(reported.instance, added.instance, whole.instance)"
+    " FROM unnest(CAST(:names AS text[]), CAST(:modes AS integer[])) AS wanted (name, mode)"
+    " LEFT JOIN LATERAL (SELECT instance FROM queues WHERE instance = wanted.name"
+    " AND wanted.mode = 1 FOR KEY SHARE) AS reported ON true"
+    " LEFT JOIN LATERAL (SELECT instance FROM queues WHERE instance = wanted.name"
+    " AND wanted.mode = 2 FOR NO KEY UPDATE) AS added ON true"
+    " LEFT JOIN LATERAL (SELECT instance FROM queues WHERE instance = wanted.name"
+    " AND wanted.mode = 3 FOR UPDATE) AS whole ON true"
+)
+_LATE: Final = "accord.relay.journal"
+_MOST_QUEUES: Final = 200_000
 
 
 class Storage(Protocol):
@@ -493,25 +525,116 @@ class Storage(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SerializedStore:
-    """A store in which no two processes write at the same time."""
+class QueueLock(IntEnum):
+    """How a unit of work locks a queue; a higher one includes the lower ones."""
 
-    store: Storage
+    REPORT = 1
+    """Rows that are there already; beside `ADD`, and not beside a change of its epoch."""
+    ADD = 2
+    """New rows of the queue, or the outbox of its instance; one process at a time."""
+    WHOLE = 3
+    """Everything about it: its epoch, whether it is flipped, and its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWork(Generic[T]):
+    """A unit of work that may run beside those of other processes, with all that it locks.
+
+    Beyond the leases and queues that it names it touches only rows that belong to one of these
+    queues, and new rows in the order of their keys; it writes to the journal by `write_journal`.
+    """
+
+    work: Callable[[Connection], T]
+    queues: Mapping[str, QueueLock] = field(default_factory=dict)
+    # Leases that it checks, and leases that it changes.
+    fences: Collection[str] = ()
+    leases: Collection[str] = ()
+
+    def __call__(self, connection: Connection) -> T:
+        """Run it."""
+        return self.work(connection)
+
+
+def on_queue(
+    instance: str, work: Callable[[Connection], T], lock: QueueLock = QueueLock.WHOLE
+) -> SharedWork[T]:
+    """A unit of work on one queue."""
+    return SharedWork(work, {instance: lock})
+
+
+def on_outbox(instance: str, work: Callable[[Connection], T]) -> SharedWork[T]:
+    """A unit of work on the outbox of one instance."""
+    return SharedWork(work, {instance: QueueLock.ADD})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedStore:
+    """A store in which several processes write at the same time.
+
+    On PostgreSQL the locks of all units that share a transaction are taken before the first of them
+    runs, in one order: the store (shared, or alone for a unit that names no locks), leases by name,
+    queues by name. Then come the units' own rows, and at the end the heads of the journal. So no
+    two processes wait in a circle. SQLite has one writer anyway.
+    """
+
+    store: Store
+    # Queues that are known to be stored: a queue that has to be made first cannot be locked.
+    _stored: set[str] = field(default_factory=set)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """Run a unit of work while no other process writes."""
-
-        def unit(connection: Connection) -> T:
-            if connection.dialect.name == "postgresql":
-                connection.execute(_TURN)
-            return work(connection)
-
-        return await self.store.write(unit)
+        """Run a unit of work: beside others if it is a `SharedWork`, else alone."""
+        return cast("T", await self.store.write_together(self._run, work))
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run a function on a read-only connection, at any time."""
         return await self.store.read(work)
+
+    def _run(
+        self, connection: Connection, units: Sequence[Callable[[Connection], Any]]
+    ) -> list[Any]:
+        if connection.dialect.name != "postgresql":
+            return [unit(connection) for unit in units]
+        self._lock(connection, [unit for unit in units if isinstance(unit, SharedWork)], len(units))
+        late: list[JournalRecord] = []
+        connection.info[_LATE] = late
+        try:
+            results = [unit(connection) for unit in units]
+        finally:
+            del connection.info[_LATE]
+        if late:
+            journal.append(connection, late)
+        return results
+
+    def _lock(self, connection: Connection, shared: list[SharedWork[Any]], units: int) -> None:
+        wanted: dict[str, QueueLock] = {}
+        for unit in shared:
+            for name, lock in unit.queues.items():
+                wanted[name] = max(lock, wanted.get(name, lock))
+        is_alone = len(shared) < units or not wanted.keys() <= self._stored
+        connection.execute(_ALONE if is_alone else _BESIDE)
+        changed = {name for unit in shared for name in unit.leases}
+        for name in sorted(changed.union(*(unit.fences for unit in shared))):
+            if name in changed:
+                free = {"name": name, "holder": "", "epoch": 0, "expires_at": 0}
+                connection.execute(_NEW_LEASE, free)
+            connection.execute(_LOCK_LEASE[name in changed], {"of": name})
+        if wanted:
+            names = sorted(wanted)
+            values = {"names": names, "modes": [int(wanted[name]) for name in names]}
+            found = connection.execute(_LOCK_QUEUES, values).scalars()
+            if is_alone:
+                if len(self._stored) > _MOST_QUEUES:
+                    self._stored.clear()
+                self._stored.update(each for each in found if each is not None)
+
+
+def write_journal(connection: Connection, records: Sequence[JournalRecord]) -> None:
+    """Append to the journal at the end of the transaction: until its commit others wait for it."""
+    late: list[JournalRecord] | None = connection.info.get(_LATE)
+    if late is None:
+        journal.append(connection, records)
+    else:
+        late.extend(records)
 
 
 CONTROL_STREAM: Final = "relay.control"
@@ -581,7 +704,7 @@ def write_note(
 ) -> None:
     """Write a note to the journal for an action that touches no entity."""
     body = canonical.encode({"action": action, "by": by, **facts}).decode()
-    journal.append(connection, [JournalRecord(CONTROL_STREAM, note_id, now, "connector", body)])
+    write_journal(connection, [JournalRecord(CONTROL_STREAM, note_id, now, "connector", body)])
 
 
 def is_user(table: Table, platform: str, user_id: str) -> tuple[ColumnElement[bool], ...]:

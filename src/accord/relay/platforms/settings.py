@@ -21,6 +21,7 @@ _MAX_SECRET_BYTES = 64 * 1024
 _Number = Annotated[int, Field(ge=0)]
 Invites = Literal["anyone", "nobody", "server"]
 _EMPTY = SecretStr("")
+MOST_SHARDS = 1024
 
 
 def resolve_secret(value: SecretStr, file: str, where: str) -> SecretStr:
@@ -108,7 +109,15 @@ class DiscordSettings(CommandSettings):
         "posts to the station; empty where it posts none",
     )
     shard: tuple[_Number, Annotated[int, Field(ge=1)]] = Field(
-        default=(0, 1), description="the number of this shard, and how many there are"
+        default=(0, 1),
+        description="the one shard that this station listens to, and how many there are; by "
+        "default all connectors share all shards",
+    )
+    shards: int = Field(
+        default=0,
+        ge=0,
+        le=MOST_SHARDS,
+        description="how many shards the bot has; 0 asks Discord",
     )
     message_content: bool = Field(
         default=True,
@@ -139,6 +148,8 @@ class DiscordSettings(CommandSettings):
     def _is_one_of_the_shards(self) -> Self:
         if self.shard[0] >= self.shard[1]:
             raise ValueError("shards are numbered from 0, so the number is less than the count")
+        if self.shard[1] > 1 and self.shards:
+            raise ValueError("shard names one shard of several, so shards does not go with it")
         return self
 
 

@@ -17,6 +17,7 @@ from cachetools import LRUCache
 from pydantic import SecretStr
 
 from accord.kernel.clock import Clock
+from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import (
     HttpService,
@@ -87,6 +88,12 @@ class DiscordApi:
         self._token = token
         self._clock = clock
         self._limits = RateLimits()
+        # The connector, once the platform is bound to it.
+        self.context: PlatformContext | None = None
+
+    def pause(self, what: str, seconds: float) -> None:
+        """Send nothing of a kind for some time, as another connector was told."""
+        self._limits.note_pause(what, seconds, self._clock.monotonic())
 
     async def get(self, template: str, *parameters: str, **options: Any) -> DiscordResponse:
         """Read something; see `ask`."""
@@ -168,6 +175,9 @@ class DiscordApi:
         scope = reply.headers.get("x-ratelimit-scope")
         everyone = body.get("global") is True or scope == "global"
         self._limits.note_refusal(route, seconds, now, everyone=everyone)
+        told = self._limits.pause_name(route, everyone=everyone)
+        if self.context is not None and told is not None:
+            self.context.paused(told, seconds)
         _log.info("rate limited", route=route.template, seconds=seconds, everyone=everyone)
 
     async def _send(

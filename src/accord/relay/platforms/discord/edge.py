@@ -6,7 +6,7 @@ and ingested before it is answered, within the three seconds that Discord waits.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
+from accord.relay.connector.limits import KeyedLock, LockTurn
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import PERMANENT, read_body, skip_invalid
@@ -47,6 +48,7 @@ from accord.relay.platforms.discord.rules.protocol import (
 )
 from accord.relay.platforms.settings import DiscordSettings
 from accord.relay.rules.connection import backoff
+from accord.relay.rules.shards import Shard
 
 _CALLBACK_PATH: Final = "/gateway"
 _log = structlog.stdlib.get_logger(__name__)
@@ -58,12 +60,17 @@ _NOT_OURS: Final = frozenset({403, 404})
 _CHANGED: Final = frozenset({"CHANNEL_CREATE", "CHANNEL_UPDATE", "THREAD_CREATE", "THREAD_UPDATE"})
 _GONE: Final = frozenset({"CHANNEL_DELETE", "THREAD_DELETE"})
 _OF_VISIBILITY: Final = ("GUILD_ROLE_", "GUILD_MEMBER_", "GUILD_UPDATE", "GUILD_DELETE", "THREAD_")
+_OF_CHATS: Final = frozenset({"MESSAGE_CREATE", "INTERACTION_CREATE"})
+_WHOLE: Final = frozenset({"READY", "GUILD_CREATE"}) | _GONE
+# How many dispatches are handled at the same time.
+_MOST_AT_ONCE: Final = 256
 _GREETING_SECONDS: Final = 30.0
 _KEEPING_SECONDS: Final = 1.0
 _ANEW_SECONDS: Final = 1.0
 """The documentation asks for one to five seconds before a new session."""
 _PATIENT_DIALS: Final = 4
 _LONGEST_PAUSE: Final = 30.0
+_IDENTIFY_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 2.5
 
 
@@ -102,7 +109,7 @@ async def ingest_and_defer(
 
 @dataclass(frozen=True, slots=True)
 class DispatchHandler:
-    """Handles the dispatches of a session in order, and moves the checkpoint."""
+    """Handles the dispatches of a session: those of one chat in order, see `DispatchLanes`."""
 
     bot_id: str
     rest: DiscordApi
@@ -112,6 +119,7 @@ class DispatchHandler:
     checkpoint: Checkpoint
     oldest_seconds: float  # how old a missed message may be
     chance: Callable[[], float]  # from 0 to 1; spreads retries and the pauses between connections
+    shard: Shard = field(default_factory=Shard)
     places: ChatCache = field(default_factory=ChatCache)
 
     async def take(self, happened: Dispatch) -> None:
@@ -158,7 +166,8 @@ class DispatchHandler:
         self.lookup.forget()
         self.context.visibility_changed()
         self.context.ready()
-        for channel_id in self.checkpoint.seen_in(None):
+        # Direct messages are the first shard's.
+        for channel_id in self.checkpoint.seen_in(None) if self.shard.number == 0 else ():
             await self._catch_up(DiscordChat(channel_id, _DIRECT), 0)
 
     async def _guild(self, data: Mapping[str, Any]) -> None:
@@ -194,8 +203,8 @@ class DispatchHandler:
         if inbound is not None:
             with skip_invalid(events.PLATFORM, inbound.event_id):
                 await self.context.ingest(inbound)
-        if isinstance(message, dict) and is_snowflake(message.get("id")):
-            self.checkpoint.saw(place.id, message["id"], place.guild_id)
+        if (number := _message_id(message)) is not None:
+            self.checkpoint.saw(place.id, number, place.guild_id)
 
     def _change(self, name: str, data: Mapping[str, Any]) -> None:
         guild_id = data.get("guild_id")
@@ -245,6 +254,7 @@ class DispatchHandler:
             page = sorted(_numbered(answer.body, after), key=lambda each: each[0])
             for number, message in page:
                 await self._hand_on(message, place)
+                self.checkpoint.passed(str(number))
                 after = number
             if len(answer.body) < _PAGE or not page:
                 return
@@ -285,6 +295,74 @@ def _numbered(messages: list[Any], after: int) -> Iterable[tuple[int, Any]]:
             yield int(number), message
 
 
+def _message_id(message: Any) -> str | None:
+    number = message.get("id") if isinstance(message, dict) else None
+    return number if is_snowflake(number) else None
+
+
+@dataclass(eq=False, slots=True)
+class _StartedDispatch:
+    dispatch: Dispatch
+    is_done: bool = False
+
+
+@dataclass(eq=False)
+class DispatchLanes:
+    """Handles dispatches of different chats at the same time, and those of one chat in order.
+
+    `passed` is called for each dispatch once it and all before it are handled, in their order. A
+    new session and a whole guild wait for everything before them, and everything after them waits.
+    An error of one ends the task group.
+    """
+
+    handler: DispatchHandler
+    group: asyncio.TaskGroup
+    passed: Callable[[Dispatch], None]
+    _order: deque[_StartedDispatch] = field(default_factory=deque)
+    _turns: KeyedLock = field(default_factory=KeyedLock)
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way."""
+        return bool(self._order)
+
+    async def take(self, dispatch: Dispatch) -> None:
+        """Begin to handle a dispatch; returns when the next may come."""
+        chat = _chat_of(dispatch)
+        await self._until_fewer_than(1 if dispatch.name in _WHOLE else _MOST_AT_ONCE)
+        started = _StartedDispatch(dispatch)
+        self._order.append(started)
+        if chat is None:
+            await self._handle(started)
+        else:
+            self.group.create_task(self._in_turn(started, self._turns.turn(chat)))
+
+    async def _until_fewer_than(self, limit: int) -> None:
+        while len(self._order) >= limit:
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def _in_turn(self, started: _StartedDispatch, turn: LockTurn) -> None:
+        async with turn:
+            await self._handle(started)
+
+    async def _handle(self, started: _StartedDispatch) -> None:
+        await self.handler.take(started.dispatch)
+        started.is_done = True
+        while self._order and self._order[0].is_done:
+            self.passed(self._order.popleft().dispatch)
+        self._moved.set()
+
+
+def _chat_of(dispatch: Dispatch) -> str | None:
+    """The chat of a message or an interaction; None for anything else."""
+    if dispatch.name not in _OF_CHATS or not isinstance(dispatch.data, dict):
+        return None
+    channel_id = dispatch.data.get("channel_id")
+    return channel_id if is_snowflake(channel_id) else None
+
+
 @dataclass(slots=True)
 class GatewayListener:
     """Listens for one bot, as long as this process holds its lease."""
@@ -295,6 +373,7 @@ class GatewayListener:
     _is_dirty: bool = field(default=False, init=False)
     _kept_at: float = field(default=0.0, init=False)
     _failures: int = field(default=0, init=False)
+    _at_once: int = field(default=1, init=False)
 
     async def run(self) -> None:
         """Listen until cancelled.
@@ -322,6 +401,7 @@ class GatewayListener:
             if session is None or not is_lasting or self._failures >= _PATIENT_DIALS:
                 url = await self._address()
                 session = self.handler.checkpoint.session = None
+                await self._until_allowed()
             else:
                 url = session.url
             connection = await dial(url, self.handler.chance)
@@ -334,13 +414,26 @@ class GatewayListener:
             if session:
                 await connection.send(resume_payload(token, session))
             else:
-                await connection.send(identify_payload(token, self._intents, self.settings.shard))
+                shard = self.handler.shard
+                payload = identify_payload(token, self._intents, (shard.number, shard.count))
+                await connection.send(payload)
             return await self._follow(connection)
 
     async def _follow(self, connection: GatewayConnection) -> ConnectionEnd:
+        try:
+            async with asyncio.TaskGroup() as group:
+                lanes = DispatchLanes(self.handler, group, self._passed)
+                return await self._follow_in(connection, lanes)
+        except BaseExceptionGroup as failed:
+            # One that fails ends the connection: what is behind it comes again.
+            raise failed.exceptions[0] from None
+
+    async def _follow_in(
+        self, connection: GatewayConnection, lanes: DispatchLanes
+    ) -> ConnectionEnd:
         is_greeted = False
         while True:
-            pause = _KEEPING_SECONDS if self._is_dirty else None
+            pause = _KEEPING_SECONDS if self._is_dirty or lanes.is_busy else None
             try:
                 async with asyncio.timeout(pause if is_greeted else _GREETING_SECONDS):
                     happened = await connection.next()
@@ -351,17 +444,23 @@ class GatewayListener:
                 continue
             if isinstance(happened, ConnectionEnd):
                 return happened
-            await self.handler.take(happened)
+            await lanes.take(happened)
             if happened.name in ("READY", "RESUMED"):
                 is_greeted, self._failures = True, 0
-            session = self.handler.checkpoint.session
-            if session is not None:
-                self.handler.checkpoint.session = replace(session, seq=happened.seq)
-                self._is_dirty = True
             is_due = self.handler.clock.monotonic() - self._kept_at >= _KEEPING_SECONDS
             # A new session must be stored at once, or its events could be missed.
             if is_due or happened.name == "READY":
                 await self._keep()
+
+    def _passed(self, dispatch: Dispatch) -> None:
+        """Move the checkpoint: this dispatch and all before it are handled."""
+        checkpoint = self.handler.checkpoint
+        number = _message_id(dispatch.data) if dispatch.name == "MESSAGE_CREATE" else None
+        if number is not None:
+            checkpoint.passed(number)
+        if checkpoint.session is not None:
+            checkpoint.session = replace(checkpoint.session, seq=dispatch.seq)
+            self._is_dirty = True
 
     async def _keep(self) -> None:
         if self._is_dirty:
@@ -383,6 +482,15 @@ class GatewayListener:
             pause = 0.0 if ended.wished else self.handler.chance()
         await asyncio.sleep(pause)
 
+    async def _until_allowed(self) -> None:
+        """Wait until a session may begin: one of a bucket of shards within five seconds."""
+        shard = self.handler.shard
+        if shard.count == 1:
+            return
+        turn = f"identify {shard.number % self._at_once}"
+        while not await self.handler.context.take_turn(turn, _IDENTIFY_SECONDS):  # noqa: ASYNC110
+            await asyncio.sleep(_IDENTIFY_SECONDS / 5)
+
     async def _address(self) -> str:
         answer = await self.handler.rest.get("/gateway/bot")
         match answer.body:
@@ -390,6 +498,9 @@ class GatewayListener:
                 pass
             case _:
                 raise RelayError(Code.UNAVAILABLE, "Discord does not say where its gateway is")
+        match answer.body.get("session_start_limit"):
+            case {"max_concurrency": int(at_once)} if at_once > 0:
+                self._at_once = at_once
         match answer.body.get("session_start_limit"):
             case {"remaining": 0, "reset_after": int(millis)}:
                 what = f"Discord lets this bot begin no session for {millis // 1000} seconds"

@@ -23,9 +23,10 @@ from accord.relay.platforms.discord.events import PLATFORM
 from accord.relay.platforms.discord.rules.permissions import Permission
 from accord.relay.platforms.discord.rules.protocol import Checkpoint
 from accord.relay.platforms.discord.sender import CommandPublisher, DiscordSender
-from accord.relay.platforms.settings import DiscordSettings, resolve_secret
+from accord.relay.platforms.settings import MOST_SHARDS, DiscordSettings, resolve_secret
 from accord.relay.rules.actions import Action, Result
 from accord.relay.rules.frames import Descriptor
+from accord.relay.rules.shards import Shard
 
 DESCRIPTOR: Final = Descriptor(
     platform=PLATFORM,
@@ -91,13 +92,37 @@ class DiscordPlatform:
         return DESCRIPTOR
 
     def bind(self, context: PlatformContext) -> None:
-        """Set the connector, for interactions."""
+        """Set the connector, for interactions and rate limits."""
+        self._rest.context = context
         if self._endpoint is not None:
             self._endpoint.context = context
 
+    @property
+    def only_shard(self) -> Shard | None:
+        """The shard of the setting `shard`, if it names one of several."""
+        shard = Shard(*self._settings.shard)
+        return shard if shard.count > 1 else None
+
+    async def shard_count(self) -> int:
+        """The number of shards that is set, or that Discord recommends."""
+        if self._settings.shards:
+            return self._settings.shards
+        answer = await self._rest.get("/gateway/bot")
+        match answer.body:
+            case {"shards": int(count)} if answer.ok and 1 <= count <= MOST_SHARDS:
+                return count
+        raise RelayError(Code.UNAVAILABLE, "Discord does not say how many shards it wants")
+
     async def run(self, context: PlatformContext) -> None:
-        """Listen until cancelled."""
-        checkpoint = Checkpoint.read(await context.recall())
+        """Listen until cancelled, to all or to the shard that is set."""
+        await self.run_shard(context, Shard(*self._settings.shard))
+
+    async def run_shard(self, context: PlatformContext, shard: Shard) -> None:
+        """Listen to one shard until cancelled."""
+        state = await context.recall()
+        checkpoint = Checkpoint.read(state)
+        if not state and shard.count > 1:
+            checkpoint = Checkpoint.inherit(await context.recall_others())
         seconds = self._settings.backfill_hours * 3600
         handler = DispatchHandler(
             self.bot_id,
@@ -108,6 +133,7 @@ class DiscordPlatform:
             checkpoint,
             seconds,
             self._chance,
+            shard,
         )
         await GatewayListener(self._settings, self._token, handler).run()
 
@@ -134,6 +160,10 @@ class DiscordPlatform:
         """Publish the operator's commands in the background."""
         if self._menu.own:
             self._publisher.offer(OPERATOR, list(self._menu.own))
+
+    def pause(self, what: str, seconds: float) -> None:
+        """Wait, as another connector of this bot was told."""
+        self._rest.pause(what, seconds)
 
     async def close(self) -> None:
         """Stop the background work."""

@@ -90,8 +90,8 @@ class TelegramPlatform:
         return replace(DESCRIPTOR, supports_draft_streaming=self._settings.drafts)
 
     def bind(self, context: PlatformContext) -> None:
-        """Set the connector, for webhooks."""
-        self._context = context
+        """Set the connector, for webhooks and rate limits."""
+        self._context = self._sender.context = context
 
     async def run(self, context: PlatformContext) -> None:
         """Listen until cancelled."""
@@ -122,6 +122,10 @@ class TelegramPlatform:
         """Publish an instance's commands in the background, if the operator allows it."""
         if self._menu.admits(instance):
             self.commands.offer(instance, manifest)
+
+    def pause(self, what: str, seconds: float) -> None:
+        """Be silent, as another connector of this bot was told to be."""
+        self._sender.pause(what, seconds)
 
     async def _is_among(self, user_id: str, chat_id: str, statuses: frozenset[str]) -> bool | None:
         user, chat = numeric_id(user_id), numeric_id(chat_id)

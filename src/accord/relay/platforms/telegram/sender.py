@@ -1,7 +1,7 @@
 """Actions of agents on Telegram, and the commands that they offer.
 
 Telegram has no idempotency keys, so only what it refused is sent again. A bot has one list of
-commands: those of all agents of this process.
+commands: those of all agents.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from typing import Any, Final
 import structlog
 
 from accord.kernel.clock import Clock
+from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import RelayError
 from accord.relay.platforms.base import failed_result, retry_limited
 from accord.relay.platforms.telegram.api import BotApi, TelegramResponse
@@ -111,6 +112,8 @@ class TelegramSender:
         self._topics = topics
         self._clock = clock
         self._silent_until: dict[tuple[str, str], float] = {}
+        # The connector, once the platform is bound to it.
+        self.context: PlatformContext | None = None
 
     async def perform(self, action: Action) -> Result:
         """Perform an action; raises TimeoutError if its outcome is unknown."""
@@ -181,10 +184,20 @@ class TelegramSender:
             lambda: self._api.call(method, asked), lambda answer: answer.retry_after
         )
         if answer.retry_after is not None:
-            if len(self._silent_until) >= _MOST_SILENCES:
-                self._silent_until.clear()
-            self._silent_until[place] = self._clock.monotonic() + answer.retry_after
+            self._be_silent(place, answer.retry_after)
+            if self.context is not None:
+                self.context.paused(f"{method} {chat_id}", answer.retry_after)
         return answer
+
+    def pause(self, what: str, seconds: float) -> None:
+        """Be silent, as another connector was told to be."""
+        method, _, chat_id = what.partition(" ")
+        self._be_silent((chat_id, method), seconds)
+
+    def _be_silent(self, place: tuple[str, str], seconds: float) -> None:
+        if len(self._silent_until) >= _MOST_SILENCES:
+            self._silent_until.clear()
+        self._silent_until[place] = self._clock.monotonic() + seconds
 
     def _silence(self, place: tuple[str, str]) -> TelegramResponse | None:
         """The refusal of a call within a rate limit: calling would make the limit longer."""

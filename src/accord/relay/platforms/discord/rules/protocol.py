@@ -9,7 +9,7 @@ is left out, so that the others are shown.
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, IntFlag
 from typing import Any, Final
@@ -30,7 +30,7 @@ _FRESH: Final = frozenset({4003, 4007, 4009})
 _REFUSED: Final = {
     4004: ("Discord refuses the bot's token", "make a new one in the developer portal, under Bot"),
     4010: ("Discord refuses the shard", "correct shard: the number, and how many there are"),
-    4011: ("Discord wants this bot in several shards", "set shard, and run one for each"),
+    4011: ("Discord wants this bot in several shards", "set shards, or leave it out"),
     4012: ("Discord no longer speaks this version of its gateway", "install a newer Accord"),
     4013: ("Discord does not know an intent", "install a newer Accord"),
     4014: (
@@ -44,6 +44,7 @@ _SKEW_SECONDS: Final = 60.0
 # Ten seconds of ids: events of different channels may arrive out of order.
 _DISORDER: Final = 10_000 << 22
 _MOST_BUCKETS: Final = 5_000
+_EVERYONE: Final = "*"
 _LONGEST_WAIT: Final = 86_400.0
 MOST_COMMANDS: Final = 100
 _MOST_OPTIONS: Final = 25
@@ -176,19 +177,27 @@ class Checkpoint:
     def read(cls, state: Mapping[str, str]) -> "Checkpoint":
         """Read what the last owner stored."""
         made = cls()
-        match _as_json(state, "marks"):
-            case {"newest": int(newest), "baseline": int(baseline), "settled": bool(settled)}:
-                made._newest, made.baseline, made._is_settled = newest, baseline, settled
-            case _:
-                return made
+        marks = _read_marks(state)
+        if marks is None:
+            return made
+        made._newest, made.baseline, made._is_settled = marks
         match _as_json(state, "session"):
             case {"id": str(name), "url": str(url), "seq": int(seq)}:
                 made.session = GatewaySession(name, url, seq)
-        seen = _as_json(state, "seen")
-        for channel, entry in seen.items() if isinstance(seen, dict) else ():
-            match entry:
-                case [int(last), str(guild)] if is_snowflake(channel):
-                    made._seen[channel] = last, guild
+        made._seen.update(_read_seen(state))
+        return made
+
+    @classmethod
+    def inherit(cls, states: Sequence[Mapping[str, str]]) -> "Checkpoint":
+        """What a new shard knows from others: a channel may have been any other shard's."""
+        made = cls()
+        marks = [found for state in states if (found := _read_marks(state)) is not None]
+        made._newest = min((newest for newest, _, _ in marks if newest), default=0)
+        unsettled = [baseline for _, baseline, settled in marks if not settled]
+        made.baseline, made._is_settled = min(unsettled, default=0), not unsettled
+        for state in states:
+            for channel, (last, guild) in _read_seen(state).items():
+                made._seen[channel] = max(last, made._seen.get(channel, (0, ""))[0]), guild
         return made
 
     def write(self) -> dict[str, str]:
@@ -224,14 +233,16 @@ class Checkpoint:
         self._pending.discard(guild_id)
 
     def saw(self, channel_id: str, message_id: str, guild_id: str | None) -> None:
-        """Note that a message was handled."""
-        number = int(message_id)
-        last = max(number, self._seen.get(channel_id, (0, ""))[0])
+        """Note that a message was handled, and those of its channel before it."""
+        last = max(int(message_id), self._seen.get(channel_id, (0, ""))[0])
         self._seen[channel_id] = last, guild_id or ""
         self._seen.move_to_end(channel_id)
-        self._newest = max(self._newest, number)
         while len(self._seen) > _MOST_CHANNELS:
             self._seen.popitem(last=False)
+
+    def passed(self, message_id: str) -> None:
+        """Note that a message and everything that came before it were handled."""
+        self._newest = max(self._newest, int(message_id))
 
     def after(self, channel_id: str, oldest: int) -> int | None:
         """The id after which to read a channel, `oldest` at least; None to read nothing."""
@@ -246,6 +257,24 @@ class Checkpoint:
     def forget(self, channel_id: str) -> None:
         """Forget a channel that is gone."""
         self._seen.pop(channel_id, None)
+
+
+def _read_marks(state: Mapping[str, str]) -> tuple[int, int, bool] | None:
+    match _as_json(state, "marks"):
+        case {"newest": int(newest), "baseline": int(baseline), "settled": bool(settled)}:
+            return newest, baseline, settled
+        case _:
+            return None
+
+
+def _read_seen(state: Mapping[str, str]) -> dict[str, tuple[int, str]]:
+    found: dict[str, tuple[int, str]] = {}
+    seen = _as_json(state, "seen")
+    for channel, entry in seen.items() if isinstance(seen, dict) else ():
+        match entry:
+            case [int(last), str(guild)] if is_snowflake(channel):
+                found[channel] = last, guild
+    return found
 
 
 def _as_json(state: Mapping[str, str], name: str) -> Any:
@@ -324,6 +353,21 @@ class RateLimits:
             remaining = min(remaining, known.remaining)
             reset_at = reset_at if known.is_guessed else max(reset_at, known.reset_at)
         self._buckets[key] = _Bucket(max(1, int(limit or 1)), int(remaining), reset_at)
+
+    def pause_name(self, route: ApiRoute, *, everyone: bool) -> str | None:
+        """What other connectors are told of a 429; None where the path has a token."""
+        if everyone:
+            return _EVERYONE
+        if route.shown != route.path:
+            return None
+        return f"{route.method} {route.template} {route.major}"
+
+    def note_pause(self, name: str, seconds: float, now: float) -> None:
+        """Learn from a 429 that another connector got."""
+        method, _, rest = name.partition(" ")
+        template, _, major = rest.partition(" ")
+        route = ApiRoute(method, template, template, template, major)
+        self.note_refusal(route, seconds, now, everyone=name == _EVERYONE)
 
     def note_refusal(self, route: ApiRoute, seconds: float, now: float, *, everyone: bool) -> None:
         """Learn from a 429 how long nothing more may be sent."""
