@@ -208,7 +208,8 @@ def test_the_same_holds_in_many_dense_worlds() -> None:
             count[candidate.delivers] += 1
             spoken.update(verdict.rule for verdict in candidate.verdicts)
     assert min(count.values()) > 1000
-    speaking = {rule for rule in GATE_RULES if not rule.startswith("egress.")}
+    # The last is said only of events that were parked.
+    speaking = {rule for rule in GATE_RULES if not rule.startswith("egress.")} - {"candidates.gone"}
     assert spoken == speaking
 
 

@@ -436,7 +436,8 @@ def check_authority(event: GateEvent, facts: Facts, claim: CandidateClaim) -> Ga
 def check_visibility(event: GateEvent, facts: Facts, claim: CandidateClaim) -> GateVerdict:
     """Layer 3: can the owner view the channel on the platform?
 
-    Where the owner is the author, the message itself is evidence; a platform's no outweighs it.
+    Where the owner is the author, the message itself is evidence; a platform's no outweighs it. A
+    webhook's sender chooses the author, so there it is none.
     """
     if claim.is_open:
         return verdicts.OPENED
@@ -450,7 +451,12 @@ def check_visibility(event: GateEvent, facts: Facts, claim: CandidateClaim) -> G
         return verdicts.VISIBLE
     if visibility is Visibility.HIDDEN:
         return verdicts.HIDDEN
-    return verdicts.AUTHOR_PRESENT if claim.owner == event.author else verdicts.UNSEEN
+    return verdicts.AUTHOR_PRESENT if is_seen_by_writing(event, claim.owner) else verdicts.UNSEEN
+
+
+def is_seen_by_writing(event: GateEvent, user: str) -> bool:
+    """Whether an event itself shows that a user sees its chat; no platform need be asked then."""
+    return user == event.author and event.hook is None
 
 
 def check_relevance(event: GateEvent, facts: Facts, claim: CandidateClaim) -> GateVerdict:
