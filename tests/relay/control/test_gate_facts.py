@@ -174,7 +174,8 @@ async def test_every_change_here_is_seen_at_once(half: Any, inbound: Callable[..
     steps: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         (lambda: half.control.unbind("chat", "u1", "a1"), ()),
         (lambda: half.control.bind("a1", "chat", "u1"), ("a1",)),
-        (lambda: half.control.unroute("chat", "g1"), ()),
+        # Then it is nobody's place, and the author decides.
+        (lambda: half.control.unroute("chat", "g1"), ("b1",)),
         (lambda: half.control.route("t1", "chat", "g1"), ("a1",)),
         (lambda: half.control.suspend("t1"), ()),
         (lambda: half.control.resume("t1"), ("a1",)),

@@ -153,7 +153,8 @@ def delivered(event: GateEvent, known: Facts) -> set[tuple[str, str]]:
         view = VisibilityKey(event.platform, event.scope_id, event.chat_id, viewer or "")
         seen = known.visibility.get(view)
         visible = event.is_dm or seen is Visibility.VISIBLE
-        visible = visible or (viewer == event.author and seen is not Visibility.HIDDEN)
+        wrote = viewer == event.author and not event.hook
+        visible = visible or (wrote and seen is not Visibility.HIDDEN)
         policy = known.relevance.get(seat, RelevancePolicy())
         is_free = bool({event.chat_id, event.parent_chat_id} & policy.free_response_scopes)
         is_addressed = not policy.require_address or event.addressed or is_free
@@ -369,7 +370,7 @@ def test_a_record_carries_all_that_the_decision_was_made_from(
     decision = decide(event, known)
     record = json.loads(json.dumps(to_record(event, known, decision)))
     read = from_record(record)
-    assert read == (event, narrow_facts(event, known), decision)
+    assert read == (event, narrow_facts(event, known), decision, None)
     assert decide(read.event, read.facts) == decision
 
 
