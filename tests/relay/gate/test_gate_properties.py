@@ -370,7 +370,7 @@ def test_a_record_carries_all_that_the_decision_was_made_from(
     decision = decide(event, known)
     record = json.loads(json.dumps(to_record(event, known, decision)))
     read = from_record(record)
-    assert read == (event, narrow_facts(event, known), decision, None)
+    assert tuple(read) == (event, narrow_facts(event, known), decision, None)
     assert decide(read.event, read.facts) == decision
 
 
