@@ -355,7 +355,7 @@ def open_(
 ) -> None:
     """Let people who are not linked talk to an agent in a place.
 
-    It must be addressed there, unless its policy says otherwise. How much one person may write is
+    They must address it, except in channels that its policy frees. How much one person may write is
     limited, and the agent may answer there and nowhere else.
     """
     scope, channel = _open_place(scope_id, channel_id, direct)

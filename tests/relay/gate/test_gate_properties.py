@@ -126,10 +126,10 @@ def delivered(event: GateEvent, known: Facts) -> set[tuple[str, str]]:
     received = set()
     if not bound and opened is not None and opened.tenant == tenant:
         policy = known.relevance.get(
-            PolicyKey(tenant, opened.instance, event.platform), RelevancePolicy(True)
+            PolicyKey(tenant, opened.instance, event.platform), RelevancePolicy()
         )
         is_free = bool({event.chat_id, event.parent_chat_id} & policy.free_response_scopes)
-        wanted = event.is_dm or not policy.require_address or event.addressed or is_free
+        wanted = event.is_dm or event.addressed or is_free
         if wanted and account not in known.limited:
             received.add((tenant, opened.instance))
     for instance in ("i1", "i2"):
