@@ -195,7 +195,7 @@ async def test_people_look_after_their_agents_by_chat(town: Town) -> None:
 
 
 async def test_an_agent_that_is_open_answers_strangers_there_and_nowhere_else(town: Town) -> None:
-    fake, general, heard = town.fake, town.general, town.heard
+    fake, general = town.fake, town.general
     ada, eve = town.person("ada"), town.person("eve")
     lobby = town.guild.channel("lobby")
     control = town.connector.control
