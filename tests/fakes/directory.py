@@ -16,7 +16,8 @@ from accord.relay.connector import (
     Waker,
 )
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules import Facts, SessionRules, lookup_keys
+from accord.relay.rules import Facts, GateEvent, OpenPlace, SessionRules, lookup_keys
+from accord.relay.rules.gate import find_open
 
 
 class MemoryVault(Vault):
@@ -109,6 +110,15 @@ class MemoryDirectory(Directory):
     async def facts(self, inbound: InboundEvent) -> Facts:
         """What is known."""
         return self.known
+
+    async def facts_of(self, event: GateEvent) -> Facts:
+        """What is known."""
+        return self.known
+
+    async def is_open(self, principal: Principal, event: GateEvent) -> bool:
+        """Whether an instance is open there."""
+        found = find_open(event, self.known)
+        return found == OpenPlace(principal.tenant, principal.instance)
 
     async def held_scopes(self, instance: str, platform: str, channel_id: str) -> tuple[str, ...]:
         """In which scopes an instance holds a channel."""

@@ -1,7 +1,7 @@
 """Agents and what reaches them.
 
 `accord relay token | instances | link | rotate | wake-url | key | revoke | pardon | scope |
-principal | policy`.
+principal | policy | open | close`.
 """
 
 from dataclasses import asdict
@@ -331,7 +331,7 @@ def route(
     tenant: Annotated[str, typer.Option(help="Whose it is.")] = "default",
     away: Annotated[bool, typer.Option("--away", help="Take it from its tenant instead.")] = False,
 ) -> None:
-    """Say to which tenant a server belongs; before that nothing in it reaches anybody."""
+    """Say to which tenant a server belongs; before that, each author reaches their own agent."""
 
     async def change(connector: "Connector") -> None:
         if away:
@@ -344,6 +344,48 @@ def route(
         {"platform": platform, "key": key, "tenant": None if away else tenant},
         f"{printable(platform)} {printable(key)} belongs to "
         f"{'nobody' if away else printable(tenant)}.",
+    )
+
+
+@scope.command(epilog="Example: accord relay scope share discord G1")
+def share(
+    cli: Cli,
+    platform: Platform,
+    key: Annotated[str, typer.Argument(help="A server, or a chat that is in none.")],
+    away: Annotated[
+        bool, typer.Option("--away", help="Let it belong to the tenant of its route again.")
+    ] = False,
+) -> None:
+    """Say that several tenants share a server: each author reaches their own agent there."""
+
+    async def change(connector: "Connector") -> bool:
+        control = connector.control
+        return await (control.unshare(platform, key) if away else control.share(platform, key))
+
+    changed = with_relay(cli, change)
+    cli.emit(
+        {"platform": platform, "key": key, "shared": not away, "changed": changed},
+        f"{printable(platform)} {printable(key)} is {'not ' if away else ''}shared.",
+    )
+
+
+@scope.command("list", epilog="Example: accord relay scope list --json")
+def list_places(cli: Cli) -> None:
+    """List whose servers and channels are, which are shared, and where agents are open."""
+    found = with_relay(cli, lambda connector: connector.control.places())
+    cli.emit(
+        {"places": found},
+        (
+            (
+                each["kind"],
+                printable(each["platform"]),
+                printable(each.get("route_key") or each.get("scope_id") or "-"),
+                printable(each.get("channel_id") or "-"),
+                printable(each.get("tenant") or "-"),
+                printable(each.get("instance") or "-"),
+            )
+            for each in found
+        ),
     )
 
 
@@ -379,6 +421,64 @@ def release(
         ),
     )
     cli.emit(_channel_json(instance, platform, scope_id, channel_id), "Released.")
+
+
+OpenScope = Annotated[
+    str | None, typer.Argument(help="The server or space; '' where there is none.")
+]
+OpenChannel = Annotated[
+    str | None, typer.Argument(help="One channel of it (default: all of them).")
+]
+Direct = Annotated[bool, typer.Option("--direct", help="The platform's direct messages.")]
+
+
+@app.command("open", epilog="Example: accord relay open helpdesk discord G1 C1")
+def open_(
+    cli: Cli,
+    instance: Instance,
+    platform: Platform,
+    scope_id: OpenScope = None,
+    channel_id: OpenChannel = None,
+    direct: Direct = False,
+) -> None:
+    """Let people who are not linked talk to an agent in a place.
+
+    They must address it, except in channels that its policy frees. How much one person may write is
+    limited, and the agent may answer there and nowhere else.
+    """
+    scope, channel = _open_place(scope_id, channel_id, direct)
+    with_relay(cli, lambda connector: connector.control.open(instance, platform, scope, channel))
+    cli.emit(
+        _channel_json(instance, platform, scope, channel),
+        f"{printable(instance)} is open to everybody there.",
+    )
+
+
+@app.command(epilog="Example: accord relay close discord G1 C1")
+def close(
+    cli: Cli,
+    platform: Platform,
+    scope_id: OpenScope = None,
+    channel_id: OpenChannel = None,
+    direct: Direct = False,
+) -> None:
+    """End that an agent is open to everybody in a place; it can no longer write there at once."""
+    scope, channel = _open_place(scope_id, channel_id, direct)
+    closed = with_relay(cli, lambda connector: connector.control.close(platform, scope, channel))
+    cli.emit(
+        {"instance": closed, "platform": platform, "scope_id": scope, "channel_id": channel},
+        "No agent was open there."
+        if closed is None
+        else f"{printable(closed)} is not open there any more.",
+    )
+
+
+def _open_place(scope_id: str | None, channel_id: str | None, direct: bool) -> tuple[str, str]:
+    """The scope and channel that are meant; both '' are direct messages, which must be said."""
+    scope, channel = scope_id or "", channel_id or ""
+    if direct == bool(scope or channel):
+        raise typer.BadParameter("name a server or a channel, or give --direct")
+    return scope, channel
 
 
 @app.command(

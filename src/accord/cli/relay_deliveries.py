@@ -210,11 +210,22 @@ def _show_latest(cli: Cli, found: Sequence["Explanation"]) -> None:
                 format_millis(each.received_at),
                 printable(each.recorded.event.platform),
                 printable(each.recorded.event.author or "nobody"),
-                printable(", ".join(each.recorded.decision.deliveries)) or _refusal(each).rule,
+                printable(", ".join(_receivers(each))) or _refusal(each).rule,
             )
             for each in found
         ),
     )
+
+
+def _receivers(explained: "Explanation") -> list[str]:
+    """Who received an event, also later; with a word where it still waits."""
+    found = []
+    for each in explained.statuses:
+        if each.state == "parked":
+            found.append(f"{each.instance} (parked)")
+        elif each.state != "refused":
+            found.append(each.instance)
+    return found
 
 
 def _refusal(explained: "Explanation") -> "GateVerdict":
@@ -225,7 +236,7 @@ def _refusal(explained: "Explanation") -> "GateVerdict":
 
 
 def _as_json(explained: "Explanation") -> dict[str, Any]:
-    event, _, decision = explained.recorded
+    event, decision = explained.recorded.event, explained.recorded.decision
     standings = {each.instance: each for each in explained.statuses}
     return {
         "event": explained.event,
@@ -251,6 +262,15 @@ def _as_json(explained: "Explanation") -> dict[str, Any]:
             for each in decision.candidates
         ],
         "deliveries": list(decision.deliveries),
+        "later": [
+            {
+                "instance": each.instance,
+                "decided_at": format_millis(each.decided_at),
+                "outcome": each.outcome.value,
+                "verdicts": [_verdict(verdict) for verdict in each.verdicts],
+            }
+            for each in explained.later
+        ],
     }
 
 
@@ -264,9 +284,9 @@ def _verdict(verdict: "GateVerdict") -> dict[str, Any]:
 
 
 def _as_text(explained: "Explanation") -> Iterator[str]:
-    event, _, decision = explained.recorded
+    event, decision = explained.recorded.event, explained.recorded.decision
     standings = {each.instance: each for each in explained.statuses}
-    to = printable(", ".join(decision.deliveries))
+    to = printable(", ".join(_receivers(explained)))
     yield f"{explained.event}: {f'delivered to {to}' if to else 'delivered to nobody'}"
     yield (
         f"  {printable(event.platform)} {printable(event.event_id)}, received "
@@ -284,11 +304,17 @@ def _as_text(explained: "Explanation") -> Iterator[str]:
         why = f": {standing.reason}" if standing is not None and standing.reason else ""
         yield f"  {printable(candidate.instance)} ({state}{why})"
         yield from _verdict_lines(candidate.verdicts, "    ")
+        for later in explained.later:
+            if later.instance == candidate.instance:
+                yield f"    decided again {format_millis(later.decided_at)}"
+                yield from _verdict_lines(later.verdicts, "    ")
 
 
 def _verdict_lines(verdicts: Sequence["GateVerdict"], indent: str) -> Iterator[str]:
+    from accord.relay.rules.verdicts import UNKNOWN_RULES
+
     for each in verdicts:
-        mark = "yes" if each.passed else "no "
+        mark = "yes" if each.passed else "?  " if each.rule in UNKNOWN_RULES else "no "
         yield f"{indent}{each.layer.value:<11} {mark}  {each.sentence} [{each.rule}]"
 
 
@@ -297,4 +323,6 @@ _STATES = {
     "sent": "sent, not acknowledged yet",
     "acked": "acknowledged",
     "dead": "a dead letter",
+    "parked": "parked",
+    "refused": "refused later",
 }

@@ -248,11 +248,7 @@ class RelayPlane:
                     settings=control_settings(settings),
                     platforms=[*bots.platforms, *(chat.platforms if chat else ())],
                     bus=_open_bus(settings),
-                    # Requests are finished before, and sockets closed after that.
-                    limits=DeliveryLimits(
-                        finish_seconds=settings.station.drain_seconds / 2,
-                        silent_seconds=settings.relay.silent_seconds,
-                    ),
+                    limits=delivery_limits(settings),
                 )
             )
             if chat is None:
@@ -322,6 +318,19 @@ def control_settings(settings: Settings) -> ControlSettings:
             ports=frozenset(chosen.wake_ports),
             networks=tuple(map(ipaddress.ip_network, chosen.wake_networks)),
         ),
+    )
+
+
+def delivery_limits(settings: Settings) -> DeliveryLimits:
+    """Return the limits of the connector's delivery part."""
+    chosen = settings.relay
+    return DeliveryLimits(
+        # Requests are finished before, and sockets closed after that.
+        finish_seconds=settings.station.drain_seconds / 2,
+        silent_seconds=chosen.silent_seconds,
+        park_seconds=chosen.park_seconds,
+        parked_rows=chosen.parked_events,
+        open_per_minute=chosen.open_per_minute,
     )
 
 

@@ -1,5 +1,6 @@
 """Gold relay: from what a connector writes into its journal to what people ask about it."""
 
+from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from accord.pipeline.rules import streams
 from accord.pipeline.tables import RELAY_TABLES, UNREADABLE_DECISION, GivenTables
 from accord.relay.rules import (
     ChannelGrant,
+    DecidedAgain,
     Facts,
     GateEvent,
     PolicyKey,
@@ -205,3 +207,35 @@ def test_only_what_comes_to_an_empty_queue_can_wake_an_agent(
         row["instance"]: (row["wakes"], row["joined"], row["spared"]) for row in gold["relay_wakes"]
     }
     assert wakes == {"a1": (1, 1, 0), "a2": (2, 0, 1)}
+
+
+def test_of_an_event_that_was_parked_the_latest_decision_counts(spark: "SparkSession") -> None:
+    unseen = {key: value for key, value in FACTS.visibility.items() if key.user_id != "ben"}
+    unknown, gone = replace(FACTS, visibility=unseen), replace(FACTS, grants={})
+    event = GateEvent("e", "chat", "bot", "c1", False, "ann", "g1", addressed=True)
+
+    def line(name: str, at: int, facts: Facts, of: str | None = None) -> Line:
+        again = None if of is None else DecidedAgain(of, "a2")
+        return Line(name, at, to_record(event, facts, decide(event, facts), again))
+
+    lines = [
+        line("one", T0, unknown),
+        line("one.a2.0", T0, FACTS, "one"),
+        line("two", T0, unknown),
+        line("two.a2.0", T0 + 5, unknown, "two"),
+        line("two.a2.1", T0 + 9, gone, "two"),
+        line("three", T0, unknown),
+    ]
+    stored = silver(spark, streams.RELAY_DECISIONS, lines)
+    built = build(GivenTables(spark, {streams.RELAY_DECISIONS: stored}), RELAY_TABLES[:1])
+    rows = [row.asDict() for row in built.gold("relay_verdicts").collect()]
+    assert len(rows) == 6
+    found = {(row["event"], row["instance"]): (row["delivers"], row["rule"]) for row in rows}
+    assert found == {
+        ("one", "a1"): (True, None),
+        ("one", "a2"): (True, None),
+        ("two", "a1"): (True, None),
+        ("two", "a2"): (False, "candidates.gone"),
+        ("three", "a1"): (True, None),
+        ("three", "a2"): (False, "visibility.unknown"),
+    }

@@ -228,3 +228,56 @@ async def test_whoever_floods_the_bot_is_not_answered_any_more(half: Any) -> Non
     assert answers[20] == ""
     half.clock.advance(60)
     assert await half.say("/link")
+
+
+@BOTH
+async def test_a_person_chooses_among_agents_of_several_tenants_by_chat(half: Any) -> None:
+    for instance, tenant in (("a1", "t1"), ("b1", "t2")):
+        await half.say(f"/link {await offered(half, instance, tenant)}")
+        await half.say("yes")
+    assert "1. “Agent a1” (default)" in await half.say("/agents")
+    assert "Agent b1" in await half.say("/default 2")
+    [home] = await half.rows(tables.dm_defaults)
+    assert (home["tenant"], home["instance"]) == ("t2", "b1")
+    assert any('"dm-default.chosen"' in note for note in await half.journal())
+    assert "no longer" in await half.say("/unlink agent B1")
+    assert await bound(half) == {("t1", "u1", "a1")}
+    [home] = await half.rows(tables.dm_defaults)
+    assert (home["tenant"], home["instance"]) == ("t1", "a1")
+    # Nobody names an agent of somebody else.
+    assert "not linked" in await half.say("/default Agent a1", user="u2")
+    assert "No" not in await half.say("/help", user="u2")
+
+
+@BOTH
+async def test_an_operator_shares_places_and_opens_agents_and_every_mistake_is_told(
+    half: Any,
+) -> None:
+    for instance, tenant in (("a1", "t1"), ("b1", "t2")):
+        await half.enrol(instance, tenant)
+    control = half.control
+    await control.route("t1", "chat", "g1")
+    with pytest.raises(RelayError, match="belongs to another tenant"):
+        await control.open("b1", "chat", "g1")
+    with pytest.raises(RelayError):
+        await control.open("nobody", "chat", "g1")
+    assert await control.share("chat", "g1")
+    assert not await control.share("chat", "g1")
+    await control.open("b1", "chat", "g1")
+    await control.open("b1", "chat", "g1")
+    with pytest.raises(RelayError, match="another agent is open"):
+        await control.open("a1", "chat", "g1")
+    await control.open("a1", "chat", "g1", "c1")
+    kinds = [(each["kind"], each.get("instance")) for each in await control.places()]
+    assert kinds == [("route", None), ("shared", None), ("open", "b1"), ("open", "a1")]
+    status = await control.status(await control.principal("b1"))
+    assert status["open"] == [{"platform": "chat", "scope_id": "g1", "channel_id": ""}]
+    # An agent that is taken away is open nowhere.
+    await control.revoke("b1")
+    assert await control.close("chat", "g1") is None
+    assert await control.close("chat", "g1", "c1") == "a1"
+    assert await control.unshare("chat", "g1")
+    assert not await control.unshare("chat", "g1")
+    assert [each["kind"] for each in await control.places()] == ["route"]
+    with pytest.raises(RelayError):
+        await control.share("chat", "")

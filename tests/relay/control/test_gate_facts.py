@@ -76,9 +76,10 @@ async def test_the_gate_decides_by_them_as_the_specification_says(
     half.chat.views["u1", "c9"] = True
     assert await receives(half, inbound(user="u1", chat="c9", kind="group", scope="g2")) == ("b1",)
     assert await receives(half, inbound(user="u2", chat="c9", kind="group", scope="g2")) == ()
-    # Strangers, unrouted places and webhooks by their own key.
+    # Strangers, places that are nobody's, and webhooks by their own key.
     assert await receives(half, inbound(user="u9", **GROUP)) == ()
-    assert await receives(half, inbound(user="u1", chat="c1", kind="group", scope="g7")) == ()
+    assert await receives(half, inbound(user="u1", chat="c1", kind="group", scope="g7")) == ("a1",)
+    assert await receives(half, inbound(user="u9", chat="c1", kind="group", scope="g7")) == ()
     await half.control.route("t1", "chat", "/hook/1")
     half.chat.views["u2", "c5"] = True
     hook = inbound(user="u2", chat="c5", kind="group", scope="g2", route_key="/hook/1")
@@ -88,18 +89,21 @@ async def test_the_gate_decides_by_them_as_the_specification_says(
     assert await receives(half, inbound(user="u9")) == ()
 
 
-async def test_an_owners_own_message_needs_no_answer_but_a_no_closes(
+async def test_an_owners_own_message_is_evidence_and_asks_no_platform(
     half: Any, inbound: Callable[..., Any]
 ) -> None:
     await town(half)
-    event = inbound(user="u1", **GROUP)
-    for answer, received in ((None, ("a1",)), (False, ()), (True, ("a1",))):
-        half.chat.views["u1", "c1"] = answer
-        half.directory.flush_visibility("chat")
-        assert await receives(half, event) == received
     half.chat.failure = RuntimeError("down")
-    half.directory.flush_visibility("chat", "g1")
-    assert await receives(half, event) == ("a1",)
+    assert await receives(half, inbound(user="u1", **GROUP)) == ("a1",)
+    assert half.chat.asked == 0
+    # The sender of a webhook chooses its author, who may see nothing of it.
+    half.chat.failure = None
+    await half.control.route("t1", "chat", "/hook/1")
+    hook = inbound(user="u1", route_key="/hook/1", **{**GROUP, "chat": "c5"})
+    for answer, received in ((None, ()), (False, ()), (True, ("a1",))):
+        half.chat.views["u1", "c5"] = answer
+        half.directory.flush_visibility("chat")
+        assert await receives(half, hook) == received
 
 
 async def test_visibility_that_is_unknown_hidden_or_failing_closes(
@@ -127,20 +131,22 @@ async def test_a_visibility_answer_is_believed_for_thirty_seconds(
     half: Any, inbound: Callable[..., Any]
 ) -> None:
     await town(half)
-    event = inbound(user="u1", **GROUP)
-    assert await receives(half, event) == ("a1",)
+    a1 = await half.control.principal("a1")
+    await half.control.set_principal(a1, "chat", PrincipalPolicy.ANY)
+    event = inbound(user="u2", **GROUP)
+    assert await receives(half, event) == ("a2", "a1")
     asked = half.chat.asked
     half.chat.views["u1", "c1"] = False
     half.clock.advance(29)
-    assert await receives(half, event) == ("a1",)
+    assert await receives(half, event) == ("a2", "a1")
     half.directory.flush_visibility("chat", "another scope")
-    assert await receives(half, event) == ("a1",)
+    assert await receives(half, event) == ("a2", "a1")
     assert half.chat.asked == asked
     half.clock.advance(1)
-    assert await receives(half, event) == ()
+    assert await receives(half, event) == ("a2",)
     half.chat.views["u1", "c1"] = True
     half.directory.flush_visibility("chat", "g1")
-    assert await receives(half, event) == ("a1",)
+    assert await receives(half, event) == ("a2", "a1")
 
 
 async def test_facts_of_a_known_place_touch_no_database(
@@ -168,7 +174,8 @@ async def test_every_change_here_is_seen_at_once(half: Any, inbound: Callable[..
     steps: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         (lambda: half.control.unbind("chat", "u1", "a1"), ()),
         (lambda: half.control.bind("a1", "chat", "u1"), ("a1",)),
-        (lambda: half.control.unroute("chat", "g1"), ()),
+        # Then it is nobody's place, and the author decides.
+        (lambda: half.control.unroute("chat", "g1"), ("b1",)),
         (lambda: half.control.route("t1", "chat", "g1"), ("a1",)),
         (lambda: half.control.suspend("t1"), ()),
         (lambda: half.control.resume("t1"), ("a1",)),

@@ -16,6 +16,7 @@ from accord.relay.rules import (
     PolicyKey,
     PrincipalPolicy,
     PrincipalRule,
+    RelevancePolicy,
     RouteKey,
     TenantAccount,
     TenantChannel,
@@ -120,7 +121,13 @@ def test_an_open_instance_serves_those_who_are_not_linked_and_nobody_else() -> N
 
 def test_an_open_instance_must_be_addressed_and_hears_no_bots() -> None:
     facts = knowing(open=OPEN)
-    assert told(message(author="eve", addressed=False), facts)[-1] == "relevance.unaddressed"
+    quiet, holder = message(author="eve", addressed=False), PolicyKey("t3", "i-open", "discord")
+    assert told(quiet, facts)[-1] == "relevance.unaddressed"
+    for policy, rule in (
+        (RelevancePolicy(), "relevance.unaddressed"),
+        (RelevancePolicy(free_response_scopes=frozenset({"c1"})), "relevance.free-response"),
+    ):
+        assert told(quiet, dataclasses.replace(facts, relevance={holder: policy}))[-1] == rule
     assert told(message(author="eve", author_is_bot=True), facts)[-1] == "candidates.unlinked"
 
 
@@ -188,6 +195,9 @@ def test_the_authors_presence_is_evidence_but_a_platforms_no_outweighs_it() -> N
         (Visibility.HIDDEN, "visibility.hidden"),
     ):
         assert rule in told(MESSAGE, knowing(visibility={view: answer}))
+    # The sender of a webhook chooses the author, so there it is no evidence.
+    routed = knowing(routes={RouteKey("discord", "/in"): "t1"})
+    assert "visibility.unknown" in told(message(hook="/in"), routed)
 
 
 def test_a_record_of_an_older_version_is_still_read() -> None:

@@ -53,6 +53,16 @@ def facts(chat: EgressChat | None = CHAT, **others: Any) -> EgressFacts:
             "egress.stale",
         ),
         (EgressChat("t1", "s1", holder="i1"), "egress.granted"),
+        (EgressChat("t1", "s1", delivered_at=NOW, open_at=NOW - RECENT_SECONDS), "egress.open"),
+        (
+            EgressChat("t1", "s1", delivered_at=NOW, open_at=NOW - RECENT_SECONDS - 1),
+            "egress.stale",
+        ),
+        (
+            EgressChat("t1", "s1", delivered_at=NOW, linked_at=0, open_at=NOW),
+            "egress.open",
+        ),
+        (EgressChat("t2", "s1", delivered_at=NOW, open_at=NOW), "egress.unknown-chat"),
     ],
 )
 def test_every_action_needs_a_channel_or_a_recent_chat(
@@ -60,7 +70,7 @@ def test_every_action_needs_a_channel_or_a_recent_chat(
 ) -> None:
     verdict = may_send(action, facts(chat))
     assert verdict.rule == rule
-    assert verdict.passed == (rule in ("egress.recent", "egress.granted"))
+    assert verdict.passed == (rule in ("egress.recent", "egress.granted", "egress.open"))
 
 
 @pytest.mark.parametrize(

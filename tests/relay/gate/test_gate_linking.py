@@ -37,6 +37,33 @@ def test_commands_in_a_direct_message(text: str, command: LinkCommand, code: str
 
 
 @pytest.mark.parametrize(
+    ("text", "command", "agent"),
+    [
+        ("/agents", LinkCommand.AGENTS, None),
+        (" /Agents@our_bot please", LinkCommand.AGENTS, "please"),
+        ("/default", LinkCommand.DEFAULT, None),
+        ("/default  My   agent ", LinkCommand.DEFAULT, "My agent"),
+        ("/default “Echo”", LinkCommand.DEFAULT, "Echo"),
+        ("/unlink 2", LinkCommand.UNLINK, "2"),
+        ("/unlink " + "x" * 100_000, LinkCommand.UNLINK, "x" * 511),
+        ("/help", LinkCommand.HELP, None),
+        ("/help ", LinkCommand.HELP, None),
+    ],
+)
+def test_people_name_agents_in_a_direct_message_only(
+    text: str, command: LinkCommand, agent: str | None
+) -> None:
+    request = read_link_request(text, is_dm=True, awaiting=False)
+    assert request is not None
+    assert (request.command, request.agent) == (command, agent)
+    assert read_link_request(text, is_dm=False, awaiting=False) is None
+
+
+def test_help_about_something_is_an_agents() -> None:
+    assert read_link_request("/help me with this", is_dm=True, awaiting=False) is None
+
+
+@pytest.mark.parametrize(
     "text", ["", "link me", "/linkage", "/unlinked", "say /link " + CODE, "yes", "no", "/links x"]
 )
 def test_other_messages_are_other_messages(text: str) -> None:

@@ -108,7 +108,7 @@ async def test_chats_of_others_are_no_chats() -> None:
 async def test_who_sees_and_manages_a_chat_is_known_from_the_settings_only() -> None:
     async with hook(managers=("boss",)) as world:
         see, manage = world.platform.can_view, world.platform.can_manage
-        assert await see("desk/ann", "desk", "desk/room") is None
+        assert await see("desk/ann", "desk", "desk/room") is False
         assert await see("desk/boss", "desk", "desk/room") is True
         assert await see("desk/boss", "desk", "other/room") is False
         assert await manage("desk/boss", "desk", "desk/room") is True

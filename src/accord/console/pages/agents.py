@@ -34,6 +34,8 @@ _STATES: Final = {
     "sent": "sent, not acknowledged yet",
     "acked": "acknowledged",
     "dead": "a dead letter",
+    "parked": "waits for an answer of its platform",
+    "refused": "not delivered",
 }
 
 
@@ -140,8 +142,10 @@ def agent_rows(
 
 def message_report(explained: Explanation) -> MessageReport:
     """Convert an explanation of a message."""
-    event, _, decision = explained.recorded
+    event, decision = explained.recorded.event, explained.recorded.decision
+    later = {each.instance: each for each in explained.later}
     standings = {each.instance: each for each in explained.statuses}
+    received = {each.instance for each in explained.statuses if each.state != "refused"}
     candidates = []
     for each in decision.candidates:
         standing = standings.get(each.instance)
@@ -150,9 +154,10 @@ def message_report(explained: Explanation) -> MessageReport:
             Recipient(
                 each.instance,
                 state,
-                standing is not None and standing.state != "dead",
+                standing is not None and standing.state not in ("dead", "refused"),
                 "" if standing is None else standing.reason,
-                tuple(each.verdicts),
+                # What was decided after it had waited for a fact is what holds.
+                tuple((later.get(each.instance) or each).verdicts),
             )
         )
     return MessageReport(
@@ -163,8 +168,8 @@ def message_report(explained: Explanation) -> MessageReport:
         event.chat_id,
         event.author or "nobody",
         decision.tenant,
-        tuple(each for each in candidates if each.instance in decision.deliveries),
-        decision.refusal,
+        tuple(each for each in candidates if each.instance in received),
+        None if received else decision.refusal,
         decision.verdicts,
         tuple(candidates),
         explained.trace_id,

@@ -3,7 +3,7 @@
 Verdicts are the gate's own, read from its records.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from accord.pipeline.rows import F, columns, flat_map
@@ -151,6 +151,7 @@ _VERDICTS: Final = columns(
     "relevance STRING, dropped_by STRING, rule STRING, reason STRING"
 )
 
+_AGAIN: Final = "event STRING, instance STRING"
 _DELIVERY: Final = (
     "pending ARRAY<ARRAY<STRING>>, acked ARRAY<ARRAY<STRING>>, dead ARRAY<ARRAY<STRING>>, "
     "reason STRING"
@@ -162,10 +163,37 @@ def relay_verdicts(tables: Tables) -> "DataFrame":
     """The verdict of each layer of the gate: one row for each candidate of an event, at least one.
 
     `instance` is null where a layer decided for all candidates. `dropped_by` names the first layer
-    that refused, `rule` and `reason` say why.
+    that refused, `rule` and `reason` say why. Of an event that was parked for an instance, the
+    latest decision counts.
     """
     decisions = tables.silver(streams.RELAY_DECISIONS).select("id", "recorded_at", "body")
-    return flat_map(decisions, _read_decision, _VERDICTS)
+    return latest_rows(decisions, _read_decision, _VERDICTS, "event")
+
+
+def latest_rows(
+    decisions: "DataFrame",
+    read: Callable[[dict[str, Any]], Iterator[tuple[Any, ...]]],
+    schema: Mapping[str, str],
+    event: str,
+) -> "DataFrame":
+    """Rows of decisions, without those that a later decision about the same instance replaced.
+
+    `event` is the column with the event's id; there is also one `instance`. Few events are ever
+    decided again, so the joins are with small tables.
+    """
+    about = F.get_json_object("body", "$.again")
+    # The first condition spares most records the second.
+    is_again = F.col("body").contains('"again"') & about.isNotNull()
+    again = decisions.where(is_again)
+    newest = (
+        again.select("id", "recorded_at", F.from_json(about, _AGAIN).alias("again"))
+        .groupBy(F.col("again.event").alias("of"), F.col("again.instance").alias("for"))
+        .agg(F.max_by("id", F.struct("recorded_at", "id")).alias("newest"))
+    )
+    is_replaced = (F.col(event) == F.col("of")) & (F.col("instance") == F.col("for"))
+    first = flat_map(decisions.where(~is_again), read, schema)
+    last = again.join(newest, F.col("id") == F.col("newest"), "left_semi")
+    return first.join(newest, is_replaced, "left_anti").unionByName(flat_map(last, read, schema))
 
 
 def relay_deliveries(tables: Tables) -> "DataFrame":
@@ -275,15 +303,26 @@ def _read_decision(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 
 def verdict_rows(name: str, at: int, recorded: "DecisionRecord") -> Iterator[tuple[Any, ...]]:
-    """A decision as rows of `relay_verdicts`."""
-    event, decision = recorded.event, recorded.decision
+    """A decision as rows of `relay_verdicts`; one that was made again is about one instance."""
+    from accord.relay.rules.verdicts import NO_CANDIDATE
+
+    event, decision, again = recorded.event, recorded.decision, recorded.again
+    name = name if again is None else again.event
     place = (event.platform, event.scope_id, event.chat_id, event.author, event.is_dm)
     common = decision.verdicts
     rules = tuple(each.rule for each in common)
-    if not decision.candidates:
+    candidates = decision.candidates
+    if again is not None:
+        candidates = tuple(each for each in candidates if each.instance == again.instance)
+        if not candidates:
+            why = _first_no((*common, NO_CANDIDATE))
+            who = (decision.tenant, again.instance, False)
+            yield (name, at, *place, *who, *rules, None, None, None, *why)
+            return
+    if not candidates:
         why = _first_no(common)
         yield (name, at, *place, decision.tenant, None, False, *rules, None, None, None, *why)
-    for each in decision.candidates:
+    for each in candidates:
         layers = (each.authority.rule, each.visibility.rule, each.relevance.rule)
         why = _first_no(each.verdicts)
         who = (decision.tenant, each.instance, each.delivers)

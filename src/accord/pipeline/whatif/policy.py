@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from accord.kernel import canonical
 from accord.kernel.errors import AccordError
-from accord.pipeline.rows import F, columns, flat_map
+from accord.pipeline.rows import F, columns
 from accord.pipeline.rules import streams
 from accord.pipeline.rules.proposals import ProposedPolicy
+from accord.pipeline.tables.gold_relay import latest_rows
 from accord.pipeline.tables.table import Tables
 from accord.pipeline.text import SampleRecord, count, format_table, percentage
 from accord.relay.rules.decision_records import DecisionRecord, from_record
@@ -214,19 +215,17 @@ def _groups(tables: Tables, policy: ProposedPolicy) -> "DataFrame":
             why = (UNREADABLE, UNREADABLE, None, None, None, error.what)
             yield *unknown, *why, row["recorded_at"], row["id"]
             return
+        name = row["id"] if recorded.again is None else recorded.again.event
         for change in _outcomes(recorded, policy):
-            yield *change, row["recorded_at"], row["id"]
+            yield *change, row["recorded_at"], name
 
     decisions = tables.silver(streams.RELAY_DECISIONS).select("id", "recorded_at", "body")
     sample = F.struct("at", "id")
-    return (
-        flat_map(decisions, judge, _JUDGED)
-        .groupBy(*_ALIKE)
-        .agg(
-            F.count("*").alias("messages"),
-            F.min(sample).alias("first"),
-            F.max(sample).alias("last"),
-        )
+    judged = latest_rows(decisions, judge, _JUDGED, "id")
+    return judged.groupBy(*_ALIKE).agg(
+        F.count("*").alias("messages"),
+        F.min(sample).alias("first"),
+        F.max(sample).alias("last"),
     )
 
 
@@ -237,7 +236,11 @@ def _outcomes(recorded: DecisionRecord, policy: ProposedPolicy) -> Iterator[tupl
     # A decision that differs without the proposal shows a change of the gate, not of the policy.
     drifted = decide(event, recorded.facts) != decision
     after = {each.instance: _outcome(each) for each in replay_decision(recorded, policy).candidates}
+    # A decision that was made again is about one instance.
+    only = None if recorded.again is None else recorded.again.instance
     for candidate in decision.candidates:
+        if only not in (None, candidate.instance):
+            continue
         before, then = _outcome(candidate), after.get(candidate.instance)
         if then is None or drifted:
             yield decision.tenant, candidate.instance, *place, DRIFTED, DRIFTED, *(None,) * 4

@@ -36,6 +36,8 @@ from accord.relay.connector.leases import PlatformLease, ShardLeases
 from accord.relay.connector.manage import Control
 from accord.relay.connector.outbox import ConnectorOutbox
 from accord.relay.connector.outbox_store import OutboxBacklog, OutboxChange, OutboxEntry
+from accord.relay.connector.parked import ParkedEvents
+from accord.relay.connector.parked_store import ParkedBacklog
 from accord.relay.connector.platform import (
     Fence,
     InboundEvent,
@@ -98,7 +100,8 @@ class Delivery:
         self.leases: list[PlatformLease | ShardLeases] = []
         self._bus = bus
         self._writer = QueueWriter(context, self.hub)
-        self._ingest = Ingest(context, self._writer, self.hub)
+        self._parked = ParkedEvents(context, self.hub)
+        self._ingest = Ingest(context, self._writer, self.hub, self._parked)
         self._outbox = ConnectorOutbox(context)
         self._tasks: list[asyncio.Task[None]] | None = None
         directory.revocations.subscribe(self._revoked)
@@ -143,6 +146,7 @@ class Delivery:
                 asyncio.create_task(self._repeat(self.hub.sweep, sweep_seconds)),
                 asyncio.create_task(self._repeat(self._outbox.sweep, sweep_seconds)),
                 asyncio.create_task(self._repeat(self._show_commands, sweep_seconds)),
+                asyncio.create_task(self._repeat(self._parked.sweep, sweep_seconds)),
                 asyncio.create_task(self._repeat(self._apply_retention, _RETENTION_SECONDS)),
                 *(asyncio.create_task(each.run()) for each in self.leases),
             ]
@@ -197,8 +201,9 @@ class Delivery:
             self.hub.detach(connection)
 
     async def dead_letter(self, instance: str, reason: str) -> None:
-        """Move the instance's whole buffer to the dead letters."""
+        """Move the instance's whole buffer, and what is parked for it, to the dead letters."""
         context = self.context
+        await self._parked.give_up(instance, reason)
         cause = DeadLetterCause.of(context, reason)
         while moved := await context.store.write(
             on_queue(instance, partial(dead_letters.move_all, instance=instance, cause=cause))
@@ -267,6 +272,11 @@ class Delivery:
         """What waits in the outbox, as of the last retention."""
         return self._outbox.backlog
 
+    @property
+    def parked_backlog(self) -> ParkedBacklog:
+        """What is parked, as of the last retention."""
+        return self._parked.backlog
+
     async def _revoked(self, instance: str) -> None:
         await self.hub.close(instance, UNAUTHORIZED, CloseReason.REVOKED.value)
         await self.dead_letter(instance, "the instance was revoked")
@@ -319,6 +329,7 @@ class Delivery:
         self.counts["dead letters"] += result.dead
         self.waiting = result.waiting
         await self._outbox.measure()
+        await self._parked.measure()
         for instance in result.asleep:
             await self.context.directory.wake(instance)
 
@@ -463,6 +474,8 @@ def collect_metrics(connector: Connector) -> Iterator[Metric]:
     yield family("accord_relay_buffered", delivery.waiting.rows)
     yield family("accord_relay_oldest_unacknowledged_seconds", delivery.waiting.oldest_seconds)
     backlog = delivery.outbox_backlog
+    yield family("accord_relay_parked", delivery.parked_backlog.rows)
+    yield family("accord_relay_parked_oldest_seconds", delivery.parked_backlog.oldest_seconds)
     yield family("accord_relay_outbox_waiting", backlog.rows)
     yield family("accord_relay_outbox_oldest_seconds", backlog.oldest_seconds)
     yield family("accord_relay_outbox_dead", backlog.dead)

@@ -1,7 +1,8 @@
 """Dead letters: rows that could not be delivered, kept for inspection and replay.
 
 A row that is not acknowledged leaves the buffer only this way: delivered too often, too old, too
-many, or the instance was revoked. It moves in one transaction, and the journal records it.
+many, or the instance was revoked. It moves in one transaction, and the journal records it. What was
+given up while it was parked is parked again by a replay, because it was never decided.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,9 +10,21 @@ from dataclasses import dataclass
 from typing import Self
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal, select, true
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    true,
+)
 
+from accord.relay.connector import parked_store
 from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.parked_store import ParkedRow
 from accord.relay.connector.queue import DELIVERIES, RowState, SocketClaim, ranges, read_queues
 from accord.relay.connector.store import (
     buffer,
@@ -129,26 +142,49 @@ def replay_letters(
     """Append dead letters to their instance's queue as new rows; the head of the queue."""
     queue = read_queues(connection, [instance]).get(instance)
     chosen = (dead_letter_rows.c.instance == instance) & dead_letter_rows.c.seq.in_(seqs)
-    rows = connection.execute(
-        select(dead_letter_rows).where(chosen).order_by(dead_letter_rows.c.seq)
-    ).mappings()
+    letters = (
+        connection.execute(select(dead_letter_rows).where(chosen).order_by(dead_letter_rows.c.seq))
+        .mappings()
+        .all()
+    )
     head = queue.head if queue else 0
+    if queue is None or not letters:
+        return head
+    undecided = [row for row in letters if row["gate"] is not None]
     fresh = [
         {name: row[name] for name in _MOVED}
         | {"seq": head + place, "deliveries": 0, "created_at": cause.now, "epoch": 0}
         | {"state": RowState.PENDING.value}
-        for place, row in enumerate(rows, 1)
+        for place, row in enumerate((row for row in letters if row["gate"] is None), 1)
     ]
-    if queue is None or not fresh:
-        return head
-    connection.execute(insert(buffer), fresh)
     connection.execute(delete(dead_letter_rows).where(chosen))
-    head += len(fresh)
-    connection.execute(queues.update().where(queues.c.instance == instance).values(head=head))
-    pending = [[instance, row["seq"], row["event"]] for row in fresh]
-    _journal(connection, {RowState.PENDING.value: pending}, cause)
-    cause.note(connection, "letters.replayed", instance, len(fresh))
+    parked_store.add_rows(connection, [_parked(row, cause.now) for row in undecided])
+    if fresh:
+        connection.execute(insert(buffer), fresh)
+        head += len(fresh)
+        connection.execute(queues.update().where(queues.c.instance == instance).values(head=head))
+        pending = [[instance, row["seq"], row["event"]] for row in fresh]
+        _journal(connection, {RowState.PENDING.value: pending}, cause)
+    cause.note(connection, "letters.replayed", instance, len(letters))
     return head
+
+
+def _parked(letter: RowMapping, now: int) -> ParkedRow:
+    return ParkedRow(
+        letter["instance"],
+        letter["tenant"],
+        letter["platform"],
+        letter["scope_id"],
+        letter["session_key"],
+        letter["event"],
+        letter["kind"],
+        letter["body"],
+        letter["gate"],
+        created_at=now,
+        due_at=now,
+        traceparent=letter["traceparent"],
+        round=letter["round"] or 0,
+    )
 
 
 def _move(

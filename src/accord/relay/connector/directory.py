@@ -37,7 +37,7 @@ from accord.relay.connector.store import (
 from accord.relay.connector.vault import Keyring, Vault
 from accord.relay.connector.wake import Waker
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.gate import Facts
+from accord.relay.rules.gate import Facts, GateEvent
 from accord.relay.rules.links import BURNED, find_link_codes, read_link_request
 from accord.relay.rules.members import is_name
 from accord.relay.rules.messages import SessionRules
@@ -112,7 +112,21 @@ class Directory:
 
     async def facts(self, inbound: InboundEvent) -> Facts:
         """The facts that the gate decides this event by, from memory wherever possible."""
-        return await self.lookup.facts(inbound)
+        source = inbound.event.source
+        return await self.facts_of(
+            GateEvent.of(source, event_id="", bot_id=inbound.bot_id, hook=inbound.route_key)
+        )
+
+    async def facts_of(self, event: GateEvent) -> Facts:
+        """The same, for an event of which only what the gate decides by is left."""
+        return await self.lookup.facts(event)
+
+    async def is_open(self, principal: Principal, event: GateEvent) -> bool:
+        """Whether an instance is open to everybody where an event would come from.
+
+        Read from the store, so that a place that another process closed does not count.
+        """
+        return await self.changes.read(lambda c: gate_facts.is_open(c, principal, event))
 
     async def held_scopes(self, instance: str, platform: str, channel_id: str) -> tuple[str, ...]:
         """In which scopes an instance holds a channel of this id; '' where there is no scope.
@@ -217,7 +231,7 @@ class Directory:
             self.waker.wake(instance)
 
     async def consume_link_dm(self, inbound: InboundEvent) -> LinkReply | None:
-        """Handle an account-link message; None when it is an ordinary one.
+        """Handle a message that is between a person and the bot; None when it is an ordinary one.
 
         Called before the gate; what is consumed is not routed.
         """

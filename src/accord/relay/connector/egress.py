@@ -15,6 +15,7 @@ from accord.relay.connector.platform import Platform
 from accord.relay.connector.store import Principal, chat_authors, chats, messages
 from accord.relay.rules.actions import Action, Edit, FollowUp, Send
 from accord.relay.rules.egress import EgressCapability, EgressChat, EgressFacts, may_send
+from accord.relay.rules.gate import GateEvent
 from accord.relay.rules.messages import GENERIC_PLATFORM
 from accord.relay.rules.verdicts import GateVerdict
 
@@ -24,7 +25,10 @@ _CHAT = (
     .order_by(chats.c.delivered_at.desc())
 )
 _AUTHORS = select(
-    chat_authors.c.author, chat_authors.c.parent_id, chat_authors.c.delivered_at
+    chat_authors.c.author,
+    chat_authors.c.parent_id,
+    chat_authors.c.delivered_at,
+    chat_authors.c.stranger,
 ).where(
     chat_authors.c.instance == bindparam("of"),
     chat_authors.c.platform == bindparam("platform"),
@@ -64,6 +68,8 @@ class KnownChat:
     sent_by: str | None = None
     # Whose messages were delivered from it, and when last.
     authors: Mapping[str, float] = field(default_factory=dict)
+    # When a message was last delivered of somebody who was not linked.
+    stranger_at: float | None = None
     # When a message was last delivered whose author an older version did not store.
     unnamed_at: float | None = None
     # The channel of which it is a thread; at most one on any platform.
@@ -114,6 +120,7 @@ def find_chat(connection: Connection, wanted: ChatQuery) -> KnownChat:
         chat,
         sent_by,
         authors,
+        max((row.delivered_at / 1000 for row in rows if row.stranger), default=None),
         unnamed_at,
         frozenset(row.parent_id for row in rows if row.parent_id),
     )
@@ -189,11 +196,13 @@ class EgressGate:
         )
         found = await self.context.store.read(lambda c: find_chat(c, wanted))
         platform = self._find(found.platform or named, found.bot_id or asked.bot_id)
-        chat = await self._current_rights(principal, found)
+        chat = await self._current_rights(principal, action.chat_id, found)
         return platform, replace(facts, chat=chat, sent_by=found.sent_by), None
 
-    async def _current_rights(self, principal: Principal, found: KnownChat) -> EgressChat | None:
-        """The chat with the grants and links that are valid now."""
+    async def _current_rights(
+        self, principal: Principal, chat_id: str, found: KnownChat
+    ) -> EgressChat | None:
+        """The chat with the grants, links and open places that are valid now."""
         chat, platform = found.chat, found.platform
         if chat is None or platform is None:
             return None
@@ -207,7 +216,20 @@ class EgressGate:
             principal, platform
         ):
             moments.append(found.unnamed_at)
-        return replace(chat, holder=holder, linked_at=max(moments, default=None))
+        linked_at, open_at = max(moments, default=None), found.stranger_at
+        if open_at is not None:
+            place = GateEvent(
+                "",
+                platform,
+                found.bot_id or "",
+                chat_id,
+                chat.user_id is not None,
+                None,
+                chat.scope_id,
+                next(iter(found.parents), None),
+            )
+            open_at = open_at if await self.context.directory.is_open(principal, place) else None
+        return replace(chat, holder=holder, linked_at=linked_at, open_at=open_at)
 
     def _find(self, name: str | None, bot_id: str | None) -> Platform | None:
         """The platform of this name, by its bot where there are several."""

@@ -7,7 +7,8 @@ cached briefly; no answer, an error and a timeout are all "unknown".
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import structlog
@@ -17,7 +18,6 @@ from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.relay.connector import registry
 from accord.relay.connector.links import LinkReply
-from accord.relay.connector.platform import InboundEvent
 from accord.relay.connector.store import (
     CommittedChange,
     Entity,
@@ -30,24 +30,29 @@ from accord.relay.connector.store import (
     link_codes,
     link_pending,
     link_talks,
+    open_places,
     principals,
     read_since,
     relevance,
     routes,
+    shared_places,
 )
 from accord.relay.connector.store import Principal as Caller
 from accord.relay.connector.vault import Box, Keyring
 from accord.relay.connector.wake import Waker
+from accord.relay.rules import gate
 from accord.relay.rules.gate import (
     ChannelGrant,
     DmDefault,
     Facts,
+    GateEvent,
+    OpenKey,
+    OpenPlace,
     PlatformAccount,
     PolicyKey,
     PrincipalPolicy,
     PrincipalRule,
     RelevancePolicy,
-    RouteKey,
     TenantAccount,
     TenantChannel,
     Visibility,
@@ -257,6 +262,13 @@ class Cache:
 _USERS_TOGETHER: Final = 500
 
 
+class RouteFacts(NamedTuple):
+    """Whose a route key is, and whether several tenants share the place."""
+
+    tenant: str | None
+    is_shared: bool
+
+
 class ChannelHolder(NamedTuple):
     """The holder of a channel."""
 
@@ -330,6 +342,14 @@ _TALKED = select(link_talks.c.event, link_talks.c.text, link_talks.c.rule).where
 _ROUTE = select(routes.c.tenant).where(
     routes.c.platform == bindparam("platform"), routes.c.route_key == bindparam("key")
 )
+_SHARED = select(shared_places.c.created_at).where(
+    shared_places.c.platform == bindparam("platform"), shared_places.c.route_key == bindparam("key")
+)
+_OPENED = select(open_places.c.tenant, open_places.c.instance).where(
+    open_places.c.platform == bindparam("platform"),
+    open_places.c.scope_id == bindparam("scope"),
+    open_places.c.channel_id == bindparam("channel"),
+)
 _HOLDER = select(grants.c.tenant, grants.c.instance, grants.c.owner).where(
     grants.c.platform == bindparam("platform"),
     grants.c.scope_id == bindparam("scope"),
@@ -385,10 +405,34 @@ def read_account(connection: Connection, platform: str, user_id: str) -> Account
     )
 
 
-def read_route(connection: Connection, platform: str, key: str) -> str | None:
+def read_route(connection: Connection, platform: str, key: str) -> RouteFacts:
     """Read whose a route key is."""
-    found: str | None = connection.execute(_ROUTE, {"platform": platform, "key": key}).scalar()
-    return found
+    this = {"platform": platform, "key": key}
+    found: str | None = connection.execute(_ROUTE, this).scalar()
+    return RouteFacts(found, connection.execute(_SHARED, this).first() is not None)
+
+
+def read_opened(connection: Connection, key: OpenKey) -> OpenPlace | None:
+    """Read which instance is open to everybody in a place."""
+    this = {"platform": key.platform, "scope": key.scope_id, "channel": key.channel_id}
+    row = connection.execute(_OPENED, this).first()
+    return OpenPlace(*row) if row else None
+
+
+def is_open(connection: Connection, principal: Caller, event: GateEvent) -> bool:
+    """Whether a live instance is open to everybody where an event would come from."""
+    record = registry.find(connection, principal.instance)
+    if record is None or not record.live or record.tenant != principal.tenant:
+        return False
+    key = event.discriminator
+    route = read_route(connection, *key)
+    opened = {each: read_opened(connection, each) for each in gate.open_keys(event)}
+    known = Facts(
+        routes={} if route.tenant is None else {key: route.tenant},
+        shared=frozenset({key} if route.is_shared else ()),
+        open={each: place for each, place in opened.items() if place is not None},
+    )
+    return gate.find_open(event, known) == OpenPlace(principal.tenant, principal.instance)
 
 
 def read_holder(
@@ -604,12 +648,40 @@ class _FactKey(NamedTuple):
     """The parts of an event that its facts depend on."""
 
     platform: str
-    discriminator: str
+    hook: str | None
     scope_id: str | None
     chat_id: str
     parent_id: str | None
     is_dm: bool
     author: str
+
+    @classmethod
+    def of(cls, event: GateEvent) -> "_FactKey":
+        """Those of an event."""
+        return cls(
+            event.platform,
+            event.hook,
+            event.scope_id,
+            event.chat_id,
+            event.parent_chat_id,
+            event.is_dm,
+            event.author or "",
+        )
+
+    @property
+    def event(self) -> GateEvent:
+        """An event with these parts."""
+        return GateEvent(
+            "",
+            self.platform,
+            "",
+            self.chat_id,
+            self.is_dm,
+            self.author or None,
+            self.scope_id,
+            self.parent_id,
+            hook=self.hook,
+        )
 
 
 @dataclass(eq=False, repr=False)
@@ -622,20 +694,11 @@ class FactLookup:
     _composed: dict[_FactKey, tuple[Facts, float]] = field(default_factory=dict)
     _generation: int = -1
 
-    async def facts(self, inbound: InboundEvent) -> Facts:
+    async def facts(self, event: GateEvent) -> Facts:
         """The facts that concern an event."""
         if not self.cache.is_fresh:
             await self.cache.refresh()
-        source = inbound.event.source
-        place = _FactKey(
-            inbound.platform,
-            inbound.route_key or source.scope_id or source.chat_id,
-            source.scope_id,
-            source.chat_id,
-            source.parent_chat_id,
-            source.is_dm,
-            source.user_id or "",
-        )
+        place = _FactKey.of(event)
         if self._generation != self.cache.generation:
             self._composed.clear()
             self._generation = self.cache.generation
@@ -674,47 +737,67 @@ class FactLookup:
         return await self.cache.get(("codes",), read_link_codes)
 
     async def _compose(self, place: _FactKey) -> tuple[Facts, float]:
-        platform, author = place.platform, place.author
+        platform, author, event = place.platform, place.author, place.event
+        key = event.discriminator
         optional = (place.scope_id, place.parent_id, author)
         if not (
             is_name(platform)
-            and is_name(place.discriminator)
+            and is_name(key.key)
             and is_name(place.chat_id)
             and all(is_name(each) for each in optional if each)
         ):
             return _NOTHING, _FOREVER  # such ids are never stored, and PostgreSQL refuses them
-        tenant = await self._route(platform, place.discriminator)
+        route = await self._route(platform, key.key)
+        found = Facts(
+            routes={key: route.tenant} if route.tenant else {},
+            shared=frozenset({key} if route.is_shared else ()),
+        )
         person = await self.person(platform, author)
-        home = person.home
-        home_tenant = home.tenant if home is not None and place.is_dm else None
+        is_by_author = gate.is_author_first(event, found)
+        home = person.home if place.is_dm or is_by_author else None
+        # Whose instances and grants count here.
+        tenant = home.tenant if is_by_author and home else route.tenant
+        if is_by_author and home is None:
+            tenant = None
         bindings: dict[TenantAccount, tuple[str, ...]] = {}
         live: dict[str, InstanceFacts] = {}
-        for each in filter(None, dict.fromkeys((tenant, home_tenant))):
+        for each in filter(None, dict.fromkeys((tenant, home.tenant if home else None))):
             bindings[TenantAccount(each, platform, author)] = await self._live(
                 person.bound.get(each, ()), each, live
             )
-        voices = await self._voices(person, tenant or home_tenant)
+        opened: dict[OpenKey, OpenPlace] = {}
+        if not live:
+            opened = await self._opened(event, live)
+        acting = tenant or (home.tenant if home else None)
+        if acting is None and opened:
+            acting = next(iter(opened.values())).tenant
+        voices = await self._voices(person, acting)
         grants: dict[TenantChannel, ChannelGrant] = {}
         views: list[VisibilityKey] = []
         if tenant is not None and not place.is_dm:
-            if bindings[TenantAccount(tenant, platform, author)]:
-                views.append(VisibilityKey(platform, place.scope_id, place.chat_id, author))
+            # Whoever writes in a channel sees it; others are asked about.
+            asked = {author} if bindings[TenantAccount(tenant, platform, author)] else set()
             for channel in filter(None, (place.chat_id, place.parent_id)):
                 held = await self._holder(platform, place.scope_id or "", channel)
                 if held is None or held.tenant != tenant:
                     continue
                 if not await self._live((held.instance,), tenant, live):
                     continue
-                key = TenantChannel(tenant, platform, place.scope_id, channel)
-                grants[key] = ChannelGrant(held.instance, held.owner)
+                granted = TenantChannel(tenant, platform, place.scope_id, channel)
+                grants[granted] = ChannelGrant(held.instance, held.owner)
                 owner = await self.person(platform, held.owner)
                 bindings[TenantAccount(tenant, platform, held.owner)] = await self._live(
                     owner.bound.get(tenant, ()), tenant, live
                 )
-                views.append(VisibilityKey(platform, place.scope_id, place.chat_id, held.owner))
+                asked.add(held.owner)
+            views = [
+                VisibilityKey(platform, place.scope_id, place.chat_id, user)
+                for user in sorted(asked)
+                if not gate.is_seen_by_writing(event, user)
+            ]
         visibility: dict[VisibilityKey, Visibility] = {}
         until = _FOREVER
-        for view in dict.fromkeys(views):
+        for view in views:
             visibility[view], lasting = await self.visibility.get(view)
             until = min(until, lasting)
         principals: dict[PolicyKey, PrincipalRule] = {}
@@ -725,17 +808,31 @@ class FactLookup:
                 principals[policy_key] = profile.principals[platform]
             if platform in profile.relevance:
                 relevance[policy_key] = profile.relevance[platform]
-        facts = Facts(
-            routes={RouteKey(platform, place.discriminator): tenant} if tenant else {},
+        facts = replace(
+            found,
             bindings=bindings,
-            dm_defaults={PlatformAccount(platform, author): home} if home_tenant and home else {},
+            dm_defaults={PlatformAccount(platform, author): home} if home else {},
             grants=grants,
             principals=principals,
             visibility=visibility,
             relevance=relevance,
             voices={PlatformAccount(platform, author): voices} if voices else {},
+            open=opened,
         )
         return facts, until
+
+    async def _opened(
+        self, event: GateEvent, live: dict[str, InstanceFacts]
+    ) -> dict[OpenKey, OpenPlace]:
+        """The live instances that are open to everybody where an event comes from."""
+        if event.hook is not None:
+            return {}
+        found: dict[OpenKey, OpenPlace] = {}
+        for key in gate.open_keys(event):
+            place = await self.cache.get(("open", *key), partial(read_opened, key=key))
+            if place is not None and await self._live((place.instance,), place.tenant, live):
+                found[key] = place
+        return found
 
     async def _voices(self, person: AccountFacts, tenant: str | None) -> frozenset[str]:
         """The tenant's own instances that speak through an account.
@@ -756,7 +853,7 @@ class FactLookup:
                 live[instance] = profile
         return tuple(instance for instance in instances if instance in live)
 
-    async def _route(self, platform: str, key: str) -> str | None:
+    async def _route(self, platform: str, key: str) -> RouteFacts:
         return await self.cache.get(
             ("route", platform, key), lambda connection: read_route(connection, platform, key)
         )

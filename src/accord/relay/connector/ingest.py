@@ -4,6 +4,8 @@ Returns when the event is on disk; a repeated event id changes nothing. Keeps th
 a chat. The journal gets the gate's decision, never what people wrote; `explain_event` reads it.
 """
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +19,7 @@ from accord.relay.connector.connections import ConnectionHub
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.limits import KeyedLock
 from accord.relay.connector.links import LinkReply
+from accord.relay.connector.parked import DECISIONS, ParkedEvents, record_id
 from accord.relay.connector.platform import Fence, InboundEvent, InboundKind
 from accord.relay.connector.queue import (
     INBOUND,
@@ -26,18 +29,28 @@ from accord.relay.connector.queue import (
     NewRow,
     QueueWriter,
     SeenChat,
+    seen_chat,
 )
-from accord.relay.connector.store import METADATA, buffer, dead_letter_rows, receipts
+from accord.relay.connector.store import METADATA, buffer, dead_letter_rows, parked, receipts
 from accord.relay.connector.vault import Capability
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.actions import Send
 from accord.relay.rules.decision_records import DecisionRecord, from_record, to_record
-from accord.relay.rules.gate import Decision, Facts, GateEvent, decide
+from accord.relay.rules.gate import (
+    Decision,
+    Facts,
+    GateEvent,
+    GateOutcome,
+    PlatformAccount,
+    decide,
+)
 from accord.relay.rules.links import LinkCommand, read_link_request
 from accord.relay.rules.messages import SessionRules, interaction_sources
+from accord.relay.rules.verdicts import NO_CANDIDATE, GateVerdict
 from accord.storage import JournalRecord, verify
 from accord.telemetry import tracing
 from accord.telemetry.tracing import Span, SpanKind
+from accord.web.limits import RateLimiter
 
 _MOST_DECISIONS = 4096
 # Stands for the event's id in a record; a NUL occurs nowhere else in it.
@@ -81,7 +94,6 @@ class DecisionCache:
 
 
 INBOUND_STREAM = "relay.inbound"
-DECISIONS = "relay.decisions"
 
 # A chat that was seen within this time gets no new row; it may be answered for days anyway.
 _CHAT_MS = 3_600_000
@@ -96,11 +108,18 @@ class Ingest:
     context: DeliveryContext
     writer: QueueWriter
     hub: ConnectionHub
+    parked: ParkedEvents
     _lanes: KeyedLock = field(default_factory=KeyedLock)
     _decisions: DecisionCache = field(default_factory=DecisionCache)
-    _chats: LRUCache[tuple[str, str, str, str, str], int] = field(
+    _chats: LRUCache[tuple[str, str, str, str, str, int], int] = field(
         default_factory=lambda: LRUCache(_MOST_CHATS)
     )
+    # What people who are not linked wrote to an agent that is open to everybody.
+    _strangers: RateLimiter = field(init=False)
+
+    def __post_init__(self) -> None:
+        per_minute = self.context.limits.open_per_minute
+        self._strangers = RateLimiter(self.context.clock, per_minute=per_minute, burst=per_minute)
 
     async def take(self, inbound: InboundEvent, fence: Fence | None) -> AdmissionResult:
         """Take an event; returns when it is on disk.
@@ -133,21 +152,32 @@ class Ingest:
                 event = _gate_event(inbound, reply)
                 facts = await context.directory.facts(inbound)
                 decided = self._decisions.decide(event, facts)
+                if self._is_limited(event, decided.decision):
+                    account = PlatformAccount(event.platform, event.author or "")
+                    facts = replace(facts, limited=frozenset({account}))
+                    decided = self._decisions.decide(event, facts)
                 if step.is_recording():
                     _trace_decision(step, decided.decision)
             decision, record = decided.decision, decided.record(inbound.event_id)
-            admission = await self._admission(inbound, fence, decision, record, trace)
+            admission = await self._admission(inbound, event, fence, decision, record, trace)
             stored = self.writer.admit(admission)
         admitted = await stored
         context.ingest_seconds.add(context.clock.monotonic() - began)
         if not admitted.is_new:
             context.counts["duplicates"] += 1
             return admitted
-        refusal = decision.refusal
+        context.counts["parked"] += len(admitted.parked)
+        context.counts["dead letters"] += len(admitted.full)
+        waits = bool(admitted.parked or admitted.full)
+        refusal = None if waits else decision.refusal
         context.counts["taken for nobody" if refusal else "taken"] += 1
         if refusal is not None:
             context.counts[f"dropped {refusal.rule}"] += 1
-        self._remember(admission)
+        self._remember(admission, admitted)
+        for session in admitted.parked:
+            if session.instance in decision.deliveries:
+                # What those before it wait for is known now.
+                self.hub.start(self.parked.decide_session(session))
         if reply is not None and reply.text:
             self.hub.start(self._send_reply(inbound, reply, admitted.event))
         if inbound.kind is InboundKind.INTERRUPT:
@@ -166,9 +196,17 @@ class Ingest:
             for key in rules.keys(source):
                 self.hub.interrupt(decision.tenant or "", instance, key, source.chat_id)
 
+    def _is_limited(self, event: GateEvent, decision: Decision) -> bool:
+        """Whether somebody who is not linked writes too much to an agent that is open."""
+        opened = [each.instance for each in decision.candidates if each.is_open and each.delivers]
+        return bool(opened) and bool(
+            self._strangers.wait(f"{opened[0]} {event.platform} {event.author}")
+        )
+
     async def _admission(
         self,
         inbound: InboundEvent,
+        event: GateEvent,
         fence: Fence | None,
         decision: Decision,
         record: str,
@@ -179,33 +217,27 @@ class Ingest:
         rows: list[NewRow] = []
         chats: list[SeenChat] = []
         capabilities: list[Capability] = []
-        tenant, deliveries = decision.tenant, decision.deliveries
-        if deliveries and tenant is not None:
+        tenant = decision.tenant
+        received = [each for each in decision.candidates if each.delivers or each.unknown]
+        if received and tenant is not None:
             source = inbound.event.source
             scope = source.scope_id or ""
             kind, body = self._body(inbound)
-            for instance in deliveries:
+            for each in received:
+                instance = each.instance
                 rules = await context.directory.session_rules(instance)
                 key = rules.key(source)
+                # An interrupt is of no use later, so it is never parked.
                 if inbound.kind is not InboundKind.INTERRUPT:
-                    rows.append(NewRow(instance, tenant, scope, key, kind, body))
-                if self._is_new_chat(instance, inbound, key, now):
-                    user = (source.user_id or "") if source.is_dm else ""
-                    chats.append(
-                        SeenChat(
-                            instance=instance,
-                            platform=inbound.platform,
-                            chat_id=source.chat_id,
-                            session_key=key,
-                            bot_id=inbound.bot_id,
-                            tenant=tenant,
-                            scope_id=scope,
-                            user_id=user,
-                            author=source.user_id or "",
-                            parent_id=source.parent_chat_id or "",
-                        )
-                    )
-                capabilities += _capabilities(inbound, tenant, instance, rules)
+                    unknown = not each.delivers
+                    rows.append(NewRow(instance, tenant, scope, key, kind, body, unknown))
+                elif not each.delivers:
+                    continue
+                chat = seen_chat(event, tenant, instance, key, stranger=each.is_open)
+                if each.delivers and self._is_new_chat(chat, now):
+                    chats.append(chat)
+                if not each.is_open:
+                    capabilities += _capabilities(inbound, tenant, instance, rules)
         return EventAdmission(
             inbound.platform,
             inbound.bot_id,
@@ -221,6 +253,7 @@ class Ingest:
                 JournalRecord(DECISIONS, name, now, context.name, record),
             ),
             None if trace is None else str(trace),
+            event,
         )
 
     def _body(self, inbound: InboundEvent) -> tuple[str, str]:
@@ -236,16 +269,20 @@ class Ingest:
             raise RelayError(Code.TOO_LARGE, "the event is too long for a gateway")
         return kind, body.decode()
 
-    def _is_new_chat(self, instance: str, inbound: InboundEvent, key: str, now: int) -> bool:
-        source = inbound.event.source
-        chat = (instance, inbound.platform, source.chat_id, key, source.user_id or "")
-        seen = self._chats.get(chat)
+    def _is_new_chat(self, chat: SeenChat, now: int) -> bool:
+        seen = self._chats.get(_chat_key(chat))
         return seen is None or now - seen >= _CHAT_MS
 
-    def _remember(self, admission: EventAdmission) -> None:
+    def _remember(self, admission: EventAdmission, admitted: AdmissionResult) -> None:
+        waits = {*admitted.full, *(session.instance for session in admitted.parked)}
         for chat in admission.chats:
-            key = (chat.instance, chat.platform, chat.chat_id, chat.session_key, chat.author)
-            self._chats[key] = admission.received_at
+            if chat.instance not in waits:
+                self._chats[_chat_key(chat)] = admission.received_at
+
+
+def _chat_key(chat: SeenChat) -> tuple[str, str, str, str, str, int]:
+    place = (chat.instance, chat.platform, chat.chat_id)
+    return (*place, chat.session_key, chat.author, chat.stranger)
 
 
 def _gate_event(inbound: InboundEvent, reply: LinkReply | None) -> GateEvent:
@@ -270,7 +307,7 @@ def _trace_decision(span: Span, decision: Decision) -> None:
     refusal = decision.refusal
     tracing.set_attributes(
         span,
-        verdict="deliver" if decision.deliveries else "drop",
+        verdict="deliver" if decision.deliveries else "park" if decision.unknown else "drop",
         rule=None if refusal is None else refusal.rule,
         deliveries=len(decision.deliveries),
     )
@@ -375,12 +412,36 @@ _RECEIPT = select(receipts.c.event, receipts.c.received_at).where(
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatus:
-    """The state of one instance's row: `pending`, `sent`, `dead` (with a reason) or `acked`."""
+    """The state of one instance's row: `pending`, `sent`, `dead` (with a reason) or `acked`.
+
+    Of an event that had to wait for a fact, also `parked` or `refused`, both with a reason.
+    """
 
     instance: str
     state: str
     deliveries: int = 0
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaterDecision:
+    """What was decided about an event after it was parked for an instance."""
+
+    instance: str
+    decided_at: int
+    decision: Decision
+
+    @property
+    def verdicts(self) -> tuple[GateVerdict, ...]:
+        """Those about the instance; where it is no candidate any more, those about the event."""
+        candidate = self.decision.candidate(self.instance)
+        return self.decision.verdicts if candidate is None else candidate.verdicts
+
+    @property
+    def outcome(self) -> GateOutcome:
+        """What followed for the instance."""
+        candidate = self.decision.candidate(self.instance)
+        return GateOutcome.REFUSE if candidate is None else candidate.outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +453,7 @@ class Explanation:
     recorded: DecisionRecord
     statuses: tuple[DeliveryStatus, ...]
     trace_id: str | None = None
+    later: tuple[LaterDecision, ...] = ()
 
 
 def explain_event(connection: Connection, event: str) -> Explanation | None:
@@ -405,12 +467,31 @@ def explain_event(connection: Connection, event: str) -> Explanation | None:
     recorded = from_record(orjson.loads(row["body"]))
     inbound = _record(connection, INBOUND_STREAM, name)
     found = _rows(connection, name)
-    statuses = tuple(
-        found.get(instance, DeliveryStatus(instance, "acked"))
-        for instance in recorded.decision.deliveries
-    )
+    received = [each for each in recorded.decision.candidates if each.delivers or each.unknown]
+    later = tuple(d for e in received for d in _later_decisions(connection, name, e.instance))
+    last = {each.instance: each for each in later}
+    statuses = []
+    for each in received:
+        status = found.get(each.instance)
+        again = last.get(each.instance)
+        if status is None and again is not None and again.outcome is not GateOutcome.DELIVER:
+            refusal = next((v for v in again.verdicts if not v.passed), NO_CANDIDATE)
+            status = DeliveryStatus(each.instance, "refused", reason=refusal.sentence)
+        if status is None and (each.delivers or again is not None):
+            status = DeliveryStatus(each.instance, "acked")
+        if status is not None:  # else an older version decided, which did not park
+            statuses.append(status)
     trace_id = None if inbound is None else orjson.loads(inbound["body"]).get("trace_id")
-    return Explanation(name, row["recorded_at"], recorded, statuses, trace_id)
+    return Explanation(name, row["recorded_at"], recorded, tuple(statuses), trace_id, later)
+
+
+def _later_decisions(connection: Connection, event: str, instance: str) -> Iterator[LaterDecision]:
+    for rounds in itertools.count():
+        row = _record(connection, DECISIONS, record_id(event, instance, rounds))
+        if row is None:
+            return
+        decision = from_record(orjson.loads(row["body"])).decision
+        yield LaterDecision(instance, row["recorded_at"], decision)
 
 
 def _own_id(connection: Connection, event_id: str) -> str | None:
@@ -449,6 +530,12 @@ def _rows(connection: Connection, event: str) -> dict[str, DeliveryStatus]:
         select(live.instance, live.state, live.deliveries).where(live.event == event)
     ):
         found[row.instance] = DeliveryStatus(row.instance, row.state, row.deliveries)
+    waiting: Any = parked.c
+    for row in connection.execute(
+        select(waiting.instance, waiting.attempts).where(waiting.event == event)
+    ):
+        asked = f"the platform was asked {row.attempts + 1} times, and is asked again"
+        found[row.instance] = DeliveryStatus(row.instance, "parked", reason=asked)
     return found
 
 

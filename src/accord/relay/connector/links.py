@@ -1,4 +1,4 @@
-"""Link codes, wrong tries, pending confirmations and bindings in the store.
+"""Link codes, wrong tries, pending confirmations, bindings and chosen defaults in the store.
 
 Codes are stored as keyed digests, compared in constant time and used once. A message is decided (by
 `rules.links`) and carried out within one change.
@@ -116,6 +116,8 @@ def handle_message(
     offered = None if tries >= settings.link_tries else _offered(change, digests)
     waiting = _waiting(change, platform, user_id)
     bound = _bound(change, platform, user_id)
+    places = list(bound)
+    default = policies.find_dm_default(change, platform, user_id)
     known = LinkFacts(
         has_code=bool(digests),
         offered=offered.name if offered else None,
@@ -123,6 +125,8 @@ def handle_message(
         waiting=waiting.name if waiting else None,
         bound=tuple(bound.values()),
         tries=tries,
+        default=places.index(default) if default in bound else None,
+        agent=request.agent,
     )
     decided = decide_link(request.command, known, settings.link_tries)
     match decided.effect:
@@ -141,6 +145,18 @@ def handle_message(
         case LinkEffect.UNBIND:
             _drop(change, platform, user_id)
             unbind(change, platform, user_id)
+        case LinkEffect.UNBIND_ONE if decided.agent is not None:
+            unbind(change, platform, user_id, places[decided.agent])
+        case LinkEffect.SET_DEFAULT if decided.agent is not None:
+            chosen = registry.need(change.connection, places[decided.agent])
+            policies.put_dm_default(change, platform, user_id, chosen.tenant, chosen.instance)
+            change.note(
+                "dm-default.chosen",
+                tenant=chosen.tenant,
+                instance=chosen.instance,
+                platform=platform,
+                user_id=user_id,
+            )
         case _:
             pass
     reply = LinkReply(decided.text, decided.rule)
@@ -231,7 +247,7 @@ def _drop(change: ControlChange, platform: str, user_id: str) -> None:
 
 
 def _bound(change: ControlChange, platform: str, user_id: str) -> dict[str, str]:
-    """The instances that an account is linked to, with their names."""
+    """The instances that an account is linked to, with their names, the earliest link first."""
     rows = change.connection.execute(
         select(bindings.c.instance)
         .where(*is_user(bindings, platform, user_id))

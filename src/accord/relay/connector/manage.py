@@ -24,7 +24,7 @@ from accord.relay.connector.registry import (
 )
 from accord.relay.connector.store import ControlChange, Principal
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.gate import PrincipalPolicy, RelevancePolicy
+from accord.relay.rules.gate import OpenKey, PrincipalPolicy, RelevancePolicy
 from accord.relay.rules.links import LINK_CODE_BITS, write_link_code
 from accord.relay.rules.members import require_names
 from accord.web.outgoing import url_allowed
@@ -322,6 +322,43 @@ class Control:
         require_names(platform=platform, route_key=key)
         await self._change(OPERATOR, lambda change: policies.unpin_route(change, platform, key))
 
+    async def share(self, platform: str, key: str) -> bool:
+        """Say that several tenants share a scope or chat; whether that is new."""
+        require_names(platform=platform, route_key=key)
+        return await self._change(
+            OPERATOR, lambda change: policies.share_place(change, platform, key)
+        )
+
+    async def unshare(self, platform: str, key: str) -> bool:
+        """Let a scope or chat belong to one tenant again; whether it was shared."""
+        require_names(platform=platform, route_key=key)
+        return await self._change(
+            OPERATOR, lambda change: policies.unshare_place(change, platform, key)
+        )
+
+    async def open(
+        self, instance: str, platform: str, scope_id: str = "", channel_id: str = ""
+    ) -> None:
+        """Let people who are not linked talk to an instance in a scope or a channel of it.
+
+        Without both, in direct messages.
+        """
+        caller = await self.principal(instance)
+        place = _open_key(platform, scope_id, channel_id)
+        await self._change(
+            OPERATOR,
+            lambda change: policies.open_place(change, caller.tenant, caller.instance, place),
+        )
+
+    async def close(self, platform: str, scope_id: str = "", channel_id: str = "") -> str | None:
+        """End that an instance is open to everybody in a place; which it was."""
+        place = _open_key(platform, scope_id, channel_id)
+        return await self._change(OPERATOR, lambda change: policies.close_place(change, place))
+
+    async def places(self) -> list[dict[str, Any]]:
+        """Every route, shared place, grant and open place."""
+        return await self._changes.read(policies.list_places)
+
     async def claim_scope(
         self, caller: Principal, platform: str, scope_id: str, channel_id: str
     ) -> None:
@@ -452,6 +489,11 @@ class Control:
 
 def _agent(caller: Principal) -> str:
     return f"agent {caller.instance}"
+
+
+def _open_key(platform: str, scope_id: str, channel_id: str) -> OpenKey:
+    require_names(platform=platform, scope_id=scope_id or "-", channel_id=channel_id or "-")
+    return OpenKey(platform, scope_id, channel_id)
 
 
 def _require_channel(platform: str, scope_id: str, channel_id: str) -> None:

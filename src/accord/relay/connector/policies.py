@@ -1,8 +1,9 @@
-"""Route keys, channel grants, policies and dm-defaults in the store.
+"""Route keys, shared and open places, channel grants, policies and dm-defaults in the store.
 
 A route key belongs to one tenant; it is deleted with its last claim, unless the operator has pinned
-it. A channel has at most one holder. Each write of a policy replaces the whole of it; one that
-changes nothing is not recorded. A gateway cannot replace the operator's relevance policy.
+it. A channel has at most one holder, and a place at most one instance that is open to everybody.
+Each write of a policy replaces the whole of it; one that changes nothing is not recorded. A gateway
+cannot replace the operator's relevance policy.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,16 +19,20 @@ from accord.relay.connector.store import (
     dm_defaults,
     grants,
     is_user,
+    open_places,
     principals,
     relevance,
     route_claims,
     routes,
+    shared_places,
 )
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.gate import PrincipalPolicy, RelevancePolicy
+from accord.relay.rules.gate import OpenKey, PrincipalPolicy, RelevancePolicy
 
 MOST_KEYS: Final = 1000
 """How many route keys one instance may claim on one platform."""
+MOST_PLACES: Final = 10_000
+"""How many places of each kind are listed."""
 
 
 def replace_route_claims(
@@ -141,6 +146,107 @@ def _ensure_route(
             where=f"routeKeys: {key}",
             mend="leave it out, or let its holder release it",
         )
+
+
+def is_shared(change: ControlChange, platform: str, key: str) -> bool:
+    """Whether an operator has said that several tenants share a place."""
+    where = (shared_places.c.platform == platform, shared_places.c.route_key == key)
+    return (
+        change.connection.execute(select(shared_places.c.route_key).where(*where)).first()
+        is not None
+    )
+
+
+def share_place(change: ControlChange, platform: str, key: str) -> bool:
+    """Say that several tenants share a scope or chat; whether that is new."""
+    if is_shared(change, platform, key):
+        return False
+    change.connection.execute(
+        insert(shared_places).values(platform=platform, route_key=key, created_at=change.now)
+    )
+    change.touch("route", platform, key)
+    change.note("place.shared", platform=platform, route_key=key)
+    return True
+
+
+def unshare_place(change: ControlChange, platform: str, key: str) -> bool:
+    """Let the place belong to the tenant of its route again; whether it was shared."""
+    gone = change.connection.execute(
+        delete(shared_places).where(
+            shared_places.c.platform == platform, shared_places.c.route_key == key
+        )
+    )
+    if gone.rowcount:
+        change.touch("route", platform, key)
+        change.note("place.unshared", platform=platform, route_key=key)
+    return bool(gone.rowcount)
+
+
+def open_place(change: ControlChange, tenant: str, instance: str, place: OpenKey) -> None:
+    """Open an instance to everybody in a place, where it may be heard at all."""
+    key = place.scope_id or place.channel_id
+    holder = tenant_of(change, place.platform, key) if key else None
+    if holder not in (None, tenant) and not is_shared(change, place.platform, key):
+        raise RelayError(
+            Code.CONFLICT,
+            "this place belongs to another tenant",
+            where=key,
+            mend="share it first, or open an agent of its tenant",
+        )
+    where = _is_open_place(place)
+    there = change.connection.execute(select(open_places.c.instance).where(*where)).scalar()
+    if there == instance:
+        return
+    if there is not None:
+        raise RelayError(
+            Code.CONFLICT,
+            "another agent is open to everybody here",
+            where=there,
+            mend="close it first",
+        )
+    change.connection.execute(
+        insert(open_places).values(
+            **place._asdict(), tenant=tenant, instance=instance, created_at=change.now
+        )
+    )
+    _note_open(change, "place.opened", instance, place)
+
+
+def close_place(change: ControlChange, place: OpenKey) -> str | None:
+    """End that an instance is open to everybody in a place; which it was."""
+    where = _is_open_place(place)
+    there: str | None = change.connection.execute(
+        select(open_places.c.instance).where(*where)
+    ).scalar()
+    if there is not None:
+        change.connection.execute(delete(open_places).where(*where))
+        _note_open(change, "place.closed", there, place)
+    return there
+
+
+def _is_open_place(place: OpenKey) -> tuple[ColumnElement[bool], ...]:
+    return tuple(open_places.c[name] == value for name, value in place._asdict().items())
+
+
+def _note_open(change: ControlChange, action: str, instance: str, place: OpenKey) -> None:
+    change.touch("open", *place)
+    change.touch("instance", instance)
+    change.note(action, instance=instance, **place._asdict())
+
+
+def list_places(connection: Connection) -> list[dict[str, Any]]:
+    """Every route, shared place, grant and open place, as an operator reads them."""
+    found: list[dict[str, Any]] = []
+    for kind, table, names in (
+        ("route", routes, ("platform", "route_key", "tenant")),
+        ("shared", shared_places, ("platform", "route_key")),
+        ("grant", grants, ("platform", "scope_id", "channel_id", "tenant", "instance")),
+        ("open", open_places, ("platform", "scope_id", "channel_id", "tenant", "instance")),
+    ):
+        columns = [table.c[name] for name in names]
+        rows = connection.execute(select(*columns).order_by(*columns).limit(MOST_PLACES))
+        found += [{"kind": kind, **row} for row in rows.mappings()]
+    return found
 
 
 def list_owners(connection: Connection, instance: str, platform: str, limit: int = 20) -> list[str]:
@@ -343,10 +449,19 @@ def put_dm_default(
     change.touch("user", platform, user_id)
 
 
+def find_dm_default(change: ControlChange, platform: str, user_id: str) -> str | None:
+    """The instance that a user's direct messages go to."""
+    own = is_user(dm_defaults, platform, user_id)
+    found: str | None = change.connection.execute(
+        select(dm_defaults.c.instance).where(*own)
+    ).scalar()
+    return found
+
+
 def mend_dm_default(change: ControlChange, platform: str, user_id: str) -> None:
     """After a binding changed: if the default is no longer bound, use the oldest binding."""
     own = is_user(dm_defaults, platform, user_id)
-    default = change.connection.execute(select(dm_defaults.c.instance).where(*own)).scalar()
+    default = find_dm_default(change, platform, user_id)
     left = change.connection.execute(
         select(bindings.c.tenant, bindings.c.instance)
         .where(*is_user(bindings, platform, user_id))

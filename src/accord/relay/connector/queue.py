@@ -21,7 +21,9 @@ from sqlalchemy import Connection, bindparam, delete, exists, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
+from accord.relay.connector import parked_store
 from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.parked_store import ParkedRow, ParkedSession, ParkedState
 from accord.relay.connector.platform import Fence
 from accord.relay.connector.store import (
     QueueLock,
@@ -36,6 +38,8 @@ from accord.relay.connector.store import (
 )
 from accord.relay.connector.vault import Capability, Vault
 from accord.relay.errors import Code, RelayError
+from accord.relay.rules.decision_records import write_event
+from accord.relay.rules.gate import GateEvent
 from accord.storage import BulkInsert, JournalRecord, StoreError
 
 if TYPE_CHECKING:
@@ -91,7 +95,7 @@ def read_buffer_id(text: str, series: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class NewRow:
-    """A row to be added to an instance's queue."""
+    """A row to be added to an instance's queue, or to be parked if the gate lacks a fact."""
 
     instance: str
     tenant: str
@@ -99,6 +103,7 @@ class NewRow:
     session_key: str
     kind: str
     body: str
+    is_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +123,16 @@ class SeenChat:
     user_id: str
     author: str
     parent_id: str
+    # Whether the author is not linked and the instance is open to everybody: 1 or 0.
+    stranger: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class EventAdmission:
     """An event with everything that is stored for it, in one transaction.
 
-    `traceparent` continues the event's trace at its delivery, also after a restart.
+    `traceparent` continues the event's trace at its delivery, also after a restart. `gate` is what
+    the gate decides by; without it nothing can be parked.
     """
 
     platform: str
@@ -138,15 +146,22 @@ class EventAdmission:
     capabilities: tuple[Capability, ...] = ()
     records: tuple[JournalRecord, ...] = ()
     traceparent: str | None = None
+    gate: GateEvent | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionResult:
-    """The result of an admission: rows by instance; for a duplicate, the first event's id."""
+    """The result of an admission: rows by instance; for a duplicate, the first event's id.
+
+    `parked` are the sessions in which the event waits for a fact or behind another that does;
+    `full` are the instances for which it could not wait and became a dead letter.
+    """
 
     event: str
     is_new: bool
     rows: tuple[tuple[str, BufferRow], ...] = ()
+    parked: tuple[ParkedSession, ...] = ()
+    full: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +195,9 @@ class Batch:
     id: str = ""
     series: str = ""
     now: int = 0
+    # How many events may be parked for one instance, and when the platform is asked again.
+    most_parked: int = 1000
+    park_pause_ms: int = 5000
 
     @property
     def locks(self) -> dict[str, QueueLock]:
@@ -293,7 +311,7 @@ def _seen_chat(dialect: Any) -> Any:
 
 def _seen_author(dialect: Any) -> Any:
     row = dialect.insert(chat_authors)
-    keep = {name: row.excluded[name] for name in ("parent_id", "delivered_at")}
+    keep = {name: row.excluded[name] for name in ("parent_id", "delivered_at", "stranger")}
     return row.on_conflict_do_update(index_elements=list(chat_authors.primary_key), set_=keep)
 
 
@@ -312,7 +330,7 @@ def write_batch(connection: Connection, batch: Batch, vault: Vault, source: str)
     _raise_epochs(connection, batch, result)
     changes |= _store_events(connection, batch, new_events, result)
     result.opened = [result.queues[instance] for instance, _ in batch.opens]
-    if capabilities := [each for admission in new_events for each in admission.capabilities]:
+    if capabilities := _capabilities(new_events, result):
         vault.bind(connection, capabilities)
     records = [record for admission in new_events for record in admission.records]
     if changes:
@@ -321,6 +339,21 @@ def write_batch(connection: Connection, batch: Batch, vault: Vault, source: str)
     if records:
         write_journal(connection, records)
     return result
+
+
+def _capabilities(new_events: list[EventAdmission], result: BatchResult) -> list[Capability]:
+    """The capabilities of new events; those of parked ones cannot be used yet."""
+    new = [a for a in result.admitted if isinstance(a, AdmissionResult) and a.is_new]
+    stored = {each.event: each for each in new}
+    kept = []
+    for admission in new_events:
+        for each in admission.capabilities:
+            told = stored[admission.event]
+            if any(each.instance == session.instance for session in told.parked):
+                kept.append(replace(each, parked=admission.event))
+            elif each.instance not in told.full:
+                kept.append(each)
+    return kept
 
 
 def _new_events(connection: Connection, batch: Batch, result: BatchResult) -> list[EventAdmission]:
@@ -454,16 +487,22 @@ def _store_events(
     heads = {instance: queue.head for instance, queue in result.queues.items()}
     rows: dict[str, list[tuple[str, BufferRow]]] = {admission.event: [] for admission in new_events}
     added, pending = [], []
-    seen: dict[tuple[str, ...], dict[str, str]] = {}
-    authors: dict[tuple[str, ...], dict[str, str]] = {}
+    seen: dict[tuple[str, ...], dict[str, Any]] = {}
+    authors: dict[tuple[str, ...], dict[str, Any]] = {}
+    parking = _Parking(connection, batch, new_events)
     for admission in new_events:
+        waits = parking.take(admission)
         for new_row in admission.new_rows:
+            if new_row.instance in waits:
+                continue
             seq = heads[new_row.instance] = heads[new_row.instance] + 1
             row = BufferRow(seq, new_row.kind, new_row.body, 0, batch.now, admission.traceparent)
             rows[admission.event].append((new_row.instance, row))
             added.append(_buffer_row(admission, new_row, seq, batch.now))
             pending.append((new_row.instance, seq, admission.event))
         for chat in admission.chats:
+            if chat.instance in waits:
+                continue  # it may be answered when it is delivered
             place = (chat.instance, chat.platform)
             row_of_chat = {name: getattr(chat, name) for name in _CHAT_COLUMNS}
             row_of_author = {name: getattr(chat, name) for name in _AUTHOR_COLUMNS}
@@ -474,7 +513,9 @@ def _store_events(
     _RECEIVE.insert(connection, sorted(received))
     if added:
         _ADD.insert(connection, added)
-        moved = sorted({new_row.instance for a in new_events for new_row in a.new_rows})
+    changes: dict[str, Any] = parking.store(connection, heads, batch.now)
+    moved = sorted(each for each, queue in result.queues.items() if heads[each] != queue.head)
+    if moved:
         connection.execute(_ADVANCE, [{"of": each, "to": heads[each]} for each in moved])
     if seen:
         for statement, by_key in (
@@ -486,12 +527,129 @@ def _store_events(
     for index, answer in enumerate(result.admitted):
         if isinstance(answer, AdmissionResult) and answer.is_new:
             result.admitted[index] = AdmissionResult(
-                answer.event, is_new=True, rows=tuple(rows[answer.event])
+                answer.event,
+                is_new=True,
+                rows=tuple(rows[answer.event]),
+                parked=tuple(parking.parked.get(answer.event, ())),
+                full=tuple(parking.full.get(answer.event, ())),
             )
     for instance, queue in result.queues.items():
         if heads[instance] != queue.head:
             result.queues[instance] = replace(queue, head=heads[instance])
-    return {RowState.PENDING.value: pending} if pending else {}
+    if pending or RowState.PENDING.value in changes:
+        changes[RowState.PENDING.value] = [*pending, *changes.get(RowState.PENDING.value, ())]
+    return changes
+
+
+PARKED_FULL: Final = "too many events waited for an answer of the platform"
+"""The reason of a dead letter that could not be parked."""
+
+
+class _Parking:
+    """Which rows of a batch are parked: what the gate lacked a fact for, and what is behind it."""
+
+    def __init__(
+        self, connection: Connection, batch: Batch, new_events: list[EventAdmission]
+    ) -> None:
+        instances = {row.instance for each in new_events for row in each.new_rows}
+        self._sessions = parked_store.find_sessions(connection, instances) if instances else {}
+        unknown = {r.instance for each in new_events for r in each.new_rows if r.is_unknown}
+        waiting = unknown | {session.instance for session in self._sessions}
+        self._counts = parked_store.count_rows(connection, waiting) if waiting else {}
+        self._batch = batch
+        self._rows: list[ParkedRow] = []
+        self._letters: list[ParkedRow] = []
+        self.parked: dict[str, list[ParkedSession]] = {}
+        self.full: dict[str, list[str]] = {}
+
+    def take(self, admission: EventAdmission) -> frozenset[str]:
+        """The instances for which an event is not delivered now."""
+        waits: set[str] = set()
+        for new_row in admission.new_rows:
+            session = ParkedSession(new_row.instance, new_row.session_key)
+            state = self._sessions.get(session)
+            if not (new_row.is_unknown or state) or admission.gate is None:
+                continue
+            waits.add(new_row.instance)
+            due_at = self._batch.now + self._batch.park_pause_ms
+            state = state or ParkedState(due_at, 0)
+            row = _parked_row(admission, new_row, admission.gate, state, self._batch.now)
+            count = self._counts.get(new_row.instance, 0)
+            if count >= self._batch.most_parked:
+                self._letters.append(row)
+                self.full.setdefault(admission.event, []).append(new_row.instance)
+                continue
+            self._counts[new_row.instance] = count + 1
+            self._sessions[session] = state
+            self._rows.append(row)
+            self.parked.setdefault(admission.event, []).append(session)
+        return frozenset(waits)
+
+    def store(self, connection: Connection, heads: dict[str, int], now: int) -> dict[str, Any]:
+        """Store what was taken, numbering dead letters as rows of their queues; the journal."""
+        parked_store.add_rows(connection, self._rows)
+        if not self._letters:
+            return {}
+        letters, dead, pending = [], [], []
+        for row in self._letters:
+            seq = heads[row.instance] = heads[row.instance] + 1
+            letters.append(parked_store.letter(row, seq, PARKED_FULL, now))
+            pending.append((row.instance, seq, row.event))
+            dead.append([row.instance, seq, seq])
+        parked_store.add_letters(connection, letters)
+        return {RowState.PENDING.value: pending, RowState.DEAD.value: dead, "reason": PARKED_FULL}
+
+
+def _parked_row(
+    admission: EventAdmission, new_row: NewRow, gate: GateEvent, state: ParkedState, now: int
+) -> ParkedRow:
+    # The record of a decision names the platform's own id.
+    event = replace(gate, event_id=admission.event_id)
+    return ParkedRow(
+        new_row.instance,
+        new_row.tenant,
+        admission.platform,
+        new_row.scope_id,
+        new_row.session_key,
+        admission.event,
+        new_row.kind,
+        new_row.body,
+        orjson.dumps(write_event(event)).decode(),
+        now,
+        state.due_at,
+        admission.traceparent,
+        attempts=state.attempts,
+    )
+
+
+def seen_chat(
+    gate: GateEvent, tenant: str, instance: str, session_key: str, *, stranger: bool
+) -> SeenChat:
+    """The chat of an event that is delivered to an instance."""
+    return SeenChat(
+        instance=instance,
+        platform=gate.platform,
+        chat_id=gate.chat_id,
+        session_key=session_key,
+        bot_id=gate.bot_id,
+        tenant=tenant,
+        scope_id=gate.scope_id or "",
+        user_id=(gate.author or "") if gate.is_dm else "",
+        author=gate.author or "",
+        parent_id=gate.parent_chat_id or "",
+        stranger=int(stranger),
+    )
+
+
+def store_chats(connection: Connection, seen: Sequence[SeenChat], now: int) -> None:
+    """Store from which chats something is delivered."""
+    for statement, names in (
+        (_SEEN_CHAT[connection.dialect.name], _CHAT_COLUMNS),
+        (_SEEN_AUTHOR[connection.dialect.name], _AUTHOR_COLUMNS),
+    ):
+        for chat in seen:
+            values = {name: getattr(chat, name) for name in names}
+            connection.execute(statement, {**values, "delivered_at": now})
 
 
 def _buffer_row(admission: EventAdmission, new_row: NewRow, seq: int, now: int) -> tuple[Any, ...]:
@@ -638,6 +796,8 @@ class QueueWriter:
         batch.id = self.context.ids.new()
         batch.series = secrets.token_hex(4)
         batch.now = self.context.now()
+        batch.most_parked = self.context.limits.parked_rows
+        batch.park_pause_ms = int(self.context.limits.park_pause_seconds * 1000)
         try:
             result = await self._post(batch)
         except (StoreError, IntegrityError) as error:

@@ -36,6 +36,7 @@ from accord.relay.connector.store import (
     instances,
     link_codes,
     link_pending,
+    open_places,
     principals,
     relevance,
     route_claims,
@@ -633,6 +634,7 @@ _OWN: Final = (
     dm_defaults,
     bindings,
     grants,
+    open_places,
     principals,
     relevance,
     link_codes,
@@ -747,6 +749,12 @@ def _touch_holdings(change: ControlChange, instance: str) -> None:
         )
     ).all():
         change.touch("channel", *row)
+    for row in change.connection.execute(
+        select(open_places.c.platform, open_places.c.scope_id, open_places.c.channel_id).where(
+            open_places.c.instance == instance
+        )
+    ).all():
+        change.touch("open", *row)
     change.touch("codes")
 
 
@@ -796,6 +804,7 @@ def instance_status(connection: Connection, instance: str, now: int) -> dict[str
         "bindings": rows(bindings, "platform", "user_id"),
         "dmDefaults": rows(dm_defaults, "platform", "user_id"),
         "scopes": rows(grants, "platform", "scope_id", "channel_id", "owner"),
+        "open": rows(open_places, "platform", "scope_id", "channel_id"),
         "principals": [
             {**row, "allow": canonical.decode(row["allow"])}
             for row in rows(principals, "platform", "policy", "allow")

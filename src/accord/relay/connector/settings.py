@@ -72,6 +72,16 @@ class DeliveryLimits:
     # How many rows may wait for one instance, and how long.
     buffer_rows: int = 100_000
     buffer_seconds: float = 7 * 86400.0
+    # How long an event is parked while a platform does not answer who can see its chat: long enough
+    # for the usual outage of a platform, short enough for an answer to still make sense. The pauses
+    # between two questions double from the first to the longest.
+    park_seconds: float = 3600.0
+    park_pause_seconds: float = 5.0
+    park_longest_pause_seconds: float = 30.0
+    # How many events may be parked for one instance.
+    parked_rows: int = 1000
+    # How many messages a minute somebody who is not linked may send to an agent that is open.
+    open_per_minute: int = 6
     # How long dead letters are kept.
     dead_seconds: float = 30 * 86400.0
     # How long an event id is remembered, so that a repeated event is recognised.

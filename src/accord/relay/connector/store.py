@@ -117,6 +117,29 @@ routes = Table(
     Column("pinned", Integer, nullable=False),
 )
 
+# Scopes and chats that several tenants share, as the operator says: the author decides there.
+shared_places = Table(
+    "shared_places",
+    METADATA,
+    Column("platform", Text, primary_key=True),
+    Column("route_key", Text, primary_key=True),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# Which instance is open to everybody where, as the operator says. A channel, or a whole scope with
+# the channel ''; both '' are the direct messages of a platform.
+open_places = Table(
+    "open_places",
+    METADATA,
+    Column("platform", Text, primary_key=True),
+    Column("scope_id", Text, primary_key=True),
+    Column("channel_id", Text, primary_key=True),
+    Column("tenant", Text, ForeignKey("tenants.tenant"), nullable=False),
+    Column("instance", Text, ForeignKey("instances.instance"), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+Index("open_places_instance", open_places.c.instance)
+
 route_claims = Table(
     "route_claims",
     METADATA,
@@ -241,6 +264,8 @@ vault = Table(
     Column("author", Text),
     Column("chat_id", Text),
     Column("parent_id", Text),
+    # The event while it is parked for the instance: nobody can use the capability until then.
+    Column("parked", Text),
 )
 Index("vault_session_key", vault.c.instance, vault.c.session_key)
 Index("vault_alias", vault.c.instance, vault.c.alias)
@@ -319,9 +344,39 @@ dead_letter_rows = Table(
     Column("reason", Text, nullable=False),
     Column("dead_at", BigInteger, nullable=False),
     Column("traceparent", Text),
+    # Of an event that was given up while it was parked: what the gate decides by, so that a replay
+    # is decided again, and how often it was parked.
+    Column("gate", Text),
+    Column("round", Integer),
 )
 Index("dead_letters_dead_at", dead_letter_rows.c.dead_at)
 Index("dead_letters_event", dead_letter_rows.c.event)
+
+# Events that the gate could not decide for one instance, because a platform did not answer, and
+# those of the same session behind them. `gate` is what the gate decides by, as JSON. The rows of a
+# session share `due_at` and `attempts`.
+parked = Table(
+    "parked",
+    METADATA,
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("instance", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("platform", Text, nullable=False),
+    Column("scope_id", Text, nullable=False),
+    Column("session_key", Text, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("gate", Text, nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
+    Column("traceparent", Text),
+)
+Index("parked_session", parked.c.instance, parked.c.session_key, parked.c.number)
+Index("parked_due_at", parked.c.due_at)
+Index("parked_event", parked.c.event)
 
 # Every event that was taken, so that a repeated one is recognised.
 receipts = Table(
@@ -366,6 +421,8 @@ chat_authors = Table(
     Column("author", Text, primary_key=True),
     Column("parent_id", Text, nullable=False),
     Column("delivered_at", BigInteger, nullable=False),
+    # 1 if the author was not linked and the instance open to everybody; null means 0.
+    Column("stranger", Integer),
     sqlite_with_rowid=False,
 )
 Index("chat_authors_delivered_at", chat_authors.c.delivered_at)
@@ -647,7 +704,8 @@ _VERSION = select(change_head.c.version)
 _SINCE = select(changes.c.entity).where(changes.c.version > bindparam("seen"))
 
 # A kind and its key: ("user", platform, user id), ("channel", platform, scope, channel),
-# ("route", platform, key), ("instance", id), ("gateway", id), ("revoked", instance).
+# ("route", platform, key), ("open", platform, scope, channel), ("instance", id), ("gateway", id),
+# ("revoked", instance).
 Entity: TypeAlias = tuple[str, ...]
 
 

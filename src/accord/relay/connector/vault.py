@@ -382,6 +382,8 @@ class Capability:
     chat_id: str | None = None
     # The channel, where `chat_id` is a thread.
     parent_id: str | None = None
+    # The event, while it is parked for the instance: see `unpark`.
+    parked: str | None = None
 
 
 _INSERT: Final = insert(vault)
@@ -449,6 +451,7 @@ class Vault:
             vault.c.session_key.in_(keys) | vault.c.alias.in_(keys),
             vault.c.kind == kind,
             vault.c.expires_at > self._now(),
+            vault.c.parked.is_(None),
             _IS_VALID,
         ]
         for column, narrowed in (
@@ -493,6 +496,15 @@ class Vault:
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)
+
+
+def unpark(connection: Connection, instance: str, event: str, *, is_delivered: bool) -> None:
+    """Let an instance use the capabilities of an event that was parked, or delete them."""
+    which = (vault.c.instance == instance, vault.c.parked == event)
+    if is_delivered:
+        connection.execute(update(vault).where(*which).values(parked=None))
+    else:
+        connection.execute(delete(vault).where(*which))
 
 
 def is_empty(connection: Connection, instance: str, now: int) -> bool:

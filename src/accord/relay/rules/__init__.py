@@ -29,6 +29,7 @@ from accord.relay.rules.connection import (
     read_identities,
 )
 from accord.relay.rules.decision_records import (
+    DecidedAgain,
     from_record,
     narrow_facts,
     read_event,
@@ -144,6 +145,7 @@ __all__ = [
     "BadLine",
     "ChannelGrant",
     "CloseReason",
+    "DecidedAgain",
     "Decision",
     "Described",
     "Descriptor",

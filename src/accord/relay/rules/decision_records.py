@@ -106,15 +106,28 @@ def _only(known: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
 VERSION: Final = 1
 
 
+class DecidedAgain(NamedTuple):
+    """The event, by our id, that an earlier record is about, and the instance it was parked for."""
+
+    event: str
+    instance: str
+
+
 class DecisionRecord(NamedTuple):
-    """The content of a record."""
+    """The content of a record.
+
+    With `again`, it takes the place of what an earlier record says about one instance.
+    """
 
     event: GateEvent
     facts: Facts
     decision: Decision
+    again: DecidedAgain | None = None
 
 
-def to_record(event: GateEvent, facts: Facts, decision: Decision) -> dict[str, Any]:
+def to_record(
+    event: GateEvent, facts: Facts, decision: Decision, again: DecidedAgain | None = None
+) -> dict[str, Any]:
     """Write a decision with the facts it depends on."""
     narrow = narrow_facts(event, facts)
     # Members that came later are written only where there is something to write.
@@ -125,6 +138,7 @@ def to_record(event: GateEvent, facts: Facts, decision: Decision) -> dict[str, A
     }
     return {
         "version": VERSION,
+        **({} if again is None else {"again": again._asdict()}),
         "event": write_event(event),
         "facts": {
             "routes": _rows(narrow.routes, lambda tenant: [tenant]),
@@ -163,6 +177,7 @@ def from_record(record: Any) -> DecisionRecord:
             _read_event(record["event"]),
             _read_facts(record["facts"]),
             _read_decision(record["decision"]),
+            _read_again(record.get("again")),
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise _bad(f"the record of a decision is damaged ({type(error).__name__})") from None
@@ -254,6 +269,10 @@ def _read_decision(value: Mapping[str, Any]) -> Decision:
             for each in value["candidates"]
         ),
     )
+
+
+def _read_again(value: Any) -> DecidedAgain | None:
+    return None if value is None else DecidedAgain(_text(value["event"]), _text(value["instance"]))
 
 
 def _read_verdict(value: Any) -> GateVerdict:

@@ -1,7 +1,7 @@
 """Which actions an agent may perform in which chats, and mass mentions neutralised.
 
 Scope and user of an action are hints; those of a chat come from the connector's own record, and a
-mismatch declines. A right to write ends with the link or grant that it came from.
+mismatch declines. A right to write ends with the link, grant or open place that it came from.
 """
 
 import re
@@ -39,6 +39,8 @@ class EgressChat:
     delivered_at: float | None = None
     # ... and the same for authors who are linked to the instance now.
     linked_at: float | None = None
+    # The same for authors who were not linked, where the instance is open to everybody now.
+    open_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +114,12 @@ def _chat(action: Action, facts: EgressFacts) -> GateVerdict:
         return verdicts.NOT_OWN_MESSAGE
     if is_held:
         return verdicts.GRANTED
-    if chat.linked_at is None:
-        return verdicts.UNLINKED_CHAT
-    return verdicts.RECENT if _is_recent(facts.now, chat.linked_at) else verdicts.STALE
+    if chat.linked_at is not None and _is_recent(facts.now, chat.linked_at):
+        return verdicts.RECENT
+    if chat.open_at is not None and _is_recent(facts.now, chat.open_at):
+        return verdicts.OPEN_CHAT
+    has_ended = chat.linked_at is None and chat.open_at is None
+    return verdicts.UNLINKED_CHAT if has_ended else verdicts.STALE
 
 
 def _is_recent(now: float, delivered_at: float) -> bool:

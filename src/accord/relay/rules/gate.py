@@ -287,8 +287,6 @@ class Facts:
 
 _OWNER_ONLY: Final = PrincipalRule()
 _DEFAULTS: Final = RelevancePolicy()
-# Whoever is open to everybody must be addressed, unless its policy says otherwise.
-_OPEN_DEFAULTS: Final = RelevancePolicy(require_address=True)
 
 
 class CandidateClaim(NamedTuple):
@@ -436,7 +434,8 @@ def check_authority(event: GateEvent, facts: Facts, claim: CandidateClaim) -> Ga
 def check_visibility(event: GateEvent, facts: Facts, claim: CandidateClaim) -> GateVerdict:
     """Layer 3: can the owner view the channel on the platform?
 
-    Where the owner is the author, the message itself is evidence; a platform's no outweighs it.
+    Where the owner is the author, the message itself is evidence; a platform's no outweighs it. A
+    webhook's sender chooses the author, so there it is none.
     """
     if claim.is_open:
         return verdicts.OPENED
@@ -450,19 +449,28 @@ def check_visibility(event: GateEvent, facts: Facts, claim: CandidateClaim) -> G
         return verdicts.VISIBLE
     if visibility is Visibility.HIDDEN:
         return verdicts.HIDDEN
-    return verdicts.AUTHOR_PRESENT if claim.owner == event.author else verdicts.UNSEEN
+    return verdicts.AUTHOR_PRESENT if is_seen_by_writing(event, claim.owner) else verdicts.UNSEEN
+
+
+def is_seen_by_writing(event: GateEvent, user: str) -> bool:
+    """Whether an event itself shows that a user sees its chat; no platform need be asked then."""
+    return user == event.author and event.hook is None
 
 
 def check_relevance(event: GateEvent, facts: Facts, claim: CandidateClaim) -> GateVerdict:
-    """Layer 4: should the agent engage?"""
+    """Layer 4: should the agent engage?
+
+    Strangers must address an agent that is open to everybody, also where its policy does not demand
+    that of others; gateways declare such a policy by default.
+    """
     if claim.is_owned:
         return verdicts.OWNERS_WORD
-    policy = facts.relevance.get(claim.key, _OPEN_DEFAULTS if claim.is_open else _DEFAULTS)
+    policy = facts.relevance.get(claim.key, _DEFAULTS)
     if claim.is_open and event.is_dm:
         return verdicts.ADDRESSED
     if claim.is_bot and not policy.allow_other_bots:
         return verdicts.OTHER_BOT
-    if not policy.require_address:
+    if not policy.require_address and not claim.is_open:
         return verdicts.OPEN
     if event.addressed:
         return verdicts.ADDRESSED

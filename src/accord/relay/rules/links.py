@@ -1,4 +1,4 @@
-"""Linking an account by a code in a direct message: commands, codes and replies.
+"""What people tell the bot in direct messages: link an account, choose an agent, end a link.
 
 `read_link_request` recognises a message, `decide_link` decides what follows. Codes are compared by
 the connector, in constant time.
@@ -17,15 +17,19 @@ _READABLE: Final = str.maketrans("OIL", "011", "-")
 _CODE: Final = r"[0-9A-Za-z]{5}-?[0-9A-Za-z]{5}"
 _WHOLE_CODE: Final = re.compile(_CODE, re.ASCII)
 _ANY_CODE: Final = re.compile(rf"(?<![0-9A-Za-z-]){_CODE}(?![0-9A-Za-z-])", re.ASCII)
-_COMMAND: Final = re.compile(r"\s*/(link|unlink)(?:@\w{1,64})?(?!\S)", re.ASCII | re.IGNORECASE)
+_COMMAND: Final = re.compile(
+    r"\s*/(link|unlink|agents|default|help)(?:@\w{1,64})?(?!\S)", re.ASCII | re.IGNORECASE
+)
 _YES: Final = frozenset({"yes", "y", "/yes", "confirm", "/confirm"})
 _NO: Final = frozenset({"no", "n", "/no", "cancel", "/cancel"})
 _MAX_CODES: Final = 8
 _LONGEST_ANSWER: Final = 40
+# As long as the name of an instance may be.
+_LONGEST_NAME: Final = 512
 
 
 class LinkCommand(Enum):
-    """The commands about linking."""
+    """The commands that are between a person and the bot."""
 
     LINK = "link"
     UNLINK = "unlink"
@@ -33,21 +37,31 @@ class LinkCommand(Enum):
     DECLINE = "decline"
     BURN = "burn"
     """A code was shown in a group and is cancelled."""
+    AGENTS = "agents"
+    DEFAULT = "default"
+    HELP = "help"
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRequest:
-    """A message about linking; `code` in its canonical spelling, None without a valid one."""
+    """A message to the bot; `code` in its canonical spelling, None without a valid one.
+
+    `agent` is the name or the number of an agent, as the person wrote it.
+    """
 
     command: LinkCommand
     code: str | None = None
+    agent: str | None = None
 
     def __repr__(self) -> str:
         return f"LinkRequest({self.command.value})"  # a code is a secret
 
 
 def read_link_request(text: str, *, is_dm: bool, awaiting: bool) -> LinkRequest | None:
-    """Read a message about linking; `awaiting` when its author was asked to confirm a link."""
+    """Read a message to the bot; `awaiting` when its author was asked to confirm a link.
+
+    Only `/help` alone is the bot's; with more words it is an agent's.
+    """
     if is_dm and awaiting and len(text) <= _LONGEST_ANSWER:
         answer = text.strip().lower()
         if answer in _YES:
@@ -58,11 +72,16 @@ def read_link_request(text: str, *, is_dm: bool, awaiting: bool) -> LinkRequest 
     if command is None:
         return None
     code = _spelled(text[command.end() : command.end() + _LONGEST_ANSWER])
+    asked = LinkCommand(command[1].lower())
     if not is_dm:
-        return LinkRequest(LinkCommand.BURN, code) if code else None
-    if command[1].lower() == "link":
-        return LinkRequest(LinkCommand.LINK, code)
-    return LinkRequest(LinkCommand.UNLINK)
+        is_about_codes = asked in (LinkCommand.LINK, LinkCommand.UNLINK)
+        return LinkRequest(LinkCommand.BURN, code) if code and is_about_codes else None
+    if asked is LinkCommand.LINK:
+        return LinkRequest(asked, code)
+    rest = " ".join(text[command.end() : command.end() + _LONGEST_NAME].split())
+    if asked is LinkCommand.HELP:
+        return None if rest else LinkRequest(asked)
+    return LinkRequest(asked, agent=rest.strip("“”\"'") or None)
 
 
 def find_link_codes(text: str) -> tuple[str, ...]:
@@ -102,6 +121,8 @@ class LinkEffect(Enum):
     BIND = "bind the account"
     DROP = "drop what waits for confirmation"
     UNBIND = "unbind the account everywhere"
+    UNBIND_ONE = "unbind the account from one agent"
+    SET_DEFAULT = "choose the agent that receives direct messages"
     BURN = "burn the code"
 
 
@@ -116,19 +137,27 @@ class LinkFacts:
     offered_is_bound: bool = False
     # The instance whose link waits for a confirmation.
     waiting: str | None = None
-    # The instances that the account is linked to.
+    # The instances that the account is linked to, in the order in which they are listed.
     bound: tuple[str, ...] = ()
     # How many wrong codes the account has sent recently.
     tries: int = 0
+    # Which of `bound` receives direct messages.
+    default: int | None = None
+    # The name or number of an agent that the request contains.
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LinkStep:
-    """What is decided: the effect, the bot's reply, and the rule."""
+    """What is decided: the effect, the bot's reply, and the rule.
+
+    `agent` is the place in `LinkFacts.bound` of the agent that the effect is about.
+    """
 
     rule: str
     effect: LinkEffect
     text: str
+    agent: int | None = None
 
 
 _USAGE: Final = LinkStep(
@@ -160,6 +189,23 @@ _DECLINED: Final = LinkStep("link.declined", LinkEffect.DROP, "All right, nothin
 _NOT_LINKED: Final = LinkStep(
     "link.unlinked", LinkEffect.DROP, "Your account is not linked to any agent."
 )
+_NO_AGENTS: Final = LinkStep(
+    "link.no-agents",
+    LinkEffect.NOTHING,
+    "Your account is not linked to any agent. Ask your agent for a code and send me: /link CODE",
+)
+_HELP: Final = LinkStep(
+    "link.help",
+    LinkEffect.NOTHING,
+    "Send me here, in a direct message:\n"
+    "/link CODE - link your account to an agent; the agent gives you the code\n"
+    "/agents - list the agents that your account is linked to\n"
+    "/default NAME - choose the agent that receives what you write\n"
+    "/unlink NAME - end the link to an agent, which can no longer write to you; without a name, "
+    "to all\n"
+    "/help - show this\n"
+    "Everything else goes to your default agent.",
+)
 BURNED: Final = LinkStep(
     "link.burned",
     LinkEffect.BURN,
@@ -179,19 +225,97 @@ def decide_link(command: LinkCommand, known: LinkFacts, tries: int) -> LinkStep:
                 "link.bound",
                 LinkEffect.BIND,
                 f"Done: your account is linked to the agent “{known.waiting}”. "
-                "Send /unlink to undo it.",
+                "Send /unlink to undo it, or /help for what else I know.",
             )
         case LinkCommand.DECLINE:
             return _DECLINED
         case LinkCommand.UNLINK if not known.bound:
             return _NOT_LINKED
-        case LinkCommand.UNLINK:
+        case LinkCommand.UNLINK if known.agent is None:
             names = ", ".join(f"“{name}”" for name in known.bound)
             return LinkStep(
                 "link.unbound", LinkEffect.UNBIND, f"Your account is no longer linked to {names}."
             )
+        case LinkCommand.UNLINK:
+            return _unlink_one(known)
+        case LinkCommand.AGENTS:
+            return _list_agents(known)
+        case LinkCommand.DEFAULT:
+            return _choose_default(known)
+        case LinkCommand.HELP:
+            return _HELP
         case LinkCommand.BURN:
             return BURNED
+
+
+def _list_agents(known: LinkFacts) -> LinkStep:
+    if not known.bound:
+        return _NO_AGENTS
+    return LinkStep(
+        "link.agents", LinkEffect.NOTHING, f"Your account is linked to:\n{_listed(known)}"
+    )
+
+
+def _choose_default(known: LinkFacts) -> LinkStep:
+    if not known.bound:
+        return _NO_AGENTS
+    if known.agent is None:
+        return LinkStep(
+            "link.default-usage",
+            LinkEffect.NOTHING,
+            f"Which one? Send /default with a name or a number:\n{_listed(known)}",
+        )
+    found = _find_agent(known)
+    if isinstance(found, LinkStep):
+        return found
+    return LinkStep(
+        "link.default",
+        LinkEffect.SET_DEFAULT,
+        f"Done: what you write goes to the agent “{known.bound[found]}”.",
+        found,
+    )
+
+
+def _unlink_one(known: LinkFacts) -> LinkStep:
+    found = _find_agent(known)
+    if isinstance(found, LinkStep):
+        return found
+    return LinkStep(
+        "link.unbound-one",
+        LinkEffect.UNBIND_ONE,
+        f"Your account is no longer linked to “{known.bound[found]}”, which cannot write to you "
+        "any more.",
+        found,
+    )
+
+
+def _find_agent(known: LinkFacts) -> int | LinkStep:
+    """The one agent that a person means by a name or a number, or the reply that asks again."""
+    wanted = known.agent or ""
+    exact = [place for place, name in enumerate(known.bound) if name == wanted]
+    alike = [n for n, name in enumerate(known.bound) if name.casefold() == wanted.casefold()]
+    found = exact or alike
+    if not found and wanted.isascii() and wanted.isdigit() and len(wanted) < 10:
+        found = [int(wanted) - 1] if 1 <= int(wanted) <= len(known.bound) else []
+    if len(found) == 1:
+        return found[0]
+    what = (
+        "Several of your agents have this name; please send its number instead"
+        if found
+        else "Your account is not linked to an agent of this name"
+    )
+    return LinkStep(
+        "link.which-agent" if found else "link.no-such-agent",
+        LinkEffect.NOTHING,
+        f"{what}:\n{_listed(known)}",
+    )
+
+
+def _listed(known: LinkFacts) -> str:
+    return "\n".join(
+        f"{place + 1}. “{name}”{' (default)' if place == known.default else ''}"
+        for place, name in enumerate(known.bound)
+    )
 
 
 def _link(known: LinkFacts, tries: int) -> LinkStep:

@@ -116,6 +116,10 @@ UNLINKED: Final = _rule(
     Layer.CANDIDATES, "unlinked", False, "Its author has linked no account in this tenant."
 )
 
+NO_CANDIDATE: Final = _rule(
+    Layer.CANDIDATES, "gone", False, "The instance is not meant any more: a link or grant ended."
+)
+
 OWNER: Final = _rule(Layer.AUTHORITY, "owner", True, "Its author owns the instance.")
 OWN_VOICE: Final = _rule(
     Layer.AUTHORITY, "own-voice", False, "Its author is a bot through which the instance speaks."

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "delivery_0011"
-down_revision = "delivery_0007"
+down_revision = "delivery_0010"
 branch_labels = None
 depends_on = None
 since = "0.3.0"

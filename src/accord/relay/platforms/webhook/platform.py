@@ -253,10 +253,10 @@ class WebhookPlatform(base.HookedPlatform):
         return await self._deliver(self._receiver.post(told, idempotency_key))
 
     async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
-        """Whether the settings say so; otherwise unknown."""
+        """Whether the settings say so; there is nobody else who could know."""
         if read_chat_id(self._hook, channel_id) is None:
             return False
-        return True if self._settings.open_chats or self._is_manager(user_id) else None
+        return self._settings.open_chats or self._is_manager(user_id)
 
     async def can_manage(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
         """Whether the settings name the user."""
