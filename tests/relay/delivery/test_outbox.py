@@ -294,7 +294,7 @@ async def test_what_was_handed_over_and_not_begun_is_not_taken_for_begun(
         # Its lane is free, so that the next is handed to the worker that still performs the first.
         await world.delivery._outbox.give_up("alpha", "for a test")
         gateway.say({"type": "outbound", "requestId": "r2", "action": send("two")})
-        while not await world.delivery.outbox(dead=False):
+        while not await world.delivery.outbox(dead=False):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         script.go.set()
         await world.until(lambda: "alpha/r2" in script.asked)
@@ -317,10 +317,22 @@ async def test_a_number_that_is_used_again_is_not_ended_by_its_former_holder(
         await world.delivery._outbox.give_up("alpha", "for a test")
         await world.delivery.drop_actions([row.number])
         values = {each.name: None for each in outbox.c} | {
-            **{"number": row.number, "instance": "alpha", "request_id": "r9", "tenant": "t1"},
-            **{"lane": "c9", "op": "send", "body": "{}", "digest": "", "state": "queued"},
-            **{"attempts": 0, "sent": "[]", "created_at": 0, "due_at": 2**50, "holder": ""},
-            **{"epoch": former, "held_until": 2**50},
+            "number": row.number,
+            "instance": "alpha",
+            "request_id": "r9",
+            "tenant": "t1",
+            "lane": "c9",
+            "op": "send",
+            "body": "{}",
+            "digest": "",
+            "state": "queued",
+            "attempts": 0,
+            "sent": "[]",
+            "created_at": 0,
+            "due_at": 2**50,
+            "holder": "",
+            "epoch": former,
+            "held_until": 2**50,
         }
         await world.store.write(lambda c: c.execute(insert(outbox), values) and None)
         script.go.set()
