@@ -371,8 +371,8 @@ class Requests:
         exchange = self._exchanges.get(name)
         if exchange is not None and not exchange.done():
             exchange.set_result(frame.result)
-        elif name in self._entries:
-            self._entries[name].late = frame.result
+        elif (entry := self._entries.get(name)) is not None:
+            entry.late = entry.late or frame.result
         elif name not in self._pending:
             self._counts["answers to nothing"] += 1
         elif not self._pending[name].answer.done():
