@@ -324,7 +324,6 @@ class Requests:
             if self._stored is not None and is_lasting:
                 name = request_id or self._new_id()
                 lane = chat_id or getattr(action, "chat_id", "")
-                lane = f"{platform or ''}:{lane}"
                 return await self._perform_stored(
                     Outbound(name, action, platform, bot_id, tracing.current_trace()), lane
                 )
