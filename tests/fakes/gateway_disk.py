@@ -16,6 +16,9 @@ from accord.storage import Store, StoreError
 
 T = TypeVar("T")
 
+# One for all, so that each statement is compiled once; the database is another each time.
+_ENGINE = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
+
 
 @cache
 def _empty() -> bytes:
@@ -29,10 +32,11 @@ def _empty() -> bytes:
 
 
 class GatewayDisk:
-    """What one gateway has written, whatever becomes of its processes."""
+    """What one gateway has written, whatever becomes of its processes; there is one at a time."""
 
     def __init__(self) -> None:
-        self._engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
+        _ENGINE.dispose()
+        self._engine = _ENGINE
         with self._engine.connect() as connection:
             driver: Any = connection.connection.dbapi_connection
             driver.isolation_level = None
@@ -54,10 +58,6 @@ class GatewayDisk:
         """What is stored."""
         with self._engine.connect() as connection:
             return [tuple(row) for row in connection.exec_driver_sql(query)]
-
-    def close(self) -> None:
-        """Forget it."""
-        self._engine.dispose()
 
 
 @dataclass

@@ -96,11 +96,7 @@ def play(scene: Scene, request_seconds: float | None = OURS) -> None:
     clock = JumpingClock()
 
     async def run() -> None:
-        home = Home(clock, request_seconds)
-        try:
-            await scene(home)
-        finally:
-            home.disk.close()
+        await scene(Home(clock, request_seconds))
 
     run_virtual(run(), clock=clock, max_seconds=400_000, max_steps=5_000_000)
 

@@ -380,12 +380,6 @@ class ConnectorOutbox:
 
     async def _try(self, row: OutboxRow) -> bool:
         judged = await self._gate.judge(row.asked)
-        if row.in_doubt and judged.platform is not None:
-            # There was no answer, or another process, or this one before a restart, did not record
-            # what came of it. The platform may have forgotten its key meanwhile.
-            decision = self._decide(row, UNKNOWN, judged.platform)
-            if decision.step is not OutboxStep.RETRY:
-                return await self._end(row, UNKNOWN, judged, decision)
         if judged.platform is None:
             # Maybe not yet: this process may be starting.
             result = not_now("there is no such platform here")
@@ -472,6 +466,10 @@ class ConnectorOutbox:
                     return row, DECLINED
             if not await self._holds(row):
                 return None
+            if row.in_doubt and self._decide(row, UNKNOWN, platform).step is not OutboxStep.RETRY:
+                # There was no answer, or another process, or this one before a restart, did not
+                # record what came of it; and the platform may have forgotten its key meanwhile.
+                return row, UNKNOWN
             key = row.idempotency_key if number == 0 else f"{row.idempotency_key}.{number}"
             result = await self._perform(platform, pieces[number], key, capability)
             if not result.success:

@@ -82,6 +82,24 @@ _OWN = {
 _LANE = (outbox.c.instance == bindparam("of"), outbox.c.lane == bindparam("lane_of"), is_waiting)
 _HEAD = select(outbox).where(*_LANE).order_by(outbox.c.number).limit(1).with_for_update()
 _TAIL = select(outbox).where(*_LANE).order_by(outbox.c.number.desc()).limit(1)
+_ahead = outbox.alias()
+_is_first = ~(
+    select(_ahead.c.number)
+    .where(
+        _ahead.c.instance == outbox.c.instance,
+        _ahead.c.lane == outbox.c.lane,
+        _ahead.c.number < outbox.c.number,
+        _ahead.c.ended_at.is_(None),
+    )
+    .exists()
+)
+_is_due = or_(outbox.c.due_at <= bindparam("now"), outbox.c.due_at > bindparam("set_back"))
+_DUE = (
+    select(outbox.c.instance, outbox.c.lane)
+    .where(is_waiting, _is_first, outbox.c.held_until <= bindparam("moment"), _is_due)
+    .order_by(outbox.c.number)
+    .limit(_MOST)
+)
 _ROOM = select(func.count()).where(outbox.c.instance == bindparam("of"), is_waiting)
 
 
@@ -467,22 +485,9 @@ def renew(
 
 def due_lanes(connection: Connection, now: int) -> list[Lane]:
     """Lanes whose first action is due and held by nobody."""
-    ahead = outbox.alias()
-    is_first = ~(
-        select(ahead.c.number)
-        .where(
-            ahead.c.instance == outbox.c.instance,
-            ahead.c.lane == outbox.c.lane,
-            ahead.c.number < outbox.c.number,
-            ahead.c.ended_at.is_(None),
-        )
-        .exists()
-    )
-    is_free = outbox.c.held_until <= database_now(connection)
-    is_now = or_(outbox.c.due_at <= now, outbox.c.due_at > now + int(LONGEST_PAUSE * 1000))
-    query = select(outbox.c.instance, outbox.c.lane).where(is_waiting, is_first, is_free, is_now)
-    found = connection.execute(query.order_by(outbox.c.number).limit(_MOST))
-    return [(row.instance, row.lane) for row in found]
+    times = {"moment": database_now(connection), "now": now}
+    times["set_back"] = now + int(LONGEST_PAUSE * 1000)
+    return [(row.instance, row.lane) for row in connection.execute(_DUE, times)]
 
 
 def read_results(

@@ -323,7 +323,7 @@ class Requests:
         with tracing.span("gateway request", SpanKind.CLIENT, op=action.op):
             if self._stored is not None and is_lasting:
                 name = request_id or self._new_id()
-                lane = chat_id or getattr(action, "chat_id", "")
+                lane = str(chat_id or getattr(action, "chat_id", ""))
                 return await self._perform_stored(
                     Outbound(name, action, platform, bot_id, tracing.current_trace()), lane
                 )
