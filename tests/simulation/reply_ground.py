@@ -92,9 +92,7 @@ class TroubledPlatform(MemoryPlatform):
         self._chance = chance
         self._is_troubled = is_troubled
 
-    async def perform(
-        self, action: Action, idempotency_key: str, capability: Any = None
-    ) -> Result:
+    async def perform(self, action: Action, idempotency_key: str, capability: Any = None) -> Result:
         """Do what was asked, or not, and tell it, or not."""
         await self._pass()
         chance = self._chance
@@ -185,6 +183,4 @@ def furnish(chats: dict[str, ServiceChat], directory: MemoryDirectory) -> None:
             views[VisibilityKey(name, channel.scope_id, channel.id, user)] = Visibility.VISIBLE
         routes[RouteKey(name, f"g-{name}")] = "t1"
         bindings[TenantAccount("t1", name, user)] = ("alpha",)
-    directory.known = Facts(
-        routes=routes, bindings=bindings, visibility=views, grants=facts.grants
-    )
+    directory.known = Facts(routes=routes, bindings=bindings, visibility=views, grants=facts.grants)
