@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import insert, update
 from tests.fakes.platform import MemoryChat, MemoryPlatform
 
+from accord.kernel.clock import SystemClock
 from accord.relay.connector import DeliveryLimits
 from accord.relay.connector.store import outbox
 from accord.relay.rules import Action, Outcome, Result
@@ -339,3 +340,59 @@ async def test_a_number_that_is_used_again_is_not_ended_by_its_former_holder(
         await gateway.hear("outbound_result")
         await world.until(lambda: not world.delivery._outbox._lanes)
         assert [each.request_id for each in await world.delivery.outbox()] == ["r9"]
+
+
+async def test_what_was_sent_before_a_link_ended_is_not_declined_when_it_is_asked_for_again(
+    open_world: Any, answers: list[Result]
+) -> None:
+    limits = DeliveryLimits(sweep_seconds=0.02, answer_seconds=0.05, outbox_pause_seconds=60)
+    async with open_world(limits=limits) as world:
+        gateway = await spoken_to(world)
+        sent = await gateway.ask(send("hi"))
+        answers += [BAD_GATEWAY]
+        assert (await gateway.ask(send("ho"), "r2"))["queued"]
+        world.directory.known = type(world.directory.known)()
+        assert await gateway.ask(send("hi")) == sent
+        assert await gateway.ask(send("ho"), "r2") == {"success": True, "queued": True}
+        assert (await gateway.ask(send("hu"), "r3"))["code"] == "egress_declined"
+
+
+async def test_replayed_requests_of_every_order_are_done_once(open_world: Any) -> None:
+    async with open_world(limits=LIMITS) as world:
+        gateway = await spoken_to(world)
+        frames = [
+            {"type": "outbound", "requestId": f"n{number}", "action": send(str(number))}
+            for number in (0, 1, 2)
+        ]
+        for frame in (*frames, *reversed(frames), *frames):
+            gateway.say(frame)
+        heard = [await gateway.hear("outbound_result") for _ in range(9)]
+        by_request = {each["requestId"]: each["result"]["message_id"] for each in heard}
+        assert len(by_request) == 3
+        assert all(by_request[each["requestId"]] == each["result"]["message_id"] for each in heard)
+        assert [said.texts for said in world.chat.said] == [["0"], ["1"], ["2"]]
+
+
+@pytest.mark.parametrize("hours", [-3, 3, 48])
+async def test_a_clock_that_jumps_loses_nothing_that_waits(
+    open_world: Any, answers: list[Result], hours: int
+) -> None:
+    clock = SetClock()
+    limits = replace(LIMITS, answer_seconds=0.05, outbox_pause_seconds=0.1)
+    async with open_world(limits=limits, clock=clock) as world:
+        gateway = await spoken_to(world)
+        answers += [BAD_GATEWAY] * 5
+        assert (await gateway.ask(send("hi")))["queued"]
+        clock.ahead = hours * 3600.0
+        answers.clear()
+        await world.until(lambda: bool(world.chat.said))
+        assert await world.delivery.outbox(dead=True) == []
+
+
+class SetClock(SystemClock):
+    """A clock whose wall time can be set."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead

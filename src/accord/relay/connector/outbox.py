@@ -228,6 +228,8 @@ class ConnectorOutbox:
                 tracing.set_attributes(verdict=told, rule=verdict.rule)
             request = OutboundRequest(asked, outbound.request_id, self.context.now())
             problem = _problem(asked, judged)
+            if problem is not None and (known := await self._known(request)) is not None:
+                return known  # of what was allowed when it was asked for first
             if problem is DECLINED:
                 return await self._decline(request, judged)
             if problem is not None:
@@ -278,6 +280,10 @@ class ConnectorOutbox:
                 return replace(admitted, row=None)
             self._held[admitted.row.number] = (admitted.row.epoch, began)
         return admitted
+
+    async def _known(self, request: OutboundRequest) -> Result | None:
+        """How a request ended that was asked for before; queued if it has not ended."""
+        return await self.context.store.read(lambda c: outbox_store.known_result(c, request))
 
     async def _decline(self, request: OutboundRequest, judged: EgressJudgement) -> Result:
         self.context.counts[f"declined {judged.verdict.rule}"] += 1

@@ -502,6 +502,16 @@ def read_results(
     ]
 
 
+def known_result(connection: Connection, request: OutboundRequest) -> Result | None:
+    """How a request ended, or that it is queued; None if it was never taken."""
+    instance, name = request.asked.principal.instance, request.request_id
+    known = connection.execute(_KNOWN, {"of": instance, "id": name}).first()
+    if known is None or known.digest != request.digest:
+        return None
+    found = _known(connection, instance, name, known.result).result
+    return Result(True, queued=True) if found is None else found
+
+
 def backlog(connection: Connection, now: int) -> OutboxBacklog:
     """What waits."""
     query = select(func.count(), func.min(outbox.c.created_at)).where(is_waiting)
