@@ -299,6 +299,7 @@ class Connector:
         describes: Whether hellos are answered.
         confirms: Whether `going_idle` is confirmed.
         has_wake_url: What that confirmation says of waking the gateway; None for nothing.
+        request_seconds: How long it says that it recognises repeated requests; None for nothing.
         piece: Split messages into pieces of so many bytes; None to send them whole.
         dials, posts: The tokens that were shown.
         hellos, acks, actions, interrupts, idles, policies, bad: What was received.
@@ -313,6 +314,7 @@ class Connector:
         self.describes = True
         self.confirms = True
         self.has_wake_url: bool | None = None
+        self.request_seconds: float | None = None
         self.piece: int | None = None
         self.dials: list[str | None] = []
         self.posts: list[str | None] = []
@@ -474,7 +476,7 @@ class Connector:
         if isinstance(answer, HelloRefused):
             await self.send(answer)
             return
-        await self.send(Described(answer))
+        await self.send(Described(answer, self.request_seconds))
         if not self._greeted:
             self._greeted, self.flipped = True, False
             if self._buffer:

@@ -1,12 +1,16 @@
 """The connector's outbox: a reply outlives errors of its platform and the end of the process."""
 
 import asyncio
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from sqlalchemy import insert, update
 from tests.fakes.platform import MemoryChat, MemoryPlatform
 
+from accord.kernel.clock import SystemClock
 from accord.relay.connector import DeliveryLimits
+from accord.relay.connector.store import outbox
 from accord.relay.rules import Action, Outcome, Result
 
 LIMITS = DeliveryLimits(
@@ -161,3 +165,234 @@ async def test_operators_retry_and_drop(open_world: Any, answers: list[Result]) 
         assert await world.delivery.drop_actions([second.number]) == [second.number]
         assert await world.delivery.retry_actions([first.number, 99]) == [first.number]
         await world.until(lambda: [said.texts for said in world.chat.said] == [["hi"]])
+
+
+@dataclass
+class Script:
+    """What the platform answers to the next actions; it is asked only when `go` is set."""
+
+    answers: list[Result] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """A platform that notes each call, waits to be let go, and answers as it is told."""
+    script = Script()
+    perform = MemoryPlatform.perform
+
+    async def scripted(
+        self: MemoryPlatform, action: Action, idempotency_key: str, capability: Any = None
+    ) -> Result:
+        script.asked.append(idempotency_key)
+        await script.go.wait()
+        if script.answers:
+            return script.answers.pop(0)
+        return await perform(self, action, idempotency_key, capability)
+
+    monkeypatch.setattr(MemoryPlatform, "perform", scripted)
+    return script
+
+
+LONG_AGO = 300_000
+
+
+async def age(world: Any) -> None:
+    """Let the first attempt of everything that waits be five minutes ago, and due."""
+    changed = update(outbox).values(tried_at=outbox.c.tried_at - LONG_AGO, due_at=0)
+    await world.store.write(lambda c: c.execute(changed) and None)
+
+
+async def test_a_definite_failure_does_not_settle_an_earlier_silence(
+    open_world: Any, answers: list[Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryPlatform, "idempotent_seconds", 120.0, raising=False)
+    limits = DeliveryLimits(sweep_seconds=0.02, answer_seconds=0.3, outbox_pause_seconds=0.1)
+    async with open_world(limits=limits, chat=MemoryChat(idempotent=True)) as world:
+        gateway = await spoken_to(world)
+        # The first may have been sent, the others were not; then the platform forgets its key.
+        answers += [SILENCE, *[replace(BAD_GATEWAY, retry_after=60.0)] * 9]
+        assert (await gateway.ask(send("hi")))["queued"]
+        await age(world)
+        await world.until(lambda: world.delivery.counts["outbox unknown"] == 1)
+        assert (await gateway.ask(send("hi")))["ambiguous"]
+        assert world.chat.said == []
+
+
+async def test_a_refusal_after_a_silence_is_reported_as_unknown(
+    open_world: Any, answers: list[Result]
+) -> None:
+    async with open_world(limits=LIMITS, chat=MemoryChat(idempotent=True)) as world:
+        gateway = await spoken_to(world)
+        answers += [SILENCE, Result(False, error="no", outcome=Outcome.PERMANENT)]
+        result = await gateway.ask(send("hi"))
+        assert (result["outcome"], result["ambiguous"]) == ("unknown", True)
+
+
+async def test_a_platform_that_is_not_there_yet_does_not_make_an_outcome_unknown(
+    open_world: Any, script: Script
+) -> None:
+    chat = MemoryChat(idempotent=True)
+    limits = replace(LIMITS, lease_seconds=0.1, finish_seconds=0.05)
+    async with open_world(limits=limits, chat=chat) as world:
+        gateway = await spoken_to(world)
+        gateway.say({"type": "outbound", "requestId": "r1", "action": send("hi")})
+        await world.until(lambda: script.asked == ["alpha/r1"])
+        directory = world.directory
+    async with open_world(limits=limits, chat=chat, directory=directory) as world:
+        platforms = world.delivery.context.platforms
+        held = dict(platforms)
+        platforms.clear()
+        await world.until(lambda: world.delivery.counts["outbox retries"] > 0)
+        platforms.update(held)
+        script.go.set()
+        await world.until(lambda: world.delivery.counts["outbox sent"] == 1)
+        assert [said.texts for said in chat.said] == [["hi"]]
+        assert await world.delivery.outbox(dead=True) == []
+
+
+async def test_a_request_id_under_way_is_not_taken_for_another_action(
+    open_world: Any, script: Script
+) -> None:
+    async with open_world(limits=LIMITS) as world:
+        gateway = await spoken_to(world)
+        gateway.say({"type": "outbound", "requestId": "r1", "action": send("hi")})
+        await world.until(lambda: script.asked == ["alpha/r1"])
+        refused = await gateway.ask(send("ho"))
+        assert (refused["success"], refused["outcome"]) == (False, "permanent")
+        script.go.set()
+        assert (await gateway.hear("outbound_result"))["result"]["success"]
+        assert [said.texts for said in world.chat.said] == [["hi"]]
+
+
+async def test_what_is_performed_when_its_instance_is_revoked_ends_as_unknown(
+    open_world: Any, script: Script
+) -> None:
+    async with open_world(limits=LIMITS) as world:
+        gateway = await spoken_to(world)
+        for number in range(2):
+            outbound = {"type": "outbound", "requestId": f"n{number}"}
+            gateway.say(outbound | {"action": send(str(number))})
+        await world.until(lambda: script.asked == ["alpha/n0"])
+        waiting: list[Any] = []
+        while len(waiting) < 2:
+            waiting = await world.delivery.outbox()
+        await world.delivery._outbox.give_up("alpha", "the instance was revoked")
+        dead = {each.request_id: each.state for each in await world.delivery.outbox(dead=True)}
+        assert dead == {"n0": "unknown", "n1": "refused"}
+        script.go.set()
+
+
+async def test_what_was_handed_over_and_not_begun_is_not_taken_for_begun(
+    open_world: Any, script: Script
+) -> None:
+    limits = replace(LIMITS, lease_seconds=60.0)
+    async with open_world(limits=limits) as world:
+        gateway = await spoken_to(world)
+        gateway.say({"type": "outbound", "requestId": "r1", "action": send("one")})
+        await world.until(lambda: script.asked == ["alpha/r1"])
+        # Its lane is free, so that the next is handed to the worker that still performs the first.
+        await world.delivery._outbox.give_up("alpha", "for a test")
+        gateway.say({"type": "outbound", "requestId": "r2", "action": send("two")})
+        while not await world.delivery.outbox(dead=False):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        script.go.set()
+        await world.until(lambda: "alpha/r2" in script.asked)
+        results = [await gateway.hear("outbound_result") for _ in range(2)]
+        assert {each["requestId"]: each["result"]["success"] for each in results} == {
+            "r1": False,
+            "r2": True,
+        }
+
+
+async def test_a_number_that_is_used_again_is_not_ended_by_its_former_holder(
+    open_world: Any, script: Script
+) -> None:
+    async with open_world(limits=LIMITS) as world:
+        gateway = await spoken_to(world)
+        gateway.say({"type": "outbound", "requestId": "r1", "action": send("one")})
+        await world.until(lambda: script.asked == ["alpha/r1"])
+        (row,) = await world.delivery.outbox()
+        former = world.delivery._outbox._held[row.number][0]
+        await world.delivery._outbox.give_up("alpha", "for a test")
+        await world.delivery.drop_actions([row.number])
+        values = {each.name: None for each in outbox.c} | {
+            "number": row.number,
+            "instance": "alpha",
+            "request_id": "r9",
+            "tenant": "t1",
+            "lane": "c9",
+            "op": "send",
+            "body": "{}",
+            "digest": "",
+            "state": "queued",
+            "attempts": 0,
+            "sent": "[]",
+            "created_at": 0,
+            "due_at": 2**50,
+            "holder": "",
+            "epoch": former,
+            "held_until": 2**50,
+        }
+        await world.store.write(lambda c: c.execute(insert(outbox), values) and None)
+        script.go.set()
+        await gateway.hear("outbound_result")
+        await world.until(lambda: not world.delivery._outbox._lanes)
+        assert [each.request_id for each in await world.delivery.outbox()] == ["r9"]
+
+
+async def test_what_was_sent_before_a_link_ended_is_not_declined_when_it_is_asked_for_again(
+    open_world: Any, answers: list[Result]
+) -> None:
+    limits = DeliveryLimits(sweep_seconds=0.02, answer_seconds=0.05, outbox_pause_seconds=60)
+    async with open_world(limits=limits) as world:
+        gateway = await spoken_to(world)
+        sent = await gateway.ask(send("hi"))
+        answers += [BAD_GATEWAY]
+        assert (await gateway.ask(send("ho"), "r2"))["queued"]
+        world.directory.known = type(world.directory.known)()
+        assert await gateway.ask(send("hi")) == sent
+        assert await gateway.ask(send("ho"), "r2") == {"success": True, "queued": True}
+        assert (await gateway.ask(send("hu"), "r3"))["code"] == "egress_declined"
+
+
+async def test_replayed_requests_of_every_order_are_done_once(open_world: Any) -> None:
+    async with open_world(limits=LIMITS) as world:
+        gateway = await spoken_to(world)
+        frames = [
+            {"type": "outbound", "requestId": f"n{number}", "action": send(str(number))}
+            for number in (0, 1, 2)
+        ]
+        for frame in (*frames, *reversed(frames), *frames):
+            gateway.say(frame)
+        heard = [await gateway.hear("outbound_result") for _ in range(9)]
+        by_request = {each["requestId"]: each["result"]["message_id"] for each in heard}
+        assert len(by_request) == 3
+        assert all(by_request[each["requestId"]] == each["result"]["message_id"] for each in heard)
+        assert [said.texts for said in world.chat.said] == [["0"], ["1"], ["2"]]
+
+
+@pytest.mark.parametrize("hours", [-3, 3, 48])
+async def test_a_clock_that_jumps_loses_nothing_that_waits(
+    open_world: Any, answers: list[Result], hours: int
+) -> None:
+    clock = SetClock()
+    limits = replace(LIMITS, answer_seconds=0.05, outbox_pause_seconds=0.1)
+    async with open_world(limits=limits, clock=clock) as world:
+        gateway = await spoken_to(world)
+        answers += [BAD_GATEWAY] * 5
+        assert (await gateway.ask(send("hi")))["queued"]
+        clock.ahead = hours * 3600.0
+        answers.clear()
+        await world.until(lambda: bool(world.chat.said))
+        assert await world.delivery.outbox(dead=True) == []
+
+
+class SetClock(SystemClock):
+    """A clock whose wall time can be set."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead

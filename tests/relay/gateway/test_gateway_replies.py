@@ -41,7 +41,7 @@ class Screen:
         assert is_first == (not self.shown)
         return self._change(f"n{len(self.shown)}", content, "say")
 
-    async def edit(self, message_id: str, content: str) -> Result:
+    async def edit(self, message_id: str, content: str, *, is_passing: bool) -> Result:
         assert message_id in self.shown
         return self._change(message_id, content, "edit")
 

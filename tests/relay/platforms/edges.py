@@ -243,9 +243,19 @@ class Stage:
     agent: Agent
 
 
+@dataclass
+class Connected:
+    """A connector process with its edges, and the secret of the one agent that it knows."""
+
+    edges: dict[str, Edge]
+    process: Serving
+    secret: str
+    stack: AsyncExitStack
+
+
 @asynccontextmanager
-async def staged(home: Path, synapse: Server, *names: str) -> AsyncIterator[Stage]:
-    """Everything for the named platforms, running."""
+async def connected(home: Path, synapse: Server, *names: str) -> AsyncIterator[Connected]:
+    """A connector process for the named platforms, without an agent yet."""
     with reserved_port() as port:
         pass
     async with AsyncExitStack() as stack:
@@ -254,10 +264,18 @@ async def staged(home: Path, synapse: Server, *names: str) -> AsyncIterator[Stag
         await asyncio.to_thread(_write, home, process.address, list(edges.values()))
         await process.start()
         secret = await _introduced(home, list(edges.values()))
+        yield Connected(edges, process, secret, stack)
+
+
+@asynccontextmanager
+async def staged(home: Path, synapse: Server, *names: str) -> AsyncIterator[Stage]:
+    """Everything for the named platforms, running."""
+    async with connected(home, synapse, *names) as made:
+        process, edges = made.process, made.edges
         agent = Agent()
         gateway = RelayGateway(
             process.address,
-            secret=secret,
+            secret=made.secret,
             gateway_id="gw-one",
             agent=agent.answer,
             settings=GatewaySettings(

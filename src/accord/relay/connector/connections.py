@@ -293,7 +293,7 @@ class SocketConnection:
         if isinstance(answer, HelloRefused):
             self._refuse(answer)
             return
-        self.send_frame(Described(answer))
+        self.send_frame(Described(answer, self.context.limits.request_seconds))
         if self.session.state is SocketState.GREETING:
             self.session.move(SocketState.DRAINING)
             self.pump()

@@ -58,6 +58,8 @@ from accord.telemetry.tracing import SpanKind
 UNKNOWN: Final = Result(False, error="outcome unknown", outcome=Outcome.UNKNOWN)
 QUEUED: Final = Result(True, queued=True)
 _FULL_SECONDS: Final = 30.0
+# By how much a clock may be corrected without being taken for set back.
+_SET_BACK: Final = 1.0
 # How many lanes one sweep takes up, so that a restart does not call a platform thousandfold.
 _LANES: Final = 100
 # How many declined actions of this process are journaled in a second; the others are counted.
@@ -88,15 +90,15 @@ class ConnectorOutbox:
     backlog: OutboxBacklog = field(default_factory=OutboxBacklog)
     _gate: EgressGate = field(init=False)
     _declines: TokenBucket = field(init=False)
-    _under_way: dict[RequestKey, asyncio.Task[Result]] = field(default_factory=dict)
+    _under_way: dict[RequestKey, tuple[Action, asyncio.Task[Result]]] = field(default_factory=dict)
     # Who waits for the end of an action.
     _answers: dict[RequestKey, asyncio.Future[Result]] = field(default_factory=dict)
     _admissions: KeyedLock = field(default_factory=KeyedLock)
     # The lanes in work here, each with actions that were taken and are held already.
     _lanes: dict[Lane, list[OutboxRow]] = field(default_factory=dict)
     _workers: set[asyncio.Task[None]] = field(default_factory=set)
-    # Since when this process has held what it performs.
-    _held: dict[int, float] = field(default_factory=dict)
+    # What this process holds, by number: the epoch, and since when it certainly holds it.
+    _held: dict[int, tuple[int, float]] = field(default_factory=dict)
     _closed: bool = False
 
     def __post_init__(self) -> None:
@@ -118,12 +120,16 @@ class ConnectorOutbox:
         if isinstance(outbound.action, BadAction):
             return refused(outbound.action.why)
         key = (principal.instance, outbound.request_id)
-        task = self._under_way.get(key)
-        if task is None:
+        known = self._under_way.get(key)
+        if known is not None:
+            action, task = known
+            if action != outbound.action:
+                return refused(outbox_store.USED)
+        else:
             if self._closed:
                 return None
             task = asyncio.create_task(self._guarded(principal, outbound, outbound.action))
-            self._under_way[key] = task
+            self._under_way[key] = (outbound.action, task)
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
         return await asyncio.shield(task)
 
@@ -138,12 +144,8 @@ class ConnectorOutbox:
         """Keep what is held, take up what is due, and look for what other processes ended."""
         context = self.context
         since = context.clock.monotonic() - context.limits.renew_seconds
-        held = [number for number, at in self._held.items() if at <= since]
-        lease = int(context.limits.lease_seconds * 1000)
-        if held:
-            work = partial(outbox_store.renew, holder=context.name, numbers=held, held_ms=lease)
-            locks = {instance: QueueLock.ADD for instance, _ in self._lanes}
-            await context.store.write(SharedWork(work, locks))
+        if held := [(number, of) for number, (of, at) in self._held.items() if at <= since]:
+            await self._renew(held)
         if self._closed:
             return
         now = context.now()
@@ -170,8 +172,8 @@ class ConnectorOutbox:
                 instance, lambda c: outbox_store.refuse_all(c, instance, refused(reason), change)
             )
         )
-        for request_id in ended:
-            self._tell((instance, request_id), refused(reason))
+        for request_id, result in ended:
+            self._tell((instance, request_id), result)
 
     async def close(self) -> None:
         """Start nothing more, and wait a while for actions under way to be recorded."""
@@ -181,7 +183,8 @@ class ConnectorOutbox:
         for key in list(self._answers):
             self._tell(key, QUEUED)
         if self._under_way:
-            await asyncio.wait(self._under_way.values(), timeout=self.context.limits.finish_seconds)
+            tasks = [task for _, task in self._under_way.values()]
+            await asyncio.wait(tasks, timeout=self.context.limits.finish_seconds)
 
     # Taking an action.
 
@@ -227,6 +230,8 @@ class ConnectorOutbox:
                 tracing.set_attributes(verdict=told, rule=verdict.rule)
             request = OutboundRequest(asked, outbound.request_id, self.context.now())
             problem = _problem(asked, judged)
+            if problem is not None and (known := await self._known(request)) is not None:
+                return known  # of what was allowed when it was asked for first
             if problem is DECLINED:
                 return await self._decline(request, judged)
             if problem is not None:
@@ -271,10 +276,16 @@ class ConnectorOutbox:
         if admitted.is_full:
             context.counts["actions refused"] += 1
             return Admission(refused=not_now("too many actions wait", _FULL_SECONDS))
-        if admitted.row is not None and not self._is_fresh(began):
-            await self._put_back(admitted.row)
-            return replace(admitted, row=None)
+        if admitted.row is not None:
+            if not self._is_fresh(began):
+                await self._put_back(admitted.row)
+                return replace(admitted, row=None)
+            self._held[admitted.row.number] = (admitted.row.epoch, began)
         return admitted
+
+    async def _known(self, request: OutboundRequest) -> Result | None:
+        """How a request ended that was asked for before; queued if it has not ended."""
+        return await self.context.store.read(lambda c: outbox_store.known_result(c, request))
 
     async def _decline(self, request: OutboundRequest, judged: EgressJudgement) -> Result:
         self.context.counts[f"declined {judged.verdict.rule}"] += 1
@@ -312,6 +323,16 @@ class ConnectorOutbox:
             _log.error("an action could not be recorded", reason=str(error))
         finally:
             del self._lanes[lane]
+            await self._put_back_handed(handed)
+
+    async def _put_back_handed(self, handed: list[OutboxRow]) -> None:
+        """Hold no longer what was not begun, so that nobody takes it for begun."""
+        try:
+            for row in handed:
+                await self._put_back(row)
+        except StoreError as error:
+            _log.error("an action could not be put back", reason=str(error))
+        finally:
             for row in handed:
                 self._held.pop(row.number, None)
 
@@ -322,10 +343,30 @@ class ConnectorOutbox:
         row = await context.store.write(
             on_outbox(lane[0], lambda c: outbox_store.claim(c, lane, context.name, now, lease))
         )
-        if row is not None and not self._is_fresh(began):
-            await self._put_back(row)
-            return None
+        if row is not None:
+            if not self._is_fresh(began):
+                await self._put_back(row)
+                return None
+            self._held[row.number] = (row.epoch, began)
         return row
+
+    async def _renew(self, held: list[tuple[int, int]]) -> list[int]:
+        context, began = self.context, self.context.clock.monotonic()
+        lease = int(context.limits.lease_seconds * 1000)
+        work = partial(outbox_store.renew, holder=context.name, held=held, held_ms=lease)
+        locks = {instance: QueueLock.ADD for instance, _ in self._lanes}
+        renewed = await context.store.write(SharedWork(work, locks))
+        for number, epoch in held:
+            if number in renewed and number in self._held:
+                self._held[number] = (epoch, began)
+        return renewed if self._is_fresh(began) else []
+
+    async def _holds(self, row: OutboxRow) -> bool:
+        """Whether this process still holds an action that it is about to perform."""
+        epoch, since = self._held.get(row.number, (row.epoch, float("-inf")))
+        if epoch == row.epoch and self._is_fresh(since):
+            return True
+        return row.number in await self._renew([(row.number, row.epoch)])
 
     def _is_fresh(self, began: float) -> bool:
         """Whether what was held since then is certainly not another's already."""
@@ -338,7 +379,6 @@ class ConnectorOutbox:
 
     async def _attempt(self, row: OutboxRow) -> bool:
         """Perform an action and record the result; whether the next of its lane may follow."""
-        self._held[row.number] = self.context.clock.monotonic()
         try:
             with tracing.incoming_span(
                 "relay outbox", row.trace, op=row.asked.action.op, attempt=row.attempts
@@ -349,12 +389,8 @@ class ConnectorOutbox:
 
     async def _try(self, row: OutboxRow) -> bool:
         judged = await self._gate.judge(row.asked)
-        if row.was_begun:
-            # Another process, or this one before a restart, did not record what came of it.
-            decision = self._decide(row, UNKNOWN, judged.platform)
-            if decision.step is not OutboxStep.RETRY:
-                return await self._end(row, UNKNOWN, judged, decision)
         if judged.platform is None:
+            # Maybe not yet: this process may be starting.
             result = not_now("there is no such platform here")
         elif not judged.verdict.passed:
             self.context.counts[f"declined {judged.verdict.rule}"] += 1
@@ -383,7 +419,8 @@ class ConnectorOutbox:
             row.attempts,
             row.created_at / 1000,
             self.context.clock.now(),
-            _repeatable_until(platform, row),
+            _repeatable_until(platform, row, self.context.clock.now()),
+            row.in_doubt,
         )
         return decide(attempt, self._retry_limits, self.chance())
 
@@ -393,7 +430,7 @@ class ConnectorOutbox:
         """Record the end of an action."""
         if not result.success:
             result = _final(result, decision)
-            self.context.counts[f"outbox {decision.step.value}"] += 1
+        self.context.counts[f"outbox {decision.step.value}"] += 1
         platform = judged.platform.name if judged.platform else row.asked.platform or ""
         rule = _rule(judged.verdict, decision)
         note = self._note(row.request, platform, rule)
@@ -442,6 +479,12 @@ class ConnectorOutbox:
                 if not judged.verdict.passed:
                     self.context.counts[f"declined {judged.verdict.rule}"] += 1
                     return row, DECLINED
+            if not await self._holds(row):
+                return None
+            if row.in_doubt and self._decide(row, UNKNOWN, platform).step is not OutboxStep.RETRY:
+                # There was no answer, or another process, or this one before a restart, did not
+                # record what came of it; and the platform may have forgotten its key meanwhile.
+                return row, UNKNOWN
             key = row.idempotency_key if number == 0 else f"{row.idempotency_key}.{number}"
             result = await self._perform(platform, pieces[number], key, capability)
             if not result.success:
@@ -451,7 +494,7 @@ class ConnectorOutbox:
                 now = self.context.now()
                 if not await self._record_progress(row, now):
                     return None
-                row = replace(row, tried_at=now)
+                row = replace(row, tried_at=now, in_doubt=False)
         return row, Result(True, row.sent[0])
 
     async def _record_progress(self, row: OutboxRow, now: int) -> bool:
@@ -501,21 +544,27 @@ class ConnectorOutbox:
         return replace(result, outcome=Outcome.RETRYABLE if is_passing else Outcome.PERMANENT)
 
 
-def _repeatable_until(platform: Platform | None, row: OutboxRow) -> float | None:
-    """Until when a repetition is recognised, in seconds; None where it is not."""
+def _repeatable_until(platform: Platform | None, row: OutboxRow, now: float) -> float | None:
+    """Until when a repetition does no harm, in seconds; None where it may send a message twice."""
+    # An edit that is repeated changes nothing. Whether a platform that is not here, or not yet,
+    # knows repetitions is decided when it is here.
+    if platform is None or isinstance(row.asked.action, Edit):
+        return float("inf")
     # Services take no idempotency key with a capability.
-    if platform is None or not platform.idempotent or isinstance(row.asked.action, FollowUp):
+    if not platform.idempotent or isinstance(row.asked.action, FollowUp):
         return None
     window = platform.idempotent_seconds if isinstance(platform, PlatformWithWindow) else None
     if window is None:
         return float("inf")
-    return (row.created_at if row.tried_at is None else row.tried_at) / 1000 + window
+    tried_at = (row.created_at if row.tried_at is None else row.tried_at) / 1000
+    # A clock that was set back does not tell how long ago that was.
+    return None if tried_at - now > _SET_BACK else tried_at + window
 
 
 def _final(result: Result, decision: OutboxDecision) -> Result:
     """What a gateway is told of an action that was given up."""
     if decision.step is OutboxStep.UNKNOWN:
-        return replace(result, outcome=Outcome.UNKNOWN, retry_after=None)
+        return replace(result, outcome=Outcome.UNKNOWN, retry_after=None, code=None)
     error = decision.sentence if decision.step is OutboxStep.EXPIRED else result.error
     return replace(result, error=error, outcome=Outcome.PERMANENT, retry_after=None)
 

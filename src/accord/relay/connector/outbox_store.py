@@ -5,7 +5,7 @@ which belongs to the operator alone.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final, Self
 
@@ -56,6 +56,7 @@ from accord.relay.rules.outbox import LONGEST_PAUSE, OutboxStep, is_due
 from accord.storage import JournalRecord
 
 OUTBOUND_STREAM: Final = "relay.outbound"
+USED: Final = "this requestId was used for another action"
 Lane = tuple[str, str]
 """An instance and a chat of it, or a session."""
 
@@ -82,6 +83,24 @@ _OWN = {
 _LANE = (outbox.c.instance == bindparam("of"), outbox.c.lane == bindparam("lane_of"), is_waiting)
 _HEAD = select(outbox).where(*_LANE).order_by(outbox.c.number).limit(1).with_for_update()
 _TAIL = select(outbox).where(*_LANE).order_by(outbox.c.number.desc()).limit(1)
+_ahead = outbox.alias()
+_is_first = ~(
+    select(_ahead.c.number)
+    .where(
+        _ahead.c.instance == outbox.c.instance,
+        _ahead.c.lane == outbox.c.lane,
+        _ahead.c.number < outbox.c.number,
+        _ahead.c.ended_at.is_(None),
+    )
+    .exists()
+)
+_is_due = or_(outbox.c.due_at <= bindparam("now"), outbox.c.due_at > bindparam("set_back"))
+_DUE = (
+    select(outbox.c.instance, outbox.c.lane)
+    .where(is_waiting, _is_first, outbox.c.held_until <= bindparam("moment"), _is_due)
+    .order_by(outbox.c.number)
+    .limit(_MOST)
+)
 _ROOM = select(func.count()).where(outbox.c.instance == bindparam("of"), is_waiting)
 
 
@@ -132,10 +151,11 @@ class OutboxRow:
     attempts: int
     # The ids of its messages that are sent already.
     sent: tuple[str | None, ...]
+    # When it was first tried of which nothing definite is known.
     tried_at: int | None
     epoch: int
-    # Whether an earlier attempt was not recorded.
-    was_begun: bool = False
+    # Whether an earlier attempt may have sent it: it had no answer, or was not recorded.
+    in_doubt: bool = False
     trace: Trace | None = None
 
     @property
@@ -268,9 +288,9 @@ def admit(
     known = connection.execute(_KNOWN, this).first()
     if known is not None and known.asked_at >= terms.oldest:
         if known.digest != digest:
-            return Admission(refused=_refused("this requestId was used for another action"))
+            return Admission(refused=_refused(USED))
         connection.execute(_UNWRITTEN, this | {"moment": None})
-        return _known(connection, request, known.result)
+        return _known(connection, instance, request.request_id, known.result)
     if known is not None:
         connection.execute(_FORGET, this)
     since = {"of": instance, "same": digest, "since": terms.repeats_since}
@@ -278,7 +298,7 @@ def admit(
     if twin is not None:
         own = {"of": instance, "id": twin.request_id}
         connection.execute(_UNWRITTEN, own | {"moment": None})
-        found = _known(connection, request, twin.result)
+        found = _known(connection, instance, twin.request_id, twin.result)
         return Admission(result=found.result, same_as=twin.request_id)
     if connection.execute(_ROOM, {"of": instance}).scalar_one() >= terms.most_rows:
         return Admission(is_full=True)
@@ -328,7 +348,7 @@ def claim(
     # Also what this process holds: it was handed over when it was admitted, or is lost in a crash.
     if head.held_until > moment:
         return None
-    was_begun = head.state == RowState.SENDING.value
+    in_doubt = head.state == RowState.SENDING.value or head.tried_at is not None
     tried_at = now if head.tried_at is None else head.tried_at
     taken = {
         "state": RowState.SENDING.value,
@@ -351,7 +371,7 @@ def claim(
         tuple(orjson.loads(head.sent)),
         tried_at,
         head.epoch + 1,
-        was_begun,
+        in_doubt,
         traceparent.parse(head.traceparent),
     )
 
@@ -359,19 +379,20 @@ def claim(
 def put_back(connection: Connection, row: OutboxRow) -> None:
     """Hold an action no longer that was held and not begun."""
     if _is_held(connection, row):
-        # What an earlier holder began stays begun.
-        values: dict[str, Any] = {"holder": "", "held_until": 0, "attempts": row.attempts - 1}
-        if not row.was_begun:
-            values |= {"state": RowState.QUEUED.value, "tried_at": None}
-        _change(connection, row, **values)
+        # What an earlier attempt may have sent stays in doubt.
+        tried_at = row.tried_at if row.in_doubt else None
+        values = {"state": RowState.QUEUED.value, "tried_at": tried_at}
+        _change(connection, row, holder="", held_until=0, attempts=row.attempts - 1, **values)
 
 
 def put_off(connection: Connection, row: OutboxRow, due_at: int, result: Result) -> bool:
     """Try an action again later; False when another process holds it now."""
     if not _is_held(connection, row):
         return False
-    # After a definite failure the next attempt is a first one, also for the platform.
-    tried_at = row.tried_at if result.outcome is Outcome.UNKNOWN else None
+    # After a definite failure the next attempt is a first one, unless an earlier one had no answer:
+    # then the platform's memory of its key is running out.
+    is_doubtful = row.in_doubt or result.outcome is Outcome.UNKNOWN
+    tried_at = row.tried_at if is_doubtful else None
     error, state = (result.error or "")[:500], RowState.QUEUED.value
     values = {"due_at": due_at, "error": error, "tried_at": tried_at, "state": state}
     _change(connection, row, holder="", held_until=0, **values)
@@ -452,31 +473,22 @@ def mark_unwritten(connection: Connection, instance: str, request_id: str, now: 
     connection.execute(_UNWRITTEN, {"of": instance, "id": request_id, "moment": now})
 
 
-def renew(connection: Connection, holder: str, numbers: Sequence[int], held_ms: int) -> None:
-    """Hold on to actions that take long."""
+def renew(
+    connection: Connection, holder: str, held: Sequence[tuple[int, int]], held_ms: int
+) -> list[int]:
+    """Hold on to actions, given as number and epoch; the numbers of those that are still held."""
     until = database_now(connection) + held_ms
-    chosen = (outbox.c.number.in_(list(numbers)[:_MOST]), outbox.c.holder == holder)
-    connection.execute(update(outbox).where(*chosen).values(held_until=until))
+    known = tuple_(outbox.c.number, outbox.c.epoch).in_(list(held)[:_MOST])
+    changed = update(outbox).where(known, outbox.c.holder == holder, is_waiting)
+    query = changed.values(held_until=until).returning(outbox.c.number)
+    return list(connection.execute(query).scalars())
 
 
 def due_lanes(connection: Connection, now: int) -> list[Lane]:
     """Lanes whose first action is due and held by nobody."""
-    ahead = outbox.alias()
-    is_first = ~(
-        select(ahead.c.number)
-        .where(
-            ahead.c.instance == outbox.c.instance,
-            ahead.c.lane == outbox.c.lane,
-            ahead.c.number < outbox.c.number,
-            ahead.c.ended_at.is_(None),
-        )
-        .exists()
-    )
-    is_free = outbox.c.held_until <= database_now(connection)
-    is_now = or_(outbox.c.due_at <= now, outbox.c.due_at > now + int(LONGEST_PAUSE * 1000))
-    query = select(outbox.c.instance, outbox.c.lane).where(is_waiting, is_first, is_free, is_now)
-    found = connection.execute(query.order_by(outbox.c.number).limit(_MOST))
-    return [(row.instance, row.lane) for row in found]
+    times = {"moment": database_now(connection), "now": now}
+    times["set_back"] = now + int(LONGEST_PAUSE * 1000)
+    return [(row.instance, row.lane) for row in connection.execute(_DUE, times)]
 
 
 def read_results(
@@ -491,6 +503,16 @@ def read_results(
     ]
 
 
+def known_result(connection: Connection, request: OutboundRequest) -> Result | None:
+    """How a request ended, or that it is queued; None if it was never taken."""
+    instance, name = request.asked.principal.instance, request.request_id
+    known = connection.execute(_KNOWN, {"of": instance, "id": name}).first()
+    if known is None or known.digest != request.digest:
+        return None
+    found = _known(connection, instance, name, known.result).result
+    return Result(True, queued=True) if found is None else found
+
+
 def backlog(connection: Connection, now: int) -> OutboxBacklog:
     """What waits."""
     query = select(func.count(), func.min(outbox.c.created_at)).where(is_waiting)
@@ -502,19 +524,27 @@ def backlog(connection: Connection, now: int) -> OutboxBacklog:
 
 def refuse_all(
     connection: Connection, instance: str, result: Result, change: OutboxChange
-) -> list[str]:
-    """Give up everything that waits of an instance; the ids of the requests."""
+) -> list[tuple[str, Result]]:
+    """Give up everything that waits of an instance; the requests with their results.
+
+    Of what is performed just now, or may have been sent before, the outcome is unknown.
+    """
     chosen = (outbox.c.instance == instance) & is_waiting
-    values = {"state": RowState.REFUSED.value, "error": change.reason, "ended_at": change.now}
-    # A higher epoch keeps whoever performs one of them from recording its end.
-    taken = {"holder": "", "held_until": 0, "epoch": outbox.c.epoch + 1}
-    ended = connection.execute(
-        update(outbox).where(chosen).values(**values, **taken).returning(outbox)
-    ).all()
-    for row in ended:
-        _store_result(connection, (instance, row.request_id), result)
-        _journal_row(connection, row, result, "outbox.refused", change)
-    return [row.request_id for row in ended]
+    waiting = connection.execute(select(outbox).where(chosen).with_for_update()).all()
+    ended: list[tuple[str, Result]] = []
+    for row in waiting:
+        is_doubtful = _is_doubtful(row)
+        told = replace(result, outcome=Outcome.UNKNOWN) if is_doubtful else result
+        state = RowState.UNKNOWN if is_doubtful else RowState.REFUSED
+        # A higher epoch keeps whoever performs it from recording its end.
+        taken = {"holder": "", "held_until": 0, "epoch": row.epoch + 1}
+        values = {"state": state.value, "error": change.reason, "ended_at": change.now, **taken}
+        connection.execute(update(outbox).where(outbox.c.number == row.number).values(**values))
+        _store_result(connection, (instance, row.request_id), told)
+        rule = "outbox.unknown" if is_doubtful else "outbox.refused"
+        _journal_row(connection, row, told, rule, change)
+        ended.append((row.request_id, told))
+    return ended
 
 
 def list_entries(
@@ -550,11 +580,13 @@ def retry(connection: Connection, numbers: Sequence[int], change: OutboxChange) 
 
 def drop(connection: Connection, numbers: Sequence[int], change: OutboxChange) -> list[int]:
     """Delete actions for good; those that there were and nobody performs."""
-    result = _refused("the operator has dropped it")
+    dropped = _refused("the operator has dropped it")
     done: list[int] = []
     for row in _chosen(connection, numbers):
         connection.execute(delete(outbox).where(outbox.c.number == row.number))
         if row.ended_at is None:
+            is_doubtful = _is_doubtful(row)
+            result = replace(dropped, outcome=Outcome.UNKNOWN) if is_doubtful else dropped
             _store_result(connection, (row.instance, row.request_id), result)
             _journal_row(connection, row, result, "outbox.dropped", change)
         done.append(row.number)
@@ -577,11 +609,12 @@ def require_numbers(connection: Connection, numbers: Sequence[int]) -> None:
         )
 
 
-def _known(connection: Connection, request: OutboundRequest, written: str | None) -> Admission:
+def _known(
+    connection: Connection, instance: str, request_id: str, written: str | None
+) -> Admission:
     if written is not None:
         return Admission(result=_read_result(written))
-    chosen = (outbox.c.instance == request.asked.principal.instance) & is_waiting
-    is_this = chosen & (outbox.c.digest == request.digest)
+    is_this = (outbox.c.instance == instance) & (outbox.c.request_id == request_id) & is_waiting
     if connection.execute(select(outbox.c.number).where(is_this).limit(1)).first() is None:
         # An older version performed it and did not record what came of it.
         unknown = Result(False, error="outcome unknown", outcome=Outcome.UNKNOWN)
@@ -612,8 +645,15 @@ def _replace_edit(
 
 
 def _is_held(connection: Connection, row: OutboxRow) -> bool:
-    query = select(outbox.c.epoch).where(outbox.c.number == row.number, is_waiting)
+    # The number alone could by now be that of another action: a database may use it again.
+    is_this = (outbox.c.instance == row.key[0]) & (outbox.c.request_id == row.key[1])
+    query = select(outbox.c.epoch).where(outbox.c.number == row.number, is_this, is_waiting)
     return connection.execute(query.with_for_update()).scalar() == row.epoch
+
+
+def _is_doubtful(row: Row[Any]) -> bool:
+    """Whether a stored action may have been sent."""
+    return row.state == RowState.SENDING.value or row.tried_at is not None
 
 
 def _change(connection: Connection, row: OutboxRow, **values: Any) -> None:
@@ -636,7 +676,7 @@ def _refused(why: str) -> Result:
 def _chosen(connection: Connection, numbers: Sequence[int]) -> Iterator[Row[Any]]:
     """The rows of these numbers that nobody performs now."""
     now = database_now(connection)
-    query = select(outbox).where(outbox.c.number.in_(list(numbers)))
+    query = select(outbox).where(outbox.c.number.in_(list(numbers))).with_for_update()
     for row in connection.execute(query.order_by(outbox.c.number)).all():
         if row.ended_at is not None or not row.holder or row.held_until <= now:
             yield row

@@ -33,7 +33,6 @@ from accord.relay.gateway.gateway import (
     relevance_policies,
 )
 from accord.relay.gateway.inbox import (
-    INBOX_SCHEMA,
     Inbox,
     MemoryInbox,
     OpenInbox,
@@ -42,7 +41,8 @@ from accord.relay.gateway.inbox import (
     open_memory_inbox,
     open_stored_inbox,
 )
-from accord.relay.gateway.outbox import RecentChats, Reply, Requests
+from accord.relay.gateway.outbox import RecentChats, Requests
+from accord.relay.gateway.reply import Reply
 from accord.relay.gateway.rules import (
     LONG_SEGMENT,
     MAX_MESSAGE_BYTES,
@@ -63,6 +63,7 @@ from accord.relay.gateway.settings import (
     obstacle,
 )
 from accord.relay.gateway.socket import Dial, Socket, SocketClosed, websocket_dialer
+from accord.relay.gateway.store import INBOX_SCHEMA
 
 __all__ = [
     "INBOX_SCHEMA",

@@ -7,11 +7,13 @@ reads the event on its standard input and prints the answer.
 
 import asyncio
 import codecs
+import hashlib
 import importlib
 import inspect
 import os
 import signal
 from asyncio.subprocess import PIPE, Process
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Final
@@ -19,9 +21,20 @@ from typing import Any, Final
 from accord.kernel import canonical
 from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.inbox import ReceivedEvent
-from accord.relay.gateway.outbox import ChatAddress, RecentChats, Reply, Requests
+from accord.relay.gateway.outbox import ChatAddress, RecentChats, Requests
+from accord.relay.gateway.reply import Reply
 from accord.relay.gateway.rules import GatewayLimits
-from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
+from accord.relay.rules.actions import (
+    Action,
+    Edit,
+    FollowUp,
+    GetChatInfo,
+    Outcome,
+    Result,
+    Send,
+    Typing,
+    write_action,
+)
 from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.messages import MessageEvent, SessionSource
 from accord.relay.rules.splitting import split_text
@@ -32,7 +45,8 @@ class Turn:
 
     Attributes:
         attempt: How often this turn was started, from 1; above 1 the process ended during an
-            earlier attempt, and parts of the answer may have been sent.
+            earlier attempt, and parts of the answer may have been sent. With a stored inbox, an
+            action that is asked for again in the same words is not done again.
         cancelled: Whether it was interrupted, for work in threads; async code is cancelled.
     """
 
@@ -56,6 +70,8 @@ class Turn:
         self._chats = chats
         self._limits = limits
         self._interrupt = interrupt
+        self._id = delivery.turn
+        self._asked: Counter[str] = Counter()
 
     def cancel(self) -> None:
         """End this turn, as an interrupt does."""
@@ -87,14 +103,29 @@ class Turn:
         return " ".join([*told, descriptor.platform_hint]).strip()
 
     async def reply(self, text: str) -> Result:
-        """Answer with a text, in as many messages as the platform needs; the last one's result."""
+        """Answer with a text, in as many messages as the platform needs; the last one's result.
+
+        If the outcome of one of them is unknown, the others are sent, and it is unknown for all.
+        """
         result = Result(False, error="there is nothing to say")
+        unknown: Result | None = None
         parts = split_text(text, self.descriptor.max_message_length, self.descriptor.len_unit)
         for number, part in enumerate(parts):
             result = await self.say(part, is_first=number == 0)
-            if not result.success:
+            if result.outcome is Outcome.UNKNOWN:
+                unknown = result
+            elif not result.success:
                 break
-        return result
+        return unknown if unknown is not None and result.success else result
+
+    async def outcome(self, result: Result) -> Result:
+        """Wait for the end of an action whose result says that it is queued.
+
+        An action is queued if it is stored and was not sent within 30 seconds.
+        """
+        if not result.queued or result.request_id is None:
+            return result
+        return await self._requests.outcome(result.request_id) or result
 
     async def send(
         self, content: str, *, chat_id: str | None = None, reply_to: str | None = None
@@ -103,10 +134,18 @@ class Turn:
         chat, place = self._chat(chat_id)
         return await self._do(Send(chat, content, reply_to, place.metadata), place)
 
-    async def edit(self, message_id: str, content: str, *, chat_id: str | None = None) -> Result:
-        """Change a message that this agent sent."""
+    async def edit(
+        self,
+        message_id: str,
+        content: str,
+        *,
+        chat_id: str | None = None,
+        is_passing: bool = False,
+    ) -> Result:
+        """Change a message that this agent sent; `is_passing` if another change will follow."""
         chat, place = self._chat(chat_id)
-        return await self._do(Edit(chat, message_id, content, place.metadata), place)
+        action = Edit(chat, message_id, content, place.metadata)
+        return await self._do(action, place, is_passing=is_passing)
 
     async def typing(self) -> Result:
         """Show that an answer is coming, for a few seconds."""
@@ -145,7 +184,7 @@ class Turn:
         """Send a part of the answer: by the capability that came with the event, else as usual."""
         if self._capability is not None:
             result = await self.follow_up(self._capability, content)
-            if result.success:
+            if result.success or result.outcome is Outcome.UNKNOWN:
                 return result
             self._capability = None  # used up or expired
         answers = is_first and not self.source.is_dm
@@ -163,8 +202,27 @@ class Turn:
             return self.source.chat_id, self._place
         return chat_id, self._chats.find(chat_id)
 
-    async def _do(self, action: Action, place: ChatAddress) -> Result:
-        return await self._requests.perform(action, place.platform, place.bot_id)
+    async def _do(self, action: Action, place: ChatAddress, *, is_passing: bool = False) -> Result:
+        return await self._requests.perform(
+            action,
+            place.platform,
+            place.bot_id,
+            request_id=self._request_id(action, place),
+            chat_id=self.source.chat_id if isinstance(action, FollowUp) else None,
+            is_passing=is_passing,
+        )
+
+    def _request_id(self, action: Action, place: ChatAddress) -> str | None:
+        """A name that the same action has in every attempt of this turn."""
+        if self._id is None:
+            return None
+        try:
+            told = [write_action(action), place.platform, place.bot_id]
+            digest = hashlib.sha256(canonical.encode(told)).hexdigest()[:24]
+        except canonical.CanonicalError:
+            return None  # it cannot be sent
+        self._asked[digest] += 1
+        return f"{self._id}-{digest}-{self._asked[digest]}"
 
 
 Agent = Callable[[Turn], AsyncIterator[str] | Awaitable[str | None]]

@@ -279,7 +279,13 @@ class RelayGateway:
         self._life = Lifecycle(on_health)
         self.counts: Counter[str] = Counter()
         self._host = AgentHost(
-            prepare_agent(agent), self._settings, new_id, self.stay_awake, self.counts
+            prepare_agent(agent),
+            self._settings,
+            new_id,
+            self.stay_awake,
+            self.counts,
+            self._clock,
+            chance,
         )
         self._link: Link | None = None
         self._stopping = asyncio.Event()
@@ -322,6 +328,7 @@ class RelayGateway:
                         task.cancel()
             finally:
                 await self._host.sessions.close()
+                await self._host.requests.close()
         return self._life.state
 
     def stop(self) -> None:
@@ -381,6 +388,13 @@ class RelayGateway:
     async def send(self, chat_id: str, content: str, *, reply_to: str | None = None) -> Result:
         """Send a message outside a turn, unchanged."""
         return await self._host.send(chat_id, content, reply_to)
+
+    async def outcome(self, request_id: str) -> Result | None:
+        """Wait for the end of a queued action, by the `request_id` of its result.
+
+        None if there is none of this id, as without a stored inbox, or after eight days.
+        """
+        return await self._host.requests.outcome(request_id)
 
     async def interrupt(self, session_key: str, reason: str | None = None) -> bool:
         """Ask to stop a session's turn, wherever it runs; False if not connected."""

@@ -10,25 +10,19 @@ import fcntl
 import hashlib
 import itertools
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
+from uuid import uuid4
 
 from cachetools import LRUCache
 from sqlalchemy import (
-    BigInteger,
-    Column,
     Connection,
     Delete,
-    Index,
-    Integer,
-    MetaData,
     Row,
-    Table,
-    Text,
     Update,
     bindparam,
     delete,
@@ -42,8 +36,9 @@ from accord.kernel import canonical, traceparent
 from accord.kernel.clock import Clock
 from accord.kernel.traceparent import Trace
 from accord.relay.errors import Code, RelayError
+from accord.relay.gateway.store import INBOX_SCHEMA, events
 from accord.relay.rules.messages import MessageEvent
-from accord.storage import Schema, Store, open_store
+from accord.storage import Store, open_store
 
 _REMEMBERED: Final = 100_000
 _WAITING: Final = 10_000
@@ -64,6 +59,8 @@ class ReceivedEvent:
     # How often its turn was started, from 1.
     attempt: int = 1
     trace: Trace | None = None
+    # By what the actions of its turn are known in every attempt; None where nothing is stored.
+    turn: str | None = field(default=None, compare=False)
 
     @property
     def message(self) -> str | None:
@@ -167,34 +164,6 @@ async def open_memory_inbox() -> AsyncIterator[OpenInbox]:
     yield MemoryInbox()
 
 
-_metadata = MetaData()
-
-events = Table(
-    "events",
-    _metadata,
-    # Rises in the order in which events were taken.
-    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    # By these two a second delivery is known; they stay when the event is finished.
-    Column("buffer_id", Text, unique=True),
-    Column("message", Text, unique=True),
-    Column("session_key", Text, nullable=False),
-    # What was taken, as JSON; null once it is finished.
-    Column("body", Text),
-    Column("attempts", Integer, nullable=False),
-    Column("taken_at", BigInteger, nullable=False),
-)
-Index("events_by_time", events.c.taken_at)
-_is_unfinished = events.c.body.is_not(None)
-Index(
-    "events_unfinished",
-    events.c.number,
-    sqlite_where=_is_unfinished,
-    postgresql_where=_is_unfinished,
-)
-
-INBOX_SCHEMA: Final = Schema("gateway", _metadata, Path(__file__).parent / "migrations")
-
-
 _RETENTION_MS: Final = 8 * 86_400_000
 # Far below the number of parameters that either engine takes in one statement.
 _BATCH: Final = 500
@@ -229,9 +198,12 @@ _UNFINISHED: Final = (
 class StoredInbox:
     """An inbox in a store; see `open_stored_inbox`. Every method may raise StoreError."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
+    def __init__(
+        self, store: Store, clock: Clock, new_id: Callable[[], str] = lambda: uuid4().hex
+    ) -> None:
+        self.store = store
         self._clock = clock
+        self._new_id = new_id
         self._taken = 0
 
     async def take(self, deliveries: Sequence[ReceivedEvent]) -> list[int | None]:
@@ -240,7 +212,8 @@ class StoredInbox:
         numbers: list[int | None] = []
         for start in range(0, len(deliveries), _BATCH):
             part = deliveries[start : start + _BATCH]
-            numbers += await self._store.write(partial(_take, deliveries=part, now=now))
+            turns = [self._new_id() for _ in part]
+            numbers += await self.store.write(partial(_take, deliveries=part, now=now, turns=turns))
         self._taken += len(deliveries)
         if self._taken >= _PRUNE_EVERY:
             self._taken = 0
@@ -249,7 +222,7 @@ class StoredInbox:
 
     async def begin(self, number: int) -> ReceivedEvent | None:
         """The event of a number, for its turn to start; None when it is finished."""
-        row = await self._store.write(lambda c: c.execute(_BEGIN, {"wanted": number}).first())
+        row = await self.store.write(lambda c: c.execute(_BEGIN, {"wanted": number}).first())
         return None if row is None else _read_event(row)
 
     async def put_back(self, number: int) -> None:
@@ -262,7 +235,7 @@ class StoredInbox:
 
     async def unfinished(self) -> list[tuple[int, str]]:
         """What an earlier process left, in order."""
-        return await self._store.read(
+        return await self.store.read(
             lambda c: [(row.number, row.session_key) for row in c.execute(_UNFINISHED)]
         )
 
@@ -274,7 +247,7 @@ class StoredInbox:
         def run(connection: Connection) -> None:
             connection.execute(statement, values)
 
-        await self._store.write(run)
+        await self.store.write(run)
 
 
 @asynccontextmanager
@@ -323,7 +296,7 @@ def _folder_lock(folder: Path) -> Iterator[None]:
 
 
 def _take(
-    connection: Connection, deliveries: Sequence[ReceivedEvent], now: int
+    connection: Connection, deliveries: Sequence[ReceivedEvent], now: int, turns: Sequence[str]
 ) -> list[int | None]:
     names = [(delivery.buffer_id, delivery.message) for delivery in deliveries]
     wanted = {
@@ -333,7 +306,7 @@ def _take(
     known = {name for row in connection.execute(_KNOWN, wanted) for name in _tagged(*row)}
     rows: list[dict[str, Any]] = []
     is_new: list[bool] = []
-    for delivery, (buffer_id, message) in zip(deliveries, names, strict=True):
+    for delivery, turn, (buffer_id, message) in zip(deliveries, turns, names, strict=True):
         own = _tagged(buffer_id, message)
         is_new.append(known.isdisjoint(own))
         if is_new[-1]:
@@ -346,6 +319,7 @@ def _take(
                     "body": canonical.encode(delivery.to_dict()).decode(),
                     "attempts": 0,
                     "taken_at": now,
+                    "turn": turn,
                 }
             )
     numbers = iter(connection.execute(_INSERT, rows).scalars().all() if rows else ())
@@ -368,4 +342,5 @@ def _read_event(row: Row[Any]) -> ReceivedEvent:
         row.attempts,
         # Events stored by an older version have none.
         traceparent.parse(kept.get("traceparent")),
+        row.turn,
     )

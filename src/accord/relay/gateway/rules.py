@@ -56,6 +56,12 @@ class GatewayLimits:
     attempts: int = 3
     # How many chats are remembered for messages outside a turn.
     chats: int = 10_000
+    # How long a stored action is tried.
+    outbox: float = 86_400.0
+    # How many stored actions may wait.
+    outbox_rows: int = 1000
+    # How long a connector that does not say so recognises a repeated request.
+    request_window: float = 600.0
 
 
 _LONGEST_PAUSE: Final = 60.0
@@ -71,7 +77,7 @@ def is_rate_limited(result: Result) -> bool:
     return result.retry_after is not None or _LIMITED.search(result.error or "") is not None
 
 
-def _wait_asked(result: Result) -> float:
+def wait_asked(result: Result) -> float:
     """Seconds that a rate limit asks to wait; 0 where it names none."""
     if result.retry_after is not None:
         return result.retry_after
@@ -95,7 +101,7 @@ class Pace:
         """Adapt the pause to the result of a change."""
         if is_rate_limited(result):
             self._pause = min(max(2 * self._pause, 1.0), _LONGEST_PAUSE)
-            self._due = now + max(self._pause, min(_wait_asked(result), _LONGEST_PAUSE))
+            self._due = now + max(self._pause, min(wait_asked(result), _LONGEST_PAUSE))
         else:
             self._pause = max(self._least, self._pause / 2)
             self._due = now + self._pause

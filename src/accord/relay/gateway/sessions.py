@@ -15,15 +15,17 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
+from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.agent import Agent, Turn, run_agent
-from accord.relay.gateway.inbox import OpenInbox, ReceivedEvent
-from accord.relay.gateway.outbox import RecentChats, Reply, Requests
+from accord.relay.gateway.inbox import OpenInbox, ReceivedEvent, StoredInbox
+from accord.relay.gateway.outbox import RecentChats, Requests
+from accord.relay.gateway.reply import Reply
 from accord.relay.gateway.settings import GatewaySettings
 from accord.relay.gateway.socket import Link, SocketClosed
+from accord.relay.gateway.store import retry_store
 from accord.relay.rules.actions import Result, Send
-from accord.relay.rules.connection import backoff
 from accord.relay.rules.frames import Descriptor, Inbound, InboundAck, InterruptInbound, Passthrough
 from accord.relay.rules.messages import MessageEvent, is_stop
 from accord.storage import StoreError
@@ -148,18 +150,6 @@ IncomingFrame = Inbound | Passthrough | InterruptInbound
 _QUEUED: Final = 1024
 
 
-async def retry_inbox(work: Callable[[], Awaitable[T]], what: str) -> T:
-    """Do something with the inbox, again while its store fails."""
-    attempt = 0
-    while True:
-        try:
-            return await work()
-        except StoreError as error:
-            _log.error("the inbox failed", doing=what, reason=str(error))
-        await asyncio.sleep(backoff(attempt, 1.0))
-        attempt += 1
-
-
 @dataclass(eq=False, repr=False)
 class Intake:
     """Moves events from links through the inbox to their sessions."""
@@ -206,7 +196,7 @@ class Intake:
     async def _take(self, frames: list[tuple[Link, Inbound | Passthrough]]) -> None:
         read = [self._read(frame) for _, frame in frames]
         wanted = [delivery for delivery in read if delivery is not None]
-        numbers = await retry_inbox(lambda: self.inbox.take(wanted), "take") if wanted else []
+        numbers = await retry_store(lambda: self.inbox.take(wanted), "take") if wanted else []
         for number, delivery in zip(numbers, wanted, strict=True):
             if number is None:
                 self.counts["duplicates"] += 1
@@ -251,7 +241,7 @@ class Intake:
             if wants_stop or self.settings.when_busy == "interrupt":
                 self.sessions.interrupt(key)
             if wants_stop:
-                await retry_inbox(lambda: self.inbox.finish(number), "finish")
+                await retry_store(lambda: self.inbox.finish(number), "finish")
                 return
         self.sessions.offer(number, key)
 
@@ -266,6 +256,8 @@ class AgentHost:
         new_id: Callable[[], str],
         stay_awake: Callable[[], None],
         counts: Counter[str],
+        clock: Clock,
+        chance: Callable[[], float],
     ) -> None:
         self._agent = agent
         self._settings = settings
@@ -277,7 +269,9 @@ class AgentHost:
         self._inbox: OpenInbox | None = None
         self._sessions: Sessions | None = None
         self._intake: Intake | None = None
-        self.requests = Requests(new_id, settings.limits, counts)
+        self.requests = Requests(
+            new_id, settings.limits, counts, clock, chance, settings.on_outcome
+        )
 
     @property
     def is_quiet(self) -> bool:
@@ -304,6 +298,7 @@ class AgentHost:
         settings = self._settings
         self._inbox = inbox
         self._left = await inbox.unfinished()
+        await self.requests.open(inbox.store if isinstance(inbox, StoredInbox) else None)
         self._sessions = Sessions(self._run, self._ended, settings.limits.turns)
         self._intake = Intake(inbox, self._sessions, self._chats, settings, self._counts)
 
@@ -322,7 +317,7 @@ class AgentHost:
 
     async def _run(self, number: int, session_key: str) -> None:
         """Let the agent answer an event."""
-        delivery = await retry_inbox(lambda: self.inbox.begin(number), "begin")
+        delivery = await retry_store(lambda: self.inbox.begin(number), "begin")
         if delivery is None:
             return
         if delivery.attempt > self._settings.limits.attempts:

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 from accord.kernel.clock import Clock
 from accord.relay.gateway.inbox import Inbox, open_memory_inbox, open_stored_inbox
 from accord.relay.gateway.rules import GatewayLimits
+from accord.relay.rules.actions import Result
 from accord.relay.rules.messages import (
     GENERIC_PLATFORM,
     Dialect,
@@ -104,13 +105,16 @@ class GatewaySettings:
     relevance: Mapping[str, Any] = field(default_factory=dict)
     # Where `{PLATFORM}_ALLOW_BOTS` is looked up.
     environment: Mapping[str, str] = field(default_factory=dict)
-    # A folder or a `postgresql://` URL; `memory` for agents that may lose events in a crash; an
-    # inbox of your own; None for a folder in the user's state folder.
+    # Where events and replies are kept: a folder or a `postgresql://` URL; `memory` for agents that
+    # may lose events and replies in a crash; an inbox of your own, which keeps no replies; None for
+    # a folder in the user's state folder.
     inbox: str | os.PathLike[str] | Inbox | None = None
     # Whether a message in a busy session waits, or ends the running turn.
     when_busy: WhenBusy = "queue"
     # What a user is told when the agent failed; None for nothing.
     apology: str | None = "Sorry, something went wrong."
+    # Is called with the end of each action whose result said that it is queued.
+    on_outcome: Callable[[Result], None] | None = None
     # When to suspend; None for never.
     idle: IdlePolicy | None = None
     # Told to the connector at each start; None leaves what it knows. One that its operator has set

@@ -151,6 +151,8 @@ class Link:
     Attributes:
         idle_acked: Set when the connector confirmed that it buffers.
         has_wake_url: Whether it said then that it can wake this gateway; None if it did not say.
+        request_seconds: How long the connector recognises a repeated request; None if it does not
+            say.
         lost: Set by the reader when the socket has ended.
     """
 
@@ -164,6 +166,7 @@ class Link:
         self._writing = asyncio.Lock()
         self.idle_acked = asyncio.Event()
         self.has_wake_url: bool | None = None
+        self.request_seconds: float | None = None
         self.lost = asyncio.Event()
 
     async def handshake(self, hellos: Sequence[Hello]) -> tuple[Descriptor, ...]:
@@ -184,6 +187,7 @@ class Link:
                     frame = await self._next(greeting=True)
                     if isinstance(frame, Described):
                         found.append(frame.descriptor)
+                        self.request_seconds = frame.request_seconds
                     elif isinstance(frame, HelloRefused):
                         refused.append(frame)
                     elif len(self._early) < _EARLY:

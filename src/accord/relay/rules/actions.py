@@ -169,7 +169,7 @@ class Result:
             members.optional_text(payload, "message_id"),
             members.optional_text(payload, "error"),
             info,
-            _seconds(payload.get("retry_after")),
+            members.seconds(payload.get("retry_after")),
             None if success else _outcome(payload),
             code[:64] if isinstance(code, str) else None,
             success and payload.get("queued") is True,
@@ -197,12 +197,6 @@ def _outcome(payload: members.Payload) -> Outcome | None:
     named = payload.get("outcome")
     found = next((each for each in Outcome if each.value == named), None)
     return Outcome.UNKNOWN if found is None and payload.get("ambiguous") is True else found
-
-
-def _seconds(value: Any) -> float | None:
-    """A number of seconds; None for anything else, since `error` says the same."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value < 1e9 else None
 
 
 _READERS: Final[Mapping[str, Callable[[members.Payload], Action]]] = {

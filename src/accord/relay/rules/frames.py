@@ -254,9 +254,15 @@ class InboundAck:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """The answer to a hello."""
+    """The answer to a hello.
+
+    Attributes:
+        request_seconds: How long a repeated `requestId` gets the result of the first; None where
+            the connector does not say. An extension that older gateways ignore.
+    """
 
     descriptor: Descriptor
+    request_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,8 +399,9 @@ def frame_dict(frame: Frame) -> dict[str, Any]:
         case HelloRefused(platform, bot_id, error):
             identity = {"platform": platform, "botId": bot_id}
             return {"type": "hello_refused", **identity, "error": error}
-        case Described(descriptor):
-            return {"type": "descriptor", "descriptor": descriptor.to_dict()}
+        case Described(descriptor, request_seconds):
+            written = {"type": "descriptor", "descriptor": descriptor.to_dict()}
+            return _with(written, requestSeconds=request_seconds)
         case Interrupt(key, reason):
             return {"type": "interrupt", "session_key": key, "reason": reason}
         case InterruptInbound(key, chat_id):
@@ -447,7 +454,10 @@ _READERS: Final[Mapping[str, Callable[[members.Payload], Frame]]] = {
     ),
     "going_idle": lambda _: GoingIdle(),
     "inbound_ack": lambda payload: InboundAck(members.identifier(payload, "bufferId")),
-    "descriptor": lambda payload: Described(Descriptor.from_dict(payload.get("descriptor"))),
+    "descriptor": lambda payload: Described(
+        Descriptor.from_dict(payload.get("descriptor")),
+        members.seconds(payload.get("requestSeconds")),
+    ),
     "hello_refused": lambda payload: HelloRefused(
         members.text(payload, "platform", ""),
         members.text(payload, "botId", ""),

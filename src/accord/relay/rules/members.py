@@ -143,3 +143,9 @@ def _wrong(source: Payload, name: str, form: str) -> RelayError:
     if source.get(name) is None:
         return bad(f"the member {name} is missing")
     return bad(f"expected {form}", where=f"/{name}")
+
+
+def seconds(value: Any) -> float | None:
+    """A number of seconds; None for anything else, so that no frame is lost for an extension."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < 1e9 else None

@@ -52,6 +52,8 @@ class Attempt:
     now: float
     # Until when the platform recognises a repetition by its key; None where it does not.
     repeatable_until: float | None = None
+    # Whether an earlier attempt may have sent it already.
+    in_doubt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class OutboxDecision:
 def decide(attempt: Attempt, limits: RetryLimits, chance: float) -> OutboxDecision:
     """Decide what becomes of an action after an attempt; `chance` from 0 to 1 is the jitter.
 
-    An action expires only after an attempt, so a clock that jumps ahead costs no attempt.
+    An action expires only after an attempt, so a clock that jumps ahead costs no attempt. A refusal
+    says nothing of an earlier attempt whose outcome is unknown.
     """
     result = attempt.result
     if result.success:
@@ -76,9 +79,13 @@ def decide(attempt: Attempt, limits: RetryLimits, chance: float) -> OutboxDecisi
     if outcome is None and result.retry_after is not None:
         outcome = Outcome.RETRYABLE
     if outcome in (None, Outcome.PERMANENT):
+        if attempt.in_doubt:
+            sentence = f"an earlier attempt had no answer, and now: {_reason(result)}"
+            return OutboxDecision(OutboxStep.UNKNOWN, "outbox.unknown", sentence)
         return OutboxDecision(OutboxStep.REFUSED, "outbox.refused", _reason(result))
     pause = _pause(attempt, limits, chance)
-    if outcome is Outcome.UNKNOWN:
+    is_unknown = outcome is Outcome.UNKNOWN or attempt.in_doubt
+    if is_unknown:
         until = attempt.repeatable_until
         if until is None or attempt.now + pause > until:
             return OutboxDecision(
@@ -87,7 +94,7 @@ def decide(attempt: Attempt, limits: RetryLimits, chance: float) -> OutboxDecisi
                 "there was no answer, and a repetition could send it twice",
             )
     if attempt.now + pause - attempt.taken_at > limits.expire_after:
-        if outcome is Outcome.UNKNOWN:
+        if is_unknown:
             sentence = "there was no answer until its time was over"
             return OutboxDecision(OutboxStep.UNKNOWN, "outbox.unknown", sentence)
         sentence = f"it could not be sent in time: {_reason(result)}"

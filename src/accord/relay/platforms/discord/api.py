@@ -123,14 +123,23 @@ class DiscordApi:
             RelayError: Discord fails (UNAVAILABLE), the wait would be too long (RATE_LIMITED), or
                 the token is refused (UNAUTHORIZED).
         """
+        unanswered: UnansweredError | None = None
         while True:
             try:
-                return await self._send_in_turn(route, body, query, patience, by_token)
+                answer = await self._send_in_turn(route, body, query, patience, by_token)
+                if unanswered is None or answer.ok:
+                    return answer
             except RelayError as error:
-                if error.code is not Code.UNAVAILABLE or not repeats:
+                if isinstance(error, UnansweredError):
+                    unanswered = error
+                if error.code is Code.UNAVAILABLE and repeats:
+                    repeats -= 1
+                    await asyncio.sleep(_REPEAT_SECONDS)
+                    continue
+                if unanswered is None:
                     raise
-                repeats -= 1
-                await asyncio.sleep(_REPEAT_SECONDS)
+            # What Discord says of a repetition says nothing of the request before it.
+            raise unanswered
 
     async def _send_in_turn(
         self,

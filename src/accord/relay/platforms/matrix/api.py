@@ -27,8 +27,10 @@ from accord.relay.platforms.base import (
     UnansweredError,
     open_client,
     retry_limited,
+    status_outcome,
 )
 from accord.relay.platforms.matrix.rules import CHILD, ENCRYPTION, MEMBER, Room, is_room
+from accord.relay.rules.actions import Outcome
 from accord.relay.rules.members import Payload
 
 CLIENT: Final = "/_matrix/client/v3"
@@ -117,7 +119,9 @@ class Homeserver:
                 raise RelayError(Code.TOO_LARGE, what)
             raise UnansweredError(Code.UNAVAILABLE, what)
         if reply.status != httpx.codes.OK:
-            raise _refusal(reply)
+            is_unknown = status_outcome(reply.status) is Outcome.UNKNOWN and method != "GET"
+            what = f"{_NAME} did not answer (status {reply.status})"
+            raise UnansweredError(Code.UNAVAILABLE, what) if is_unknown else _refusal(reply)
         try:
             return orjson.loads(reply.body)
         except orjson.JSONDecodeError:
@@ -137,7 +141,8 @@ class Homeserver:
             await asyncio.sleep(1.0)
         try:
             return await self.ask("PUT", path, body, seconds=_DELIVERY_SECONDS)
-        except UnansweredError as error:
+        except RelayError as error:
+            # A refusal of the repetition says nothing of the request before it.
             raise TimeoutError(error.what) from None
 
     async def check_user(self, user_id: str) -> None:

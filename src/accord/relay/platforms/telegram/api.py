@@ -140,7 +140,7 @@ def _read_answer(status: int, raw: bytes) -> TelegramResponse:
         given = decode_json(raw)
     except ValueError:
         given = None
-    if not isinstance(given, dict):
+    if not isinstance(given, dict) or (status < 300 and not isinstance(given.get("ok"), bool)):
         failed_with = status if status >= 400 else 502
         return TelegramResponse(False, code=failed_with, is_unreadable=status < 300)
     if given.get("ok") is True and status < 300:

@@ -194,7 +194,10 @@ class WecomApi:
 
     async def send(self, message: dict[str, Any]) -> Result:
         """Send a message; raises what `token` raises."""
-        token = await self.token()
+        try:
+            token = await self.token()
+        except TimeoutError as late:
+            raise RelayError(Code.UNAVAILABLE, str(late)) from None  # nothing was sent yet
         reply = await self._post(message, token)
         if _code(reply) in _STALE:
             # The message was refused, so sending it again cannot duplicate it.
