@@ -90,7 +90,7 @@ async def test_a_file_is_kept_without_being_a_document(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as found, found.inside() as browser:
         shown = await add(browser, b"\0\1 not text", corpus="", licence="", share="yes")
         assert "water.md is kept, and every member may read it." in shown
-        assert "Keep no longer" in shown
+        assert "Unpin" in shown
         assert await corpora(found) == []
         [cid] = found.parts.blobs.cids()
         assert "It is not plain text." in (await browser.get(f"files/document/{cid}")).text

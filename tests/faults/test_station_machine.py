@@ -126,7 +126,7 @@ def test_a_disk_that_fills_is_told_before_it_is_full_and_nothing_kept_is_lost(
         assert json.loads(running.command("community", "verify", "--json"))["ok"]
         running.child.terminate()
         assert running.child.wait() == 0
-    changes = ("disk is nearly full", "disk is full", "disk is well again")
+    changes = ("disk is nearly full", "disk is full", "disk is ok again")
     assert [logged(home, each) for each in changes] == [1, 1, 1]
 
 

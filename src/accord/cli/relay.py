@@ -49,7 +49,7 @@ class SessionKeyForm(Enum):
 
 Front = Annotated[
     list[str] | None,
-    typer.Option(help="platform or platform:bot to speak through; as often as needed."),
+    typer.Option(help="platform or platform:bot to use; repeatable."),
 ]
 GatewayId = Annotated[str | None, typer.Option("--id", help="The gateway's id.")]
 CredentialsFile = Annotated[
@@ -70,20 +70,22 @@ def enroll(
     gateway_id: GatewayId = None,
     file: CredentialsFile = None,
     wake_url: Annotated[
-        str | None, typer.Option(help="What the connector asks for to wake it.")
+        str | None, typer.Option(help="The URL that the connector requests to wake it.")
     ] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace older credentials of this id.")
     ] = False,
 ) -> None:
-    """Spend an enrolment token and keep the gateway's secret in a file that only you can read."""
+    """Enrol with a token, and store the gateway's secret in a file that only you can read."""
     from accord.relay.gateway.enrolment import credentials_file, enrol, is_private
 
     name = gateway_id or f"{socket.gethostname()}-{os.urandom(3).hex()}"
     place = file or credentials_file(name)
     given = sys.stdin.readline().strip() if token == STDIN else token
     if not is_private(url):
-        output.say("warning: without https, whoever is on the way can read the gateway's secret")
+        output.say(
+            "warning: without https, anybody on the network path can read the gateway's secret"
+        )
     made = asyncio.run(enrol(url, given, name, place, wake_url=wake_url, replace=replace))
     cli.emit(
         {"gateway_id": made.gateway_id, "tenant": made.tenant, "file": str(place)},
@@ -97,7 +99,8 @@ def enroll(
 def run(
     cli: Cli,
     agent: Annotated[
-        str | None, typer.Option(help="A Python agent, as module:name; found from here, too.")
+        str | None,
+        typer.Option(help="A Python agent, as module:name; the current folder is searched, too."),
     ] = None,
     command: Annotated[
         str | None,
@@ -107,7 +110,7 @@ def run(
     here: Annotated[
         str | None,
         typer.Option(
-            help="Let it in by this name at this machine's station, with a space in the web chat."
+            help="Enrol it under this name at this machine's station, with a space in the web chat."
         ),
     ] = None,
     url: Annotated[
@@ -117,19 +120,21 @@ def run(
     file: CredentialsFile = None,
     inbox: Annotated[
         str | None,
-        typer.Option(help="A folder for what was taken; `memory` (default: beside the secret)."),
+        typer.Option(
+            help="The folder for unfinished events, or `memory` (default: beside the secret)."
+        ),
     ] = None,
     session_keys: Annotated[
         SessionKeyForm,
-        typer.Option(help="How conversations are named; older connectors want hermes."),
+        typer.Option(help="The form of session keys; older connectors need hermes."),
     ] = SessionKeyForm.SCOPED,
 ) -> None:
-    """Connect a shell command or a Python function to chats, and serve until told to stop.
+    """Connect a shell command or a Python function to chats, and serve until SIGTERM or Ctrl-C.
 
-    With --here nobody has to enrol it: it is let in by your own hand, and a link is printed by
-    which somebody joins its space and talks to it.
+    With --here no token is needed: the station of this machine enrols it directly, and a link to
+    join its space and talk to it is printed.
 
-    Prints each state as it is entered. SIGTERM or Ctrl-C lets the connector buffer and finishes the
+    Prints each change of state. SIGTERM or Ctrl-C lets the connector buffer and finishes the
     turns under way; a second one ends at once. Exit code 1 when the access was revoked.
     """
     from accord.relay.gateway import GatewaySettings, GatewayState, RelayGateway
@@ -140,9 +145,7 @@ def run(
     if here is not None and (url or gateway_id or file):
         raise typer.BadParameter("with --here, none of --url, --id and --file is needed")
     if here is not None and not _NAME.fullmatch(here):
-        raise typer.BadParameter(
-            "letters, digits, dots and dashes make a name", param_hint="--here"
-        )
+        raise typer.BadParameter("use letters, digits, dots and dashes", param_hint="--here")
     answering = _load_agent(agent, command)
 
     async def serve() -> "GatewayState":
@@ -268,9 +271,10 @@ app = App(no_args_is_help=True, epilog="Example: accord relay token new --instan
 
 @app.command(epilog="Example: accord relay serve --home ./connector --port 7090")
 def serve(cli: Cli, *, port: Port = None) -> None:
-    """Run a connector alone, without the other planes, until it is told to stop.
+    """Run a connector alone, without the other planes, until SIGTERM or Ctrl-C.
 
-    Several of them share a store by the setting `store.url`, and hint each other by `relay.redis`.
+    Several connectors can share a store (`store.url`) and notify each other over Redis
+    (`relay.redis`).
     """
     from accord.station.run import relay_planes
 
@@ -289,7 +293,7 @@ InSpace = Annotated[
 @chat_app.command(epilog="Example: accord relay chat space kitchen --tenant default")
 def space(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="What it is called.")],
+    name: Annotated[str, typer.Argument(help="Its name.")],
     tenant: Annotated[str, typer.Option(help="Whose agents may be reached there.")] = "default",
 ) -> None:
     """Open a space with a channel `general`, in which a tenant's agents can be reached."""
@@ -309,10 +313,10 @@ def space(
 @chat_app.command(epilog="Example: accord relay chat channel plans --private")
 def channel(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="What it is called.")],
+    name: Annotated[str, typer.Argument(help="Its name.")],
     space: InSpace = None,
     private: Annotated[
-        bool, typer.Option("--private", help="Nobody sees it who was not let in.")
+        bool, typer.Option("--private", help="Only people who were admitted see it.")
     ] = False,
 ) -> None:
     """Open a channel in a space."""
@@ -331,9 +335,11 @@ def invite(
     manager: Annotated[
         bool, typer.Option("--manager", help="May manage every channel of the space.")
     ] = False,
-    hours: Annotated[float, typer.Option(min=0.001, max=8760, help="Until it expires.")] = 168.0,
+    hours: Annotated[
+        float, typer.Option(min=0.001, max=8760, help="Hours until it expires.")
+    ] = 168.0,
 ) -> None:
-    """Print a link by which one person joins a space, once."""
+    """Print a one-time link to join a space."""
 
     async def make(admin: "Admin") -> "Invite":
         seconds = max(1, round(hours * 3600))
@@ -350,9 +356,9 @@ def withdraw(
     cli: Cli,
     invite: Annotated[str, typer.Argument(help="Its id, as `accord relay chat list` shows it.")],
 ) -> None:
-    """Let nobody join by an invitation any more."""
+    """Withdraw an invitation."""
     _with_chat(cli, lambda admin: admin.withdraw(invite))
-    cli.emit({"withdrawn": invite}, "Nobody can join by it any more.")
+    cli.emit({"withdrawn": invite}, "The invitation is withdrawn.")
 
 
 @chat_app.command(epilog="Example: accord relay chat remove 01JZ6M3S9A8Q4W0X7B2C5D6E7F")
@@ -360,7 +366,7 @@ def remove(
     cli: Cli,
     user: Annotated[str, typer.Argument(help="Their id, as `accord relay chat list` shows it.")],
 ) -> None:
-    """Take somebody's access away, and every link to agents with it; what was written stays."""
+    """Remove a person's access and links to agents; what was written stays."""
     _with_chat(cli, lambda admin: admin.remove_user(user))
     links = with_relay(cli, lambda connector: connector.control.unbind("webchat", user))
     cli.emit({"removed": user, "links": links}, f"{printable(user)} cannot come in any more.")
@@ -454,8 +460,12 @@ async def _find_space(admin: "Admin", wanted: str | None) -> str:
 
 for verbs in (relay_agents, relay_deliveries):
     app.registered_commands += verbs.app.registered_commands
-app.add_typer(relay_agents.token, name="token", help="Let gateways enrol.")
-app.add_typer(relay_agents.scope, name="scope", help="Say whose servers and channels are.")
-app.add_typer(relay_deliveries.deadletters, name="deadletters", help="What could not be delivered.")
-app.add_typer(chat_app, name="chat", help="Look after the built-in web chat.")
+app.add_typer(relay_agents.token, name="token", help="Manage enrolment tokens.")
+app.add_typer(relay_agents.scope, name="scope", help="Assign servers and channels.")
+app.add_typer(
+    relay_deliveries.deadletters,
+    name="deadletters",
+    help="List, replay and delete undelivered messages.",
+)
+app.add_typer(chat_app, name="chat", help="Manage the built-in web chat.")
 app.add_typer(gateway_app, name="gateway", help="Connect an agent to a connector.")

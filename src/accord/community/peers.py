@@ -228,7 +228,9 @@ def announced(port: int) -> Iterator[None]:
     try:
         held = _hold(_folder() / str(port))
     except OSError as error:
-        _log.warning("other nodes on this machine do not find this one", why=str(error))
+        _log.warning(
+            "this node could not be announced to other nodes on this machine", why=str(error)
+        )
         held = None
     try:
         yield
@@ -443,7 +445,7 @@ async def announce_node(
     try:
         await network.start(announcement)
     except CommunityError as error:
-        _log.warning("the local network is not searched for nodes", why=str(error))
+        _log.warning("multicast DNS discovery could not be started", why=str(error))
         return
     running.push_async_callback(network.close)
 
@@ -506,7 +508,7 @@ class OwnManifests:
                 await hosted.log.append("node.manifest.updated", {"manifest": dict(manifest)})
             except CommunityError as error:
                 # It is tried again with the next round; others find this node by other ways.
-                _log.warning("the manifest is not logged", why=str(error))
+                _log.warning("the node's manifest could not be logged", why=str(error))
 
     def name_in(self, community_id: str) -> str:
         """This node's display name in a community."""

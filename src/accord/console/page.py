@@ -219,7 +219,7 @@ class Visit:
         """Return a stripped query parameter, empty if missing; `ConsoleError` if it is too long."""
         value = self.request.query_params.get(name, "").strip()
         if len(value) > _QUERY_LENGTH:
-            raise ConsoleError("this is too long", where=name, mend="say it in fewer words")
+            raise ConsoleError("this is too long", where=name, mend="shorten it")
         return value
 
     def number(self, name: str) -> int:
@@ -243,7 +243,7 @@ class Visit:
         if running is None:
             raise ConsoleError(
                 "the authority is not up",
-                mend="wait a moment; Home says how its plane is doing",
+                mend="wait a moment; Home shows the state of its plane",
                 status=503,
             )
         return running

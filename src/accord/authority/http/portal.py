@@ -108,7 +108,7 @@ def link_page(token: str, secret: str, person: Person) -> str:
     """The page of a login link; only its button uses the link up."""
     return page(
         "Log in",
-        paragraph(f"This link lets you in as {person.name}, once."),
+        paragraph(f"This link logs you in as {person.name}, once."),
         html_form(f"/login/link/{secret}", token, button(f"Log in as {person.name}")),
     )
 
@@ -184,7 +184,7 @@ def device_page(token: str, typed: str, waiting: DeviceActivation) -> str:
     """The question whether to activate a device."""
     return page(
         f"Activate {waiting.name}?",
-        paragraph(f"It becomes a part of {waiting.deployment}.", "strong"),
+        paragraph(f"It will belong to the deployment {waiting.deployment}.", "strong"),
         paragraph("Go on only if you see this code on a device that you know.", "note"),
         html_form(
             "/activate",
@@ -201,7 +201,7 @@ def device_page(token: str, typed: str, waiting: DeviceActivation) -> str:
 
 def _requested(review: Review) -> str:
     if not review.texts:
-        return paragraph("It asks for nothing beyond knowing that it is you.")
+        return paragraph("It asks only to know who you are.")
     items = "".join(
         f"<li><strong>{escape(each.name)}</strong> {escape(each.description)}"
         + (f' <em class="wrong">{escape(each.consequence)}</em>' if each.consequence else "")
@@ -445,7 +445,7 @@ class PortalRoutes:
     async def _done(self, request: Request) -> Response:
         flow = request.query_params.get("flowId", "")[:64]
         if "authError" in request.query_params:
-            refused = page("You are done here", paragraph("You did not allow it."))
+            refused = page("Access denied", paragraph("You did not allow it."))
             return self._show(request, lambda _token: refused)
         return self._show(request, lambda _token: code_page(flow))
 
@@ -463,13 +463,14 @@ class PortalRoutes:
             if step == "confirm":
                 made = await devices.confirm(typed, person)
                 done = page(
-                    "It is activated", paragraph(f"{made.name} is part of {made.deployment} now.")
+                    "The device is activated",
+                    paragraph(f"{made.name} is part of {made.deployment} now."),
                 )
                 return self._show(request, lambda _token: done)
             if step == "refuse":
                 await devices.refuse(typed, person)
                 await self._identities.note("device_refused", person)
-                gone = page("It is refused", paragraph("The device was sent away."))
+                gone = page("The device is refused", paragraph("The device was not activated."))
                 return self._show(request, lambda _token: gone)
             waiting = await devices.find(typed, person)
         except AuthorityError as error:

@@ -70,7 +70,7 @@ class PlanRequesters:
             try:
                 await self.forget_silent()
             except AccordError as error:
-                _log.warning("plans of silent requesters were not deleted", why=str(error))
+                _log.warning("plans of inactive requesters could not be deleted", why=str(error))
 
 
 WINDOW_SECONDS: Final = 30

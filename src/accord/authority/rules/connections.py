@@ -112,7 +112,9 @@ def read_connect_request(token: str) -> ConnectRequest:
     )
     user_key = nats.get("user_nkey") if isinstance(nats, dict) else None
     if server.get("id") != claims["iss"] or not isinstance(user_key, str):
-        raise AuthorityError(Code.BAD_REQUEST, "the server's question does not name it and a user")
+        raise AuthorityError(
+            Code.BAD_REQUEST, "the auth callout request names no server or no user"
+        )
     auth_token, host, ends = shown.get("auth_token"), client.get("host"), claims.get("exp")
     return ConnectRequest(
         claims["iss"],
@@ -127,7 +129,9 @@ def read_connect_token(token: str | None, now: float) -> ConnectToken:
     """Read a connect token and verify its proof and age."""
     if token is None or len(token) > _MOST_TOKEN:
         raise AuthorityError(
-            Code.BAD_REQUEST, "no connect token is shown", mend="bootstrap first, then show one"
+            Code.BAD_REQUEST,
+            "the client sent no connect token",
+            mend="bootstrap first, then send one",
         )
     try:
         members = canonical.decode(token.encode())

@@ -499,7 +499,7 @@ def _connector(visit: Visit) -> Connector:
     if connector is None:
         raise ConsoleError(
             "the relay is not up",
-            mend="wait a moment; Home says how its plane is doing",
+            mend="wait a moment; Home shows the state of its plane",
             status=503,
         )
     return connector
