@@ -108,8 +108,7 @@ _COMMUNITY: Final = (
      "Events that were folded, including those at startup."),
     ("accord_fold_seconds_total", _C, "seconds", ("community",), "Time spent folding."),
     ("accord_log_refused_events_total", _C, "events", ("community", "reason"),
-     ("Events not accepted for now: over an author's `quota`, too little `disk`, dated too "
-         "`early`.")),
+     "Events not accepted for now: author over `quota`, too little `disk`, dated too `early`."),
     ("accord_log_quota_used_ratio", _G, "1", ("community",),
      "Share of today's quota that the most active author has used."),
     ("accord_sync_meetings_total", _C, "meetings", ("community", "outcome"),
@@ -119,8 +118,7 @@ _COMMUNITY: Final = (
     ("accord_sync_peers", _G, "nodes", ("community", "state"),
      "Members contacted since the start, by whether the last attempt reached them."),
     ("accord_sync_met_timestamp_seconds", _G, "seconds since 1970", ("community", "peer"),
-     ("Time of the last sync with a member; for at most 64 members of a community, the latest "
-         "ones.")),
+     "Time of the last sync with a member, for the latest 64 members of a community."),
     ("accord_sync_behind_events", _G, "events", ("community", "peer"),
      "Events that this node lacked at its last sync with that member."),
 )
