@@ -11,7 +11,6 @@ import ipaddress
 import os
 import stat
 import tempfile
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
+from cachetools import FIFOCache
 from zeroconf import Error, InterfaceChoice, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
@@ -97,7 +97,7 @@ class PeerBook:
         self._peers: dict[tuple[str, str], Peer] = {}
         self._hints: dict[Hint, float] = {}
         # By community and address: failures in a row, and when to try again.
-        self._silent: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+        self._silent: FIFOCache[tuple[str, str], tuple[int, float]] = FIFOCache(MAX_SILENT)
         self.pins = pins or Pins()
 
     def admit(self, manifest: Any, community_id: str, *, is_member: bool, now: float) -> Peer:
@@ -138,9 +138,7 @@ class PeerBook:
 
     def unreached(self, community_id: str, address: str, *, now: float) -> None:
         """Record that nobody answered at an address, whether or not a peer was met there."""
-        failures, _ = self._silent.pop((community_id, address), (0, 0.0))
-        while len(self._silent) >= MAX_SILENT:
-            self._silent.popitem(last=False)
+        failures, _ = self._silent.get((community_id, address), (0, 0.0))
         self._silent[community_id, address] = failures + 1, now + _pause(failures)
 
     def reached(self, community_id: str, address: str) -> None:

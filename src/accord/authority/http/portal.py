@@ -6,12 +6,12 @@ on to the address where the login ends.
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Final
 
+from cachetools import FIFOCache
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -261,7 +261,7 @@ class PortalRoutes:
         self._logging_in = RateLimit(clock, per_minute=20, burst=10)
         self._guessing = RateLimit(clock, per_minute=5, burst=10)
         self._named = RateLimit(clock, per_minute=60, burst=100)
-        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._known: FIFOCache[tuple[str, str], None] = FIFOCache(_MOST_KNOWN)
         self._typing = RateLimit(clock, per_minute=10, burst=10)
 
     @property
@@ -367,9 +367,6 @@ class PortalRoutes:
             wrong = f"{error.what[:1].upper()}{error.what[1:]}."
             return self._show(request, lambda token: login_page(token, onwards, wrong), 403)
         self._known[client, who] = None
-        self._known.move_to_end((client, who))
-        if len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
         await self._identities.note("logged_in", person, "by password")
         return await self._let_in(request, person, onwards)
 

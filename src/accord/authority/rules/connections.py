@@ -6,13 +6,13 @@ forgotten are derived again. Connections are read from server advisories and lis
 
 import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self, TypeGuard
 
 import orjson
+from cachetools import FIFOCache
 
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.jwt import KeyType, decode
@@ -190,16 +190,11 @@ class IssuedPermissions:
     """The latest permissions that were issued, by fingerprint."""
 
     def __init__(self, most: int = _MAX_ISSUED) -> None:
-        self._most = most
-        self._known: OrderedDict[str, NatsPermissions] = OrderedDict()
+        self._known: FIFOCache[str, NatsPermissions] = FIFOCache(most)
 
     def remember(self, permissions: NatsPermissions) -> None:
         """Remember permissions."""
-        fingerprint = permissions.fingerprint
-        self._known[fingerprint] = permissions
-        self._known.move_to_end(fingerprint)
-        if len(self._known) > self._most:
-            self._known.popitem(last=False)
+        self._known[permissions.fingerprint] = permissions
 
     def is_covered(self, fingerprint: str, now: NatsPermissions) -> bool:
         """Whether the permissions of a fingerprint are still within those of now.
