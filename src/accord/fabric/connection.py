@@ -281,7 +281,7 @@ class Connection:
                 why = client.last_error or error
                 if end is not None and loop.time() >= end:
                     raise UnavailableError(
-                        f"NATS does not admit this session ({why})",
+                        f"this session cannot connect to NATS ({why})",
                         where=", ".join(self._ready.urls),
                     ) from error
                 _log.warning("the connection to NATS cannot be made", why=str(why))
