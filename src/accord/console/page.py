@@ -22,7 +22,7 @@ from accord.authority.assembly import RunningAuthority
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
 from accord.console.parts import ConsoleParts
-from accord.console.sessions import PATH, ConsoleError, ConsoleSession
+from accord.console.sessions import PATH, ConsoleError, ConsoleSession, not_up
 from accord.kernel.errors import AccordError
 from accord.web import bodies, sse
 
@@ -241,11 +241,7 @@ class Visit:
         """Return the station's authority, or raise `ConsoleError` if it is not up."""
         running = self.parts.authority()
         if running is None:
-            raise ConsoleError(
-                "the authority is not up",
-                mend="wait a moment; Home shows the state of its plane",
-                status=503,
-            )
+            raise not_up("the authority")
         return running
 
     @asynccontextmanager
