@@ -220,7 +220,9 @@ async def test_it_is_seen_whether_sessions_are_apart_from_jetstream(
     watching = await connect("look", cluster, cluster.system)
     try:
         assert await find_account_fault(watching, cluster.account) is None
-        assert "JetStream itself" in str(await find_account_fault(watching, trust.streams.public))
+        assert "has JetStream enabled" in str(
+            await find_account_fault(watching, trust.streams.public)
+        )
         assert await find_account_fault(watching, trust.callout.public) is not None
     finally:
         await watching.close()
@@ -243,7 +245,7 @@ async def test_a_second_export_is_a_way_around_the_first_and_is_seen() -> None:
     assert await find_account_fault(Told(everything), "SESSIONS") is None  # type: ignore[arg-type]
     for exports in ([], [(">", "Stream")], [everything, ("events.>", "Singleton")]):
         found = await find_account_fault(Told(*exports), "SESSIONS")  # type: ignore[arg-type]
-        assert "other exports" in str(found)
+        assert "exactly one export" in str(found)
 
 
 async def test_who_handles_nothing_writes_into_no_inbox(scene: Scene) -> None:

@@ -29,7 +29,7 @@ def test_each_plane_that_is_not_up_is_named_with_its_reason_and_its_remedy() -> 
         "The connector is up at http://x, but not all of it.",
         "Not up:",
         f"  community: {TAKEN}",
-        "What is down is tried again; `accord status --home ./a` says how it is.",
+        "Planes that are down are restarted; `accord status --home ./a` shows their state.",
         "Still starting: authority.",
     ]
     assert failed_planes_json([WELL, DOWN]) == [

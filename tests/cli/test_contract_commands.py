@@ -328,7 +328,7 @@ BAD = {
     "missing": (None, "cannot be read (No such file or directory)"),
     "empty": ("", "the text ends too soon"),
     "broken": ('{"a": 1,}', "byte 8 (line 1, column 9): a member name"),
-    "twice": ('{"a": 1, "a": 2}', "the member 'a' stands twice"),
+    "twice": ('{"a": 1, "a": 2}', "the member 'a' occurs twice"),
     "deep": ("[" * 4_000_000 + "]" * 4_000_000, "nested deeper than"),
     "large": (" " * 10_000_000, "larger than the 8388608 bytes"),
     "binary": ("\udcff\udcfe", "not UTF-8"),

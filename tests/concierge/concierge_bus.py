@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accord.community.bus import Frame
+from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
 from accord.concierge import LanguageModel
 
@@ -25,7 +26,7 @@ def chunk(
 
 
 @dataclass
-class ScriptedBus:
+class ScriptedBus(Client):
     """What a node would answer.
 
     Attributes:
@@ -68,6 +69,7 @@ class ScriptedBus:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the protocol's word
         *,
         idempotent: bool = False,
+        **_options: Any,
     ) -> dict[str, Any]:
         given = dict(input or {})
         self.asked.append((capability, dict(params or {}), given))
@@ -98,6 +100,7 @@ class ScriptedBus:
         capability: str,
         params: Mapping[str, Any] | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the protocol's word
+        **_options: Any,
     ) -> AsyncIterator[Frame]:
         self.asked.append((capability, dict(params or {}), dict(input or {})))
         if capability in self.fails:

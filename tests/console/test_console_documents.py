@@ -90,13 +90,11 @@ async def test_a_file_is_kept_without_being_a_document(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as found, found.inside() as browser:
         shown = await add(browser, b"\0\1 not text", corpus="", licence="", share="yes")
         assert "water.md is kept, and every member may read it." in shown
-        assert "Keep no longer" in shown
+        assert "Unpin" in shown
         assert await corpora(found) == []
         [cid] = found.parts.blobs.cids()
         assert "It is not plain text." in (await browser.get(f"files/document/{cid}")).text
-        assert (
-            "no longer than it is needed" in (await browser.send("files/unpin", {"cid": cid})).text
-        )
+        assert "no longer pinned" in (await browser.send("files/unpin", {"cid": cid})).text
         assert found.parts.blobs.pinned() == set()
 
 
@@ -156,7 +154,7 @@ async def test_what_nobody_wants_any_more_is_no_file_of_this_station(tmp_path: P
         await browser.send("files/unpin", {"cid": cid})
         shown = (await browser.get("files")).text
         assert cid not in shown
-        assert "Beside them 1 that nobody here wants" in shown
+        assert "Unused blobs beside them: 1" in shown
 
 
 async def test_a_document_is_shared_with_every_member_until_it_is_taken_back(
@@ -169,7 +167,7 @@ async def test_a_document_is_shared_with_every_member_until_it_is_taken_back(
         assert 'value="everybody" checked' in document
         assert "<bdi>every member</bdi>" in (await browser.get("files")).text
         back = await browser.send("files/share", {"cid": cid, "whom": "nobody"})
-        assert "It is shared no longer" in back.text
+        assert "It is no longer shared" in back.text
         assert 'value="nobody" checked' in back.text
 
 
@@ -183,7 +181,7 @@ async def test_sharing_is_an_act_that_is_shown_and_taken_back(tmp_path: Path) ->
         assert 'value="everybody" checked' in shared.text
         assert "<bdi>every member</bdi>" in (await browser.get("files")).text
         back = await browser.send("files/share", {"cid": cid, "whom": "nobody"})
-        assert "It is shared no longer" in back.text
+        assert "It is no longer shared" in back.text
         assert "<bdi>every member</bdi>" not in (await browser.get("files")).text
         stranger = SigningKey.generate().id
         for wrong in (

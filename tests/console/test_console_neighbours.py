@@ -133,7 +133,7 @@ async def test_neighbours_invite_join_and_chat_by_their_pages(tmp_path: Path) ->
             )
             # Her open page is told at once.
             assert await anext(told.aiter_lines()) == "event: news"
-        assert "It is with the recipient." in sent.text
+        assert "Delivered to the recipient." in sent.text
         assert "Unread messages: 1" in (await annas.get("")).text
         shown = (await annas.get("chat")).text
         assert "Hello &lt;script&gt;" in shown

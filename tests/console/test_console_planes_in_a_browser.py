@@ -111,7 +111,7 @@ async def test_a_person_decides_on_plans_and_watches_a_run(
 
             await page.get_by_role("link", name="Services", exact=True).click()
             await examine(page, "services-full", folder)
-            await page.get_by_role("button", name="Let it in").click()
+            await page.get_by_role("button", name="Admit it").click()
             async with service.connect() as session:
                 await session.jobs("carry").submit({})
                 await begun.wait()

@@ -30,7 +30,7 @@ SHOWN = {
     "chat": ("Is the long ladder back in the shed?", "The wheelbarrow is still with Ben."),
     "market": ("Ladder to lend", "emergency", "Cleo (demo)"),
     "files": ("Rain water (demo)", "demo-handbook", "Who feeds the hens (demo)"),
-    "members": ("Ann (demo)", "trusted", "Invites that stand"),
+    "members": ("Ann (demo)", "trusted", "Open invites"),
     "agents": ("concierge", "acknowledged", "a dead letter", "candidates.unlinked"),
     "contracts": ("demo.shed@v1 for demo-shed", "demo.reminders@v1 for demo-reminders"),
     "services": ("demo-reminders", "live"),

@@ -126,7 +126,7 @@ def test_a_disk_that_fills_is_told_before_it_is_full_and_nothing_kept_is_lost(
         assert json.loads(running.command("community", "verify", "--json"))["ok"]
         running.child.terminate()
         assert running.child.wait() == 0
-    changes = ("disk is nearly full", "disk is full", "disk is well again")
+    changes = ("disk is nearly full", "disk is full", "disk is ok again")
     assert [logged(home, each) for each in changes] == [1, 1, 1]
 
 
@@ -141,8 +141,11 @@ def test_a_clock_that_cannot_be_right_stops_signing_and_nothing_else_until_it_is
         running.until_state("community", "backing off")
         running.until_state("machine/clock", "wrong")
         assert running.reports()["relay"]["state"] == "ready"
-        told_everywhere(running, code=1, clock="before Accord was installed")
-        assert "before Accord was installed" in running.reports()["community"]["reason"]
+        told_everywhere(running, code=1, clock="behind the time at which Accord was installed")
+        assert (
+            "behind the time at which Accord was installed"
+            in running.reports()["community"]["reason"]
+        )
         spoiled.clock(0)
         running.until_state("community", "ready")
         post(running, "At the right time again")
@@ -150,7 +153,7 @@ def test_a_clock_that_cannot_be_right_stops_signing_and_nothing_else_until_it_is
         running.until_state("machine/clock", "unsteady")
         spoiled.clock(-120)
         running.until_state("machine/clock", "doubtful")
-        assert "before the last thing written in the home" in running.front_page()
+        assert "behind the last write in the home" in running.front_page()
         running.child.terminate()
         assert running.child.wait() == 0
 

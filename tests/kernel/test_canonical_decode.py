@@ -87,7 +87,7 @@ def test_white_space_hides_no_duplicate_member(value: Any, indent: Any, at: int)
     if members:
         member = members[at % len(members)]
         twice = f"{text[: member.end()]} , {member.group()}{text[member.end() :]}"
-        with pytest.raises(CanonicalError, match="stands twice"):
+        with pytest.raises(CanonicalError, match="occurs twice"):
             decode(twice)
 
 
@@ -103,9 +103,9 @@ def test_no_bytes_make_the_parser_fail_otherwise(data: bytes) -> None:
     ("text", "position", "what"),
     [
         (b"", 0, "ends too soon"),
-        (b'{"a":1,"a":2}', 7, "'a' stands twice"),
-        (b'{"a":1,"\\u0061":2}', 7, "'a' stands twice"),
-        (b'{"x": {"a":1}, "y":{"b":1, "b":1}}', 27, "'b' stands twice"),
+        (b'{"a":1,"a":2}', 7, "'a' occurs twice"),
+        (b'{"a":1,"\\u0061":2}', 7, "'a' occurs twice"),
+        (b'{"x": {"a":1}, "y":{"b":1, "b":1}}', 27, "'b' occurs twice"),
         (b"[NaN]", 1, "a value is missing"),
         (b"[Infinity]", 1, "a value is missing"),
         (b"-Infinity", 0, "a number that JSON does not know"),

@@ -76,7 +76,10 @@ def test_whatever_is_fine_says_what_was_seen() -> None:
 def test_a_wrong_clock_says_which_way_it_is_wrong() -> None:
     assert "3600 s ahead of most of 3" in checks.clock_of_others([3600, 3600, 0]).seen
     assert "120 s behind most of 1" in checks.clock_of_others([-120]).seen
-    assert "86400 s before Accord was installed" in checks.clock(ClockTimes(-86_400)).seen
+    assert (
+        "86400 s behind the time at which Accord was installed"
+        in checks.clock(ClockTimes(-86_400)).seen
+    )
 
 
 def test_broken_settings_are_findings_and_not_an_end(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_a_plane_that_ends_unasked_is_a_failed_plane() -> None:
         await asyncio.sleep(0.1)
         (report,) = stage.supervisor.reports()
         assert report.state is PlaneState.BACKING_OFF
-        assert report.reason == "it ended though nothing asked it to"
+        assert report.reason == "it ended without being asked to"
 
     assert stage.play(script)
 
@@ -325,7 +325,7 @@ def test_a_plane_that_keeps_failing_is_told_once_until_it_is_well_or_fails_other
     loud = [line for line in lines if line["log_level"] != "debug"]
     told = [line["reason"] for line in loud if line["event"] == "plane failed"]
     assert told == ["RuntimeError: away", "RuntimeError: other"]
-    assert sum(line["event"] == "plane raised" for line in loud) == 2
+    assert sum(line["event"] == "plane failed with an exception" for line in loud) == 2
     assert sum(line["event"] == "plane is ready again" for line in loud) == 1
 
 

@@ -47,7 +47,7 @@ def sampled(metrics: Iterable[Metric]) -> dict[str, float]:
 
 def test_a_family_is_typed_and_labelled_as_the_table_says() -> None:
     found = family("accord_plane_restarts_total", {("relay",): 2.0})
-    assert (found.type, found.documentation) == ("counter", "How often a plane was started again.")
+    assert (found.type, found.documentation) == ("counter", "Restarts of a plane.")
     assert sampled([found]) == {"accord_plane_restarts_total[('plane', 'relay')]": 2.0}
     assert sampled([family("accord_bus_in_hand", 3)]) == {"accord_bus_in_hand[]": 3}
 

@@ -148,7 +148,7 @@ def test_a_collector_is_named_by_its_address_or_its_path(url: str, place: str) -
 
 @pytest.mark.parametrize("wrong", ["nonsense", "a b=c", "=c", "name=", "name=x\ny"])
 def test_headers_that_are_none_are_refused_without_being_shown(wrong: str) -> None:
-    with pytest.raises(ValidationError, match="parted by commas"):
+    with pytest.raises(ValidationError, match="separated by commas"):
         TelemetrySettings(headers=SecretStr(wrong))
 
 

@@ -76,7 +76,8 @@ class Code:
 def _last_words(status: int, home: Path) -> str:
     """How a station ended, and what it logged of its end: a plane that failed says so there."""
     logged = (home / "logs" / "station.log").read_text().splitlines()
-    begun = max((n for n, line in enumerate(logged) if "planes drain" in line), default=0)
+    stops = ("planes drain", "stopping all planes")  # as earlier versions log it, and as we do
+    begun = max((n for n, line in enumerate(logged) if any(s in line for s in stops)), default=0)
     failed = [line for line in logged[:begun] if '"level": "error"' in line]
     return "\n".join([f"the station ended with {status}; it logged:", *failed, *logged[begun:]])
 

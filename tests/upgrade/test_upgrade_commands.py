@@ -64,7 +64,7 @@ def test_an_upgrade_shows_what_it_would_do_and_does_it_once(house: House) -> Non
     house.open(house.older)
     assert house.steps("upgrade") == wanted
     assert house.steps("upgrade", "--check") == {"station": [], "diary": [], "service bakery": []}
-    assert "Nothing is to be done: 3 stores" in house.run("upgrade").stdout
+    assert "Nothing to do: 3 stores" in house.run("upgrade").stdout
 
 
 def test_a_rollback_copies_the_station_and_lets_the_older_version_in(

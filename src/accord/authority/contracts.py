@@ -143,7 +143,9 @@ def auth_contract() -> Contract:
     auth = Contract(
         AUTH_ID,
         display_name="Trellis auth",
-        description="Sessions and connections: one's own, and those of others for who may see.",
+        description=(
+            "Sessions and connections: your own, and those of others with the right capability."
+        ),
     )
     auth.capability("sessions.read", "Read sessions", "List everybody's sessions.")
     auth.capability(
@@ -231,7 +233,7 @@ def core_contract() -> Contract:
     core = Contract(
         CORE_ID,
         display_name="Trellis core",
-        description="Find out what is active, read contracts, and ask how a surface stands.",
+        description="List active contracts, read manifests, and ask for the state of a surface.",
     )
     core.capability("catalog.read", "Read the catalog", "List the contracts that are active.")
     core.capability("contract.read", "Read contracts", "Read the manifest of a known contract.")
@@ -268,7 +270,9 @@ def health_contract() -> Contract:
     health = Contract(
         HEALTH_ID, display_name="Trellis health", description="Heartbeats of services and devices."
     )
-    health.capability("heartbeats.read", "Follow heartbeats", "See who is alive, and how.")
+    health.capability(
+        "heartbeats.read", "Follow heartbeats", "See which instances are alive, and their state."
+    )
     health.event("Health.Heartbeat", Heartbeat, subscribe=["heartbeats.read"])
     return health
 
@@ -447,7 +451,9 @@ def state_contract() -> Contract:
     state = Contract(
         STATE_ID,
         display_name="Trellis state",
-        description="Keep the named state that contracts declare, for each holder of a session.",
+        description=(
+            "Store the named state that contracts declare, separately for each holder of a session."
+        ),
     )
     refusals = ["NotFoundError", "ValidationError"]
     for kind in (*refusals, "ConflictError"):

@@ -8,11 +8,11 @@ refresh fails, the previous one stays.
 import asyncio
 import dataclasses
 import threading
-from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
+from cachetools import LRUCache
 from sqlalchemy import Connection
 
 from accord.authority import revisions
@@ -59,37 +59,25 @@ class _Recent(Generic[K, V]):
 
     def __init__(self, most: int) -> None:
         self._lock = threading.Lock()
-        self._most = most
-        self._weight = 0
-        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._entries: LRUCache[K, tuple[V, int]] = LRUCache(most, getsizeof=lambda it: it[1])
 
     def get(self, key: K) -> V | None:
         with self._lock:
             found = self._entries.get(key)
-            if found is None:
-                return None
-            self._entries.move_to_end(key)
-            return found[0]
+            return None if found is None else found[0]
 
     def drop(self, key: K) -> None:
         with self._lock:
-            _, weight = self._entries.pop(key, (None, 0))
-            self._weight -= weight
+            self._entries.pop(key, None)
 
     def clear(self) -> None:
         with self._lock:
             self._entries.clear()
-            self._weight = 0
 
     def put(self, key: K, value: V, weight: int = 1) -> None:
         with self._lock:
-            if key in self._entries:
-                return
-            self._entries[key] = (value, weight)
-            self._weight += weight
-            while self._weight > self._most and len(self._entries) > 1:
-                _, (_, lighter) = self._entries.popitem(last=False)
-                self._weight -= lighter
+            if key not in self._entries and weight <= self._entries.maxsize:
+                self._entries[key] = (value, weight)
 
 
 class Manifests:

@@ -305,7 +305,7 @@ class Bootstrap:
         if manifest is None and texts not in (None, text_digest(contract)):
             raise AuthorityError(
                 Code.MANIFEST_REQUIRED,
-                "other display texts of this contract are stored",
+                "the stored display texts of this contract differ",
                 where=digest,
                 mend="present its manifest",
             )
@@ -392,12 +392,12 @@ class Bootstrap:
         if made is not None and made.status is MaterialState.FAILED:
             return AuthorityError(
                 Code.RESOURCE_CONFLICT,
-                f"the resources of {deployment} cannot be made: {made.why or 'no reason given'}",
+                f"the resources of {deployment} cannot be created: {made.why or 'no reason given'}",
                 mend="remove what is in the way, or change what the contract asks for",
             )
         return AuthorityError(
             Code.AUTHORITY_RECONCILIATION_PENDING,
-            f"the resources of {deployment} are still being made",
+            f"the resources of {deployment} are still being created",
             mend="wait and ask again",
         )
 

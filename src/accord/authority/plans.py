@@ -522,13 +522,15 @@ def check_fits(deployment: Deployment, contract: Manifest) -> None:
     """Check that a deployment may implement a contract; `AuthorityError` if not."""
     if contract["id"].startswith(PLATFORM_PREFIX):
         raise AuthorityError(
-            Code.FORBIDDEN, f"{contract['id']} is the platform's own", mend="use another id"
+            Code.FORBIDDEN,
+            f"{contract['id']} is reserved for built-in contracts",
+            mend="use another id",
         )
     if contract["kind"] != deployment.kind.value:
         raise AuthorityError(
             Code.FORBIDDEN,
             f"the contract is of kind {contract['kind']}, {deployment.id} of {deployment.kind}",
-            mend="deploy it where it belongs",
+            mend="use a deployment of the contract's kind",
         )
 
 

@@ -91,13 +91,13 @@ async def open_authority(
 
 
 def _checked(builtins: Mapping[str, Manifest]) -> Mapping[str, Manifest]:
-    """The catalog needs every one of the platform's own contracts (section 13)."""
+    """The catalog needs every one of the built-in contracts (section 13)."""
     for identity, manifest in builtins.items():
         findings = validate(manifest)
         if findings or manifest["id"] != identity:
             raise AuthorityError(
                 Code.INVALID_CONTRACT,
-                f"the platform's own contract {identity} is not valid",
+                f"the built-in contract {identity} is not valid",
                 mend="report this as a bug",
                 findings=findings,
             )

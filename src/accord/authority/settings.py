@@ -26,7 +26,7 @@ class AuthoritySettings(Section):
         tuple[str, ...],
         Field(
             max_length=64,
-            description="ranges of the proxies before it: whose `X-Forwarded-For` is believed",
+            description="address ranges of trusted proxies, whose `X-Forwarded-For` is used",
         ),
     ] = ()
     nats_host: Annotated[
@@ -52,12 +52,12 @@ class AuthoritySettings(Section):
         tuple[str, ...],
         Field(
             max_length=64,
-            description="a NATS system of yours, such as `tls://nats.example:4222`; "
+            description="your own NATS system, such as `tls://nats.example:4222`; "
             "empty starts one here",
         ),
     ] = ()
     nats_keys: Annotated[
-        str, Field(description="the folder with the keys and credentials for a system of yours")
+        str, Field(description="the folder with the keys and credentials for your own NATS system")
     ] = ""
 
     events_days: Annotated[

@@ -320,7 +320,7 @@ class Outward:
             raise CommunityError(
                 Code.BAD_REQUEST,
                 "a call that came over the bridge does not go back over it",
-                mend="ask the community outside of what a member has asked for",
+                mend="make this call outside of a call that a member started",
             )
 
 

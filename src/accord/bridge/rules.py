@@ -124,7 +124,7 @@ class ChosenRpc:
             )
         if contract.startswith(_BUILT_IN):
             raise BridgeError(
-                "the authority's own services are not for members", where=repr(text[:120])
+                "members may not call the authority's own services", where=repr(text[:120])
             )
         words = (
             _capability_word(found["name"]),
@@ -300,7 +300,7 @@ def make_offering(forms: Iterable[Mapping[str, Any]]) -> BridgeOffering:
         manifest = _contract(fitting).manifest()
     except ContractError as error:
         raise BridgeError(
-            f"the capabilities make no contract: {error.what}",
+            f"no valid contract can be made of the capabilities: {error.what}",
             where=CONTRACT,
             mend="bridge fewer of them with [bridge] capabilities",
         ) from error

@@ -22,7 +22,10 @@ class BridgeSettings(Section):
     ] = False
     capabilities: Annotated[
         tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){1,7}$")], ...],
-        Field(max_length=64, description="what services may be let call, where the node offers it"),
+        Field(
+            max_length=64,
+            description="the capabilities that services may call, where the node offers them",
+        ),
     ] = (
         "embed.text",
         "file.list",

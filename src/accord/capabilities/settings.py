@@ -31,7 +31,7 @@ class ModelsSettings(Section):
     server_key: Annotated[
         SecretStr,
         Field(
-            description="the key that the first of the servers asks for; no other gets it",
+            description="the API key for the first server; the others do not receive it",
             examples=["sk-..."],
         ),
     ] = SecretStr("")
@@ -39,7 +39,7 @@ class ModelsSettings(Section):
         int, Field(ge=1, le=256, description="how many answers are generated at once")
     ] = 2
     max_waiting: Annotated[
-        int, Field(ge=0, le=1024, description="how many calls wait until there is room")
+        int, Field(ge=0, le=1024, description="how many calls may wait for a free place")
     ] = 8
     seconds: Annotated[
         float, Field(gt=0, le=3600, description="how long an answer, or its next token, may take")

@@ -60,25 +60,33 @@ app.command(epilog=backup.UPGRADE_EXAMPLE)(backup.upgrade)
 app.command(epilog=backup.ROLLBACK_EXAMPLE)(backup.rollback)
 app.command(epilog=station.DOCTOR_EXAMPLE)(station.doctor)
 app.command(epilog=keys.CANON_EXAMPLE)(keys.canon)
-app.add_typer(keys.app, name="keys", help="Make and look at Ed25519 keys.")
+app.add_typer(keys.app, name="keys", help="Create and show Ed25519 keys.")
 app.add_typer(
     backup.store_app, name="store", help="Back up, check and restore the station's records."
 )
-app.add_typer(community.app, name="community", help="Found, join and look after communities.")
-app.add_typer(file.app, name="file", help="Keep and share files.")
-app.add_typer(rag.app, name="rag", help="Find what documents say.")
-app.add_typer(market.app, name="market", help="Offer, ask for and find things.")
-app.add_typer(chat.app, name="chat", help="Write to members; only they can read it.")
+app.add_typer(community.app, name="community", help="Create, join and manage communities.")
+app.add_typer(file.app, name="file", help="Store and share files.")
+app.add_typer(rag.app, name="rag", help="Search documents.")
+app.add_typer(market.app, name="market", help="Offer, request and find things on the market.")
+app.add_typer(chat.app, name="chat", help="Send encrypted messages to members.")
 app.add_typer(relay.app, name="relay", help="Bring agents into chats.")
-app.add_typer(concierge.app, name="concierge", help="Ask what the community's documents know.")
-app.add_typer(authority.app, name="authority", help="Say who implements which contract.")
+app.add_typer(
+    concierge.app, name="concierge", help="Ask questions about the community's documents."
+)
+app.add_typer(
+    authority.app, name="authority", help="Manage deployments, plans, people and sessions."
+)
 app.add_typer(service.app, name="service", help="Run services under their contracts.")
 app.add_typer(rpc.app, name="rpc", help="Call services from the shell.")
-app.add_typer(rpc.events_app, name="events", help="Hear what services publish.")
-app.add_typer(rpc.jobs_app, name="jobs", help="See jobs; retry and dismiss them.")
-app.add_typer(contract.app, name="contract", help="Check, compare and derive from contracts.")
-app.add_typer(pipeline.app, name="pipeline", help="See all that happened, and try rules on it.")
-app.add_typer(station.console_app, name="console", help="The station in a browser.")
+app.add_typer(rpc.events_app, name="events", help="Watch the events that services publish.")
+app.add_typer(rpc.jobs_app, name="jobs", help="List, retry and dismiss jobs.")
+app.add_typer(contract.app, name="contract", help="Validate, compare and export contracts.")
+app.add_typer(
+    pipeline.app,
+    name="pipeline",
+    help="Analyze the recorded history with Spark, and try rules on it.",
+)
+app.add_typer(station.console_app, name="console", help="Open the web console.")
 app.add_typer(station.config_app, name="config", help="Check and show the settings.")
 
 
@@ -93,7 +101,7 @@ def accord(
     _version: Annotated[
         bool,
         typer.Option(
-            "--version", is_eager=True, callback=_show_version, help="Print the version and leave."
+            "--version", is_eager=True, callback=_show_version, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:

@@ -18,16 +18,16 @@ people = App(no_args_is_help=True, epilog="Example: accord authority people add 
 session = App(no_args_is_help=True, epilog="Example: accord authority session list")
 override = App(no_args_is_help=True, epilog="Example: accord authority override list")
 portal = App(no_args_is_help=True, epilog="Example: accord authority portal list")
-app.add_typer(instance, name="instance", help="Say who runs a deployment.")
-app.add_typer(people, name="people", help="Say who can log in.")
-app.add_typer(session, name="session", help="See and end sessions.")
+app.add_typer(instance, name="instance", help="Manage the instances of a deployment.")
+app.add_typer(people, name="people", help="Manage the people who can log in.")
+app.add_typer(session, name="session", help="List and end sessions.")
 app.add_typer(override, name="override", help="Grant capabilities to clients.")
-app.add_typer(portal, name="portal", help="Put pages of yours before ours.")
+app.add_typer(portal, name="portal", help="Manage your own pages before the built-in login pages.")
 
 
 @app.command(epilog="Example: accord authority serve --home ./authority --port 7100")
 def serve(cli: Cli, *, port: Port = None) -> None:
-    """Run an authority alone, without the other planes, until it is told to stop.
+    """Run an authority alone, without the other planes, until SIGTERM or Ctrl-C.
 
     It starts a NATS server of its own, unless the setting `authority.nats_urls` names yours.
     """
@@ -38,14 +38,14 @@ def serve(cli: Cli, *, port: Port = None) -> None:
 
 @app.command(epilog="Example: accord authority status --json")
 def status(cli: Cli) -> None:
-    """Tell what is active, what waits for a decision, and what is not real yet."""
+    """Show what is active, what waits for a decision, and what is not applied yet."""
     told = ask_authority(cli, "status")
     cli.emit(
         told,
         [
             f"{told['deployments']} deployments, {told['contracts']} active contracts",
             f"{told['pending_plans']} plans wait for a decision",
-            *(f"not real yet: {printable(each)}" for each in told["to_reconcile"]),
+            *(f"not applied yet: {printable(each)}" for each in told["to_reconcile"]),
             *(f"catalog: {printable(str(each))}" for each in told["issues"]),
         ],
     )
@@ -53,7 +53,7 @@ def status(cli: Cli) -> None:
 
 @app.command(epilog="Example: accord authority offers --deployment shop")
 def offers(cli: Cli, deployment: OfDeployment = None) -> None:
-    """List which instance offers which contract, and whether it is there."""
+    """List which instance offers which contract, and whether it is connected."""
     told = ask_authority(cli, "offers/list", deployment=deployment)
     cli.emit(
         told,
@@ -92,9 +92,9 @@ def catalog(cli: Cli) -> None:
 def history(
     cli: Cli,
     deployment: OfDeployment = None,
-    since: Annotated[int, typer.Option(min=0, help="Only what came after this revision.")] = 0,
+    since: Annotated[int, typer.Option(min=0, help="Only entries after this revision.")] = 0,
 ) -> None:
-    """Tell what was presented, accepted, rejected, offered and withdrawn, in order."""
+    """Show what was presented, accepted, rejected, offered and withdrawn, in order."""
     told = ask_authority(cli, "history", deployment=deployment, since=since)
     cli.emit(
         told,
@@ -119,7 +119,7 @@ def reconcile(
         str | None, typer.Argument(help="Only this deployment (default: all).")
     ] = None,
 ) -> None:
-    """Make what was accepted real now, and repair what has drifted, on the running authority."""
+    """Apply what was accepted now, and repair drift, on the running authority."""
     told = ask_authority(cli, "reconcile", deployment=deployment)
     lines = []
     for each in told["reconciled"]:
@@ -143,21 +143,19 @@ def deploy(
         str | None, typer.Argument(help="The manifest, a JSON file; - is stdin.")
     ] = None,
     kind: Annotated[
-        Literal["service", "device"], typer.Option(help="What it is made of, when it is new.")
+        Literal["service", "device"], typer.Option(help="The kind of a new deployment.")
     ] = "service",
     compatibility: Annotated[
         Literal["strict", "mutable-dev"],
-        typer.Option(help="Whether breaking changes wait for you, when it is new."),
+        typer.Option(help="Whether breaking changes of a new deployment must be accepted."),
     ] = "strict",
     shape: Annotated[
         list[str] | None, typer.Option(help="The manifest of a dependency that is not there yet.")
     ] = None,
-    accept: Annotated[
-        bool, typer.Option("--accept", help="Accept what it asks for at once.")
-    ] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Accept the plan immediately.")] = False,
     by: By = _OPERATOR,
 ) -> None:
-    """Make a deployment where there is none, and propose a contract for it."""
+    """Create a deployment if there is none, and propose a contract for it."""
     told = ask_authority(
         cli,
         "deploy",
@@ -181,11 +179,11 @@ def deploy(
 @app.command(epilog="Example: accord authority plans --deployment shop")
 def plans(
     cli: Cli,
-    plan: Annotated[str | None, typer.Argument(help="Show one plan whole.")] = None,
+    plan: Annotated[str | None, typer.Argument(help="Show one plan in full.")] = None,
     deployment: OfDeployment = None,
     state: Annotated[
         Literal["pending", "accepted", "rejected", "expired", "all"],
-        typer.Option(help="Only those that stand so."),
+        typer.Option(help="Only plans in this state."),
     ] = "pending",
 ) -> None:
     """List what waits for a decision, and why."""
@@ -214,7 +212,7 @@ def plans(
 
 @app.command(epilog="Example: accord authority accept 01JQ8Z6S3N4TP7XGW5KE2RHV9B")
 def accept(cli: Cli, plan: PlanId, by: By = _OPERATOR) -> None:
-    """Accept a plan: what is desired changes, and is made real by a running authority."""
+    """Accept a plan; a running authority then applies it."""
     told = ask_authority(cli, "plans/accept", plan=plan, by=by)
     cli.emit(told, f"Accepted for {printable(told['plan']['deployment'])}.")
 
@@ -237,7 +235,7 @@ def set_deployment(
     deployment: Deployment,
     compatibility: Annotated[
         Literal["strict", "mutable-dev"] | None,
-        typer.Option(help="Whether breaking changes wait for you."),
+        typer.Option(help="Whether breaking changes must be accepted."),
     ] = None,
     disabled: Annotated[
         bool | None, typer.Option("--disable/--enable", help="Whether it may run.")
@@ -292,20 +290,21 @@ def narrow(
     deployment: Deployment,
     surface: Annotated[
         list[str] | None,
-        typer.Option(help="A surface to take back, as in 'bank@v1 rpc Bank.Get call'."),
+        typer.Option(help="A surface to revoke, as in 'bank@v1 rpc Bank.Get call'."),
     ] = None,
-    capability: Annotated[list[str] | None, typer.Option(help="A capability to take back.")] = None,
+    capability: Annotated[list[str] | None, typer.Option(help="A capability to revoke.")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Take back every surface and capability.")
+        bool, typer.Option("--all", help="Revoke every surface and capability.")
     ] = False,
     by: By = _OPERATOR,
 ) -> None:
-    """Take back surfaces and capabilities that were accepted.
+    """Revoke surfaces and capabilities that were accepted.
 
-    Sessions lose them at once. A service that needs one waits when it starts next, with a plan.
+    Sessions lose them at once. A service that needs one waits at its next start until a new plan is
+    accepted.
     """
     if not surface and not capability and not everything:
-        raise typer.BadParameter("name what to take back with --surface or --capability, or --all")
+        raise typer.BadParameter("name what to revoke with --surface or --capability, or --all")
     told = ask_authority(
         cli,
         "deployments/narrow",
@@ -330,14 +329,14 @@ def add_instance(
     key: Annotated[
         str | None, typer.Argument(help="Its session key (default: a new one in --key-file).")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="How it is called.")] = None,
+    name: Annotated[str | None, typer.Option(help="Its name.")] = None,
     key_file: Annotated[
-        Path | None, typer.Option(help="Make a new key and keep it here, for the service.")
+        Path | None, typer.Option(help="Create a new key in this file, for the service.")
     ] = None,
 ) -> None:
     """Let a session key run as an instance of a deployment."""
     if (key is None) == (key_file is None):
-        raise typer.BadParameter("give a session key, or a --key-file to make one in")
+        raise typer.BadParameter("give a session key, or a --key-file to create one in")
     added = _made_key(key_file) if key_file is not None else key
     try:
         told = ask_authority(cli, "instances/add", deployment=deployment, key=added, name=name)
@@ -351,7 +350,7 @@ def add_instance(
 
 @instance.command("list", epilog="Example: accord authority instance list --json")
 def list_instances(cli: Cli, deployment: OfDeployment = None) -> None:
-    """List who may run what."""
+    """List instances and their deployments."""
     told = ask_authority(cli, "instances/list", deployment=deployment)
     cli.emit(
         told,
@@ -373,14 +372,14 @@ def set_instance(
     key: Key,
     disabled: Annotated[bool, typer.Option("--disable/--enable", help="Whether it may run.")],
 ) -> None:
-    """Shut one instance out, or let it in again."""
+    """Disable one instance, or enable it again."""
     told = ask_authority(cli, "instances/set", key=key, disabled=disabled)
     cli.emit(told, f"{key} is {'disabled' if disabled else 'enabled'}.")
 
 
 @instance.command("remove", epilog="Example: accord authority instance remove KEY")
 def remove_instance(cli: Cli, key: Key) -> None:
-    """Forget an instance, with what it offers."""
+    """Remove an instance and its offers."""
     told = ask_authority(cli, "instances/remove", key=key)
     cli.emit(told, f"Removed {key}.")
 
@@ -438,13 +437,13 @@ Selector = Annotated[
 @people.command("add", epilog="Example: accord authority people add Ann --capability notes::read")
 def add(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="How the person is called.")],
+    name: Annotated[str, typer.Argument(help="The person's name.")],
     capability: Keys = None,
 ) -> None:
-    """Add a person, and print a link by which the person comes in once and sets a password."""
+    """Add a person, and print a one-time link to log in and set a password."""
     told = ask_authority(cli, "people/add", name=name, capabilities=capability or [])
     link = ask_authority(cli, "people/link", name=told["person"]["id"])
-    cli.note(f"Until {format_seconds(link['expires_at'])}, and once:")
+    cli.note(f"Valid until {format_seconds(link['expires_at'])}, for one use:")
     cli.emit({**told, **link}, link["url"])
 
 
@@ -477,7 +476,7 @@ def set_person(
         bool | None, typer.Option("--disable/--enable", help="Whether the person can log in.")
     ] = None,
 ) -> None:
-    """Change what a person may do; running sessions follow at once."""
+    """Change a person's capabilities; running sessions change at once."""
     told = ask_authority(
         cli, "people/set", name=name, grant=grant or [], revoke=revoke or [], disabled=disabled
     )
@@ -493,9 +492,9 @@ def link_person(
         float, typer.Option(min=0.01, max=8760, help="For how long it can be used.")
     ] = 24.0,
 ) -> None:
-    """Print a link by which a person comes in once. Hand it over as you would a password."""
+    """Print a one-time login link for a person. Treat it like a password."""
     told = ask_authority(cli, "people/link", name=name, seconds=max(1, round(hours * 3600)))
-    cli.note(f"Until {format_seconds(told['expires_at'])}, and once:")
+    cli.note(f"Valid until {format_seconds(told['expires_at'])}, for one use:")
     cli.emit(told, told["url"])
 
 
@@ -558,7 +557,7 @@ def revoke_session(
     "set", epilog="Example: accord authority override set desk@v1 https://app.example"
 )
 def set_override(cli: Cli, contract: Contract, anchor: Anchor, capability: Keys = None) -> None:
-    """Agree in place of people to what the clients of a contract ask for, and add capabilities."""
+    """Consent for people to what the clients of a contract ask for, and add capabilities."""
     told = ask_authority(
         cli, "overrides/set", contract=contract, anchor=anchor, capabilities=capability or []
     )
@@ -586,7 +585,7 @@ def list_overrides(cli: Cli) -> None:
     "drop", epilog="Example: accord authority override drop desk@v1 https://app.example"
 )
 def drop_override(cli: Cli, contract: Contract, anchor: Anchor) -> None:
-    """Take back what was granted to the clients of a contract."""
+    """Revoke what was granted to the clients of a contract."""
     told = ask_authority(cli, "overrides/drop", contract=contract, anchor=anchor)
     cli.emit(told, f"Dropped for {printable(contract)}.")
 
@@ -598,16 +597,16 @@ def set_portal(
     cli: Cli,
     kind: Which,
     selector: Selector,
-    url: Annotated[str, typer.Argument(help="Where people are sent first.")],
+    url: Annotated[str, typer.Argument(help="The address of your page.")],
 ) -> None:
-    """Put a page of yours before the built-in one, to which it sends people on."""
+    """Show your own page before the built-in one, to which it redirects people."""
     told = ask_authority(cli, "portals/set", kind=kind, selector=selector, url=url)
     cli.emit(told, f"{printable(selector)} goes to {printable(url)}.")
 
 
 @portal.command("list", epilog="Example: accord authority portal list --json")
 def list_portals(cli: Cli) -> None:
-    """List the pages that stand before the built-in ones."""
+    """List the pages that are shown before the built-in ones."""
     told = ask_authority(cli, "portals/list")
     cli.emit(
         told, ((each["kind"], printable(each["selector"]), each["url"]) for each in told["portals"])

@@ -29,7 +29,7 @@ _ONE_OF_THEM = (
 
 
 def backup(
-    cli: Cli, dest: Annotated[Path, typer.Argument(help="The folder to make; it must not exist.")]
+    cli: Cli, dest: Annotated[Path, typer.Argument(help="The folder to create; it must not exist.")]
 ) -> None:
     """Copy the whole station, which may be running: records, keys, settings, files and streams.
 
@@ -84,7 +84,7 @@ store_app = App(no_args_is_help=True, epilog="Example: accord store backup ./bac
 
 @store_app.command("backup", epilog="Example: accord store backup ./backup-monday")
 def backup_stores(
-    cli: Cli, dest: Annotated[Path, typer.Argument(help="The folder to make; it must not exist.")]
+    cli: Cli, dest: Annotated[Path, typer.Argument(help="The folder to create; it must not exist.")]
 ) -> None:
     """Copy every store, as of one moment, while the station may be running.
 
@@ -119,7 +119,7 @@ def backup_stores(
 @store_app.command("check", epilog="Example: accord store check --json")
 @output.yes_or_no
 def check_stores(cli: Cli) -> None:
-    """Prove that every record is as it was written; exit 1 if something is wrong."""
+    """Check that every record is as it was written; exit 1 if something is wrong."""
     from accord import storage
     from accord.station.store import store_location
 
@@ -210,7 +210,7 @@ def rollback(
         Path | None, typer.Option("--backup", help="First copy the whole station to this folder.")
     ] = None,
     no_backup: Annotated[
-        bool, typer.Option("--no-backup", help="There is a backup already, or none is wanted.")
+        bool, typer.Option("--no-backup", help="Roll back without making a backup first.")
     ] = False,
     check: CheckOnly = False,
 ) -> None:
@@ -239,7 +239,7 @@ def rollback(
 
 
 def _show_revisions(cli: Cli, moved: "list[StoreRevisions]", verb: str) -> None:
-    text: output.Text = f"Nothing is to be done: {len(moved)} stores are as they should be."
+    text: output.Text = f"Nothing to do: {len(moved)} stores are up to date."
     rows = [(each.store, one.revision, one.what) for each in moved for one in each.steps]
     if rows:
         text = output.Table(("store", f"{verb} revision", "what it brings"), rows)

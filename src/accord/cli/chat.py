@@ -31,13 +31,13 @@ app = App(no_args_is_help=True, epilog='Example: accord chat send garage-pc "Hel
 _PAGE: Final = 500
 _BEGINNING: Final = 0
 _WAYS: Final = {
-    "direct": "it is with the recipient",
-    "forwarded": "the recipient is away; an anchor holds it for them",
-    "queued": "nobody can be reached; this node goes on trying while its station is up",
+    "direct": "delivered to the recipient",
+    "forwarded": "the recipient is offline; an anchor keeps it for them",
+    "queued": "no node can be reached; this node retries while its station is up",
 }
 
 Peer = Annotated[
-    str | None, typer.Argument(help="With whom: a member's id or display name (default: anybody).")
+    str | None, typer.Argument(help="Only with this member: id or display name (default: all).")
 ]
 
 
@@ -56,10 +56,11 @@ def send(
         ),
     ] = False,
     client_id: Annotated[
-        str | None, typer.Option(help="Sending twice under one id sends once (default: a new one).")
+        str | None,
+        typer.Option(help="Sending twice with the same id sends once (default: a new id)."),
     ] = None,
 ) -> None:
-    """Send a sealed message to a member, and print its id and how far it came."""
+    """Send a sealed message to a member, and print its id and delivery state."""
     given: dict[str, Any] = {
         "client_id": client_id or new_id(),
         "body": text,
@@ -84,11 +85,13 @@ def history(
     peer: Peer = None,
     since: Annotated[
         int | None,
-        typer.Option(min=0, help="Everything after this place in the log (default: the latest)."),
+        typer.Option(
+            min=0, help="Everything after this position in the log (default: the latest)."
+        ),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=_PAGE, help="How many of the latest.")] = 50,
 ) -> None:
-    """Show what was said, in the order of the log."""
+    """Show messages in the order of the log."""
 
     async def ask(client: "Client") -> tuple[list[dict[str, Any]], dict[str, str | None]]:
         members = await members_of(client)
@@ -109,12 +112,12 @@ def read(
     cli: CommunityCli,
     peer: Peer = None,
     receipt: Annotated[
-        bool, typer.Option("--receipt/--no-receipt", help="Whether to tell the sender.")
+        bool, typer.Option("--receipt/--no-receipt", help="Whether to send read receipts.")
     ] = True,
 ) -> None:
-    """Show the messages that came and were not read yet; the sender learns that they are now.
+    """Show unread messages, and send read receipts for them.
 
-    With --no-receipt nobody learns it, and they are shown again next time.
+    With --no-receipt no receipts are sent, and they are shown again next time.
     """
 
     async def ask(here: "LocalNode") -> tuple[list[dict[str, Any]], dict[str, str | None]]:

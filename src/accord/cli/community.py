@@ -38,12 +38,12 @@ app = App(
     no_args_is_help=True, epilog='Example: accord community create "Our street" --home ./alice'
 )
 
-Qr = Annotated[bool, typer.Option("--qr", help="Draw it as a QR code, too.")]
+Qr = Annotated[bool, typer.Option("--qr", help="Also print it as a QR code.")]
 
 
 @app.command(name="id", epilog="Example: accord community id --qr")
 def id_(cli: Cli, *, qr: Qr = False) -> None:
-    """Print the id of this node, which is what an inviter needs; make the node if there is none."""
+    """Print the id of this node, which an inviter needs; create the node if there is none."""
     from accord.community.rules.formats import display_id
     from accord.kernel.signing import SigningKey
     from accord.station.home import Home as Place
@@ -63,10 +63,10 @@ def id_(cli: Cli, *, qr: Qr = False) -> None:
 @app.command(epilog='Example: accord community create "Our street" --policy policy.json')
 def create(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="What people call it.")],
+    name: Annotated[str, typer.Argument(help="The community's name.")],
     policy: Annotated[
         str | None,
-        typer.Option(help="A JSON file with what differs from the default policy; - is stdin."),
+        typer.Option(help="A JSON file with the differences from the default policy; - is stdin."),
     ] = None,
 ) -> None:
     """Found a community, with this node as its first anchor.
@@ -129,7 +129,7 @@ def join(
     name: Annotated[
         str | None,
         typer.Option(
-            help="What to be called there (default: the name in the settings, if one was chosen, "
+            help="This node's name there (default: the name in the settings, if one was chosen, "
             "else the inviter's proposal)."
         ),
     ] = None,
@@ -194,7 +194,7 @@ def list_(cli: Cli) -> None:
 def use(
     cli: Cli, wanted: Annotated[str, typer.Argument(help="The beginning of its name or id.")]
 ) -> None:
-    """Make a community the current one: the one that is meant where none is named."""
+    """Make a community the current one, which commands use by default."""
 
     async def ask(here: "LocalNode") -> Any:
         async with here.community(wanted) as client:
@@ -207,9 +207,9 @@ def use(
 @app.command(epilog="Example: accord community name kitchen")
 def name(
     cli: CommunityCli,
-    called: Annotated[str, typer.Argument(metavar="NAME", help="What others shall read.")],
+    called: Annotated[str, typer.Argument(metavar="NAME", help="The new display name.")],
 ) -> None:
-    """Choose what this node is called in a community, and tell its members."""
+    """Set this node's display name in a community, and tell its members."""
     told = cli.in_community(lambda client: client.post("/node/v1/name", {"name": called}))
     cli.emit(told, f"This node is called {printable(told['own_name'])!r} in {_label(told)} now.")
 
@@ -219,13 +219,13 @@ def leave(
     cli: Cli,
     wanted: Annotated[str, typer.Argument(help="The beginning of its name or id.")],
     untold: Annotated[
-        bool, typer.Option("--untold", help="Leave also where no other member can be told now.")
+        bool, typer.Option("--untold", help="Leave even if no other member can be told now.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Leave a community, so that its members know. A new invite is the way back.
 
-    What this node has of it stays in the home; no one is served with it any more.
+    Its data stays in the home, but is no longer served to anybody.
     """
 
     async def ask(here: "LocalNode") -> Any:
@@ -261,11 +261,11 @@ def recover(
     set_aside: Annotated[
         bool, typer.Option("--set-aside", help="First move a damaged log out of the way.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Write again in a community whose log was restored from a backup, damaged or lost.
+    """Make a community writable after its log was restored from a backup, damaged or lost.
 
-    Another member is asked for what this node signed. With --alone nobody is: where others do have
+    Another member is asked for what this node signed. With --alone nobody is asked: if others have
     more of it, everything that is signed from now on is an equivocation.
     """
     if alone and (peer or set_aside):
@@ -286,7 +286,9 @@ def recover(
                         "are gone for good",
                         param_hint="--alone",
                     )
-                typer.confirm("The community has other members. Go on alone?", abort=True, err=True)
+                typer.confirm(
+                    "The community has other members. Continue alone?", abort=True, err=True
+                )
             asked = {
                 "community_id": chosen["community_id"] or chosen["display_id"],
                 "peers": peer or [],
@@ -319,7 +321,7 @@ def _several_wait(waiting: list[dict[str, Any]]) -> "CommunityError":
     names = [each.get("display_id") or display_id(each["community_id"]) for each in waiting]
     return CommunityError(
         Code.BAD_REQUEST,
-        f"several communities wait for it: {', '.join(names)}",
+        f"several communities need to be recovered: {', '.join(names)}",
         mend=f"recover one after another, such as --community {names[0]}",
     )
 
@@ -415,7 +417,7 @@ Node = Annotated[
 
 @app.command(epilog="Example: accord community members")
 def members(cli: CommunityCli) -> None:
-    """List everybody who belongs."""
+    """List all members."""
     found = cli.in_community(lambda client: client.get("/node/v1/members"))
     names = names_of(found["members"])
     cli.emit(
@@ -442,12 +444,14 @@ def invite(
         ),
     ],
     level: Annotated[
-        Literal["member", "trusted", "anchor"], typer.Option(help="How far to trust it.")
+        Literal["member", "trusted", "anchor"], typer.Option(help="Its trust level.")
     ] = "member",
-    name: Annotated[str | None, typer.Option(help="What to call it.")] = None,
-    hours: Annotated[float, typer.Option(min=0.1, max=8760, help="How long it stands.")] = 24,
+    name: Annotated[str | None, typer.Option(help="The display name to propose.")] = None,
+    hours: Annotated[
+        float, typer.Option(min=0.1, max=8760, help="How long the invite is valid.")
+    ] = 24,
     qr: Qr = False,
-    svg: Annotated[Path | None, typer.Option(help="Draw it into this file, too.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Also write the QR code to this file.")] = None,
 ) -> None:
     """Invite a node, and print the link with which it joins. The station must be running."""
     from accord.community.petitions import make_petition, submit_petition
@@ -476,7 +480,7 @@ def invite(
 
 @app.command(epilog="Example: accord community invites")
 def invites(cli: CommunityCli) -> None:
-    """List the invites that stand: not redeemed, not withdrawn, and not run out."""
+    """List open invites: not redeemed, not withdrawn and not expired."""
 
     async def ask(client: "Client") -> Any:
         about = await client.get("/node/v1/community")
@@ -486,7 +490,7 @@ def invites(cli: CommunityCli) -> None:
     found, members = cli.in_community(ask)
     names = names_of(members)
     if not found:
-        cli.note("no invite stands")
+        cli.note("there are no open invites")
     cli.emit(
         {"invites": found},
         (
@@ -509,7 +513,7 @@ def withdraw(
         str, typer.Argument(help="Whose invite: the id or name of the invited, or the invite's id.")
     ],
 ) -> None:
-    """Take back an invite that nobody has redeemed; every node refuses it from then on."""
+    """Withdraw an invite that nobody has redeemed; every node refuses it from then on."""
 
     async def ask(client: "Client") -> Any:
         standing = (await client.get("/node/v1/community"))["invites"]
@@ -527,7 +531,7 @@ def promote(
     node: Node,
     level: Annotated[Literal["trusted", "anchor"], typer.Argument(help="The new level.")],
 ) -> None:
-    """Trust a member further."""
+    """Raise a member's trust level."""
     _move(cli, "community.member.promoted", node, level)
 
 
@@ -537,7 +541,7 @@ def demote(
     node: Node,
     level: Annotated[Literal["member", "trusted"], typer.Argument(help="The new level.")],
 ) -> None:
-    """Trust a member less."""
+    """Lower a member's trust level."""
     _move(cli, "community.member.demoted", node, level)
 
 
@@ -551,13 +555,13 @@ def revoke(
     since_seq: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Void what it did from this number of its own on (default: all from now)."
+            min=1, help="Void its events from this author_seq on (default: all from now)."
         ),
     ] = None,
 ) -> None:
     """Remove a member for good; nothing that it signs later, or backdates, will count.
 
-    What this node knows of it until now stands, unless --since-seq cuts earlier.
+    Events of it that this node has so far stay valid, unless --since-seq names an earlier one.
     """
     from accord.community.petitions import make_petition, submit_petition
 
@@ -588,7 +592,7 @@ def cosign(
     submit: Annotated[
         bool, typer.Option(help="Submit it when enough have signed, or only pass it on.")
     ] = True,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Show what a petition asks for, sign it too, and submit it when enough have signed."""
     from accord.community.petitions import petition_outcome, read_petition, submit_petition

@@ -29,7 +29,7 @@ class CallCli(JsonOutput, CommunityCli):
 
 @app.command(epilog="Example: accord community peers")
 def peers(cli: CommunityCli) -> None:
-    """List the nodes that this node has met since its station started."""
+    """List the nodes that this node has contacted since its station started."""
     found = cli.in_community(lambda client: client.get("/node/v1/peers"))
     cli.emit(
         found,
@@ -48,7 +48,7 @@ def peers(cli: CommunityCli) -> None:
 
 @app.command(epilog="Example: accord community sync")
 def sync(cli: CommunityCli) -> None:
-    """Meet every node that can be reached, now; exit 1 if there are some and none could be."""
+    """Sync with every reachable node now; exit 1 if nodes are known and none can be reached."""
 
     async def ask(client: "Client") -> Any:
         met = (await client.post("/node/v1/sync", {}))["met"]
@@ -85,9 +85,9 @@ def call(
     node: Annotated[
         str | None, typer.Option(help="Another member: id or display name (default: this node).")
     ] = None,
-    version: Annotated[str, typer.Option(help="The least version that will do.")] = "1.0",
+    version: Annotated[str, typer.Option(help="The lowest acceptable version.")] = "1.0",
     stream: Annotated[
-        bool, typer.Option("--stream", help="It answers by a stream: print frames as they come.")
+        bool, typer.Option("--stream", help="Call as a stream, and print frames as they arrive.")
     ] = False,
 ) -> None:
     """Call a capability of this node, or of another, and print its answer as JSON.
@@ -138,9 +138,9 @@ async def _dial_node(here: "LocalNode", own: "Client", node: str | None) -> Asyn
     dialler = Dialler(here.key, SystemClock(), plain_http=chosen.plain_http, peers=chosen.peers)
     failure = CommunityError(
         Code.PARTITION,
-        "nobody knows where that node is",
+        "the address of that node is not known",
         where=node,
-        mend="let its station run, and `accord community sync`",
+        mend="start its station, then run `accord community sync`",
     )
     async with contextlib.AsyncExitStack() as opened:
         for url in dict.fromkeys([*met, *target["endpoints"]]):

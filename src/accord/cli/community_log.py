@@ -28,7 +28,7 @@ def show(
         str | None, typer.Argument(help="An event, as `event` takes it.", metavar="[EVENT]")
     ] = None,
 ) -> None:
-    """Show the community as it stands, or one event of its log.
+    """Show the community's current state, or one event of its log.
 
     Nodes that agree have the same state digest.
     """
@@ -84,7 +84,9 @@ def log(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, the newest.")] = 20,
     author: Annotated[str | None, typer.Option(help="Only this member's: id or name.")] = None,
     event_type: Annotated[str | None, typer.Option("--type", help="Only of this type.")] = None,
-    refused: Annotated[bool, typer.Option("--refused", help="Only what does not stand.")] = False,
+    refused: Annotated[
+        bool, typer.Option("--refused", help="Only events that were not accepted.")
+    ] = False,
 ) -> None:
     """Show the newest events of the log in their order, each with its verdict."""
 
@@ -119,7 +121,7 @@ def log(
 @app.command(epilog="Example: accord community verify")
 @output.yes_or_no
 def verify(cli: CommunityCli) -> None:
-    """Prove the whole log again: signatures, chains, verdicts, snapshots; exit 1 on findings."""
+    """Verify the whole log again: signatures, chains, verdicts, snapshots; exit 1 on findings."""
 
     async def ask(client: "Client") -> Any:
         total = sum((await client.get("/node/v1/community"))["counts"].values())
@@ -142,7 +144,7 @@ def verify(cli: CommunityCli) -> None:
 @app.command(epilog="Example: accord community export ./our-street.jsonl")
 def export(
     cli: CommunityCli,
-    path: Annotated[Path, typer.Argument(help="The file to make; it must not exist.")],
+    path: Annotated[Path, typer.Argument(help="The file to create; it must not exist.")],
 ) -> None:
     """Write the whole log into a file, one event a line, readable by its owner only."""
 
@@ -160,7 +162,7 @@ def import_(
     cli: Cli,
     path: Annotated[Path, typer.Argument(help="A file that `accord community export` made.")],
 ) -> None:
-    """Take the events of a file into the log, each proven as if a stranger had sent it.
+    """Import events from a file; each is verified as if an unknown node had sent it.
 
     Exit 1 if a line is refused.
     """

@@ -41,7 +41,7 @@ def ask(
     corpus: Corpus = "",
     model: Model = "",
 ) -> None:
-    """Ask what it would answer in a chat, and print that as it comes.
+    """Ask the concierge a question, and print its answer as it arrives.
 
     Exit code 1 when it does not know or something failed, 2 when it knows no such command.
     """
@@ -98,7 +98,9 @@ def run(
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(help="What `accord relay token new` printed, for the first time; - is stdin."),
+        typer.Option(
+            help="What `accord relay token new` printed, needed the first time; - is stdin."
+        ),
     ] = None,
     front: Front = None,
     gateway_id: Annotated[str, typer.Option("--id", help="The gateway's id.")] = "concierge",
@@ -106,9 +108,9 @@ def run(
     corpus: Corpus = "",
     model: Model = "",
 ) -> None:
-    """Answer in the chats of a connector, from the node of this home, until told to stop.
+    """Answer in the chats of a connector, from the node of this home, until SIGTERM or Ctrl-C.
 
-    Prints each state as it is entered. A station runs one of its own; this is for a connector that
+    Prints each change of state. A station runs one of its own; this is for a connector that
     is elsewhere. SIGTERM or Ctrl-C finishes what was begun. Exit code 1 when its access was
     revoked.
     """
@@ -160,7 +162,11 @@ async def _credentials(
     if token is None:
         return load_credentials(place)
     if relay is None:
-        raise RelayError(Code.BAD_REQUEST, "a token is for a connector", mend="name it by --relay")
+        raise RelayError(
+            Code.BAD_REQUEST,
+            "a token belongs to a connector",
+            mend="name the connector with --relay",
+        )
     given = sys.stdin.readline().strip() if token == STDIN else token
     return await enrol(relay, given, gateway_id, place)
 

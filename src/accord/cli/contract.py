@@ -79,7 +79,7 @@ def grants(
     file: File,
     session_key: Annotated[str, typer.Option(help="The session's public key in base64url.")],
     role: Annotated[
-        Literal["caller", "service"], typer.Option(help="What the session is to the contract.")
+        Literal["caller", "service"], typer.Option(help="The session's role under the contract.")
     ] = "caller",
     capability: Annotated[
         list[str] | None, typer.Option(help="A capability that is held; may be repeated.")
@@ -301,9 +301,9 @@ def compare(
         typer.Option(help="Whether the old contract goes, or both answer at once."),
     ] = "replacement",
 ) -> None:
-    """Say what a new contract means for those who rely on the old one.
+    """Show what a new contract changes for those who rely on the old one.
 
-    Exit 0 if it is proved compatible, 1 if it breaks somebody, 2 if that cannot be told: because
+    Exit 0 if it is proved compatible, 1 if it breaks somebody, 2 if that cannot be decided: because
     it is neither proved nor refuted, or a contract cannot be read or is not valid. A migration that
     breaks nobody exits 0 and is told.
     """
@@ -353,7 +353,7 @@ def _verdict_lines(verdict: "ContainmentVerdict") -> Iterator[str]:
 
 @app.command(epilog="Example: accord contract rules --json")
 def rules(cli: Output) -> None:
-    """List every rule: of validity, of compatibility, and of what stands together."""
+    """List every rule of validity, compatibility and coexistence."""
     from accord.contracts.compatibility import RULES as COMPARING
     from accord.contracts.effective import RULES as UNITING
     from accord.contracts.manifest import RULES as VALIDATING

@@ -58,7 +58,7 @@ def add(
     ] = "",
     with_: With = None,
 ) -> None:
-    """Put files into this node's blob store, keep them there, and print their CIDs.
+    """Add files to this node's blob store, pin them, and print their CIDs.
 
     Without --share or --with they are for this node alone. Links are not followed.
     """
@@ -141,7 +141,8 @@ def get(
 
 @app.command("list", epilog="Example: accord file list --prefix blake3:3f")
 def list_(
-    cli: Cli, prefix: Annotated[str, typer.Option(help="Only CIDs that begin so.")] = "blake3:"
+    cli: Cli,
+    prefix: Annotated[str, typer.Option(help="Only CIDs that begin with this.")] = "blake3:",
 ) -> None:
     """List the blobs in this node's store, with their sizes and whether they are pinned.
 
@@ -216,7 +217,7 @@ def unshare(cli: CommunityCli, cid: Cid) -> None:
     Copies that others have fetched are theirs. The file stays here for as long as it is pinned.
     """
     was_shared = cli.in_community(lambda client: _unshare(client, cid))
-    cli.note("it is shared no longer" if was_shared else "it was not shared")
+    cli.note("it is no longer shared" if was_shared else "it was not shared")
     cli.emit({"cid": cid, "was_shared": was_shared})
 
 
@@ -249,7 +250,7 @@ def shared(
 
 @app.command(epilog="Example: accord file unpin blake3:3f2a...")
 def unpin(cli: Cli, cid: Cid) -> None:
-    """Keep a blob no longer, and share it in no community; the next `gc` may remove it."""
+    """Unpin a blob and stop sharing it; the next `gc` may remove it."""
 
     async def work(here: "LocalNode") -> bool:
         was_pinned = False
@@ -274,7 +275,7 @@ def gc(
     grace: Annotated[
         int | None,
         typer.Option(
-            min=0, max=31_536_000, help="Spare what is younger, in seconds (default: a day)."
+            min=0, max=31_536_000, help="Keep blobs younger than this, in seconds (default: a day)."
         ),
     ] = None,
 ) -> None:

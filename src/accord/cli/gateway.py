@@ -52,7 +52,7 @@ class SessionKeyForm(Enum):
 
 Front = Annotated[
     list[str] | None,
-    typer.Option(help="platform or platform:bot to speak through; as often as needed."),
+    typer.Option(help="platform or platform:bot to use; repeatable."),
 ]
 
 
@@ -115,7 +115,7 @@ class GatewayOptions(Output):
         str | None,
         typer.Option(
             envvar="GATEWAY_RELAY_WAKE_URL",
-            help="What the connector asks for to wake it; told to it at each start.",
+            help="The URL that the connector requests to wake it; registered at each start.",
         ),
     ] = None
 
@@ -208,20 +208,22 @@ def enroll(
     gateway_id: GatewayId = None,
     file: CredentialsFile = None,
     wake_url: Annotated[
-        str | None, typer.Option(help="What the connector asks for to wake it.")
+        str | None, typer.Option(help="The URL that the connector requests to wake it.")
     ] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace older credentials of this id.")
     ] = False,
 ) -> None:
-    """Spend an enrolment token and keep the gateway's secret in a file that only you can read."""
+    """Enrol with a token, and store the gateway's secret in a file that only you can read."""
     from accord.relay.gateway.enrolment import credentials_file, enrol, is_private
 
     name = gateway_id or f"{socket.gethostname()}-{os.urandom(3).hex()}"
     place = file or credentials_file(name)
     given = sys.stdin.readline().strip() if token == STDIN else token
     if not is_private(url):
-        output.say("warning: without https, whoever is on the way can read the gateway's secret")
+        output.say(
+            "warning: without https, anybody on the network path can read the gateway's secret"
+        )
     made = asyncio.run(enrol(url, given, name, place, wake_url=wake_url, replace=replace))
     cli.emit(
         {"gateway_id": made.gateway_id, "tenant": made.tenant, "file": str(place)},
@@ -233,7 +235,8 @@ def enroll(
 def run(
     cli: GatewayCli,
     agent: Annotated[
-        str | None, typer.Option(help="A Python agent, as module:name; found from here, too.")
+        str | None,
+        typer.Option(help="A Python agent, as module:name; the current folder is searched, too."),
     ] = None,
     command: Annotated[
         str | None,
@@ -243,7 +246,7 @@ def run(
     here: Annotated[
         str | None,
         typer.Option(
-            help="Let it in by this name at this machine's station, with a space in the web chat."
+            help="Enrol it under this name at this machine's station, with a space in the web chat."
         ),
     ] = None,
     url: Annotated[
@@ -253,11 +256,13 @@ def run(
     file: CredentialsFile = None,
     inbox: Annotated[
         str | None,
-        typer.Option(help="A folder for what was taken; `memory` (default: beside the secret)."),
+        typer.Option(
+            help="The folder for unfinished events, or `memory` (default: beside the secret)."
+        ),
     ] = None,
     session_keys: Annotated[
         SessionKeyForm,
-        typer.Option(help="How conversations are named; older connectors want hermes."),
+        typer.Option(help="The form of session keys; older connectors need hermes."),
     ] = SessionKeyForm.SCOPED,
     shared_groups: Annotated[
         bool,
@@ -281,16 +286,16 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Connect a shell command or a Python function to chats, and serve until told to stop.
+    """Connect a shell command or a Python function to chats, and serve until SIGTERM or Ctrl-C.
 
-    With --here nobody has to enrol it: it is let in by your own hand, and a link is printed by
-    which somebody joins its space and talks to it.
+    With --here no token is needed: the station of this machine enrols it directly, and a link to
+    join its space and talk to it is printed.
 
     A gateway that sleeps after --idle seconds is woken by its wake URL; without --suspend it dials
     again at once, unless something else has frozen the machine meanwhile. A rotated secret is used
     from the next dial.
 
-    Prints each state as it is entered. SIGTERM or Ctrl-C lets the connector buffer and finishes the
+    Prints each change of state. SIGTERM or Ctrl-C lets the connector buffer and finishes the
     turns under way; a second one ends at once. Exit code 1 when the access was revoked.
     """
     from accord.kernel.clock import SystemClock
@@ -311,9 +316,7 @@ def run(
     if here is not None and (url or gateway_id or file):
         raise typer.BadParameter("with --here, none of --url, --id and --file is needed")
     if here is not None and not _NAME.fullmatch(here):
-        raise typer.BadParameter(
-            "letters, digits, dots and dashes make a name", param_hint="--here"
-        )
+        raise typer.BadParameter("use letters, digits, dots and dashes", param_hint="--here")
     answering = _load_agent(agent, command)
     chosen = cli.choose(
         GatewaySettings(
@@ -388,7 +391,7 @@ def rotate(
         ),
     ] = None,
 ) -> None:
-    """Get a new secret for a gateway and keep it in its file; the old one stays good for a while.
+    """Get a new secret for a gateway and keep it in its file; the old one stays valid for a while.
 
     A gateway that runs need not be restarted: it reads the file at its next dial. Killed at any
     moment, the file holds a secret that is good.

@@ -31,9 +31,10 @@ app = App(no_args_is_help=True, epilog="Example: accord keys new ./alice.ed25519
 
 @app.command(epilog="Example: accord keys new ./alice.ed25519")
 def new(
-    cli: Output, path: Annotated[Path, typer.Argument(help="The file to make; it must not exist.")]
+    cli: Output,
+    path: Annotated[Path, typer.Argument(help="The file to create; it must not exist.")],
 ) -> None:
-    """Make a key, keep it in a file that only its owner can read, and print its id."""
+    """Create a key in a file that only its owner can read, and print its id."""
     from accord.kernel.signing import SigningKey
 
     _show_key(cli, SigningKey.create(path), path)

@@ -27,9 +27,11 @@ def list_(
     cli: CommunityCli,
     category: Annotated[Category | None, typer.Option(help="Only these.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only with this tag; repeatable.")] = None,
-    since: Annotated[int, typer.Option(min=0, help="Only posts after this place in the log.")] = 0,
+    since: Annotated[
+        int, typer.Option(min=0, help="Only posts after this position in the log.")
+    ] = 0,
 ) -> None:
-    """List the posts that stand and have not run out, in the order of the log."""
+    """List open posts that have not expired, in the order of the log."""
     wanted: dict[str, Any] = {"limit": _PAGE}
     if category is not None:
         wanted["category"] = category
@@ -56,19 +58,18 @@ def list_(
 @app.command(epilog='Example: accord market post "Ladder to lend" --category offer --tag tools')
 def post(
     cli: CommunityCli,
-    title: Annotated[str, typer.Argument(help="What it is about, in a line.")],
-    body: Annotated[str, typer.Option(help="More about it.")] = "",
+    title: Annotated[str, typer.Argument(help="A one-line title.")],
+    body: Annotated[str, typer.Option(help="The text of the post.")] = "",
     category: Annotated[Category, typer.Option(help="What kind of post it is.")] = "info",
     tag: Annotated[list[str] | None, typer.Option(help="A tag; repeatable.")] = None,
-    days: Annotated[
-        float, typer.Option(min=0.001, max=30, help="After how many days it runs out.")
-    ] = 7,
+    days: Annotated[float, typer.Option(min=0.001, max=30, help="Days until it expires.")] = 7,
     at: Annotated[
         tuple[float, float] | None, typer.Option(help="Where: latitude and longitude.")
     ] = None,
     place: Annotated[str | None, typer.Option(help="What the place is called; with --at.")] = None,
     client_id: Annotated[
-        str | None, typer.Option(help="Posting twice under one id posts once (default: a new one).")
+        str | None,
+        typer.Option(help="Posting twice with the same id posts once (default: a new id)."),
     ] = None,
 ) -> None:
     """Post something on the market, and print the id of the post."""
@@ -100,10 +101,11 @@ def expire(
         Literal["fulfilled", "withdrawn", "user_request", "stale"], typer.Option(help="Why.")
     ] = "withdrawn",
     client_id: Annotated[
-        str | None, typer.Option(help="Asking twice under one id asks once (default: a new one).")
+        str | None,
+        typer.Option(help="Ending twice with the same id ends once (default: a new id)."),
     ] = None,
 ) -> None:
-    """End a post of one's own, or as a trusted moderator another's."""
+    """End your own post, or as a trusted moderator somebody else's."""
     given = {
         "client_id": client_id or new_id(),
         "event_id": event_id,
@@ -115,10 +117,10 @@ def expire(
 @app.command(epilog='Example: accord market search "water in an emergency"')
 def search(
     cli: CommunityCli,
-    query: Annotated[str, typer.Argument(help="What is looked for, in any words.")],
+    query: Annotated[str, typer.Argument(help="What to look for, in any words.")],
     k: Annotated[int, typer.Option("-k", min=1, max=100, help="How many posts.")] = 10,
 ) -> None:
-    """Find the posts that come nearest to what is meant; by words where there is no model."""
+    """Search posts by meaning, or by words where there is no embedding model."""
 
     async def ask(client: "Client") -> tuple[dict[str, Any], dict[str, str | None]]:
         answer = await client.call("market.search", {}, {"query": query, "k": k})
@@ -128,7 +130,7 @@ def search(
     found, names = cli.in_community(ask, with_models=True)
     _show(cli, found, names)
     if found["ranking"] == "words":
-        cli.note("found by words alone: this node has no model for meanings")
+        cli.note("matched by words only: this node has no embedding model")
 
 
 def _call(cli: CommunityCli, capability: str, given: "Mapping[str, Any]") -> None:

@@ -76,7 +76,7 @@ def choose_community(
         f"{printable(each['name'])} ({display_id(each['community_id'])})" for each in found[:8]
     )
     raise _not_found(
-        f"several communities are meant: {names}",
+        f"several communities match: {names}",
         f"choose one by its id, such as --community {display_id(found[0]['community_id'])}",
     )
 
@@ -140,8 +140,8 @@ def choose_invite(invites: list[dict[str, Any]], wanted: str) -> dict[str, str]:
             "give one of these ids",
         )
     raise _not_found(
-        f"no invite stands for {printable(wanted[:80])!r}",
-        "`accord community invites` shows those that do",
+        f"there is no open invite for {printable(wanted[:80])!r}",
+        "`accord community invites` lists open invites",
     )
 
 

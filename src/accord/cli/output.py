@@ -127,7 +127,7 @@ def _usage_error(error: Any) -> dict[str, Any]:
         "usage",
         (error.format_message() or "a command is missing").rstrip("."),
         where=hint if isinstance(hint, str) else None,
-        mend=f"`{words} --help` tells how it is used",
+        mend=f"`{words} --help` shows its usage",
     )
 
 

@@ -38,7 +38,7 @@ LandingPlace = Annotated[
     typer.Option(help="Where segments land, a folder or a URL (default: as the settings say)."),
 ]
 Patience = Annotated[
-    float, typer.Option(min=1, help="Give up after so many seconds without a sign of life.")
+    float, typer.Option(min=1, help="Give up after this many seconds without progress.")
 ]
 PATIENCE = 3600.0  # as `session.PATIENCE`, which is not imported at the start
 
@@ -144,7 +144,7 @@ class RunCli(QueryCli):
 
 @app.command(epilog="Example: accord pipeline init --folder ./history")
 def init(cli: InitCli) -> None:
-    """Make a pipeline's folder. `run` does so by itself; this chooses the table format."""
+    """Create a pipeline's folder with a table format; `run` creates one with the default format."""
     layout, _ = _locate(cli)
     from accord.pipeline.folder import initialise, lock_folder
 
@@ -161,15 +161,18 @@ def init(cli: InitCli) -> None:
 def run(
     cli: RunCli,
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Go on, and run whenever something has landed.")
+        bool,
+        typer.Option(
+            "--continuous", help="Keep running, and run again whenever something has landed."
+        ),
     ] = False,
     every: Annotated[
-        float, typer.Option(min=1, max=86400, help="Seconds between two looks at the landing.")
+        float, typer.Option(min=1, max=86400, help="Seconds between two checks of the landing.")
     ] = 10,
 ) -> None:
-    """Bring the tables up to what has landed, account for every record, and publish.
+    """Update the tables with what has landed, account for every record, and publish.
 
-    Interrupt it at any moment: readers keep what was published, and the next run goes on.
+    Interrupt it at any moment: readers keep what was published, and the next run continues.
     """
     layout, lands = _locate(cli, cli.landing)
     from accord.pipeline.runs.runner import run_continuously, run_once
@@ -192,7 +195,7 @@ def run(
                 )
                 return
     except KeyboardInterrupt:
-        output.say("Stopped; what was published stands, and the next run goes on.")
+        output.say("Stopped; the published tables are unchanged, and the next run continues.")
         raise typer.Exit(output.FAILED) from None
     _show_run(cli, outcome)
 
@@ -202,7 +205,7 @@ def refresh(
     cli: RunCli,
     table: Annotated[str, typer.Argument(help="A layer, a gold table, or `gold` for all.")],
 ) -> None:
-    """Make a table anew, with everything that is made from it, and publish."""
+    """Rebuild a table and everything derived from it, and publish."""
     layout, lands = _locate(cli, cli.landing)
     from accord.pipeline.runs import runner
 
@@ -214,7 +217,7 @@ def refresh(
 
 @app.command(epilog="Example: accord pipeline status --json")
 def status(cli: LandingCli) -> None:
-    """What is published, what waits in the landing, what was left out, and who is at work."""
+    """Show what is published, what waits in the landing, what was left out, and what runs now."""
     layout, lands = _locate(cli, cli.landing)
     from accord.pipeline.runs.runner import status as look
 
@@ -235,9 +238,11 @@ def status(cli: LandingCli) -> None:
 def sql(
     cli: QueryCli,
     question: Annotated[str, typer.Argument(help="In Spark's SQL; every gold table is a view.")],
-    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="At most so many rows.")] = 1000,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="At most this many rows.")
+    ] = 1000,
 ) -> None:
-    """Ask what is published."""
+    """Query the published tables."""
     layout, _ = _locate(cli)
     from accord.pipeline.runs.versions import open_published, require_query, run_query
     from accord.pipeline.session import open_session, watch_session
@@ -325,20 +330,23 @@ def export(
     every: Annotated[
         float | None,
         typer.Option(
-            "--every", min=1, max=86400, help="Go on, and export again after so many seconds."
+            "--every",
+            min=1,
+            max=86400,
+            help="Keep running, and export again after this many seconds.",
         ),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Export once and leave: the default.")
+        bool, typer.Option("--once", help="Export once and exit (the default).")
     ] = False,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Then let go of what the settings keep no longer.")
+        bool, typer.Option("--prune", help="Then delete what the settings no longer keep.")
     ] = False,
 ) -> None:
-    """Write what has not landed yet to closed Parquet segments, each record exactly once.
+    """Export records that have not landed yet to Parquet segments, each exactly once.
 
-    Interrupt it at any moment: the next export goes on from there. No secret and no text of a
-    chat lands.
+    Interrupt it at any moment: the next export continues there. Secrets and chat texts are left
+    out.
     """
     from accord.pipeline.errors import PipelineError
 
@@ -347,9 +355,9 @@ def export(
         raise typer.BadParameter("name --once or --every, not both")
     if prune and to is not None:
         raise PipelineError(
-            "journals are pruned by what has landed where the settings say",
+            "journals are pruned only by what has landed in the place that the settings name",
             where="--to",
-            mend="leave it out, or leave out --prune",
+            mend="leave out --to or --prune",
         )
     try:
         asyncio.run(_run_exports(cli, settings, to, every, prune=prune))
@@ -429,10 +437,10 @@ def generate(
     seed: Annotated[int, typer.Option(help="The same number gives the same history.")] = 1,
     faults: Annotated[bool, typer.Option(help="Whether faults are planted.")] = True,
 ) -> None:
-    """Make a history of every stream, signed, with planted faults and the truth about them.
+    """Generate a signed history of every stream, with planted faults and the ground truth.
 
-    Segments appear under `landing/`, and `truth.json` beside it says what every stream must come
-    to and names every planted record with the rule that it falls under.
+    Segments appear under `landing/`, and `truth.json` beside it states the expected result of every
+    stream and names every planted record with the rule that it breaks.
     """
     from accord.pipeline.generate import TRUTH_FILE
     from accord.pipeline.generate import generate as make
@@ -491,22 +499,22 @@ def build(
             help="What nodes call it: a-z, 0-9 and -.", callback=arguments.check_own_corpus
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Where it is built, or brought up to date.")],
+    out: Annotated[Path, typer.Option(help="The folder to build it in, or to update.")],
     names: Annotated[str, typer.Option(help="The table's column of names.")] = "name",
     contents: Annotated[
         str, typer.Option(help="The table's column of documents, as bytes or text.")
     ] = "content",
     language: Annotated[
-        str | None, typer.Option(help="Such as de or en (default: found out).")
+        str | None, typer.Option(help="Such as de or en (default: detected).")
     ] = None,
-    year: Annotated[int | None, typer.Option(help="From which year, for filters.")] = None,
+    year: Annotated[int | None, typer.Option(help="Their year, for filters.")] = None,
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
 ) -> None:
     """Cut and embed documents on Spark, and publish them as a corpus that `accord rag load` takes.
 
-    Documents that were made before are not made again. One that cannot be read is named, and the
+    Documents that were built before are not built again. One that cannot be read is named, and the
     others are built all the same; the exit code then is 1. Interrupt it at any moment: what was
     published stands, and the next build goes on.
     """
@@ -538,7 +546,7 @@ def build(
                 request, where, progress=lambda _step, done, total: bar(done, total)
             )
     except KeyboardInterrupt:
-        output.say("Stopped; what was published stands, and the next build goes on.")
+        output.say("Stopped; the published corpus is unchanged, and the next build continues.")
         raise typer.Exit(output.FAILED) from None
     _show_corpus(cli, outcome, corpus, out)
     if outcome.refused:

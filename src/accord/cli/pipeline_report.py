@@ -54,10 +54,10 @@ def published(
 @app.command(epilog="Example: accord pipeline report --out report.html")
 def report(
     cli: SparkCli,
-    out: Annotated[Path, typer.Option(help="Write it here; an older one is replaced.")] = Path(
+    out: Annotated[Path, typer.Option(help="The file to write; an older one is replaced.")] = Path(
         "report.html"
     ),
-    title: Annotated[str, typer.Option(help="What stands above it.")] = "What happened",
+    title: Annotated[str, typer.Option(help="The title of the report.")] = "What happened",
 ) -> None:
     """Traffic, latency, drops, market, growth and data quality with plots, in one HTML file.
 
@@ -110,7 +110,7 @@ def snapshot(
     ] = False,
     folder: Folder = None,
 ) -> None:
-    """Sign the published state of a community as a snapshot, which other nodes can begin with.
+    """Sign the published state of a community as a snapshot, which other nodes can start from.
 
     The home's key must be an anchor's. Without --out or --publish nothing is signed: the state is
     only shown.
@@ -222,13 +222,13 @@ def contract(
     cli: SparkCli,
     file: File,
     against: Annotated[
-        str | None, typer.Option(help="Compare with this digest (default: the one taken up last).")
+        str | None, typer.Option(help="Compare with this digest (default: the latest one).")
     ] = None,
 ) -> None:
-    """Every recorded payload of the surfaces that a proposed contract changes, against it.
+    """Check the recorded payloads of changed surfaces against a proposed contract.
 
-    Says how many calls of which callers would have failed, with witnesses, next to what the
-    comparison of the two contracts says. Exit code 1 when any call would have failed.
+    Shows how many calls of which callers would have failed, with witnesses, next to the result of
+    comparing the two contracts. Exit code 1 when any call would have failed.
     """
     from accord.contracts import digest
 
@@ -244,7 +244,7 @@ def contract(
 
 @whatif_app.command(epilog="Example: accord pipeline whatif policy policy.json")
 def policy(cli: SparkCli, file: File) -> None:
-    """The delivery gate over history, with a proposed policy.
+    """Replay the delivery gate over history with a proposed policy.
 
     The file holds the bodies that agents would send, by route, with the agent in each:
     {"/relay/policy": [{"instanceId": "echo", "platform": "webchat", "requireAddress": true}]}.
@@ -273,7 +273,7 @@ def revoke(
         str | None, typer.Option(help="The community, where the member is in several.")
     ] = None,
 ) -> None:
-    """What revoking a member would void: its own events, and what others built on them."""
+    """Show what revoking a member would void: its own events, and what others built on them."""
     with published(cli.layout(), cli.master, cli.remote) as tables:
         from accord.pipeline.whatif.revocation import whatif_revoke
 

@@ -44,9 +44,9 @@ def add(
         str | None, typer.Option(help="The title, for a single file (default: its name).")
     ] = None,
     language: Annotated[
-        str | None, typer.Option(help="Such as de or en (default: found out).")
+        str | None, typer.Option(help="Such as de or en (default: detected).")
     ] = None,
-    year: Annotated[int | None, typer.Option(help="From which year, for filters.")] = None,
+    year: Annotated[int | None, typer.Option(help="Its year, for filters.")] = None,
     licence: Annotated[
         str | None, typer.Option(help="Under which licence others may read it, for filters.")
     ] = None,
@@ -117,8 +117,8 @@ def load(
 ) -> None:
     """Load a corpus that was built on Spark; nothing of it is embedded again.
 
-    The node's station must not run meanwhile. What is there already is left as it is, so a load
-    that was stopped is begun again.
+    The node's station must not run meanwhile. What is there already is left as it is, so an
+    interrupted load can be repeated.
     """
     from accord.pipeline.session import require_extra
 
@@ -203,7 +203,7 @@ async def _held_node(settings: "Settings", opened: AsyncExitStack) -> "Node":
 def query(
     cli: CommunityCli,
     corpus: Corpus,
-    question: Annotated[str, typer.Argument(help="What is asked, in any words.")],
+    question: Annotated[str, typer.Argument(help="The question, in any words.")],
     k: Annotated[int, typer.Option("-k", min=1, max=20, help="How many chunks.")] = 5,
     language: Annotated[str | None, typer.Option(help="Only documents in this language.")] = None,
     min_year: Annotated[int | None, typer.Option(help="Only from this year on.")] = None,
@@ -237,7 +237,7 @@ def query(
         ]
     cli.emit({**answer["output"], **answer["meta"]}, lines)
     if "embedding_model" not in answer["meta"]:
-        cli.note("found by words alone: this node has no model for meanings")
+        cli.note("matched by words only: this node has no embedding model")
 
 
 @app.command("list", epilog="Example: accord rag list")

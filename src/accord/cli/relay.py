@@ -20,9 +20,10 @@ app = App(no_args_is_help=True, epilog="Example: accord relay token new --instan
 
 @app.command(epilog="Example: accord relay serve --home ./connector --port 7090")
 def serve(cli: Cli, *, port: Port = None) -> None:
-    """Run a connector alone, without the other planes, until it is told to stop.
+    """Run a connector alone, without the other planes, until SIGTERM or Ctrl-C.
 
-    Several of them share a store by the setting `store.url`, and hint each other by `relay.redis`.
+    Several connectors can share a store (`store.url`) and notify each other over Redis
+    (`relay.redis`).
     """
     from accord.station.run import relay_planes
 
@@ -41,7 +42,7 @@ InSpace = Annotated[
 @chat_app.command(epilog="Example: accord relay chat space kitchen --tenant default")
 def space(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="What it is called.")],
+    name: Annotated[str, typer.Argument(help="Its name.")],
     tenant: Annotated[str, typer.Option(help="Whose agents may be reached there.")] = "default",
 ) -> None:
     """Open a space with a channel `general`, in which a tenant's agents can be reached."""
@@ -61,10 +62,10 @@ def space(
 @chat_app.command(epilog="Example: accord relay chat channel plans --private")
 def channel(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="What it is called.")],
+    name: Annotated[str, typer.Argument(help="Its name.")],
     space: InSpace = None,
     private: Annotated[
-        bool, typer.Option("--private", help="Nobody sees it who was not let in.")
+        bool, typer.Option("--private", help="Only people who were admitted see it.")
     ] = False,
 ) -> None:
     """Open a channel in a space."""
@@ -83,9 +84,11 @@ def invite(
     manager: Annotated[
         bool, typer.Option("--manager", help="May manage every channel of the space.")
     ] = False,
-    hours: Annotated[float, typer.Option(min=0.001, max=8760, help="Until it expires.")] = 168.0,
+    hours: Annotated[
+        float, typer.Option(min=0.001, max=8760, help="Hours until it expires.")
+    ] = 168.0,
 ) -> None:
-    """Print a link by which one person joins a space, once."""
+    """Print a one-time link to join a space."""
 
     async def make(admin: "Admin") -> "Invite":
         seconds = max(1, round(hours * 3600))
@@ -102,9 +105,9 @@ def withdraw(
     cli: Cli,
     invite: Annotated[str, typer.Argument(help="Its id, as `accord relay chat list` shows it.")],
 ) -> None:
-    """Let nobody join by an invitation any more."""
+    """Withdraw an invitation."""
     _with_chat(cli, lambda admin: admin.withdraw(invite))
-    cli.emit({"withdrawn": invite}, "Nobody can join by it any more.")
+    cli.emit({"withdrawn": invite}, "The invitation is withdrawn.")
 
 
 @chat_app.command(epilog="Example: accord relay chat remove 01JZ6M3S9A8Q4W0X7B2C5D6E7F")
@@ -112,7 +115,7 @@ def remove(
     cli: Cli,
     user: Annotated[str, typer.Argument(help="Their id, as `accord relay chat list` shows it.")],
 ) -> None:
-    """Take somebody's access away, and every link to agents with it; what was written stays."""
+    """Remove a person's access and links to agents; what was written stays."""
     _with_chat(cli, lambda admin: admin.remove_user(user))
     links = with_relay(cli, lambda connector: connector.control.unbind("webchat", user))
     cli.emit({"removed": user, "links": links}, f"{printable(user)} cannot come in any more.")
@@ -206,10 +209,16 @@ async def _find_space(admin: "Admin", wanted: str | None) -> str:
 
 for verbs in (relay_agents, relay_deliveries):
     app.registered_commands += verbs.app.registered_commands
-app.add_typer(relay_agents.token, name="token", help="Let gateways enrol.")
-app.add_typer(relay_agents.key, name="key", help="Change the key of the relay's secrets.")
-app.add_typer(relay_agents.scope, name="scope", help="Say whose servers and channels are.")
-app.add_typer(relay_deliveries.outbox, name="outbox", help="Replies that wait or were given up.")
-app.add_typer(relay_deliveries.deadletters, name="deadletters", help="What could not be delivered.")
-app.add_typer(chat_app, name="chat", help="Look after the built-in web chat.")
+app.add_typer(relay_agents.token, name="token", help="Manage enrolment tokens.")
+app.add_typer(relay_agents.key, name="key", help="Rotate the key of the relay's secrets.")
+app.add_typer(relay_agents.scope, name="scope", help="Assign servers and channels.")
+app.add_typer(
+    relay_deliveries.outbox, name="outbox", help="List, retry and drop actions of agents."
+)
+app.add_typer(
+    relay_deliveries.deadletters,
+    name="deadletters",
+    help="List, replay and delete undelivered messages.",
+)
+app.add_typer(chat_app, name="chat", help="Manage the built-in web chat.")
 app.add_typer(gateway.app, name="gateway", help="Connect an agent to a connector.")

@@ -28,7 +28,7 @@ token = App(no_args_is_help=True, epilog="Example: accord relay token new --inst
 @token.command(epilog="Example: accord relay token new --instance echo --hours 1")
 def new(
     cli: Cli,
-    tenant: Annotated[str, typer.Option(help="Whose agent it will be.")] = "default",
+    tenant: Annotated[str, typer.Option(help="The tenant of the agent.")] = "default",
     instance: Annotated[
         str | None, typer.Option(help="The agent's instance id (default: a new one).")
     ] = None,
@@ -39,7 +39,7 @@ def new(
         float, typer.Option(min=0.001, max=8760, help="For how long it can be used.")
     ] = 24.0,
 ) -> None:
-    """Print a token by which one gateway can enrol, once. Hand it over as you would a password."""
+    """Print a one-time enrolment token for a gateway. Treat it like a password."""
     made = with_relay(
         cli,
         lambda connector: connector.control.mint_token(
@@ -60,7 +60,7 @@ def new(
 
 @token.command("list", epilog="Example: accord relay token list --tenant default")
 def list_tokens(cli: Cli, tenant: Tenant = None) -> None:
-    """List the enrolment tokens that were made lately, without the tokens themselves."""
+    """List recent enrolment tokens, without the tokens themselves."""
     from accord.relay.connector.registry import list_tokens
 
     async def read(connector: "Connector") -> list["MintedToken"]:
@@ -127,7 +127,7 @@ def link(
 ) -> None:
     """Print a code by which a person links a chat account to an agent.
 
-    For an account that no person writes from, such as a program's, --account links it by your word.
+    --account links an account directly, for example that of a program, which confirms no code.
     """
     if account is not None:
         platform, user = account
@@ -154,16 +154,16 @@ def rotate(
     instance: Instance,
     grace: Annotated[
         int,
-        typer.Option(min=0, max=604_800, help="For how many seconds the old secret stays good."),
+        typer.Option(min=0, max=604_800, help="For how many seconds the old secret stays valid."),
     ] = 3600,
 ) -> None:
-    """Give an agent's gateway a new secret, and print it; the old one stays good for a while."""
+    """Give an agent's gateway a new secret, and print it; the old one stays valid for a while."""
     made = with_instance(
         cli,
         instance,
         lambda connector, caller: connector.control.rotate(caller, grace_seconds=grace),
     )
-    cli.note(f"The old secret is good until {format_millis(made.old_until)}; the new one is:")
+    cli.note(f"The old secret is valid until {format_millis(made.old_until)}; the new one is:")
     cli.emit({"secret": made.secret, "old_until": format_millis(made.old_until)}, made.secret)
 
 
@@ -250,7 +250,7 @@ Whole = Annotated[str | None, typer.Option("--tenant", help="A tenant with all i
 
 @app.command(epilog="Example: accord relay revoke echo")
 def revoke(cli: Cli, instance: Which = None, tenant: Whole = None) -> None:
-    """Take an agent away at once, or switch off a tenant with all its agents.
+    """Revoke an agent at once, or disable a tenant with all its agents.
 
     Sockets are closed and what waits becomes dead letters. An agent loses its links, channels and
     policies; a tenant that is switched on again has kept them.
@@ -272,7 +272,7 @@ def revoke(cli: Cli, instance: Which = None, tenant: Whole = None) -> None:
 
 @app.command(epilog="Example: accord relay pardon echo")
 def pardon(cli: Cli, instance: Which = None, tenant: Whole = None) -> None:
-    """Let a revoked agent enrol again, or switch a tenant on again."""
+    """Let a revoked agent enrol again, or enable a tenant again."""
     _one_of(instance, tenant)
 
     async def undo(connector: "Connector") -> bool:
@@ -328,10 +328,12 @@ def route(
     cli: Cli,
     platform: Platform,
     key: Annotated[str, typer.Argument(help="A server, a chat that is in none, or a webhook.")],
-    tenant: Annotated[str, typer.Option(help="Whose it is.")] = "default",
-    away: Annotated[bool, typer.Option("--away", help="Take it from its tenant instead.")] = False,
+    tenant: Annotated[str, typer.Option(help="The tenant.")] = "default",
+    away: Annotated[
+        bool, typer.Option("--away", help="Remove it from its tenant instead.")
+    ] = False,
 ) -> None:
-    """Say to which tenant a server belongs; before that, each author reaches their own agent."""
+    """Assign a server to a tenant; until then, each author reaches their own agent."""
 
     async def change(connector: "Connector") -> None:
         if away:
@@ -400,7 +402,7 @@ def grant(
         str | None, typer.Option(help="The linked user whose view counts (default: the first one).")
     ] = None,
 ) -> None:
-    """Give a channel to an agent."""
+    """Grant a channel to an agent."""
     with_relay(
         cli,
         lambda connector: connector.control.grant(instance, platform, scope_id, channel_id, owner),
@@ -412,7 +414,7 @@ def grant(
 def release(
     cli: Cli, instance: Instance, platform: Platform, scope_id: Scope, channel_id: Channel
 ) -> None:
-    """Take a channel from an agent."""
+    """Revoke a channel of an agent."""
     with_instance(
         cli,
         instance,
@@ -489,15 +491,15 @@ def principal(
     instance: Instance,
     platform: Platform,
     policy: Annotated[
-        PrincipalPolicyName | None, typer.Argument(help="Leave it out to see what holds now.")
+        PrincipalPolicyName | None, typer.Argument(help="Omit it to show the current value.")
     ] = None,
     allow: Annotated[
-        list[str] | None, typer.Option(help="A user id for the list; as often as needed.")
+        list[str] | None, typer.Option(help="A user id for the list; repeatable.")
     ] = None,
 ) -> None:
-    """Say whose messages an agent hears in the channels that it holds; an owner is always heard."""
+    """Set whose messages an agent receives in its channels; its owner's always are."""
     if allow and policy is not PrincipalPolicyName.ALLOW_LIST:
-        raise typer.BadParameter("--allow belongs to allow-list", param_hint="--allow")
+        raise typer.BadParameter("--allow is valid only with allow-list", param_hint="--allow")
 
     async def change(connector: "Connector", caller: "Principal") -> Any:
         from accord.relay.rules.gate import PrincipalPolicy
@@ -530,24 +532,26 @@ def policy(
         ),
     ] = None,
     free: Annotated[
-        list[str] | None, typer.Option(help="A channel in which it need not; as often as needed.")
+        list[str] | None, typer.Option(help="A channel in which it need not; repeatable.")
     ] = None,
     other_bots: Annotated[
         bool | None,
-        typer.Option("--other-bots/--no-other-bots", help="Whether it hears other bots."),
+        typer.Option(
+            "--other-bots/--no-other-bots", help="Whether it receives messages of other bots."
+        ),
     ] = None,
     by_gateway: Annotated[
-        bool, typer.Option("--by-gateway", help="Let what its gateway declares hold again.")
+        bool, typer.Option("--by-gateway", help="Use what its gateway declares again.")
     ] = False,
 ) -> None:
-    """Say when an agent wants to be spoken to, all of it anew; without options, show it.
+    """Set which messages an agent wants, replacing all options; without options, show it.
 
-    A gateway declares this at each start. What was said here stays, until --by-gateway.
+    A gateway declares this at each start. What is set here overrides it until --by-gateway.
     """
     is_change = any(each is not None for each in (require_address, free, other_bots))
     if by_gateway and is_change:
         raise typer.BadParameter(
-            "it is said either here or by the gateway", param_hint="--by-gateway"
+            "it cannot be combined with other options", param_hint="--by-gateway"
         )
 
     async def change(connector: "Connector", caller: "Principal") -> Any:

@@ -36,7 +36,7 @@ def why(
     ] = None,
     last: Annotated[int, typer.Option(min=1, max=1000, help="How many of the latest.")] = 20,
 ) -> None:
-    """Tell who received a message and who did not, with the verdict of every layer of the gate."""
+    """Show who received a message and who did not, with the verdict of every layer of the gate."""
     if event is None:
         _show_latest(cli, with_relay(cli, lambda found: _latest_events(found, last)))
         return
@@ -57,9 +57,9 @@ def why(
 def list_letters(
     cli: Cli,
     instance: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most this many.")] = 100,
 ) -> None:
-    """List what could not be delivered, the newest first, and why; never what it says."""
+    """List what could not be delivered, the newest first, and why; texts are never shown."""
     found = with_relay(cli, lambda connector: connector.delivery.dead_letters(instance, limit))
     cli.emit(
         {"letters": [asdict(each) for each in found]},
@@ -98,7 +98,7 @@ def replay(cli: Cli, instance: Instance, numbers: Numbers = None, all_: All = Fa
 
 @deadletters.command(epilog="Example: accord relay deadletters drop echo --all")
 def drop(cli: Cli, instance: Instance, numbers: Numbers = None, all_: All = False) -> None:
-    """Forget dead letters for good."""
+    """Delete dead letters permanently."""
 
     async def forget(connector: "Connector") -> int:
         there = await _chosen(connector, instance, numbers, all_)

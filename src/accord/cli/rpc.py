@@ -47,9 +47,9 @@ def allow(
         typer.Option(help="Only the contract of this id; may be given several times."),
     ] = None,
 ) -> None:
-    """Let the shell of this home call: once, by whoever operates its authority.
+    """Allow the shell of this home to call services; the authority's operator does this once.
 
-    Makes a key that only you can read, and a deployment `shell` whose instance it is. The
+    Creates a key that only you can read, and a deployment `shell` whose instance it is. The
     deployment is granted calls of every contract, or of those that are named, in place of what it
     was granted before; it may offer nothing and hold no resources. Every command acts under a
     contract that uses the one that it names, and the history tells of each.
@@ -72,7 +72,7 @@ def allow(
 
 @app.command(epilog="Example: accord rpc deny")
 def deny(cli: Cli) -> None:
-    """Take back what `accord rpc allow` granted; the key stays, and may do nothing."""
+    """Revoke what `accord rpc allow` granted; the key stays, and may do nothing."""
     ask_authority(cli, "deployments/set", deployment=SHELL, calls=[])
     told = ask_authority(cli, "deployments/narrow", deployment=SHELL, everything=True)
     cli.emit(told, "The shell may call nothing any more.")
@@ -88,7 +88,7 @@ def call(
 ) -> None:
     """Call an RPC and print its answer.
 
-    An error is told by its type; with --json it is printed as {"error": {...}}. Exit code 1 when
+    An error is shown with its type; with --json it is printed as {"error": {...}}. Exit code 1 when
     the call is refused.
     """
     asked, target = _read_payload(payload), read_contract(contract)
@@ -109,7 +109,7 @@ def run(
         bool, typer.Option("--detach", help="Print its id, and do not wait for its end.")
     ] = False,
 ) -> None:
-    """Start an operation, tell its progress on stderr, and print what it comes to."""
+    """Start an operation, show its progress on stderr, and print its result."""
     asked, target = _read_payload(payload), read_contract(contract)
 
     async def work(session: "Session") -> Any:
@@ -127,7 +127,7 @@ def signal(
     cli: ShellCli,
     contract: ContractFile,
     name: Name,
-    operation: Annotated[str, typer.Argument(help="The operation's id, as `run` tells it.")],
+    operation: Annotated[str, typer.Argument(help="The operation's id, as `run` prints it.")],
     signal_name: Annotated[str, typer.Argument(metavar="SIGNAL", help="The signal's name.")],
     payload: Payload = "{}",
 ) -> None:
@@ -146,9 +146,9 @@ def cancel(
     cli: ShellCli,
     contract: ContractFile,
     name: Name,
-    operation: Annotated[str, typer.Argument(help="The operation's id, as `run` tells it.")],
+    operation: Annotated[str, typer.Argument(help="The operation's id, as `run` prints it.")],
 ) -> None:
-    """Cancel an operation, where its contract allows that; an end that came before counts."""
+    """Cancel an operation, where its contract allows that, unless it has ended already."""
     target = read_contract(contract)
 
     async def work(session: "Session") -> Any:
@@ -181,7 +181,7 @@ async def _follow(started: "Run") -> Any:
             if snapshot.state != "completed":
                 raise FabricError(f"the operation was {snapshot.state}")
             return snapshot.output
-    raise FabricError("the operation is watched no longer")
+    raise FabricError("the operation is no longer observed")
 
 
 def _use(
@@ -237,15 +237,15 @@ def tail(
     name: Annotated[str, typer.Argument(help="The event, such as Library.Lent.")],
     where: Annotated[
         list[str] | None,
-        typer.Option(help="Only where a parameter of the subject is so, as POINTER=VALUE."),
+        typer.Option(help="Only events with this parameter of the subject, as POINTER=VALUE."),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, help="Leave after so many (default: go on).")
+        int | None, typer.Option(min=1, help="Exit after this many events (default: never).")
     ] = None,
 ) -> None:
     """Print every event from now on, until SIGTERM or Ctrl-C.
 
-    It hears what is published while it listens; a service that must not miss any declares a
+    It receives only what is published while it listens; a service that must not miss any declares a
     consumer group.
     """
     target, chosen = read_contract(contract), _parse_wheres(where or [])
@@ -301,9 +301,9 @@ def list_jobs(
     service: Annotated[str | None, typer.Option(help="Only those of a deployment.")] = None,
     queue: Annotated[str | None, typer.Option(help="Only those of a queue.")] = None,
     state: Annotated[
-        list[str] | None, typer.Option(help="Only those that stand so, such as dead.")
+        list[str] | None, typer.Option(help="Only jobs in this state, such as dead.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="The latest so many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many of the latest.")] = 100,
 ) -> None:
     """List jobs, the latest first."""
     asked: dict[str, Any] = {"service": service, "jobType": queue, "state": state, "limit": limit}
@@ -329,13 +329,13 @@ def list_jobs(
 
 @jobs_app.command(epilog="Example: accord jobs retry 01JQ8Z6S3N4TP7XGW5KE2RHV9B")
 def retry(cli: ShellCli, job: JobId) -> None:
-    """Have a job that failed, expired or was dismissed done again."""
+    """Run a job again that failed, expired or was dismissed."""
     _change_job(cli, "Jobs.Retry", job)
 
 
 @jobs_app.command(epilog="Example: accord jobs dismiss 01JQ8Z6S3N4TP7XGW5KE2RHV9B")
 def dismiss(cli: ShellCli, job: JobId) -> None:
-    """Let a job that failed for good rest."""
+    """Dismiss a job that failed permanently."""
     _change_job(cli, "Jobs.Dismiss", job)
 
 

@@ -44,23 +44,23 @@ def service() -> None:
 def run(
     cli: Cli,
     target: Annotated[
-        str, typer.Argument(metavar="MODULE:NAME", help="A Service, or what makes one.")
+        str, typer.Argument(metavar="MODULE:NAME", help="A Service, or a function that makes one.")
     ],
     name: Annotated[
-        str | None, typer.Option(help="By what its key and journal are kept (default: NAME).")
+        str | None, typer.Option(help="The name for its key and journal (default: NAME).")
     ] = None,
     key_file: Annotated[
         Path | None, typer.Option(help="Its key (default: one in the home, made at first).")
     ] = None,
     authority: AuthorityUrl = None,
     journal: Annotated[
-        bool, typer.Option(help="Keep what crosses its surfaces, for the pipeline.")
+        bool, typer.Option(help="Journal the payloads of its surfaces, for the pipeline.")
     ] = True,
 ) -> None:
     """Run a service until SIGTERM or Ctrl-C; what is under way is finished then.
 
-    What makes one is called with `key`, `authority` and `store`. Modules are found from the
-    current folder on. It waits for whatever keeps it from being let in, and says so.
+    A function is called with `key`, `authority` and `store`. Modules are found from the
+    current folder on. It waits until the authority admits it, and prints what it waits for.
     """
     from accord.station import logs
 
@@ -68,7 +68,7 @@ def run(
     found = _import_target(target)
     known_as = name or target.rpartition(":")[2]
     if not _NAME.fullmatch(known_as):
-        raise typer.BadParameter("letters, digits, dots and dashes make a name", param_hint="name")
+        raise typer.BadParameter("use letters, digits, dots and dashes", param_hint="name")
     _require_service(found)
     with logs.configured(settings.log):
         asyncio.run(_run_service(cli, settings, found, known_as, key_file, authority, journal))
@@ -174,7 +174,8 @@ async def _wait_for_admission(
 def _sentence(error: "BootstrapError", key: str, name: str) -> str:
     if error.code == _UNKNOWN:
         return (
-            "waiting: nobody let this key in yet; add it to a deployment where the authority runs: "
+            "waiting: this key is not admitted yet; add it to a deployment where the "
+            "authority runs: "
             f"`accord authority deploy {name}`, `accord authority instance add {name} {key}`"
         )
     mend = f"; {error.mend}" if error.mend else ""
@@ -195,7 +196,7 @@ def _import_target(target: str) -> Any:
         raise FabricError(
             f"the module cannot be imported ({type(error).__name__}: {error})",
             where=named["module"],
-            mend="run this from the folder that holds it, and look whether it runs by itself",
+            mend="run this from the folder that holds it, and check that Python can import it",
         ) from error
     found = getattr(module, named["name"], None)
     if found is None:

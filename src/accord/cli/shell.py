@@ -40,13 +40,14 @@ AuthorityUrl = Annotated[
 ]
 KeyFile = Annotated[
     Path | None,
-    typer.Option(help="The session's key (default: the one that `accord rpc allow` let in)."),
+    typer.Option(help="The session's key (default: the one that `accord rpc allow` enrolled)."),
 ]
 As = Annotated[
-    str | None, typer.Option("--as", help="The contract that the key was let in with, a JSON file.")
+    str | None,
+    typer.Option("--as", help="The contract that the key was enrolled with, a JSON file."),
 ]
 Wait = Annotated[
-    float, typer.Option(min=0, max=3600, help="How many seconds to wait until it is let in.")
+    float, typer.Option(min=0, max=3600, help="How many seconds to wait until it is admitted.")
 ]
 PATIENCE: Final = 10.0
 

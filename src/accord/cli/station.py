@@ -51,7 +51,9 @@ def startup_text(
     lines += [f"  {name:{width}}  {value}" for name, value in facts]
     if failed:
         lines += ["Not up:", *(f"  {each.name}: {printable(each.reason)}" for each in failed)]
-        lines.append(f"What is down is tried again; `accord status{home}` says how it is.")
+        lines.append(
+            f"Planes that are down are restarted; `accord status{home}` shows their state."
+        )
     if troubled:
         lines += ["In trouble:", *(f"  {each.name}: {printable(each.reason)}" for each in troubled)]
     late = [each.name for each in reports if each.state is PlaneState.STARTING]
@@ -107,7 +109,7 @@ def check(cli: Cli) -> None:
 
 @config_app.command(epilog="Example: accord config show > accord.toml")
 def show(cli: Cli) -> None:
-    """Print every setting as it stands, as TOML, with secrets hidden."""
+    """Print every setting with its effective value, as TOML, with secrets hidden."""
     settings = cli.settings().model_dump(mode="json")
     cli.emit(settings, _toml_lines(settings))
 
@@ -140,14 +142,14 @@ console_app = App(no_args_is_help=True, epilog="Example: accord console link")
 
 @console_app.callback()
 def _console() -> None:
-    """The station in a browser."""
+    """Open the web console."""
 
 
 @console_app.command(epilog="Example: accord console link --home ./station")
 def link(cli: Cli) -> None:
-    """Print a link that logs one browser in, once, within 15 minutes.
+    """Print a one-time link that logs a browser in, valid for 15 minutes.
 
-    The station may be running or not; then the link works as soon as it is up.
+    If the station is not running, the link works as soon as it is up.
     """
     from accord.kernel.clock import SystemClock
     from accord.station.console import login_link
@@ -236,7 +238,7 @@ def up(
         bool, typer.Option("--demo", help="Fill a new home with a small demo community.")
     ] = False,
 ) -> None:
-    """Start a station on this machine and run it until it is told to stop.
+    """Start a station on this machine and run it until SIGTERM or Ctrl-C.
 
     The first start makes the folder, the keys and a community. SIGTERM or Ctrl-C lets the planes
     finish; a second one ends at once.
@@ -417,9 +419,11 @@ def logs(
     level: Annotated[
         str, typer.Option(help=f"The least level: {', '.join(_LOG_LEVELS)}.")
     ] = "info",
-    lines: Annotated[int, typer.Option(min=0, max=100_000, help="How many of the last.")] = 50,
-    follow: Annotated[bool, typer.Option(help="Go on with what is written from now on.")] = False,
-    contains: Annotated[str, typer.Option(help="Only lines that hold this text.")] = "",
+    lines: Annotated[
+        int, typer.Option(min=0, max=100_000, help="How many of the last lines.")
+    ] = 50,
+    follow: Annotated[bool, typer.Option(help="Keep printing new lines.")] = False,
+    contains: Annotated[str, typer.Option(help="Only lines that contain this text.")] = "",
 ) -> None:
     """Show what the station wrote into its log, the newest last."""
     from accord.station.errors import StationError
@@ -510,18 +514,18 @@ def audit(
     since: Annotated[
         str,
         typer.Option(
-            help="Only what is not older: 30m, 12h, 7d, or a time like 2026-05-26T08:00:00Z."
+            help="Only entries since then: 30m, 12h, 7d, or a time like 2026-05-26T08:00:00Z."
         ),
     ] = "",
     plane: Annotated[
         list[str] | None,
         typer.Option(help="Only of this plane: station, community, relay, webchat, authority."),
     ] = None,
-    actor: Annotated[str, typer.Option(help="Only by whoever has this in the name.")] = "",
+    actor: Annotated[str, typer.Option(help="Only by actors whose name contains this.")] = "",
     lines: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="At most so many, the latest.")
+        int, typer.Option(min=1, max=1_000_000, help="At most this many, the latest.")
     ] = 1000,
-    follow: Annotated[bool, typer.Option(help="Go on with what is done from now on.")] = False,
+    follow: Annotated[bool, typer.Option(help="Keep printing new entries.")] = False,
 ) -> None:
     """Tell every act of authority, membership and management, the newest last.
 
@@ -588,5 +592,5 @@ def _parse_since(text: str, now: float) -> float:
         return parse_time(text)
     except AccordError:
         raise typer.BadParameter(
-            "say it like 30m, 12h, 7d or 2026-05-26T08:00:00Z", param_hint="--since"
+            "write it like 30m, 12h, 7d or 2026-05-26T08:00:00Z", param_hint="--since"
         ) from None

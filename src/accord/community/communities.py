@@ -254,7 +254,11 @@ class HostedCommunity:
                     await self.log.append(WITNESSED, data)
                 except CommunityError as error:
                     # A concurrent request has logged it already, or this node may not sign.
-                    _log.info("an invite is not witnessed", invitee=node_id, why=str(error))
+                    _log.info(
+                        "the use of an invite could not be witnessed",
+                        invitee=node_id,
+                        why=str(error),
+                    )
 
     def manifest(self) -> Mapping[str, Any] | None:
         """The signed community manifest; None where this node is not an anchor."""

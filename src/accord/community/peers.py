@@ -11,7 +11,6 @@ import ipaddress
 import os
 import stat
 import tempfile
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
+from cachetools import FIFOCache
 from zeroconf import Error, InterfaceChoice, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
@@ -97,7 +97,7 @@ class PeerBook:
         self._peers: dict[tuple[str, str], Peer] = {}
         self._hints: dict[Hint, float] = {}
         # By community and address: failures in a row, and when to try again.
-        self._silent: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+        self._silent: FIFOCache[tuple[str, str], tuple[int, float]] = FIFOCache(MAX_SILENT)
         self.pins = pins or Pins()
 
     def admit(self, manifest: Any, community_id: str, *, is_member: bool, now: float) -> Peer:
@@ -138,9 +138,7 @@ class PeerBook:
 
     def unreached(self, community_id: str, address: str, *, now: float) -> None:
         """Record that nobody answered at an address, whether or not a peer was met there."""
-        failures, _ = self._silent.pop((community_id, address), (0, 0.0))
-        while len(self._silent) >= MAX_SILENT:
-            self._silent.popitem(last=False)
+        failures, _ = self._silent.get((community_id, address), (0, 0.0))
         self._silent[community_id, address] = failures + 1, now + _pause(failures)
 
     def reached(self, community_id: str, address: str) -> None:
@@ -228,7 +226,9 @@ def announced(port: int) -> Iterator[None]:
     try:
         held = _hold(_folder() / str(port))
     except OSError as error:
-        _log.warning("other nodes on this machine do not find this one", why=str(error))
+        _log.warning(
+            "this node could not be announced to other nodes on this machine", why=str(error)
+        )
         held = None
     try:
         yield
@@ -443,7 +443,7 @@ async def announce_node(
     try:
         await network.start(announcement)
     except CommunityError as error:
-        _log.warning("the local network is not searched for nodes", why=str(error))
+        _log.warning("multicast DNS discovery could not be started", why=str(error))
         return
     running.push_async_callback(network.close)
 
@@ -506,7 +506,7 @@ class OwnManifests:
                 await hosted.log.append("node.manifest.updated", {"manifest": dict(manifest)})
             except CommunityError as error:
                 # It is tried again with the next round; others find this node by other ways.
-                _log.warning("the manifest is not logged", why=str(error))
+                _log.warning("the node's manifest could not be logged", why=str(error))
 
     def name_in(self, community_id: str) -> str:
         """This node's display name in a community."""

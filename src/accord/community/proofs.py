@@ -196,7 +196,10 @@ class _ProverProcess:
         outcomes = ask_prover(requests, answers, raws, community_id)
         if outcomes is None:
             self._is_lost = True
-            _log.warning("a prover was lost; its work is done in the node's process")
+            _log.warning(
+                "a signature worker process ended unexpectedly; its events are verified in "
+                "the node's process"
+            )
             self.end()
         return outcomes
 

@@ -126,14 +126,7 @@ async def offer_snapshot(log: EventLog, snapshot: Snapshot) -> None:
         return store.last_arrival(connection, log.number) if is_ours else None
 
     arrival = await log.store.read(compare)
-    kept = StoredSnapshot(
-        snapshot.lamport,
-        snapshot.wall_clock,
-        snapshot.state,
-        is_base=False,
-        author=snapshot.author,
-        signature=snapshot.signature,
-    )
+    kept = _stored(snapshot, is_base=False)
     if arrival is None or not await log.store.write(
         lambda c: store.store_snapshot(c, log.number, kept, arrival=arrival)
     ):
@@ -267,14 +260,7 @@ async def adopt_snapshot(log: EventLog, snapshot: Snapshot, known_anchors: froze
     log has changed.
     """
     check_snapshot_author(snapshot, known_anchors)
-    kept = StoredSnapshot(
-        snapshot.lamport,
-        snapshot.wall_clock,
-        snapshot.state,
-        is_base=True,
-        author=snapshot.author,
-        signature=snapshot.signature,
-    )
+    kept = _stored(snapshot, is_base=True)
 
     def begin(connection: Connection) -> bool:
         arrival = store.last_arrival(connection, log.number)
@@ -285,3 +271,14 @@ async def adopt_snapshot(log: EventLog, snapshot: Snapshot, known_anchors: froze
             Code.PARTITION, "the log has a later snapshot", mend="let the log sync instead"
         )
     await log.refold()
+
+
+def _stored(snapshot: Snapshot, *, is_base: bool) -> StoredSnapshot:
+    return StoredSnapshot(
+        snapshot.lamport,
+        snapshot.wall_clock,
+        snapshot.state,
+        is_base=is_base,
+        author=snapshot.author,
+        signature=snapshot.signature,
+    )

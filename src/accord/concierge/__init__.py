@@ -4,7 +4,7 @@ It uses only public interfaces, `RelayGateway` and the community's bus, so that 
 example. `rules` decides what a message asks for, which passages are relevant and what is replied.
 """
 
-from accord.concierge.community import CommunityBus, FindModel, OpenBus, offered_model
+from accord.concierge.community import FindModel, OpenBus, offered_model
 from accord.concierge.concierge import Concierge
 from accord.concierge.rules.answers import LanguageModel
 from accord.concierge.rules.conversation import COMMANDS, AnswerPolicy
@@ -12,7 +12,6 @@ from accord.concierge.rules.conversation import COMMANDS, AnswerPolicy
 __all__ = [
     "COMMANDS",
     "AnswerPolicy",
-    "CommunityBus",
     "Concierge",
     "FindModel",
     "LanguageModel",

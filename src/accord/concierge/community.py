@@ -3,14 +3,15 @@
 The corpus `personal` belongs to the node's owner and is never searched for others.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import httpx
 
 from accord.community.bus import Frame
+from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
 from accord.concierge.rules.answers import (
     ANSWER_TOKENS,
@@ -47,31 +48,7 @@ _EMBEDDED_CHARS: Final = 4000
 _TTL_SECONDS: Final = 7 * 86_400
 
 
-class CommunityBus(Protocol):
-    """A client of a node in a community, such as `accord.community.client.Client`."""
-
-    async def call(
-        self,
-        capability: str,
-        params: Mapping[str, Any] | None = None,
-        input: Mapping[str, Any] | None = None,  # noqa: A002 - the protocol's word
-        *,
-        idempotent: bool = False,
-    ) -> dict[str, Any]:
-        """Call a capability and return its response."""
-        ...
-
-    def stream(
-        self,
-        capability: str,
-        params: Mapping[str, Any] | None = None,
-        input: Mapping[str, Any] | None = None,  # noqa: A002 - the protocol's word
-    ) -> AsyncIterator[Frame]:
-        """Call a capability that streams."""
-        ...
-
-
-OpenBus: TypeAlias = Callable[[], AbstractAsyncContextManager[CommunityBus]]
+OpenBus: TypeAlias = Callable[[], AbstractAsyncContextManager[Client]]
 """Opens the bus for one turn; raises CommunityError if there is none."""
 
 FindModel: TypeAlias = Callable[[], Awaitable[LanguageModel]]
@@ -86,7 +63,7 @@ class CommunityAccess:
         corpus: The only corpus to search; empty for all of the community's.
     """
 
-    bus: CommunityBus
+    bus: Client
     corpus: str = ""
 
     async def corpora(self) -> dict[str, int]:

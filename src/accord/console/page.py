@@ -22,7 +22,7 @@ from accord.authority.assembly import RunningAuthority
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
 from accord.console.parts import ConsoleParts
-from accord.console.sessions import PATH, ConsoleError, ConsoleSession
+from accord.console.sessions import PATH, ConsoleError, ConsoleSession, not_up
 from accord.kernel.errors import AccordError
 from accord.web import bodies, sse
 
@@ -219,7 +219,7 @@ class Visit:
         """Return a stripped query parameter, empty if missing; `ConsoleError` if it is too long."""
         value = self.request.query_params.get(name, "").strip()
         if len(value) > _QUERY_LENGTH:
-            raise ConsoleError("this is too long", where=name, mend="say it in fewer words")
+            raise ConsoleError("this is too long", where=name, mend="shorten it")
         return value
 
     def number(self, name: str) -> int:
@@ -241,11 +241,7 @@ class Visit:
         """Return the station's authority, or raise `ConsoleError` if it is not up."""
         running = self.parts.authority()
         if running is None:
-            raise ConsoleError(
-                "the authority is not up",
-                mend="wait a moment; Home says how its plane is doing",
-                status=503,
-            )
+            raise not_up("the authority")
         return running
 
     @asynccontextmanager

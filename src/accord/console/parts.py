@@ -300,7 +300,7 @@ class NodeAccess:
             raise CommunityError(
                 Code.PARTITION,
                 "the community is not up",
-                mend="wait a moment; Home says how its plane is doing",
+                mend="wait a moment; Home shows the state of its plane",
             )
         return transport
 

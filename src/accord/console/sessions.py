@@ -34,6 +34,13 @@ class ConsoleError(AccordError):
         self.status = status
 
 
+def not_up(
+    what: str, mend: str = "wait a moment; Home shows the state of its plane"
+) -> ConsoleError:
+    """The error of a page that needs a part of the station which does not run now."""
+    return ConsoleError(f"{what} is not up", mend=mend, status=503)
+
+
 LINK_SECONDS: Final = 900.0
 _MOST: Final = 100
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from accord.contracts.manifest import digest, normalize
+from accord.contracts.manifest import JOB_DEFAULTS, KV_DEFAULTS, STORE_DEFAULTS, digest, normalize
 from accord.contracts.permissions import BOUND, OWNED, USED, BoundRule, SurfaceRule
 from accord.contracts.surfaces import SECTIONS, Surface, control_subject, surfaces
 
@@ -28,18 +28,6 @@ _TOKEN: Final = re.compile(r"(?:[^.{}]++|\{[^{}]*+\})++")
 
 _RULES: Final = {
     section: [rule for rule in (*USED, *OWNED) if rule.section == section] for section in SECTIONS
-}
-
-_KV_DEFAULTS: Final = {"required": True, "history": 1, "ttlMs": 0}
-_STORE_DEFAULTS: Final = {"required": True, "ttlMs": 0}
-_JOB_DEFAULTS: Final = {
-    "maxDeliver": 5,
-    "backoffMs": [5000, 30000, 120000, 600000, 1800000],
-    "ackWaitMs": 300000,
-    "progress": True,
-    "logs": True,
-    "dlq": True,
-    "concurrency": 1,
 }
 
 Json = dict[str, Any]
@@ -69,9 +57,9 @@ def analyze(contract: Any) -> Json:
         "feeds": {"feeds": [_surface(contract, one, "subscribe") for one in by_section["feeds"]]},
         "eventConsumers": _entries(contract.get("eventConsumers", {}), {}),
         "resources": {
-            "kv": _entries(resources.get("kv", {}), _KV_DEFAULTS),
-            "store": _entries(resources.get("store", {}), _STORE_DEFAULTS),
-            "jobs": _entries(contract.get("jobs", {}), _JOB_DEFAULTS),
+            "kv": _entries(resources.get("kv", {}), KV_DEFAULTS),
+            "store": _entries(resources.get("store", {}), STORE_DEFAULTS),
+            "jobs": _entries(contract.get("jobs", {}), JOB_DEFAULTS),
         },
         "nats": {
             permission: [rule for given, rule in rules if given == permission]

@@ -5,13 +5,13 @@ when it is revoked (`Auth.Sessions.Revoked`). A session that cannot be resolved 
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
+from cachetools import FIFOCache
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
@@ -106,8 +106,7 @@ class Callers:
         self._resolve = resolve
         self._clock = clock
         self._seconds = seconds
-        self._most = most
-        self._known: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
+        self._known: FIFOCache[str, tuple[Caller, float]] = FIFOCache(most)
         self._asking: dict[str, asyncio.Task[Caller]] = {}
 
     def known(self, session: str) -> Caller | None:
@@ -168,8 +167,6 @@ class Callers:
         del self._asking[session]
         if not failed:
             self._known[session] = (task.result(), self._clock.monotonic() + self._seconds)
-            while len(self._known) > self._most:
-                self._known.popitem(last=False)
 
     def _has_ended(self, caller: Caller) -> bool:
         return caller.expires_at is not None and self._clock.now() >= caller.expires_at

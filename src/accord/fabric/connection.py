@@ -99,7 +99,7 @@ def refusal(answer: Mapping[str, Any], url: str) -> BootstrapError:
     code, mend = str(answer.get("code", "refused")), answer.get("mend")
     return BootstrapError(
         code,
-        f"the authority does not let this session in: {answer.get('message', code)}",
+        f"the authority does not admit this session: {answer.get('message', code)}",
         where=url,
         mend=mend if isinstance(mend, str) else None,
         body=answer,
@@ -281,7 +281,7 @@ class Connection:
                 why = client.last_error or error
                 if end is not None and loop.time() >= end:
                     raise UnavailableError(
-                        f"NATS does not let this session in ({why})",
+                        f"this session cannot connect to NATS ({why})",
                         where=", ".join(self._ready.urls),
                     ) from error
                 _log.warning("the connection to NATS cannot be made", why=str(why))

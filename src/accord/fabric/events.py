@@ -15,6 +15,7 @@ import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
+from accord.contracts.manifest import BACKOFF_MS
 from accord.fabric.link import TIMEOUT, Backlog, Link
 from accord.fabric.nats_client import is_jetstream_answer, subscribe
 from accord.fabric.rules.errors import DeadlineError, FabricError, UnavailableError, ValidationError
@@ -101,7 +102,6 @@ def read_event(event: Event, msg: Msg) -> Received:
     )
 
 
-BACKOFF_MS: Final = (5_000, 30_000, 120_000, 600_000, 1_800_000)
 ACK_WAIT_MS: Final = 300_000
 _CONFIRM_SECONDS: Final = 2.0
 _CONFIRM_TIMES: Final = 3

@@ -433,7 +433,7 @@ class _Scanner:
         names = self._open[-1]
         if names is None or name in names:
             self._refuse(
-                f"the member {name[:80]!r} stands twice", at=start, mend="keep one of the two"
+                f"the member {name[:80]!r} occurs twice", at=start, mend="keep one of the two"
             )
         names.add(name)
         self._space()

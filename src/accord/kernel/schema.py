@@ -5,11 +5,11 @@ Compiled schemas are cached. External references and patterns that a linear-time
 values, which may be secret.
 """
 
-from collections import OrderedDict
 from threading import Lock
 from typing import Any, Final, NoReturn
 
 import jsonschema_rs
+from cachetools import LRUCache
 from jsonschema_rs import Draft201909Validator, RegexOptions, ValidationError
 
 from accord.kernel import canonical
@@ -60,17 +60,14 @@ def compile_schema(schema: Any) -> Schema:
     with _lock:
         known = _cache.get(key)
         if known is not None:
-            _cache.move_to_end(key)
             return known
     compiled = _compile(schema)
     with _lock:
         _cache[key] = compiled
-        while len(_cache) > _CACHE_SIZE:
-            _cache.popitem(last=False)
     return compiled
 
 
-_cache: OrderedDict[bytes, Schema] = OrderedDict()
+_cache: LRUCache[bytes, Schema] = LRUCache(_CACHE_SIZE)
 _lock = Lock()
 
 

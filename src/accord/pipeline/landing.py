@@ -173,7 +173,7 @@ def read_footer(source: Any, name: str) -> Footer:
         )
         stream, store, last_id = (metadata[_META + key] for key in ("stream", "store", "last_id"))
     except (KeyError, ValueError):
-        raise _broken("does not say what it holds", name) from None
+        raise _broken("has no description of its content", name) from None
     if rows != last - first + 1:
         raise _broken(f"holds {rows} records where its footer names {first} to {last}", name)
     return Footer(stream, store, first, last, rows, newest, last_id, last_at)
@@ -191,7 +191,7 @@ def _check_version(version: str, name: str) -> None:
 def verify(segment: Segment, data: bytes) -> Footer:
     """Check digest, footer and all records of a segment; raise `PipelineError` on damage."""
     if blake3(data).hexdigest()[:16] != segment.digest:
-        raise _broken("is not what was written: its digest does not fit its name", segment.name)
+        raise _broken("is not what was written: its digest does not match its name", segment.name)
     footer = check_footer(segment, read_footer(io.BytesIO(data), segment.name))
     _check_records(footer, data, segment.name)
     return footer
@@ -201,7 +201,7 @@ def check_footer(segment: Segment, footer: Footer) -> Footer:
     """Return a footer if it matches the segment's name; raise `PipelineError` otherwise."""
     found = (footer.stream, footer.store, footer.first, footer.last)
     if found != (segment.stream, segment.store, segment.first, segment.last):
-        raise _broken("has the name of another", segment.name)
+        raise _broken("has the name of another segment", segment.name)
     return footer
 
 
@@ -217,11 +217,11 @@ def _check_records(footer: Footer, data: bytes, name: str) -> None:
         times = table["recorded_at"].to_pylist()
         last_id = table["id"][-1].as_py()
     if holes or numbers != list(range(footer.first, footer.last + 1)):
-        raise _broken("lacks records that its name tells of", name)
+        raise _broken("lacks records that its name announces", name)
     if streams != {footer.stream}:
         raise _broken("holds records of another stream", name)
     if (last_id, times[-1], max(times)) != (footer.last_id, footer.last_at, footer.newest):
-        raise _broken("does not hold the records that its footer tells of", name)
+        raise _broken("does not hold the records that its footer announces", name)
 
 
 def read_records(data: bytes) -> "list[JournalEntry]":

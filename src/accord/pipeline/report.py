@@ -481,7 +481,7 @@ def collect(
             found.append(section(tables))
         except PipelineError as error:
             title = section.__name__.capitalize()
-            found.append(Section(section.__name__, title, f"Not to be had: {error.what}."))
+            found.append(Section(section.__name__, title, f"Not available: {error.what}."))
     progress(len(SECTIONS), len(SECTIONS))
     return found
 

@@ -65,7 +65,7 @@ def back_up(settings: Settings, dest: Path, progress: Progress) -> dict[str, Any
         _copy_stores(settings, draft / _STORES, progress)
         _copy_files(settings.home, draft, progress)
         _copy_streams(settings.home / _STREAMS, draft / _STREAMS, progress)
-        progress("writing down what it holds")
+        progress("writing the list of its files")
         told = {
             "form": _FORM,
             "version": __version__,
@@ -95,7 +95,7 @@ def restore(source: Path, home: Path, progress: Progress, *, alone: bool = False
         raise StationError(
             "something is here already", where=str(home), mend="name a new folder with --home"
         )
-    progress("proving the backup")
+    progress("verifying the backup")
     _prove(source, files)
     if home.exists():
         home.rmdir()

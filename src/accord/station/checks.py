@@ -166,11 +166,11 @@ def disk(seen: DiskProbe) -> MachineCheck:
 def clock(seen: ClockTimes) -> MachineCheck:
     """Check the clock against files and against the monotonic clock."""
     if seen.age < -_CLOCK_SKEW:
-        text = f"the clock stands {-seen.age:.0f} s before Accord was installed"
+        text = f"the clock is {-seen.age:.0f} s behind the time at which Accord was installed"
         advice = f"the community waits until it is right; {_SET_CLOCK}"
         return MachineCheck("clock", CheckStatus.FAIL, text, advice, "wrong")
     if seen.written < -_CLOCK_SKEW:
-        text = f"the clock stands {-seen.written:.0f} s before the last thing written in the home"
+        text = f"the clock is {-seen.written:.0f} s behind the last write in the home"
         advice = f"it is wrong now, or was then; {_SET_CLOCK}"
         return MachineCheck("clock", CheckStatus.WARN, text, advice, "doubtful")
     if abs(seen.step) > CLOCK_STEP:
@@ -191,8 +191,8 @@ def clock_of_others(ahead: Sequence[float]) -> MachineCheck:
     if abs(middle) <= _CLOCK_SKEW / 2:
         return MachineCheck(name, CheckStatus.OK, f"within {_CLOCK_SKEW / 2:.0f} s of other nodes")
     side = "ahead of" if middle > 0 else "behind"
-    seen = f"the clock stands {abs(middle):.0f} s {side} most of {len(ahead)} other nodes"
-    advice = f"they refuse what is signed more than a minute from their time; {_SET_CLOCK}"
+    seen = f"the clock is {abs(middle):.0f} s {side} most of {len(ahead)} other nodes"
+    advice = f"they refuse what is signed with a time more than a minute from theirs; {_SET_CLOCK}"
     return MachineCheck(name, CheckStatus.WARN, seen, advice, "apart")
 
 

@@ -444,7 +444,9 @@ class CommunityPlane:
             if self._unused is not None:
                 _log.warning("the invite was not used", why=self._unused.reason)
             for part in report_lost(self.settings.home, gone):
-                _log.error("a community was lost", community=part.name, why=part.reason)
+                _log.error(
+                    "the log of a community is missing", community=part.name, why=part.reason
+                )
         elif invite is not None:
             await node.join(chosen.join)
         elif chosen.found and node.folders.are_new:

@@ -17,7 +17,6 @@ from accord.community.errors import Code, CommunityError
 from accord.concierge import (
     COMMANDS,
     AnswerPolicy,
-    CommunityBus,
     Concierge,
     LanguageModel,
     offered_model,
@@ -158,7 +157,7 @@ class ConciergePlane:
         )
 
     @contextlib.asynccontextmanager
-    async def _community(self) -> AsyncIterator[CommunityBus]:
+    async def _community(self) -> AsyncIterator[Client]:
         """Yield the bus of the chosen or the first community; `partition` if there is none."""
         wanted = self.settings.concierge.community
         async with self._client(self.key.id) as client:

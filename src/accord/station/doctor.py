@@ -113,7 +113,9 @@ def model_checks(settings: ModelsSettings) -> Iterator[MachineCheck]:
             trouble, seen = error, ""
         else:
             seen = f"{first.name}{', the small built-in model' if first.built_in else ''}"
-        loss = "questions are answered with passages alone, by no words of a model"
+        loss = (
+            "questions are answered with passages from documents only, without a model's own words"
+        )
         yield checks.model("language model", loss, trouble, seen)
     trouble = None
     try:
@@ -121,7 +123,7 @@ def model_checks(settings: ModelsSettings) -> Iterator[MachineCheck]:
         models.embedding_model(folder)
     except AccordError as error:
         trouble = error
-    yield checks.model("embedding model", "searches go by words, not by meaning", trouble)
+    yield checks.model("embedding model", "searches match words only, not meaning", trouble)
 
 
 def spark_check() -> MachineCheck:
@@ -442,6 +444,6 @@ class MachinePlane:
         if (before.state if before else "ready") == check.state:
             return
         if check.status is CheckStatus.OK:
-            _log.info(f"{check.name} is well again", seen=check.seen)
+            _log.info(f"{check.name} is ok again", seen=check.seen)
         else:
             _log.warning(f"{check.name} is {check.state}", reason=check.part().reason)

@@ -79,7 +79,7 @@ async def open_platforms(settings: Settings, clock: Clock) -> AsyncIterator[Open
                     )
                     _refuse_duplicate(platform, opened)
                 except AccordError as error:
-                    _log.error("a platform cannot be opened", platform=name, reason=str(error))
+                    _log.error("a platform could not be started", platform=name, reason=str(error))
                     seat = f"{name} {number}"
                     opened.failed.append(PartReport(seat, "troubled", str(error), is_well=False))
                 else:

@@ -21,9 +21,9 @@ from accord.relay.platforms.settings import (
 class StationSettings(Section):
     """`[station]`: where the station listens and how it stops."""
 
-    name: Annotated[str, Field(min_length=1, max_length=100, description="how it calls itself")] = (
-        "station"
-    )
+    name: Annotated[
+        str, Field(min_length=1, max_length=100, description="the station's display name")
+    ] = "station"
     host: Annotated[str, Field(min_length=1, description="the address to listen on")] = "127.0.0.1"
     port: Annotated[
         int, Field(ge=0, le=65535, description="the port to listen on; 0 takes a free one")
@@ -94,8 +94,10 @@ class CommunitySettings(Section):
         str,
         Field(
             max_length=100,
-            description="what the first start founds, where the node is in no community; "
-            "empty for nothing",
+            description=(
+                "name of the community that the first start founds, if the node is in none; empty"
+                " for none"
+            ),
         ),
     ] = "Home"
     join: Annotated[
@@ -115,7 +117,7 @@ class CommunitySettings(Section):
     ] = ()
     peers: Annotated[
         tuple[str, ...],
-        Field(max_length=256, description="nodes to meet, such as `https://192.168.1.4:7080`"),
+        Field(max_length=256, description="nodes to sync with, such as `https://192.168.1.4:7080`"),
     ] = ()
     discovery: Annotated[
         bool, Field(description="find nodes by multicast DNS, unless it listens on loopback only")
@@ -128,22 +130,24 @@ class CommunitySettings(Section):
     ] = False
     legacy: Annotated[
         Literal["off", "loopback", "anywhere"],
-        Field(description="from where calls are taken that nobody signed; best from nowhere"),
+        Field(description="address ranges from which unsigned calls are accepted; best left empty"),
     ] = "off"
     sync_seconds: Annotated[
-        float, Field(gt=0, le=3600, description="about how often it meets each node")
+        float, Field(gt=0, le=3600, description="about how often it syncs with each node")
     ] = 15.0
     author_bytes_per_day: Annotated[
         int,
         Field(
             ge=0,
-            description="how many bytes of events its log takes of one author in a day; the rest "
-            "is taken on the next; 0 for any amount",
+            description=(
+                "how many bytes of events its log accepts from one author in a day; the rest is "
+                "accepted on the next; 0 for no limit"
+            ),
         ),
     ] = 64 * 1024 * 1024
     min_free_bytes: Annotated[
         int,
-        Field(ge=0, description="how much the disk must keep free for its log to take content"),
+        Field(ge=0, description="how much disk space must stay free for its log to accept content"),
     ] = 256 * 1024 * 1024
 
 
@@ -174,7 +178,7 @@ class RelaySettings(Section):
         tuple[str, ...],
         Field(
             max_length=64,
-            description="ranges of the proxies before it: whose `X-Forwarded-For` is believed",
+            description="address ranges of trusted proxies, whose `X-Forwarded-For` is used",
         ),
     ] = ()
     redis: Annotated[
@@ -186,10 +190,13 @@ class RelaySettings(Section):
         ),
     ] = SecretStr("")
     managed_keys: Annotated[
-        str, Field(description="a JWKS or PEM file: who signs managed tokens; empty for nobody")
+        str,
+        Field(
+            description="a JWKS or PEM file with the keys that sign managed tokens; empty for none"
+        ),
     ] = ""
     managed_issuer: Annotated[
-        str, Field(description="the `iss` that managed tokens must carry; empty asks for none")
+        str, Field(description="the `iss` that managed tokens must carry; empty accepts any")
     ] = ""
     silent_seconds: Annotated[
         float,
@@ -290,7 +297,10 @@ class ConsoleSettings(Section):
         float, Field(gt=0, le=8760, description="after how long one has to log in again")
     ] = 12.0
     idle_hours: Annotated[
-        float, Field(gt=0, le=8760, description="after how long without a request")
+        float,
+        Field(
+            gt=0, le=8760, description="after how long without a request one has to log in again"
+        ),
     ] = 2.0
 
 
@@ -357,8 +367,10 @@ class MetricsSettings(Section):
     token: Annotated[
         SecretStr,
         Field(
-            description="what a reader shows as `Authorization: Bearer`; empty lets only programs "
-            "on this machine read them, and none behind a proxy"
+            description=(
+                "the token that a reader sends as `Authorization: Bearer`; empty lets only "
+                "programs on this machine read them, and none behind a proxy"
+            )
         ),
     ] = SecretStr("")
 
@@ -391,13 +403,17 @@ class TelemetrySettings(Section):
     headers: Annotated[
         SecretStr,
         Field(
-            description="what the collector wants to be told, such as `authorization=Bearer …`; "
-            "several are parted by commas",
+            description=(
+                "headers for the collector, such as `authorization=Bearer …`, separated by commas"
+            ),
             examples=["authorization=Bearer …"],
         ),
     ] = SecretStr("")
     sample: Annotated[
-        float, Field(ge=0, le=1, description="the share of traces that is recorded, by their ids")
+        float,
+        Field(
+            ge=0, le=1, description="the fraction of traces that is recorded, chosen by their ids"
+        ),
     ] = 1.0
 
     @field_validator("headers")
@@ -413,6 +429,6 @@ def parse_headers(headers: str) -> dict[str, str]:
     for each in filter(None, map(str.strip, headers.split(","))):
         name, _, value = (part.strip() for part in each.partition("="))
         if not _HEADER.fullmatch(name) or not value.isprintable() or not value:
-            raise ValueError("should be pairs such as authorization=Bearer …, parted by commas")
+            raise ValueError("should be pairs such as authorization=Bearer …, separated by commas")
         found[name] = value
     return found

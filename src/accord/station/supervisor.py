@@ -104,21 +104,21 @@ class Supervisor:
             for plane, life in self._lives:
                 group.create_task(self._keep(plane, life), name=f"supervise {plane.name}")
             await self._draining.wait()
-            _log.info("planes drain", within=self._drain_seconds)
+            _log.info("stopping all planes", within=self._drain_seconds)
         return all(life.state is PlaneState.STOPPED for _, life in self._lives)
 
     async def _keep(self, plane: Plane, life: PlaneLife) -> None:
         log = _log.bind(plane=plane.name)
         failures = 0
         while True:
-            log.debug("plane starts")
+            log.debug("starting plane")
             before = life.report().reason if failures else ""
             reason = await self._attempt(plane, life, before)
             if life.state is PlaneState.DRAINING:
                 life.move(PlaneState.FAILED if reason else PlaneState.STOPPED, reason)
                 log.info("plane has ended", state=life.state.value, reason=reason)
                 return
-            reason = reason or "it ended though nothing asked it to"
+            reason = reason or "it ended without being asked to"
             failures = 1 if life.healthy_for() >= self._backoff.healthy_after else failures + 1
             delay = self._backoff.delay(failures, self._random)
             life.move(PlaneState.BACKING_OFF, reason)
@@ -183,7 +183,7 @@ def _reason(plane: Plane, work: "asyncio.Task[None]", before: str) -> str:
     reason = scrub(f"{type(first).__name__}: {first}")
     if reason != before:
         # Only an unexpected error needs its traceback, and only once.
-        _log.error("plane raised", plane=plane.name, exc_info=error)
+        _log.error("plane failed with an exception", plane=plane.name, exc_info=error)
     return reason
 
 

@@ -99,7 +99,7 @@ def verify(table: Table, row: Row) -> None:
     """Raise `StoreError` if the checksum of a row of a sealed table does not match."""
     if not is_intact(table, row):
         raise StoreError(
-            "a record is damaged: its checksum does not fit",
+            "a record is damaged: its checksum does not match",
             where=f"{table.name} {key_of(table, row)}",
             mend="run `accord store check` and restore the last good backup",
         )

@@ -159,7 +159,11 @@ def url_allowed(url: str, policy: OutgoingPolicy) -> OutgoingVerdict:
     try:
         literal = ip_address(parsed.host)
     except ValueError:
-        return OutgoingVerdict(True, "outgoing.named", "the name is judged by its addresses")
+        return OutgoingVerdict(
+            True,
+            "outgoing.named",
+            "a host name is allowed or refused by the addresses it resolves to",
+        )
     return address_allowed(literal, policy)
 
 

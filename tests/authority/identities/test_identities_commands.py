@@ -82,7 +82,7 @@ def test_a_contract_is_deployed_reviewed_and_accepted(operator: Operator, contra
     assert operator.ask("plans", "--state", "accepted")["plans"][0]["decided_by"] == "olga"
     assert "has all that it needs" in operator.run("deploy", "notes", contract)
     assert operator.ask("status")["to_reconcile"] == ["notes"]
-    assert "not real yet: notes" in operator.run("status")
+    assert "not applied yet: notes" in operator.run("status")
     assert [each["act"] for each in operator.ask("history")["history"]] == [
         "created",
         "presented",
@@ -191,7 +191,7 @@ def test_people_are_added_and_their_secrets_shown_once(operator: Operator) -> No
     assert operator.run("people", "link", "Ann", "--hours", "1").strip() != link
     assert operator.ask("people", "consents", "Ann") == {"consents": []}
     assert operator.ask("people", "set", "Ann", "--disable")["person"]["disabled"] is True
-    assert "there is a person of this name" in operator.refused("people", "add", "ANN")
+    assert "a person with this name exists already" in operator.refused("people", "add", "ANN")
     assert "there is no such person" in operator.refused("people", "link", "Bob")
 
 

@@ -197,7 +197,7 @@ async def test_a_link_asks_before_it_is_used_up_and_lets_set_a_password(web: Any
     # Whatever looks at links in messages does not use them up.
     await web.http.get(told["url"])
     page = await web.http.get(told["url"])
-    assert "lets you in as Bob" in page.text
+    assert "logs you in as Bob" in page.text
     entered = await web.submit(page)
     assert entered.status_code == 303
     assert (await web.http.get(told["url"])).status_code == 403

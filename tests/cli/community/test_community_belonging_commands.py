@@ -136,6 +136,6 @@ def test_two_members_of_one_name_are_told_apart_by_their_ids() -> None:
 
 def test_where_none_is_current_several_communities_are_told_apart() -> None:
     both = [{"community_id": each, "name": "Home"} for each in (ONE, TWO)]
-    with pytest.raises(CommunityError, match="several communities are meant"):
+    with pytest.raises(CommunityError, match="several communities match"):
         choose_community(both, None)
     assert choose_community(both, None, current=TWO)["community_id"] == TWO

@@ -85,7 +85,7 @@ def test_one_of_several_communities_is_named_by_a_prefix_of_its_name_or_id(
     field = accord("create", "Our field", "--json").json
     assert accord("show", "--json").json["community_id"] == field["community_id"]
     accord("show", "--community", "Our").refuses(
-        "several communities are meant", "Our street", "--community"
+        "several communities match", "Our street", "--community"
     )
     accord("show", "--community", "our").refuses("several")
     accord("show", "--community", "nowhere").refuses("no community 'nowhere'", "list")

@@ -44,7 +44,7 @@ def test_an_event_is_shown_by_its_id_its_hash_or_the_beginning_of_it(
     ):
         (found,) = accord(*words, "--json").json["events"]
         assert found["event"]["data"]["name"] == "Our street"
-        assert found["reason"] == "its author could do this then"
+        assert found["reason"] == "its author was allowed to do this at that point of the log"
     text = accord("event", short).out
     assert text.startswith("accepted: ")
     assert entry["hash"] in text

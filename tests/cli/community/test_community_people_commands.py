@@ -154,5 +154,7 @@ def test_two_must_sign_and_the_second_submits(accord: Any, neighbours: dict[str,
 
 
 def test_invites_are_listed_by_name_and_withdrawn(accord: Any, street: dict[str, Any]) -> None:
-    accord("withdraw", "kitchen").refuses("no invite stands for 'kitchen'", "community invites")
+    accord("withdraw", "kitchen").refuses(
+        "there is no open invite for 'kitchen'", "community invites"
+    )
     assert accord("invites", "--json").json == {"invites": []}

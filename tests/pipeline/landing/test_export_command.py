@@ -57,7 +57,7 @@ def test_a_program_reads_json(tmp_path: Path) -> None:
     [
         ([], "no plane of this home has written anything"),
         (["--to", "pigeon://x"], "segments cannot be put there"),
-        (["--to", "there", "--prune"], "journals are pruned by what has landed"),
+        (["--to", "there", "--prune"], "journals are pruned only by what has landed"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_makes_nothing(

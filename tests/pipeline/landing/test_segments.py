@@ -118,7 +118,7 @@ def test_a_name_that_says_nonsense_is_no_segment() -> None:
 @pytest.mark.parametrize("keep", [0, 3, 4, 100, -1])
 def test_a_truncated_segment_is_refused(keep: int) -> None:
     segment, data = pack("store", entries())
-    with pytest.raises(PipelineError, match="its digest does not fit its name"):
+    with pytest.raises(PipelineError, match="its digest does not match its name"):
         verify(segment, data[:keep])
     cut = Segment(STREAM, "store", 1, 3, blake3(data[:keep]).hexdigest()[:16])
     with pytest.raises(PipelineError, match="cut off or damaged"):

@@ -107,5 +107,5 @@ def test_quality_counts_what_stands_and_what_was_refused_by_day_and_rule(
     assert len(sections) == len(SECTIONS)
     assert sections["traffic"].sentence == "4 records over 2 days."
     assert sections["quality"].sentence == "2 of 6 records were refused (33.33%)."
-    assert sections["latency"].sentence.startswith("Not to be had")
+    assert sections["latency"].sentence.startswith("Not available")
     assert "<svg" in render(HEADING, list(sections.values()))

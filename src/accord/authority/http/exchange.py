@@ -36,9 +36,7 @@ class RateLimitedError(AuthorityError):
     """A refusal that says when to try again."""
 
     def __init__(self, seconds: int) -> None:
-        super().__init__(
-            Code.RATE_LIMITED, "this was asked too often", mend=f"wait {seconds} seconds"
-        )
+        super().__init__(Code.RATE_LIMITED, "too many requests", mend=f"wait {seconds} seconds")
         self.seconds = seconds
 
 

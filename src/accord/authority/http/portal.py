@@ -6,12 +6,12 @@ on to the address where the login ends.
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Final
 
+from cachetools import FIFOCache
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -108,7 +108,7 @@ def link_page(token: str, secret: str, person: Person) -> str:
     """The page of a login link; only its button uses the link up."""
     return page(
         "Log in",
-        paragraph(f"This link lets you in as {person.name}, once."),
+        paragraph(f"This link logs you in as {person.name}, once."),
         html_form(f"/login/link/{secret}", token, button(f"Log in as {person.name}")),
     )
 
@@ -184,7 +184,7 @@ def device_page(token: str, typed: str, waiting: DeviceActivation) -> str:
     """The question whether to activate a device."""
     return page(
         f"Activate {waiting.name}?",
-        paragraph(f"It becomes a part of {waiting.deployment}.", "strong"),
+        paragraph(f"It will belong to the deployment {waiting.deployment}.", "strong"),
         paragraph("Go on only if you see this code on a device that you know.", "note"),
         html_form(
             "/activate",
@@ -201,7 +201,7 @@ def device_page(token: str, typed: str, waiting: DeviceActivation) -> str:
 
 def _requested(review: Review) -> str:
     if not review.texts:
-        return paragraph("It asks for nothing beyond knowing that it is you.")
+        return paragraph("It asks only to know who you are.")
     items = "".join(
         f"<li><strong>{escape(each.name)}</strong> {escape(each.description)}"
         + (f' <em class="wrong">{escape(each.consequence)}</em>' if each.consequence else "")
@@ -261,7 +261,7 @@ class PortalRoutes:
         self._logging_in = RateLimit(clock, per_minute=20, burst=10)
         self._guessing = RateLimit(clock, per_minute=5, burst=10)
         self._named = RateLimit(clock, per_minute=60, burst=100)
-        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._known: FIFOCache[tuple[str, str], None] = FIFOCache(_MOST_KNOWN)
         self._typing = RateLimit(clock, per_minute=10, burst=10)
 
     @property
@@ -367,9 +367,6 @@ class PortalRoutes:
             wrong = f"{error.what[:1].upper()}{error.what[1:]}."
             return self._show(request, lambda token: login_page(token, onwards, wrong), 403)
         self._known[client, who] = None
-        self._known.move_to_end((client, who))
-        if len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
         await self._identities.note("logged_in", person, "by password")
         return await self._let_in(request, person, onwards)
 
@@ -445,7 +442,7 @@ class PortalRoutes:
     async def _done(self, request: Request) -> Response:
         flow = request.query_params.get("flowId", "")[:64]
         if "authError" in request.query_params:
-            refused = page("You are done here", paragraph("You did not allow it."))
+            refused = page("Access denied", paragraph("You did not allow it."))
             return self._show(request, lambda _token: refused)
         return self._show(request, lambda _token: code_page(flow))
 
@@ -463,13 +460,14 @@ class PortalRoutes:
             if step == "confirm":
                 made = await devices.confirm(typed, person)
                 done = page(
-                    "It is activated", paragraph(f"{made.name} is part of {made.deployment} now.")
+                    "The device is activated",
+                    paragraph(f"{made.name} is part of {made.deployment} now."),
                 )
                 return self._show(request, lambda _token: done)
             if step == "refuse":
                 await devices.refuse(typed, person)
                 await self._identities.note("device_refused", person)
-                gone = page("It is refused", paragraph("The device was sent away."))
+                gone = page("The device is refused", paragraph("The device was not activated."))
                 return self._show(request, lambda _token: gone)
             waiting = await devices.find(typed, person)
         except AuthorityError as error:

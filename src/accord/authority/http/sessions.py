@@ -6,12 +6,12 @@ seconds; the plans of one that stops are deleted (section 14).
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
+from cachetools import FIFOCache
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -43,14 +43,11 @@ class PlanRequesters:
     def __init__(self, authority: Authority, clock: Clock) -> None:
         self._authority = authority
         self._clock = clock
-        self._asked: OrderedDict[str, float] = OrderedDict()
+        self._asked: FIFOCache[str, float] = FIFOCache(_MAX_REQUESTERS)
 
     def asked(self, requester: str) -> None:
         """Record a request; of too many requesters, the one silent longest is dropped."""
-        self._asked.pop(requester, None)
         self._asked[requester] = self._clock.monotonic()
-        if len(self._asked) > _MAX_REQUESTERS:
-            self._asked.popitem(last=False)
 
     def served(self, requester: str) -> None:
         """Record that a requester no longer waits."""
@@ -70,7 +67,7 @@ class PlanRequesters:
             try:
                 await self.forget_silent()
             except AccordError as error:
-                _log.warning("plans of silent requesters were not deleted", why=str(error))
+                _log.warning("plans of inactive requesters could not be deleted", why=str(error))
 
 
 WINDOW_SECONDS: Final = 30

@@ -46,7 +46,7 @@ def hash_password(password: str) -> str:
         raise AuthorityError(
             Code.BAD_REQUEST,
             f"a password has {_SHORTEST} to {_LONGEST} characters",
-            mend="take a few words that do not belong together",
+            mend="use several unrelated words",
         )
     return _HASHER.hash(_bytes(password))
 

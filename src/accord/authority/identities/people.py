@@ -51,7 +51,10 @@ class People:
             return True
 
         taken = AuthorityError(
-            Code.CONFLICT, "there is a person of this name", where=name, mend="choose another"
+            Code.CONFLICT,
+            "a person with this name exists already",
+            where=name,
+            mend="choose another",
         )
         try:
             if not await self._store.write(work):

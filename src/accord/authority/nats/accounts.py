@@ -242,7 +242,10 @@ async def find_account_fault(system: Client, account: str) -> str | None:
     """
     sessions = await _account_info(system, account)
     if sessions.get("jetstream_enabled"):
-        return "the account of sessions has JetStream itself"
+        return (
+            "the account of sessions has JetStream enabled, which only the account of streams may"
+            " have"
+        )
     sources = {
         each.get("account")
         for each in sessions.get("imports") or ()
@@ -253,8 +256,8 @@ async def find_account_fault(system: Client, account: str) -> str | None:
         if [
             (each.get("subject"), each.get("response_type")) for each in given
         ] != _EXPECTED_EXPORTS:
-            return "the account of streams has other exports than the one of everything"
-    return None if sources else "the account of sessions imports no JetStream"
+            return "the account of streams must have exactly one export, of all subjects"
+    return None if sources else "the account of sessions does not import the JetStream API"
 
 
 _EXPECTED_EXPORTS: Final = [(each["subject"], each["response_type"]) for each in STREAM_EXPORTS]

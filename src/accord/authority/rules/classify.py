@@ -14,6 +14,7 @@ from accord.authority.rules.errors import Code
 from accord.authority.rules.records import Classification, Compatibility, Deployment, Desired
 from accord.contracts import CompatibilityReport, EffectiveContract, Resolution, compare
 from accord.contracts.compatibility import Relation
+from accord.contracts.manifest import JOB_DEFAULTS, KV_DEFAULTS, STORE_DEFAULTS
 from accord.contracts.permissions import USED
 from accord.contracts.surfaces import wildcard
 from accord.contracts.uses import HEALTH, Use
@@ -23,18 +24,6 @@ ResourceKey: TypeAlias = tuple[str, str, str]
 """Kind (kv, store, consumer or job), contract id and alias."""
 
 Descriptor: TypeAlias = Mapping[str, Any]
-
-_KV: Final = {"required": True, "history": 1, "ttlMs": 0}
-_STORE: Final = {"required": True, "ttlMs": 0}
-_JOB: Final = {
-    "maxDeliver": 5,
-    "backoffMs": [5000, 30000, 120000, 600000, 1800000],
-    "ackWaitMs": 300000,
-    "progress": True,
-    "logs": True,
-    "dlq": True,
-    "concurrency": 1,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +98,9 @@ def _resources(
     identity = contract["id"]
     resources = contract.get("resources", {})
     for kind, entries, defaults in (
-        ("kv", resources.get("kv", {}), _KV),
-        ("store", resources.get("store", {}), _STORE),
-        ("job", contract.get("jobs", {}), _JOB),
+        ("kv", resources.get("kv", {}), KV_DEFAULTS),
+        ("store", resources.get("store", {}), STORE_DEFAULTS),
+        ("job", contract.get("jobs", {}), JOB_DEFAULTS),
     ):
         for alias, entry in entries.items():
             yield (kind, identity, alias), {**defaults, **_plain(entry)}

@@ -6,13 +6,13 @@ forgotten are derived again. Connections are read from server advisories and lis
 
 import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self, TypeGuard
 
 import orjson
+from cachetools import FIFOCache
 
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.jwt import KeyType, decode
@@ -112,7 +112,9 @@ def read_connect_request(token: str) -> ConnectRequest:
     )
     user_key = nats.get("user_nkey") if isinstance(nats, dict) else None
     if server.get("id") != claims["iss"] or not isinstance(user_key, str):
-        raise AuthorityError(Code.BAD_REQUEST, "the server's question does not name it and a user")
+        raise AuthorityError(
+            Code.BAD_REQUEST, "the auth callout request names no server or no user"
+        )
     auth_token, host, ends = shown.get("auth_token"), client.get("host"), claims.get("exp")
     return ConnectRequest(
         claims["iss"],
@@ -127,7 +129,9 @@ def read_connect_token(token: str | None, now: float) -> ConnectToken:
     """Read a connect token and verify its proof and age."""
     if token is None or len(token) > _MOST_TOKEN:
         raise AuthorityError(
-            Code.BAD_REQUEST, "no connect token is shown", mend="bootstrap first, then show one"
+            Code.BAD_REQUEST,
+            "the client sent no connect token",
+            mend="bootstrap first, then send one",
         )
     try:
         members = canonical.decode(token.encode())
@@ -186,16 +190,11 @@ class IssuedPermissions:
     """The latest permissions that were issued, by fingerprint."""
 
     def __init__(self, most: int = _MAX_ISSUED) -> None:
-        self._most = most
-        self._known: OrderedDict[str, NatsPermissions] = OrderedDict()
+        self._known: FIFOCache[str, NatsPermissions] = FIFOCache(most)
 
     def remember(self, permissions: NatsPermissions) -> None:
         """Remember permissions."""
-        fingerprint = permissions.fingerprint
-        self._known[fingerprint] = permissions
-        self._known.move_to_end(fingerprint)
-        if len(self._known) > self._most:
-            self._known.popitem(last=False)
+        self._known[permissions.fingerprint] = permissions
 
     def is_covered(self, fingerprint: str, now: NatsPermissions) -> bool:
         """Whether the permissions of a fingerprint are still within those of now.

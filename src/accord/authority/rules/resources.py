@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from accord.authority.rules.records import Deployment
+from accord.contracts.manifest import BACKOFF_MS
 from accord.contracts.permissions import Bindings, ConsumerBinding, QueueBinding
 from accord.kernel import canonical
 from accord.kernel.finding import Finding
@@ -274,7 +275,6 @@ def _bytes(megabytes: int) -> int:
 
 _EVENT_DELIVERIES: Final = 6
 _EVENT_ACK_WAIT_MS: Final = 300_000
-_EVENT_BACKOFF_MS: Final = (5000, 30000, 120000, 600000, 1800000)
 _HEARTBEAT_MS: Final = 10_000
 _MISSED_HEARTBEATS: Final = 3
 
@@ -440,7 +440,7 @@ def _event_delivery(it: Descriptor) -> dict[str, Any]:
         "concurrency": it["concurrency"],
         "ackWaitMs": it.get("ackWaitMs", _EVENT_ACK_WAIT_MS),
         "maxDeliver": deliveries,
-        "backoffMs": _pauses(it.get("backoffMs", _EVENT_BACKOFF_MS), deliveries),
+        "backoffMs": _pauses(it.get("backoffMs", BACKOFF_MS), deliveries),
     }
 
 

@@ -81,7 +81,7 @@ class AuthEvents:
         try:
             await self._tell(_CONNECTION_EVENTS[change], event.wire(), f"{change} {place}")
         except FabricError as error:
-            _log.warning("a connection was not announced", change=change, why=str(error))
+            _log.warning("a connection event could not be published", change=change, why=str(error))
 
     async def _tell(self, name: str, payload: Any, message_id: str) -> None:
         event = self._events[name]
@@ -243,7 +243,7 @@ class Revocations:
                     await self._announce(step, oldest)
                     since = step.revision
             except AccordError as error:
-                _log.warning("revocations are not announced yet", why=str(error))
+                _log.warning("revocations could not be published yet", why=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             if not steps:

@@ -98,7 +98,9 @@ class StateService:
         store = await self._store(request.who, asked.store)
         place = store.place(asked.key)
         if findings := store.schema.findings(asked.value):
-            raise ValidationError.of(f"the value is no {asked.store!r} of the contract", findings)
+            raise ValidationError.of(
+                f"the value does not match the schema of the state {asked.store!r}", findings
+            )
         written = canonical.encode(
             {"value": asked.value, "version": store.version, "at": self._clock.now()}
         )

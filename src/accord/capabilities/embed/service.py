@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from blake3 import blake3
+from cachetools import LRUCache
 
 from accord.capabilities import models
 from accord.capabilities.embed.minilm import MiniLM
@@ -51,7 +52,7 @@ class Batcher:
         self.dimensions = model.dimensions
         self._model = model
         self._remembered = remembered
-        self._cache: OrderedDict[bytes, Vector] = OrderedDict()
+        self._cache: LRUCache[bytes, Vector] = LRUCache(remembered)
         self._waiting: OrderedDict[bytes, tuple[str, asyncio.Future[Vector]]] = OrderedDict()
         self._running: dict[bytes, asyncio.Future[Vector]] = {}
         self._due = asyncio.Event()
@@ -92,7 +93,6 @@ class Batcher:
         key = blake3(clean).digest()
         known = self._cache.get(key)
         if known is not None:
-            self._cache.move_to_end(key)
             return known
         running = self._running.get(key)
         if running is not None:
@@ -127,8 +127,6 @@ class Batcher:
     def _remember(self, key: bytes, row: "Vector") -> None:
         if self._remembered:
             self._cache[key] = row.copy()  # a row keeps its whole round in memory
-        while len(self._cache) > self._remembered:
-            self._cache.popitem(last=False)
 
 
 @asynccontextmanager

@@ -6,13 +6,13 @@ memory.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import structlog
+from cachetools import FIFOCache
 
 from accord.capabilities.file.blob_folder import TOGETHER
 from accord.capabilities.file.blobs import Blobs, Incoming
@@ -170,19 +170,16 @@ class HolderHints:
     """Which nodes have said that they hold a blob; the oldest hints are dropped first."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
-        self._holders: OrderedDict[tuple[str, str], dict[str, None]] = OrderedDict()
+        self._holders: FIFOCache[tuple[str, str], dict[str, None]] = FIFOCache(most)
 
     def add(self, community: str, cid: str, holder: str) -> None:
         """Add a hint."""
-        holders = self._holders.setdefault((community, cid), {})
+        holders = self._holders.get((community, cid), {})
         holders.pop(holder, None)
         holders[holder] = None
         if len(holders) > _HOLDERS:
             del holders[next(iter(holders))]
-        self._holders.move_to_end((community, cid))
-        if len(self._holders) > self._most:
-            self._holders.popitem(last=False)
+        self._holders[community, cid] = holders
 
     def holders(self, community: str, cid: str) -> list[str]:
         """Return the holders, most recent first."""

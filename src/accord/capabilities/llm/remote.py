@@ -109,7 +109,7 @@ class RemoteBackend:
         _log.warning("model server refused a request", url=self._url, status=status, said=said)
         if status == httpx.codes.NOT_FOUND:
             raise CommunityError(
-                Code.NOT_IMPLEMENTED, f"the server of {asked.model} does not have it now"
+                Code.NOT_IMPLEMENTED, f"the server of {asked.model} does not offer it now"
             )
         if status in _REFUSED:
             raise bad_request(f"the server of {asked.model} says: {said}")

@@ -69,7 +69,7 @@ class _RagService:
                 Code.NOT_FOUND,
                 "there is no such corpus here",
                 where=corpus,
-                mend="rag.list_corpora names those that there are",
+                mend="rag.list_corpora lists them",
             )
         shown = query.get("include_text", True)
         chunks = [_chunk(rank, each, shown=shown) for rank, each in enumerate(found, start=1)]

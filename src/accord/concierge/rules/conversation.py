@@ -6,11 +6,13 @@ that waits for confirmation is dropped by the next message of its author.
 """
 
 import re
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeAlias
+
+from cachetools import FIFOCache, LRUCache
 
 from accord.concierge.rules.answers import AnsweredQuestion, LanguageModel
 from accord.relay.rules.messages import MessageEvent
@@ -248,7 +250,7 @@ class ConciergeConversation:
     """One conversation, with the outcome and the model of its last answer."""
 
     exchanges: deque[AnsweredQuestion] = field(default_factory=lambda: deque(maxlen=MOST_EXCHANGES))
-    drafts: OrderedDict[str, PostDraft] = field(default_factory=OrderedDict)
+    drafts: FIFOCache[str, PostDraft] = field(default_factory=lambda: FIFOCache(MOST_DRAFTS))
     outcome: AnswerOutcome = AnswerOutcome.ANSWERED
     model: LanguageModel | None = None
 
@@ -260,8 +262,6 @@ class ConciergeConversation:
     def propose(self, author: str, draft: PostDraft) -> None:
         """Keep a draft until its author confirms it."""
         self.drafts[author] = draft
-        if len(self.drafts) > MOST_DRAFTS:
-            self.drafts.popitem(last=False)
 
     def take(self, author: str) -> PostDraft | None:
         """Remove and return the draft of an author who has sent a message."""
@@ -277,16 +277,11 @@ class ConversationCache:
     """The most recently used conversations."""
 
     def __init__(self, most: int = MOST_SESSIONS) -> None:
-        self._most = most
-        self._sessions: OrderedDict[str, ConciergeConversation] = OrderedDict()
+        self._sessions: LRUCache[str, ConciergeConversation] = LRUCache(most)
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def session(self, key: str) -> ConciergeConversation:
         """Return the conversation of a session key, a new one if there is none."""
-        session = self._sessions.setdefault(key, ConciergeConversation())
-        self._sessions.move_to_end(key)
-        if len(self._sessions) > self._most:
-            self._sessions.popitem(last=False)
-        return session
+        return self._sessions.setdefault(key, ConciergeConversation())

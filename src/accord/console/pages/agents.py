@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, select
 from starlette.responses import Response
 
 from accord.console.page import Page, Piece, Visit
-from accord.console.sessions import ConsoleError
+from accord.console.sessions import ConsoleError, not_up
 from accord.kernel.clock import format_time
 from accord.kernel.errors import AccordError
 from accord.relay.connector.connector import Connector
@@ -451,11 +451,7 @@ def _chat(visit: Visit) -> Admin:
     """The web chat's administration, in the name of this session."""
     chat = visit.parts.chat()
     if chat is None:
-        raise ConsoleError(
-            "the web chat is not up",
-            mend="switch it on with `[relay] webchat`, or wait a moment",
-            status=503,
-        )
+        raise not_up("the web chat", "switch it on with `[relay] webchat`, or wait a moment")
     return chat.acting_as(visit.actor)
 
 
@@ -502,11 +498,7 @@ def _control(visit: Visit, connector: Connector) -> Control:
 def _connector(visit: Visit) -> Connector:
     connector = visit.parts.relay()
     if connector is None:
-        raise ConsoleError(
-            "the relay is not up",
-            mend="wait a moment; Home says how its plane is doing",
-            status=503,
-        )
+        raise not_up("the relay")
     return connector
 
 

@@ -13,9 +13,9 @@ from accord.kernel.ulid import UlidSource
 
 _SHOWN: Final = 200
 _WAYS: Final = {
-    "direct": "It is with the recipient.",
-    "forwarded": "The recipient is away; an anchor holds it for them.",
-    "queued": "Nobody can be reached; this station goes on trying.",
+    "direct": "Delivered to the recipient.",
+    "forwarded": "The recipient is offline; an anchor keeps it for them.",
+    "queued": "No node can be reached; this station retries.",
 }
 
 

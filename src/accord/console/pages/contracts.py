@@ -283,7 +283,7 @@ async def accept(visit: Visit) -> Response:
     if visit.form.text("sure") != "yes":
         raise ConsoleError("nothing was accepted", mend="look at the plan and tick the box, too")
     told = await visit.authority().operating.do("plans/accept", {"plan": named, "by": visit.actor})
-    return visit.done(f"Accepted for {told['plan']['deployment']}; it is made real now.")
+    return visit.done(f"Accepted for {told['plan']['deployment']}; it is being applied.")
 
 
 async def reject(visit: Visit) -> Response:

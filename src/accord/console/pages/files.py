@@ -200,7 +200,7 @@ async def refresh(visit: Visit) -> Response:
     away = len(answer["output"]["unreachable"])
     if not away:
         return visit.done("Every member was asked.")
-    return visit.done(f"Asked; of members who could not be reached there are {away}.")
+    return visit.done(f"Asked; members who could not be reached: {away}.")
 
 
 async def add(visit: Visit) -> Response:
@@ -246,7 +246,7 @@ async def share(visit: Visit) -> Response:
             answer = await client.call("experimental.file.unshare", {}, given, idempotent=True)
             was = answer["output"]["was_shared"]
             return visit.done(
-                "It is shared no longer; copies that others fetched are theirs."
+                "It is no longer shared; copies that others fetched are theirs."
                 if was
                 else "It was not shared.",
                 path=path,
@@ -275,7 +275,7 @@ async def unpin(visit: Visit) -> Response:
     was = False
     for owner in _PINS:
         was |= await asyncio.to_thread(visit.parts.blobs.unpin, cid, owner)
-    return visit.done("It is kept no longer than it is needed." if was else "It was not kept.")
+    return visit.done("The file is no longer pinned." if was else "The file was not pinned.")
 
 
 async def document(visit: Visit) -> Response:

@@ -122,7 +122,7 @@ async def leave(visit: Visit) -> Response:
     async with visit.parts.node.client() as client:
         told = await client.post("/node/v1/leave", given)
     visit.console.choose(visit.session, None)
-    return visit.done(f"This station has left; told were {told['told']} of its members.")
+    return visit.done(f"This station has left; {told['told']} of its members were told.")
 
 
 async def _standing(visit: Visit) -> str:

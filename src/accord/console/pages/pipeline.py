@@ -259,7 +259,7 @@ async def revoke(visit: Visit) -> Response:
     options = []
     if upto:
         if not _SEQUENCE.fullmatch(upto):
-            raise ConsoleError("its last event is told by a number", where=upto[:40])
+            raise ConsoleError("its last event must be a number", where=upto[:40])
         options.append(f"--upto={upto}")
         command += f" --upto {upto}"
     if community:
@@ -271,7 +271,7 @@ async def revoke(visit: Visit) -> Response:
 async def stop(visit: Visit) -> Response:
     """Stop the running command; published data stays."""
     await visit.parts.children.stop()
-    return visit.done("It was stopped; what was published stands.")
+    return visit.done("It was stopped; the published tables are unchanged.")
 
 
 async def _start(

@@ -50,7 +50,9 @@ async def ask_service(
     key = await asyncio.to_thread(_load_key, _key_file(parts))
     if key is None:
         raise ConsoleError(
-            "the shell of this home may not call yet", mend="let it in, on Services", status=409
+            "the shell of this home may not call yet",
+            mend="admit it on the page Services",
+            status=409,
         )
     where = Authority(_reachable(parts.address), _PATIENCE)
     service = Service(shell_contract(target), key=key, authority=where)
@@ -187,7 +189,7 @@ async def reconcile(visit: Visit) -> Response:
     )
     [made] = told["reconciled"]
     if made["status"] == "failed":
-        raise ConsoleError(f"{named[:80]} is not real yet: {made['why']}")
+        raise ConsoleError(f"{named[:80]} is not applied yet: {made['why']}")
     return visit.done(f"{named} is {made['status']}.")
 
 

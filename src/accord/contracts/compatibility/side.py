@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from accord.contracts.errors import ContractError
-from accord.contracts.manifest import validate
+from accord.contracts.manifest import JOB_DEFAULTS, validate
 from accord.contracts.manifest.projection import is_reference, projected, schema_references
 from accord.contracts.surfaces import SECTIONS, surfaces
 from accord.kernel import canonical
@@ -64,8 +64,6 @@ class Setting:
         return math.inf if self.zero_is_unlimited and value == 0 else value
 
 
-_BACKOFF: Final = [5000, 30000, 120000, 600000, 1800000]
-
 _KV: Final = {
     "purpose": Setting(_never),
     "required": Setting(_never, True),
@@ -81,9 +79,9 @@ _STORE: Final = {
     "maxObjectBytes": Setting(_shrinks, math.inf),
 }
 _JOB: Final = {
-    "maxDeliver": Setting(_shrinks, 5),
-    "backoffMs": Setting(_hastens, _BACKOFF),
-    "ackWaitMs": Setting(_shrinks, 300000),
+    "maxDeliver": Setting(_shrinks, JOB_DEFAULTS["maxDeliver"]),
+    "backoffMs": Setting(_hastens, JOB_DEFAULTS["backoffMs"]),
+    "ackWaitMs": Setting(_shrinks, JOB_DEFAULTS["ackWaitMs"]),
     "defaultDeadlineMs": Setting(_shrinks, math.inf),
     "progress": Setting(_never, True),
     "logs": Setting(_never, True),

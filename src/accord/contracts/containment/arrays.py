@@ -18,6 +18,7 @@ from accord.contracts.containment.formulas import (
     Size,
     SomeItem,
     Unique,
+    lower_end,
 )
 from accord.kernel import canonical
 
@@ -175,15 +176,14 @@ def read_shape(literals: tuple[Literal, ...]) -> ArrayShape:
         old = counters.get((claim, start))
         if old is not None:
             low = max(low, old.low)
-            high = old.high if high is None else high if old.high is None else min(high, old.high)
+            high = lower_end(high, old.high)
         counters[claim, start] = Counter(claim, start, low, high)
 
     for literal in literals:
         match literal:
             case Size(low, high):
                 shape.low = max(shape.low, low)
-                if high is not None:
-                    shape.high = high if shape.high is None else min(high, shape.high)
+                shape.high = lower_end(shape.high, high)
             case EveryItem(claim, start, None):
                 shape.since.append((start, claim))
             case EveryItem(claim, start, _):

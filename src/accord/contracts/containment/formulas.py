@@ -201,6 +201,11 @@ def _joined(
     return join(tuple(parts)) if len(parts) > 1 else next(iter(parts), empty)
 
 
+def lower_end(one: int | None, other: int | None) -> int | None:
+    """The lower of two upper ends; None is no end."""
+    return other if one is None else one if other is None else min(one, other)
+
+
 def between(low: int, high: int | None) -> Formula:
     """The size lies between two ends; always false if there is no such size."""
     if high is not None and high < low:

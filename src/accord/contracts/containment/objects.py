@@ -20,6 +20,7 @@ from accord.contracts.containment.formulas import (
     Selector,
     Size,
     SomeMember,
+    lower_end,
 )
 from accord.kernel import canonical
 
@@ -66,8 +67,7 @@ def read_shape(literals: tuple[Literal, ...]) -> ObjectShape:
         match literal:
             case Size(low, high):
                 shape.low = max(shape.low, low)
-                if high is not None:
-                    shape.high = high if shape.high is None else min(high, shape.high)
+                shape.high = lower_end(shape.high, high)
             case EveryMember(Named(name), claim):
                 shape.named.setdefault(name, set()).add(claim)
                 shape.mentioned[name] = None

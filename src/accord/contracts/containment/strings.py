@@ -12,7 +12,7 @@ from itertools import count, islice, pairwise, product
 from typing import Final, TypeAlias
 
 from accord.contracts.containment.budget import EMPTY, MAX_LENGTH, UNKNOWN, Budget, Supply
-from accord.contracts.containment.formulas import Literal, Matches, Size
+from accord.contracts.containment.formulas import Literal, Matches, Size, lower_end
 from accord.contracts.containment.patterns import (
     ANY_CHAR,
     Ranges,
@@ -51,7 +51,7 @@ def supply(
     for literal in literals:
         if isinstance(literal, Size):
             low = max(low, literal.low)
-            high = _lesser(high, literal.high)
+            high = lower_end(high, literal.high)
         elif isinstance(literal, Matches):
             try:
                 automaton(literal.pattern)
@@ -106,10 +106,6 @@ def _accepted(language: _Language, excluded: frozenset[str], want: int, budget: 
             clear_string_cache()
         _known[language, want] = found, before - budget.left
     return found
-
-
-def _lesser(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else min(one, other)
 
 
 def _words(low: int, high: int | None) -> Iterator[str]:

@@ -8,7 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from accord.contracts.errors import ContractError
-from accord.contracts.manifest.projection import normalized, projected, schema_references
+from accord.contracts.manifest.projection import (
+    BACKOFF_MS,
+    JOB_DEFAULTS,
+    KV_DEFAULTS,
+    STORE_DEFAULTS,
+    normalized,
+    projected,
+    schema_references,
+)
 from accord.contracts.manifest.rules import RULES, ManifestRule
 from accord.contracts.manifest.view import read_view, usual_schema
 from accord.kernel import canonical
@@ -16,7 +24,11 @@ from accord.kernel.canonical import sha256
 from accord.kernel.finding import Finding, pointer
 
 __all__ = [
+    "BACKOFF_MS",
+    "JOB_DEFAULTS",
+    "KV_DEFAULTS",
     "RULES",
+    "STORE_DEFAULTS",
     "ManifestRule",
     "digest",
     "normalize",

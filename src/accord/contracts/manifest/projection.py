@@ -202,6 +202,22 @@ def sections(*, docs: bool) -> dict[str, Copy]:
     }
 
 
+BACKOFF_MS: Final = (5000, 30000, 120000, 600000, 1800000)
+"""Pauses between deliveries of a job or an event, if the contract names none."""
+
+# What a runtime assumes where a contract says nothing; the digest does not cover it.
+KV_DEFAULTS: Final = {"required": True, "history": 1, "ttlMs": 0}
+STORE_DEFAULTS: Final = {"required": True, "ttlMs": 0}
+JOB_DEFAULTS: Final = {
+    "maxDeliver": 5,
+    "backoffMs": list(BACKOFF_MS),
+    "ackWaitMs": 300_000,
+    "progress": True,
+    "logs": True,
+    "dlq": True,
+    "concurrency": 1,
+}
+
 # The only defaults that normalisation fills in (specification, section 8a).
 _CONSUMER_DEFAULTS: dict[str, Any] = {"replay": "new", "ordering": "strict", "concurrency": 1}
 

@@ -5,13 +5,13 @@ stored. The limit of running jobs per key holds over all instances.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 from typing import Any, Final
 
 import structlog
+from cachetools import FIFOCache
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
@@ -109,7 +109,7 @@ class Worker:
         self._job_streams = JobStreams(link, queue)
         self._keys = None if queue.keyed is None else JobKeys(link, queue.keyed, self._job_streams)
         self._running: dict[str, Stopping] = {}
-        self._cancelled: OrderedDict[str, None] = OrderedDict()
+        self._cancelled: FIFOCache[str, None] = FIFOCache(_MOST_REMEMBERED)
 
     @asynccontextmanager
     async def running(self, drain: float = 10.0) -> AsyncIterator[None]:
@@ -337,8 +337,6 @@ class Worker:
         """Stop a running job, or remove a waiting one."""
         identity = msg.subject.split(".")[-2]
         self._cancelled[identity] = None
-        if len(self._cancelled) > _MOST_REMEMBERED:
-            self._cancelled.popitem(last=False)
         stop = self._running.get(identity)
         if stop is None and self._keys is not None:
             with suppress(FabricError):

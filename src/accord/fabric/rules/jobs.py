@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Literal
 
+from accord.contracts.manifest import BACKOFF_MS, JOB_DEFAULTS
 from accord.fabric.rules.errors import FabricError, NotFoundError, ValidationError
 from accord.fabric.rules.terms import Terms, missing_surface, parse_json
 from accord.kernel import canonical
@@ -131,7 +132,6 @@ def read_job(data: bytes) -> Job:
         raise ValidationError("the message is not a job") from None
 
 
-_BACKOFF_MS: Final = (5000, 30000, 120000, 600000, 1800000)
 _HEARTBEAT_MS: Final = 10_000
 _MISSED: Final = 3
 
@@ -219,9 +219,9 @@ class QueueTerms:
             it["workSubject"],
             bound.get("workStream", "JOBS_WORK"),
             it["consumerName"],
-            it.get("maxDeliver", 5),
-            tuple(pause / 1000 for pause in it.get("backoffMs", _BACKOFF_MS)),
-            it.get("ackWaitMs", 300_000) / 1000,
+            it.get("maxDeliver", JOB_DEFAULTS["maxDeliver"]),
+            tuple(pause / 1000 for pause in it.get("backoffMs", BACKOFF_MS)),
+            it.get("ackWaitMs", JOB_DEFAULTS["ackWaitMs"]) / 1000,
             None if deadline is None else deadline / 1000,
             it.get("progress", True),
             it.get("logs", True),

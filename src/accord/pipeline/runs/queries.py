@@ -145,7 +145,7 @@ def catch_up(
         if not any(each in error_text(error) for each in _UNFIT):
             raise
         raise PipelineError(
-            f"the checkpoint of {layer} does not fit its table, and nothing was published",
+            f"the checkpoint of {layer} does not match its table, and nothing was published",
             where=str(layout.checkpoint(layer)),
             mend=f"run `accord pipeline refresh {layer}`",
         ) from error

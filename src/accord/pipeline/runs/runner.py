@@ -153,7 +153,7 @@ def _require_balance(account: Sequence[StreamAccount]) -> None:
     layer = min((each.broken_layer or "" for each in wrong), key=LAYERS.index)
     raise PipelineError(
         f"the records do not add up, and nothing was published ({counts})",
-        mend=f"run `accord pipeline refresh {layer}`; its checkpoint does not fit its table",
+        mend=f"run `accord pipeline refresh {layer}`; its checkpoint does not match its table",
     )
 
 
