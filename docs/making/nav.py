@@ -20,13 +20,7 @@ _THEMES: Final = {
         "doors",
     ),
     "Agents in chats": (
-        "relay",
-        "agents",
-        "self-service",
-        "many-tenants",
-        "open-mode",
-        "webchat",
-        "concierge",
+        "relay", "agents", "self-service", "many-tenants", "open-mode", "webchat", "concierge",
         "platforms/*",
     ),
     "Services under contracts": (
