@@ -19,7 +19,10 @@ _THEMES: Final = {
         "community", "*invite*", "*friend*", "*revoke*", "chat", "files", "market", "rag", "models",
         "doors",
     ),
-    "Agents in chats": ("relay", "agents", "webchat", "concierge", "platforms/*"),
+    "Agents in chats": (
+        "relay", "agents", "self-service", "many-tenants", "open-mode", "webchat", "concierge",
+        "platforms/*",
+    ),
     "Services under contracts": (
         "contracts", "contract-*", "write-a-service", "authority", "bridge",
     ),

@@ -6,7 +6,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.relay.platforms.telegram_service import BOT, FORUM, GROUP, TelegramService, settings
+from tests.relay.platforms.telegram_service import (
+    ANN,
+    BOT,
+    FORUM,
+    GROUP,
+    TelegramService,
+    settings,
+)
 from tests.relay.webchat.conftest import serving
 
 from accord.kernel.clock import SystemClock
@@ -23,6 +30,7 @@ from accord.relay.connector import (
 )
 from accord.relay.gateway import GatewayLimits, GatewaySettings, GatewayState, RelayGateway, Turn
 from accord.relay.platforms import telegram
+from accord.relay.rules import PrincipalPolicy
 from accord.storage import open_store
 
 CLOCK = SystemClock()
@@ -125,15 +133,23 @@ async def test_a_group_that_the_owner_cannot_see_is_dropped_with_the_reason(tmp_
     service = TelegramService()
     service.members[GROUP["id"], 41] = {"status": "left"}
     async with asyncio.timeout(60), connector(tmp_path, service) as whole, echo_agent(whole):
-        await whole.control.bind("echo", "telegram", "41")
-        service.write("secret", chat=GROUP)
+        control, group = whole.control, str(GROUP["id"])
+        await control.bind("echo", "telegram", "41")
+        await control.grant("echo", "telegram", "", group)
+        principal = await control.principal("echo")
+        await control.set_principal(principal, "telegram", PrincipalPolicy.ANY)
+        await control.enrol((await control.mint_token("t1", "other")).token, "gw2")
+        await control.bind("other", "telegram", "42")
+        # What the owner writes shows that the owner sees it; what others write does not.
+        service.write("secret", chat=GROUP, user={**ANN, "id": 42})
         await service.until(lambda: not service.waiting)
         explained = await whole.delivery.why("1000")
         assert explained is not None
         decision = explained.recorded.decision
-        assert decision.deliveries == ()
-        assert decision.refusal is not None
-        assert "visib" in decision.refusal.rule
+        assert decision.deliveries == ("other",)
+        held = decision.candidate("echo")
+        assert held is not None
+        assert held.visibility.rule == "visibility.hidden"
         [owned] = whole.delivery.leases
         assert owned.status.state is PlatformState.READY
     assert service.said == []

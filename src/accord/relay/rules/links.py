@@ -225,7 +225,7 @@ def decide_link(command: LinkCommand, known: LinkFacts, tries: int) -> LinkStep:
                 "link.bound",
                 LinkEffect.BIND,
                 f"Done: your account is linked to the agent “{known.waiting}”. "
-                "Send /unlink to undo it, or /help for what else I know.",
+                "Send /help for what else I know, or /unlink to undo it.",
             )
         case LinkCommand.DECLINE:
             return _DECLINED
