@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +18,7 @@ from tests.faults.two_connectors import Program, until
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import RELAY, Keyring, open_connector
 from accord.relay.gateway import GatewaySettings, RelayGateway, Turn
+from accord.relay.platforms.webchat import open_admin
 from accord.storage import open_store
 from accord.testing.servers import Server, reserved_port
 
@@ -99,6 +99,10 @@ async def balancer(ports: list[int]) -> AsyncIterator[int]:
         writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.CancelledError):
+            await pass_on(reader, writer)
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal turn
         for _ in ports:
             turn += 1
@@ -140,11 +144,11 @@ async def test_two_connectors_serve_behind_a_balancer_and_one_may_be_lost(
         asked = next(text for text in reader.said if "token new" in text)
         token = json.loads(reader.said[asked])
         keys = Keyring.load(reader.folder / "one/keys/relay.key")
-        shutil.rmtree(tmp_path / "reader" / "none", ignore_errors=True)
         async with (
             balancer(ports) as port,
             open_store(postgres_url, RELAY) as store,
             open_connector(store, keys, CLOCK, name="operator", serve=False) as office,
+            open_admin(postgres_url, CLOCK) as admin,
         ):
             secret = (await office.control.enrol(token["token"], "gw-echo")).secret
             gateway = RelayGateway(
@@ -155,18 +159,11 @@ async def test_two_connectors_serve_behind_a_balancer_and_one_may_be_lost(
                 settings=GatewaySettings(identities=(("webchat", ""),), inbox="memory"),
             )
             running = asyncio.create_task(gateway.run())
-            invited = subprocess.run(
-                [sys.executable, "-m", "accord.cli", "relay", "chat", "invite", "--json"],
-                cwd=reader.folder,
-                env=dict(os.environ, ACCORD_HOME=str(reader.folder / "two")),
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            invite = json.loads(invited.stdout)["url"].partition("#invite=")[2]
-            person = Program("ann", "", lambda: port)
+            [space] = await admin.spaces()
+            [general] = await admin.channels(space.id)
+            invite = (await admin.invite(space.id)).url.partition("#invite=")[2]
+            person = Program("ann", general.id, lambda: port)
             joined = await person.ask("join", {"invite": invite, "name": "ann"})
-            person.channel = joined["chats"][0]["id"]
             await office.control.bind("echo", "webchat", joined["me"]["id"])
             posting = asyncio.create_task(person.post_on())
             try:
