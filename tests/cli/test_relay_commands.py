@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fakes.outbox_rows import add_action
 from typer.testing import CliRunner, Result
 
 from accord.cli import app, output
@@ -321,7 +322,7 @@ def test_dead_letters_are_replayed_or_dropped_by_number(operator: Operator) -> N
     left = [each["seq"] for each in operator.ask("deadletters", "list")["letters"]]
     assert left == [int(third)]
     assert operator.ask("deadletters", "replay", "echo", "--all")["replayed"] == 1
-    assert operator.ask("deadletters", "list") == {"letters": []}
+    assert operator.ask("deadletters", "list") == {"letters": [], "replies": []}
 
 
 def test_a_space_of_the_web_chat_belongs_to_a_tenant(operator: Operator) -> None:
@@ -373,3 +374,35 @@ def test_the_outbox_is_empty_at_first_and_knows_no_numbers(operator: Operator) -
     assert operator.ask("outbox", "list") == {"actions": []}
     for verb in ("retry", "drop"):
         assert "no action 99" in operator.refused("outbox", verb, "99")
+
+
+def test_replies_that_were_given_up_are_listed_retried_and_dropped(operator: Operator) -> None:
+    operator.enrol("echo")
+
+    async def fill() -> None:
+        async with operate_relay(load(operator.home), CLOCK, "test") as connector:
+            for name, state in (("r1", "unknown"), ("r2", "refused"), ("r3", "expired")):
+                await connector.store.write(lambda c, n=name, s=state: add_action(c, n, state=s))  # type: ignore[misc]
+            held = {"state": "sending", "holder": "other", "held_until": 2**50, "ended_at": None}
+            await connector.store.write(lambda c: add_action(c, "r4", **held))
+
+    asyncio.run(fill())
+    both = operator.ask("deadletters", "list", "--instance", "echo")
+    assert both["letters"] == []
+    assert {each["state"] for each in both["replies"]} == {"unknown", "refused", "expired"}
+    assert "unknown: there was no answer" in operator.run("deadletters", "list")
+    listed = {each["request_id"]: each for each in operator.ask("outbox", "list")["actions"]}
+    assert len(listed) == 4
+    assert "private words" not in str(listed) + operator.run("outbox", "list")
+    (waiting,) = operator.ask("outbox", "list", "--waiting")["actions"]
+    assert waiting["request_id"] == "r4"
+    number = {name: str(each["number"]) for name, each in listed.items()}
+    assert operator.ask("outbox", "retry", number["r1"]) == {"retried": [int(number["r1"])]}
+    assert operator.ask("outbox", "drop", number["r2"]) == {"dropped": [int(number["r2"])]}
+    # Somebody performs it just now.
+    assert operator.ask("outbox", "retry", number["r4"]) == {"retried": []}
+    assert operator.ask("outbox", "drop", number["r4"]) == {"dropped": []}
+    assert "no action" in operator.refused("outbox", "drop", number["r2"])
+    assert "Example" in operator.run("outbox", "retry", "--help")
+    left = {each["request_id"]: each["state"] for each in operator.ask("outbox", "list")["actions"]}
+    assert left == {"r1": "queued", "r3": "expired", "r4": "sending"}

@@ -12,6 +12,7 @@ import pytest
 from starlette.applications import Starlette
 from tests.console.consoles import ADDRESS, EVIL, Browser, Opened, opened, served, with_parts
 from tests.console.planes import Relay, buried, connected, relayed
+from tests.fakes.outbox_rows import add_action
 from tests.fakes.sockets import MemorySocket
 
 from accord.console import PlaneHealth
@@ -36,8 +37,8 @@ async def test_without_a_relay_the_page_says_so_and_nothing_can_be_done(tmp_path
         assert "The relay is not part of this station." in (await browser.get("agents")).text
         found.planes.append(PlaneHealth("relay", "starting", is_well=True))
         assert "The relay is not up now." in (await browser.get("agents")).text
-        for path in ("token", "revoke", "pardon", "replay", "drop"):
-            given = {"hours": "1", "instance": "x", "sure": "yes", "letter": "all"}
+        for path in ("token", "revoke", "pardon", "replay", "drop", "retry", "forget"):
+            given = {"hours": "1", "instance": "x", "sure": "yes", "letter": "all", "reply": "1"}
             refused = await browser.send(f"agents/{path}", given)
             assert refused.status_code == 503
             assert 'role="alert"' in refused.text
@@ -158,6 +159,32 @@ async def test_dead_letters_are_delivered_again_or_forgotten(relay: Relay) -> No
         assert await dead(relay) == rest
         assert "2 will be delivered" in await letter(browser, "replay", "all")
         assert await dead(relay) == []
+
+
+async def test_replies_that_were_given_up_are_tried_again_or_forgotten(relay: Relay) -> None:
+    await relay.enrol()
+    store, delivery = relay.connector.store, relay.connector.delivery
+    await store.write(lambda c: add_action(c, "r1", error=EVIL))
+    await store.write(lambda c: add_action(c, "r2", state="refused"))
+    held = {"state": "sending", "holder": "other", "held_until": 2**50, "ended_at": None}
+    await store.write(lambda c: add_action(c, "r3", **held))
+    first, second = sorted(each.number for each in await delivery.outbox(dead=True))
+    async with relay.found.inside() as browser:
+        shown = (await browser.get("agents")).text
+        assert EVIL not in shown
+        assert "private words" not in shown
+        assert "refused: there was no answer" in shown
+        assert "1 wait to be sent" in shown
+        assert "Replies that could not be sent: 2" in (await browser.get("")).text
+        for wrong in ("", "99", "x", "-1", "9" * 400, "²"):
+            for act in ("retry", "forget"):
+                refused = await browser.send(f"agents/{act}", {"reply": wrong})
+                assert 'role="alert"' in refused.text
+        done = await browser.send("agents/retry", {"reply": str(first)})
+        assert "It will be tried again." in done.text
+        done = await browser.send("agents/forget", {"reply": str(second)})
+        assert "It is forgotten." in done.text
+    assert await delivery.outbox(dead=True) == []
 
 
 async def letter(browser: Browser, act: str, number: str) -> str:

@@ -12,7 +12,9 @@ from accord.cli.planes import Instance, format_millis, with_relay
 
 if TYPE_CHECKING:
     from accord.relay.connector.connector import Connector
+    from accord.relay.connector.dead_letters import DeadLetter
     from accord.relay.connector.ingest import Explanation
+    from accord.relay.connector.outbox_store import OutboxEntry
     from accord.relay.rules.verdicts import GateVerdict
 
 
@@ -59,22 +61,49 @@ def list_letters(
     instance: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most this many.")] = 100,
 ) -> None:
-    """List what could not be delivered, the newest first, and why; texts are never shown."""
-    found = with_relay(cli, lambda connector: connector.delivery.dead_letters(instance, limit))
+    """List what could not be delivered to agents, and replies that could not be sent, with reasons.
+
+    The newest first, and never what it says. `accord relay outbox` retries and drops replies.
+    """
+
+    async def both(connector: "Connector") -> tuple[list["DeadLetter"], list["OutboxEntry"]]:
+        delivery = connector.delivery
+        letters = await delivery.dead_letters(instance, limit)
+        return letters, await delivery.outbox(instance, limit, dead=True)
+
+    letters, replies = with_relay(cli, both)
     cli.emit(
-        {"letters": [asdict(each) for each in found]},
-        (
-            (
-                printable(each.instance),
-                str(each.seq),
-                format_millis(each.dead_at),
-                f"{printable(each.platform)} {each.kind}",
-                f"{each.deliveries} deliveries",
-                each.reason,
-                each.event,
-            )
-            for each in found
-        ),
+        {
+            "letters": [asdict(each) for each in letters],
+            "replies": [asdict(each) for each in replies],
+        },
+        [*map(_letter_line, letters), *map(_reply_line, replies)],
+    )
+
+
+def _letter_line(letter: "DeadLetter") -> tuple[str, ...]:
+    return (
+        "to",
+        printable(letter.instance),
+        str(letter.seq),
+        format_millis(letter.dead_at),
+        f"{printable(letter.platform)} {letter.kind}",
+        f"{letter.deliveries} deliveries",
+        letter.reason,
+        letter.event,
+    )
+
+
+def _reply_line(reply: "OutboxEntry") -> tuple[str, ...]:
+    return (
+        "from",
+        printable(reply.instance),
+        str(reply.number),
+        format_millis(reply.ended_at or reply.created_at),
+        f"{printable(reply.platform or '')} {reply.op}".strip(),
+        f"{reply.attempts} attempts",
+        printable(f"{reply.state}: {reply.error or ''}"),
+        printable(reply.request_id),
     )
 
 

@@ -21,6 +21,7 @@ from accord.relay.connector.connector import Connector
 from accord.relay.connector.dead_letters import letter_numbers
 from accord.relay.connector.ingest import Explanation, explain_event, latest_events
 from accord.relay.connector.manage import Control
+from accord.relay.connector.outbox_store import backlog as outbox_backlog
 from accord.relay.connector.platform import Platform, PlatformState, PlatformWithNames
 from accord.relay.connector.registry import EnrolmentToken, InstanceRecord, list_tokens
 from accord.relay.connector.store import buffer, queues
@@ -251,7 +252,7 @@ _WEBCHAT: Final = "webchat"
 async def show(
     visit: Visit, minted: EnrolmentToken | None = None, invited: Invite | None = None
 ) -> Response:
-    """Show the agents, the latest messages and the dead letters."""
+    """Show the agents, the latest messages and the dead letters of both directions."""
     connector = visit.parts.relay()
     if connector is None:
         return visit.show("agents.html", agents=None)
@@ -259,6 +260,7 @@ async def show(
     connected = frozenset(each.principal.instance for each in connector.delivery.hub.connections)
     tokens = await store.read(list_tokens)
     letters = await connector.delivery.dead_letters(limit=_LETTERS)
+    replies = await connector.delivery.outbox(limit=_LETTERS, dead=True)
     standings = connector.delivery.statuses
     bots = {(each.platform, each.bot_id) for each in standings}
     return visit.show(
@@ -276,6 +278,9 @@ async def show(
         letters=[(each, format_millis(each.dead_at)) for each in letters],
         owners=sorted({each.instance for each in letters}),
         more=len(letters) == _LETTERS,
+        replies=[(each, format_millis(each.ended_at or each.created_at)) for each in replies],
+        more_replies=len(replies) == _LETTERS,
+        backlog=await store.read(lambda c: outbox_backlog(c, now)),
         tokens=[
             (each, format_millis(each.expires_at))
             for each in tokens
@@ -399,6 +404,34 @@ async def drop(visit: Visit) -> Response:
     return visit.done("It is forgotten.")
 
 
+async def retry(visit: Visit) -> Response:
+    """Try a reply again that was given up."""
+    chosen = _reply(visit)
+    if not await _connector(visit).delivery.retry_actions([chosen], by=visit.actor):
+        raise _no_reply(str(chosen))
+    return visit.done("It will be tried again.")
+
+
+async def forget(visit: Visit) -> Response:
+    """Delete a reply that was given up."""
+    chosen = _reply(visit)
+    if not await _connector(visit).delivery.drop_actions([chosen], by=visit.actor):
+        raise _no_reply(str(chosen))
+    return visit.done("It is forgotten.")
+
+
+def _reply(visit: Visit) -> int:
+    """The number of the reply that a form names."""
+    wanted = visit.form.needed("reply", "The reply")
+    if not wanted.isascii() or not wanted.isdecimal() or len(wanted) > 18:
+        raise _no_reply(wanted)
+    return int(wanted)
+
+
+def _no_reply(wanted: str) -> ConsoleError:
+    return ConsoleError("there is no such reply", where=wanted[:40], mend="load the page again")
+
+
 async def _explain(visit: Visit, event: str) -> MessageReport | None:
     if not event:
         return None
@@ -516,5 +549,7 @@ PAGE: Final = Page(
         "pardon": pardon,
         "replay": replay,
         "drop": drop,
+        "retry": retry,
+        "forget": forget,
     },
 )

@@ -19,6 +19,7 @@ from accord.console.sessions import PATH, ConsoleError
 from accord.kernel.errors import AccordError
 
 _LETTERS: Final = 100
+_AGENTS: Final = f"{PATH}/agents"
 _MESSAGES: Final = 100
 _STEP_SECONDS: Final = 1.0
 
@@ -158,11 +159,19 @@ async def _letters(visit: Visit) -> list[Need]:
     if connector is None:
         return []
     try:
-        count = len(await connector.delivery.dead_letters(limit=_LETTERS))
+        letters = len(await connector.delivery.dead_letters(limit=_LETTERS))
+        replies = len(await connector.delivery.outbox(limit=_LETTERS, dead=True))
     except AccordError as error:
         return [Need("Dead letters cannot be counted", why=str(error))]
-    shown = f"{count} or more" if count == _LETTERS else str(count)
-    return [Need(f"Messages that could not be delivered: {shown}", f"{PATH}/agents")] * bool(count)
+    counted = {
+        "Messages that could not be delivered": letters,
+        "Replies that could not be sent": replies,
+    }
+    return [
+        Need(f"{what}: {count} or more" if count == _LETTERS else f"{what}: {count}", _AGENTS)
+        for what, count in counted.items()
+        if count
+    ]
 
 
 async def _plans(visit: Visit) -> list[Need]:
