@@ -22,7 +22,13 @@ import typer
 from accord.cli import output, relay_agents, relay_deliveries
 from accord.cli.arguments import STDIN, printable
 from accord.cli.context import App, Cli, Output
-from accord.cli.planes import format_millis, with_relay
+from accord.cli.planes import (
+    RemoteOptions,
+    format_millis,
+    refuse_remote,
+    remote_options,
+    with_relay,
+)
 from accord.cli.station import Port, serve_plane
 
 if TYPE_CHECKING:
@@ -266,6 +272,34 @@ def identities(front: list[str] | None) -> tuple[tuple[str, str], ...]:
 app = App(no_args_is_help=True, epilog="Example: accord relay token new --instance echo")
 
 
+@app.callback()
+def relay(
+    connector: Annotated[
+        str | None,
+        typer.Option(
+            help="The URL of a connector on another machine, for commands that look after agents "
+            "and messages (default: $ACCORD_RELAY_CONNECTOR, else the one of the home)."
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help="What `accord relay operator-token new` printed there; - is stdin "
+            "(default: $ACCORD_RELAY_TOKEN). Other users of this machine may see it."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="A file with the token (default: $ACCORD_RELAY_TOKEN_FILE)."),
+    ] = None,
+    plain_http: Annotated[
+        bool, typer.Option("--plain-http", help="Send the token without TLS to another machine.")
+    ] = False,
+) -> None:
+    """Bring agents into chats."""
+    remote_options.set(RemoteOptions(connector, token, token_file, plain_http))
+
+
 @app.command(epilog="Example: accord relay serve --home ./connector --port 7090")
 def serve(cli: Cli, *, port: Port = None) -> None:
     """Run a connector alone, without the other planes, until it is told to stop.
@@ -413,6 +447,7 @@ def _with_chat(cli: Cli, work: Callable[["Admin"], Awaitable[T]]) -> T:
     from accord.station.relay import webchat_settings
     from accord.station.store import store_location
 
+    refuse_remote(cli)
     settings = cli.station_settings()
 
     async def run() -> T:
@@ -455,6 +490,11 @@ async def _find_space(admin: "Admin", wanted: str | None) -> str:
 for verbs in (relay_agents, relay_deliveries):
     app.registered_commands += verbs.app.registered_commands
 app.add_typer(relay_agents.token, name="token", help="Let gateways enrol.")
+app.add_typer(
+    relay_agents.operator_token,
+    name="operator-token",
+    help="Let operators look after this connector from elsewhere.",
+)
 app.add_typer(relay_agents.scope, name="scope", help="Say whose servers and channels are.")
 app.add_typer(relay_deliveries.outbox, name="outbox", help="Replies that wait or were given up.")
 app.add_typer(relay_deliveries.deadletters, name="deadletters", help="What could not be delivered.")

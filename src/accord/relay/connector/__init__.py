@@ -41,6 +41,7 @@ from accord.relay.connector.platform import (
     PlatformWithCommands,
     PlatformWithNames,
 )
+from accord.relay.connector.pseudonyms import Pseudonyms, StoreSecret
 from accord.relay.connector.queue import (
     INBOUND,
     PASSTHROUGH,
@@ -106,6 +107,7 @@ __all__ = [
     "PlatformWithNames",
     "Principal",
     "ProvisionRequest",
+    "Pseudonyms",
     "PublicKey",
     "QueueBacklog",
     "QueueState",
@@ -115,6 +117,7 @@ __all__ = [
     "Revocations",
     "SocketSession",
     "SocketState",
+    "StoreSecret",
     "Topic",
     "Vault",
     "VisibilityCache",

@@ -22,6 +22,7 @@ from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.kernel.ulid import UlidSource
 from accord.relay.connector import dead_letters, outbox_store
+from accord.relay.connector.admin import OperatorRoutes
 from accord.relay.connector.authentication import ManagedTokens, close_reason, load_managed_keys
 from accord.relay.connector.bus import BusHint, LocalBus, RelayBus, Topic
 from accord.relay.connector.connections import TRY_LATER, ConnectionHub, SocketConnection
@@ -352,14 +353,21 @@ async def open_connector(
     control = Control(directory, clock)
     control_routes = ControlRoutes(control, clock)
     delivery = Delivery(shared, directory, platforms, bus, clock, name=name, limits=limits)
+    operator_routes = OperatorRoutes(control, delivery, shared, clock)
     try:
         async with _serving(directory, delivery) if serve else contextlib.nullcontext():
             yield Connector(
                 control,
                 delivery,
                 shared,
-                (*control_routes.routes, *delivery.routes),
-                (directory.counts, directory.waker.counts, control_routes.counts, delivery.counts),
+                (*control_routes.routes, *operator_routes.routes, *delivery.routes),
+                (
+                    directory.counts,
+                    directory.waker.counts,
+                    control_routes.counts,
+                    operator_routes.counts,
+                    delivery.counts,
+                ),
             )
     finally:
         await directory.close()

@@ -27,6 +27,7 @@ from accord.relay.connector.gate_facts import (
 )
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.platform import InboundEvent, InboundKind
+from accord.relay.connector.pseudonyms import StoreSecret
 from accord.relay.connector.settings import ControlSettings
 from accord.relay.connector.store import (
     ControlChange,
@@ -67,6 +68,7 @@ class Directory:
         bus: RelayBus | None = None,
     ) -> None:
         self.keyring = keyring
+        self.secret = StoreSecret(keyring)
         self.settings = settings
         self.counts: Counter[str] = Counter()
         self.visibility = VisibilityCache(
@@ -77,7 +79,8 @@ class Directory:
         )
         self._clock = clock
         # More than anybody types; messages beyond it are consumed without an answer.
-        self._talking = RateLimiter(clock, per_minute=20, burst=20)
+        talks = settings.link_messages_per_minute
+        self._talking = RateLimiter(clock, per_minute=talks, burst=talks)
         self._looking: asyncio.Task[None] | None = None
         self.waker = Waker(store, settings, clock, resolver=resolver)
         self.revocations = Revocations(self.waker)
@@ -109,6 +112,14 @@ class Directory:
             StoreError: The store failed, so that nothing is known.
         """
         return await self.authentication.by_secret(bearer)
+
+    async def is_linked(self, platform: str, user_id: str | None) -> bool:
+        """Whether an account is linked to any agent of this connector."""
+        if not is_name(platform) or not is_name(user_id):
+            return False
+        if not self.cache.is_fresh:
+            await self.cache.refresh()
+        return bool((await self.lookup.person(platform, user_id)).bound)
 
     async def facts(self, inbound: InboundEvent) -> Facts:
         """The facts that the gate decides this event by, from memory wherever possible."""

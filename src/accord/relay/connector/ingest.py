@@ -2,22 +2,27 @@
 
 Returns when the event is on disk; a repeated event id changes nothing. Keeps the order of events of
 a chat. The journal gets the gate's decision, never what people wrote; `explain_event` reads it.
+What people who are not linked wrote to nobody is only counted; what is recorded of them bears
+pseudonyms.
 """
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
-from blake3 import blake3
 from cachetools import LRUCache
-from sqlalchemy import Connection, RowMapping, bindparam, select, tuple_
+from sqlalchemy import Connection, Row, RowMapping, bindparam, select, tuple_
 
 from accord.kernel.traceparent import Trace
+from accord.kernel.ulid import is_ulid, milliseconds
 from accord.relay.connector.connections import ConnectionHub
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.limits import KeyedLock
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.platform import Fence, InboundEvent, InboundKind
+from accord.relay.connector.pseudonyms import Pseudonyms
 from accord.relay.connector.queue import (
     INBOUND,
     PASSTHROUGH,
@@ -28,13 +33,21 @@ from accord.relay.connector.queue import (
     SeenChat,
 )
 from accord.relay.connector.store import METADATA, buffer, dead_letter_rows, receipts
+from accord.relay.connector.unlinked import UnlinkedCount
 from accord.relay.connector.vault import Capability
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.actions import Send
-from accord.relay.rules.decision_records import DecisionRecord, from_record, to_record
+from accord.relay.rules.decision_records import (
+    Aliases,
+    DecisionRecord,
+    from_record,
+    to_record,
+    with_aliases,
+)
 from accord.relay.rules.gate import Decision, Facts, GateEvent, decide
 from accord.relay.rules.links import LinkCommand, read_link_request
 from accord.relay.rules.messages import SessionRules, interaction_sources
+from accord.relay.rules.verdicts import GATE_RULES, GateVerdict, Layer
 from accord.storage import JournalRecord, verify
 from accord.telemetry import tracing
 from accord.telemetry.tracing import Span, SpanKind
@@ -101,6 +114,8 @@ class Ingest:
     _chats: LRUCache[tuple[str, str, str, str, str], int] = field(
         default_factory=lambda: LRUCache(_MOST_CHATS)
     )
+    # Decides which messages of people who are not linked are recorded.
+    chance: Callable[[], float] = random.random
 
     async def take(self, inbound: InboundEvent, fence: Fence | None) -> AdmissionResult:
         """Take an event; returns when it is on disk.
@@ -135,8 +150,10 @@ class Ingest:
                 decided = self._decisions.decide(event, facts)
                 if step.is_recording():
                     _trace_decision(step, decided.decision)
-            decision, record = decided.decision, decided.record(inbound.event_id)
-            admission = await self._admission(inbound, fence, decision, record, trace)
+            decision = decided.decision
+            records, counted = await self._records(inbound, event, decided, trace)
+            admission = await self._admission(inbound, fence, decision, records, trace)
+            admission = replace(admission, counted=counted)
             stored = self.writer.admit(admission)
         admitted = await stored
         context.ingest_seconds.add(context.clock.monotonic() - began)
@@ -166,12 +183,36 @@ class Ingest:
             for key in rules.keys(source):
                 self.hub.interrupt(decision.tenant or "", instance, key, source.chat_id)
 
+    async def _records(
+        self, inbound: InboundEvent, event: GateEvent, decided: CachedDecision, trace: Trace | None
+    ) -> tuple[tuple[str, str] | None, UnlinkedCount | None]:
+        """What the journal gets of an event and of the decision; else what is counted."""
+        context, decision = self.context, decided.decision
+        names = await context.directory.secret.load(context.store)
+        if await context.directory.is_linked(inbound.platform, event.author):
+            written = _journal(inbound, trace, names)
+            return (written, decided.record(inbound.event_id)), None
+        if not decision.deliveries and self.chance() >= context.limits.unlinked_sample:
+            return None, UnlinkedCount.of(inbound.platform, inbound.bot_id, decision)
+        # A channel in which an agent is open to everybody is no secret; a direct chat is a person.
+        is_open = bool(decision.candidates) and not event.is_dm
+        platform = inbound.platform
+        chats = () if is_open else filter(None, (event.chat_id, event.parent_chat_id))
+        aliases = Aliases(
+            None if event.author is None else names.person(platform, event.author),
+            names.event(platform, inbound.event_id),
+            {each: names.chat(platform, each) for each in chats},
+        )
+        renamed, facts = with_aliases(event, decided.facts, aliases)
+        record = orjson.dumps(to_record(renamed, facts, decision)).decode()
+        return (_journal(inbound, trace, names, aliases), record), None
+
     async def _admission(
         self,
         inbound: InboundEvent,
         fence: Fence | None,
         decision: Decision,
-        record: str,
+        records: tuple[str, str] | None,
         trace: Trace | None,
     ) -> EventAdmission:
         context = self.context
@@ -216,9 +257,11 @@ class Ingest:
             tuple(rows),
             tuple(chats),
             tuple(capabilities),
-            (
-                JournalRecord(INBOUND_STREAM, name, now, context.name, _journal(inbound, trace)),
-                JournalRecord(DECISIONS, name, now, context.name, record),
+            ()
+            if records is None
+            else (
+                JournalRecord(INBOUND_STREAM, name, now, context.name, records[0]),
+                JournalRecord(DECISIONS, name, now, context.name, records[1]),
             ),
             None if trace is None else str(trace),
         )
@@ -276,22 +319,28 @@ def _trace_decision(span: Span, decision: Decision) -> None:
     )
 
 
-def _journal(inbound: InboundEvent, trace: Trace | None) -> str:
-    """The journal's record of an event, without its text."""
+def _journal(
+    inbound: InboundEvent, trace: Trace | None, names: Pseudonyms, aliases: Aliases | None = None
+) -> str:
+    """The journal's record of an event, without its text; under other names if there are any."""
     source = inbound.event.source
     text = inbound.event.text.encode("utf-8", "surrogatepass")
+    chat_id, thread_id = source.chat_id, source.thread_id
+    if aliases is not None and chat_id in aliases.chats:
+        chat_id = aliases.chats[chat_id]
+        thread_id = None if thread_id is None else names.chat(inbound.platform, thread_id)
     record = {
         "platform": inbound.platform,
         "bot_id": inbound.bot_id,
-        "event_id": inbound.event_id,
+        "event_id": inbound.event_id if aliases is None else aliases.event_id,
         "kind": inbound.kind.value,
         "scope_id": source.scope_id,
-        "chat_id": source.chat_id,
+        "chat_id": chat_id,
         "chat_type": source.chat_type,
-        "thread_id": source.thread_id,
-        "user_id": source.user_id,
+        "thread_id": thread_id,
+        "user_id": source.user_id if aliases is None else aliases.author,
         "message_type": inbound.event.message_type.value,
-        "text_digest": blake3(text).hexdigest(),
+        "text_digest": names.digest(text),
         "text_bytes": len(text),
     }
     if trace is not None:
@@ -366,10 +415,16 @@ _NEXT_BOT = (
     .order_by(*_BOT)
     .limit(1)
 )
-_RECEIPT = select(receipts.c.event, receipts.c.received_at).where(
+_RECEIPT = select(receipts).where(
     receipts.c.platform == bindparam("platform"),
     receipts.c.bot_id == bindparam("bot_id"),
     receipts.c.event_id == bindparam("event_id"),
+)
+# How long an event can wait for its batch.
+_SKEW_MS = 60_000
+_RECEIPT_NEAR = select(receipts).where(
+    receipts.c.received_at.between(bindparam("since"), bindparam("until")),
+    receipts.c.event == bindparam("event"),
 )
 
 
@@ -385,23 +440,31 @@ class DeliveryStatus:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An event and what was decided about it; no trace id where an older version took it."""
+    """An event and what was decided about it; no trace id where an older version took it.
+
+    Of a message that was only counted, no more than its bot, its id and the deciding rule is known.
+    """
 
     event: str
     received_at: int
     recorded: DecisionRecord
     statuses: tuple[DeliveryStatus, ...]
     trace_id: str | None = None
+    is_counted: bool = False
 
 
 def explain_event(connection: Connection, event: str) -> Explanation | None:
     """What was decided about an event, named by our id or by the platform's; None when unknown."""
     name, row = event, _record(connection, DECISIONS, event)
     if row is None:
-        own_id = _own_id(connection, event)
-        if own_id is None or (row := _record(connection, DECISIONS, own_id)) is None:
+        receipt = _receipt(connection, event)
+        if receipt is None:
             return None
-        name = own_id
+        if receipt.counted is not None:
+            return _explain_counted(receipt)
+        name = receipt.event
+        if (row := _record(connection, DECISIONS, name)) is None:
+            return None
     recorded = from_record(orjson.loads(row["body"]))
     inbound = _record(connection, INBOUND_STREAM, name)
     found = _rows(connection, name)
@@ -413,19 +476,32 @@ def explain_event(connection: Connection, event: str) -> Explanation | None:
     return Explanation(name, row["recorded_at"], recorded, statuses, trace_id)
 
 
-def _own_id(connection: Connection, event_id: str) -> str | None:
-    """Our id of the latest event with this id of the platform's.
+def _explain_counted(receipt: Row[Any]) -> Explanation:
+    event = GateEvent(receipt.event_id, receipt.platform, receipt.bot_id, "", False, None)
+    unknown = GateVerdict(Layer.TENANT, receipt.counted, False, "This rule is not known here.")
+    verdict = GATE_RULES.get(receipt.counted, unknown)
+    recorded = DecisionRecord(event, Facts(), Decision(None, (verdict,)))
+    return Explanation(receipt.event, receipt.received_at, recorded, (), is_counted=True)
 
-    Receipts are indexed by platform, bot and id, so it goes through the few platforms and bots.
+
+def _receipt(connection: Connection, event: str) -> Row[Any] | None:
+    """The receipt of the latest event with this id of the platform's, or of the one with ours.
+
+    Receipts are indexed by platform, bot and id, so it goes through the few platforms and bots. Our
+    id says about when it was made.
     """
-    found: list[tuple[int, str]] = []
+    found: list[Row[Any]] = []
     bot = {"platform": "", "bot_id": ""}
     while (place := connection.execute(_NEXT_BOT, bot).first()) is not None:
         bot = {"platform": place.platform, "bot_id": place.bot_id}
-        row = connection.execute(_RECEIPT, {**bot, "event_id": event_id}).first()
+        row = connection.execute(_RECEIPT, {**bot, "event_id": event}).first()
         if row is not None:
-            found.append((row.received_at, row.event))
-    return max(found)[1] if found else None
+            found.append(row)
+    if not found and is_ulid(event):
+        made = milliseconds(event)
+        near = {"since": made - _SKEW_MS, "until": made + _SKEW_MS, "event": event}
+        found += connection.execute(_RECEIPT_NEAR, near)
+    return max(found, key=lambda row: (row.received_at, row.event)) if found else None
 
 
 def _record(connection: Connection, stream: str, name: str) -> RowMapping | None:

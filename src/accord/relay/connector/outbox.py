@@ -221,7 +221,9 @@ class ConnectorOutbox:
                 verdict = judged.verdict
                 told = "send" if verdict.passed else "decline"
                 tracing.set_attributes(verdict=told, rule=verdict.rule)
-            request = OutboundRequest(asked, outbound.request_id, self.context.now())
+            names = await self.context.directory.secret.load(self.context.store)
+            digest = names.digest(outbox_store.action_bytes(asked.action))
+            request = OutboundRequest(asked, outbound.request_id, self.context.now(), digest)
             problem = _problem(asked, judged)
             if problem is DECLINED:
                 return await self._decline(request, judged)
@@ -403,7 +405,8 @@ class ConnectorOutbox:
     def _note(self, request: OutboundRequest, platform: Platform | str, rule: str) -> OutboundNote:
         trace = tracing.current_trace()
         name = platform if isinstance(platform, str) else platform.name
-        return OutboundNote(name, rule, self.context.name, None if trace is None else trace.id)
+        secret, trace_id = self.context.directory.secret, None if trace is None else trace.id
+        return OutboundNote(name, rule, self.context.name, secret, trace_id)
 
     def _tell(self, key: RequestKey, result: Result) -> None:
         answer = self._answers.get(key)

@@ -1,6 +1,7 @@
 """The queues of instances: rows of the buffer, and the one writer that commits them in batches.
 
-The order of locks is the same in every process: leases, queues, buffer, chats, vault, journal. A
+The order of locks is the same in every process: leases, queues, buffer, chats, vault, counts,
+journal. A
 unit of work may be run again, so it changes nothing but the database. `QueueWriter` writes one
 batch at a time; what sockets reported goes into the next batch when the store fails.
 """
@@ -22,6 +23,7 @@ from sqlalchemy.exc import IntegrityError
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.platform import Fence
 from accord.relay.connector.store import buffer, chat_authors, chats, leases, queues, receipts
+from accord.relay.connector.unlinked import UnlinkedCount, count
 from accord.relay.connector.vault import Capability, Vault
 from accord.relay.errors import Code, RelayError
 from accord.storage import BulkInsert, JournalRecord, StoreError, journal
@@ -124,6 +126,8 @@ class EventAdmission:
     capabilities: tuple[Capability, ...] = ()
     records: tuple[JournalRecord, ...] = ()
     traceparent: str | None = None
+    # Set for a message that is only counted.
+    counted: UnlinkedCount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +296,7 @@ def write_batch(connection: Connection, batch: Batch, vault: Vault, source: str)
     result.opened = [result.queues[instance] for instance, _ in batch.opens]
     if capabilities := [each for admission in new_events for each in admission.capabilities]:
         vault.bind(connection, capabilities)
+    count(connection, batch.now, [each.counted for each in new_events if each.counted])
     records = [record for admission in new_events for record in admission.records]
     if changes:
         body = orjson.dumps(changes).decode()
@@ -449,7 +454,10 @@ def _store_events(
             authors[*place, chat.scope_id, chat.chat_id, chat.author] = row_of_author
     _RECEIVE.insert(
         connection,
-        [(a.platform, a.bot_id, a.event_id, a.event, batch.now) for a in new_events],
+        [
+            (a.platform, a.bot_id, a.event_id, a.event, batch.now, a.counted and a.counted.rule)
+            for a in new_events
+        ],
     )
     if added:
         _ADD.insert(connection, added)

@@ -5,17 +5,23 @@ time, moves old rows to the dead letters and deletes old receipts, chats and req
 """
 
 import asyncio
+import itertools
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import structlog
 from sqlalchemy import Column, Connection, delete, exists, func, select, tuple_
 
-from accord.relay.connector import dead_letters, leases, registry
+from accord.relay.connector import dead_letters, leases, operators, registry, unlinked
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.dead_letters import DeadLetterCause
 from accord.relay.connector.directory import Directory
+from accord.relay.connector.ingest import DECISIONS, INBOUND_STREAM
+from accord.relay.connector.outbox_store import OUTBOUND_STREAM
+from accord.relay.connector.queue import DELIVERIES
 from accord.relay.connector.store import (
+    CONTROL_STREAM,
     ControlChange,
     buffer,
     chat_authors,
@@ -33,7 +39,7 @@ from accord.relay.connector.store import (
 )
 from accord.relay.connector.vault import count_old_boxes, reencrypt_some
 from accord.relay.errors import Code, RelayError
-from accord.storage import StoreError
+from accord.storage import StoreError, journal
 
 _log: Final = structlog.stdlib.get_logger(__name__)
 
@@ -99,9 +105,20 @@ def _drop_expired(change: ControlChange) -> None:
     connection.execute(
         delete(enrolments).where(enrolments.c.expires_at <= now - registry.REMEMBERED_MS)
     )
+    operators.drop_ended(change)
 
 
 LEASE = "janitor"
+OWN_STREAMS: Final = (CONTROL_STREAM,)
+"""The streams of the journal that no exporter takes."""
+EXPORTED_STREAMS: Final = (
+    INBOUND_STREAM,
+    DECISIONS,
+    DELIVERIES,
+    OUTBOUND_STREAM,
+    unlinked.UNLINKED_STREAM,
+)
+"""The streams that the pipeline exports."""
 # How many rows of each table are removed at a time.
 _MOST = 5000
 
@@ -153,9 +170,35 @@ async def apply_retention(context: DeliveryContext, seconds: float) -> Retention
         deleted += await store.write(
             lambda c, column=column, end=end: _delete_before(c, column, end)  # type: ignore[misc]
         )
+    deleted += await _retain_journal(context, now)
     asleep = await store.read(_asleep)
     waiting = await store.read(lambda c: _backlog(c, now))
     return RetentionResult(dead, deleted, asleep, waiting)
+
+
+async def _retain_journal(context: DeliveryContext, now: int) -> int:
+    """Journal the counts of ended hours, and remove records that are too old; how many.
+
+    Where an exporter runs, it removes what it has exported itself.
+    """
+    store, limits = context.store, context.limits
+    await store.write(lambda c: unlinked.journal_ended_hours(c, now, context.name, context.ids))
+    if not limits.journal_seconds:
+        return 0
+    before = now - int(limits.journal_seconds * 1000)
+    streams = OWN_STREAMS if limits.is_exported else (*OWN_STREAMS, *EXPORTED_STREAMS)
+    return sum(
+        [await store.write(partial(_prune, stream=stream, before=before)) for stream in streams]
+    )
+
+
+def _prune(connection: Connection, stream: str, before: int) -> int:
+    reach = journal.stream_ranges(connection).get(stream)
+    if reach is None or reach.floor == reach.head:
+        return 0
+    oldest = journal.read(connection, stream, after=reach.floor, limit=_MOST)
+    old = list(itertools.takewhile(lambda each: each.recorded_at < before, oldest))
+    return journal.prune(connection, stream, old[-1].seq) if old else 0
 
 
 def _delete_before(connection: Connection, moment: "Column[Any]", end: int) -> int:

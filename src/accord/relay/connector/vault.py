@@ -46,6 +46,7 @@ from accord.relay.connector.store import (
     bindings,
     gateway_secrets,
     grants,
+    store_secrets,
     tenants,
     vault,
 )
@@ -239,6 +240,7 @@ _AT_ONCE: Final = 200
 _BOXES: Final[tuple[tuple[Table, Callable[[RowMapping], tuple[str, ...]]], ...]] = (
     (tenants, lambda row: ("tenant", row["tenant"])),
     (gateway_secrets, lambda row: ("secret", row["instance"])),
+    (store_secrets, lambda row: ("store", row["name"])),
     (vault, lambda row: ("vault", row["tenant"], row["instance"], row["kind"])),
 )
 
