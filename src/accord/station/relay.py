@@ -248,8 +248,7 @@ class RelayPlane:
                     settings=control_settings(settings),
                     platforms=[*bots.platforms, *(chat.platforms if chat else ())],
                     bus=_open_bus(settings),
-                    # Requests are finished before, and sockets closed after that.
-                    limits=DeliveryLimits(finish_seconds=settings.station.drain_seconds / 2),
+                    limits=delivery_limits(settings),
                 )
             )
             if chat is None:
@@ -320,6 +319,12 @@ def control_settings(settings: Settings) -> ControlSettings:
             networks=tuple(map(ipaddress.ip_network, chosen.wake_networks)),
         ),
     )
+
+
+def delivery_limits(settings: Settings) -> DeliveryLimits:
+    """Return the limits of the connector's delivery part."""
+    # Requests are finished before, and sockets closed after that.
+    return DeliveryLimits(finish_seconds=settings.station.drain_seconds / 2)
 
 
 def webchat_settings(settings: Settings) -> WebChatSettings:

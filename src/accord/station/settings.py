@@ -47,8 +47,17 @@ __all__ = ["LogSettings", "Settings", "TelemetrySettings", "load", "sections", "
 PREFIX = "ACCORD_"
 FILE_NAME = "accord.toml"
 
-# Variables that are not settings: the home, and the folder of the tests' known answers.
-OTHER_VARIABLES = frozenset({"ACCORD_HOME", "ACCORD_VECTORS"})
+# Variables that are not settings: the home, the folder of the tests' known answers, and where an
+# operator's commands find a connector on another machine.
+OTHER_VARIABLES = frozenset(
+    {
+        "ACCORD_HOME",
+        "ACCORD_RELAY_CONNECTOR",
+        "ACCORD_RELAY_TOKEN",
+        "ACCORD_RELAY_TOKEN_FILE",
+        "ACCORD_VECTORS",
+    }
+)
 
 _TOML_PLACE = re.compile(r"(.*) \(at (.*)\)", re.DOTALL)
 

@@ -291,12 +291,6 @@ async def _instances(on: Operation, asked: OfTenant) -> JsonObject:
     return {"instances": found}
 
 
-@_verb("status", OfInstance)
-async def _status(on: Operation, asked: OfInstance) -> JsonObject:
-    control = on.control
-    return await control.status(await control.principal(asked.instance))
-
-
 @_verb("tokens/new", NewToken, writes=True)
 async def _new_token(on: Operation, asked: NewToken) -> JsonObject:
     made = await on.control.mint_token(
