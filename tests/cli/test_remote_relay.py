@@ -31,6 +31,7 @@ _VARYING = {
     "expires_at",
     "old_until",
     "received_at",
+    "revoked_at",
     "secret",
     "token",
     "trace_id",

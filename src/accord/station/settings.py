@@ -29,6 +29,7 @@ from accord.capabilities.settings import DoorsSettings, ModelsSettings
 from accord.relay.errors import RelayError
 from accord.relay.platforms import settings
 from accord.station.errors import SettingsError
+from accord.station.relay_limits import ConnectorSettings
 from accord.station.sections import (
     CommunitySettings,
     ConciergeSettings,
@@ -36,7 +37,6 @@ from accord.station.sections import (
     LogSettings,
     MetricsSettings,
     PipelineSettings,
-    RelaySettings,
     StationSettings,
     StoreSettings,
     TelemetrySettings,
@@ -78,7 +78,7 @@ class Settings(BaseSettings):
     telemetry: TelemetrySettings = TelemetrySettings()
     store: StoreSettings = StoreSettings()
     community: CommunitySettings = CommunitySettings()
-    relay: RelaySettings = RelaySettings()
+    relay: ConnectorSettings = ConnectorSettings()
     authority: AuthoritySettings = AuthoritySettings()
     models: ModelsSettings = ModelsSettings()
     doors: DoorsSettings = DoorsSettings()

@@ -454,9 +454,8 @@ async def _why(on: Operation, asked: Why) -> JsonObject:
 
 @_verb("why/latest", Latest)
 async def _latest(on: Operation, asked: Latest) -> JsonObject:
-    ids = await on.store.read(lambda c: latest_events(c, asked.last))
-    found = [await on.delivery.why(each) for each in ids]
-    return {"events": [explanation_json(each) for each in found if each is not None]}
+    found = await on.store.read(lambda c: latest_events(c, asked.last))
+    return {"events": [explanation_json(each) for each in found]}
 
 
 @_verb("letters/list", ListLetters)

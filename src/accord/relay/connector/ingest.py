@@ -421,7 +421,7 @@ _RECEIPT = select(receipts).where(
     receipts.c.event_id == bindparam("event_id"),
 )
 # How long an event can wait for its batch.
-_SKEW_MS = 60_000
+_BATCH_MS = 60_000
 _RECEIPT_NEAR = select(receipts).where(
     receipts.c.received_at.between(bindparam("since"), bindparam("until")),
     receipts.c.event == bindparam("event"),
@@ -499,7 +499,7 @@ def _receipt(connection: Connection, event: str) -> Row[Any] | None:
             found.append(row)
     if not found and is_ulid(event):
         made = milliseconds(event)
-        near = {"since": made - _SKEW_MS, "until": made + _SKEW_MS, "event": event}
+        near = {"since": made - 1000, "until": made + _BATCH_MS, "event": event}
         found += connection.execute(_RECEIPT_NEAR, near)
     return max(found, key=lambda row: (row.received_at, row.event)) if found else None
 
@@ -528,7 +528,11 @@ def _rows(connection: Connection, event: str) -> dict[str, DeliveryStatus]:
     return found
 
 
-def latest_events(connection: Connection, limit: int) -> list[str]:
-    """The ids of the events that were taken last, the newest first."""
-    query = select(receipts.c.event).order_by(receipts.c.received_at.desc()).limit(limit)
-    return list(connection.execute(query).scalars())
+def latest_events(connection: Connection, limit: int) -> list[Explanation]:
+    """What was decided about the events that were taken last, the newest first."""
+    query = select(receipts).order_by(receipts.c.received_at.desc()).limit(limit)
+    found = [
+        explain_event(connection, row.event) if row.counted is None else _explain_counted(row)
+        for row in connection.execute(query).all()
+    ]
+    return [each for each in found if each is not None]
