@@ -65,15 +65,7 @@ def journal_ended_hours(connection: Connection, now: int, source: str, ids: Ulid
     ended = delete(unlinked_counts).where(unlinked_counts.c.hour < now - now % HOUR_MS)
     rows = sorted(connection.execute(ended.returning(*unlinked_counts.c)).mappings(), key=_order)
     records = [
-        JournalRecord(
-            UNLINKED_STREAM,
-            ids.new(),
-            now,
-            source,
-            orjson.dumps(
-                {**row, "tenant": row["tenant"] or None, "instance": row["instance"] or None}
-            ).decode(),
-        )
+        JournalRecord(UNLINKED_STREAM, ids.new(), now, source, orjson.dumps(_body(row)).decode())
         for row in rows
     ]
     if records:
@@ -83,3 +75,8 @@ def journal_ended_hours(connection: Connection, now: int, source: str, ids: Ulid
 
 def _order(row: RowMapping) -> tuple[Any, ...]:
     return tuple(row[column.name] for column in unlinked_counts.primary_key)
+
+
+def _body(row: RowMapping) -> dict[str, Any]:
+    named = {str(name): value for name, value in row.items()}
+    return named | {name: named[name] or None for name in ("tenant", "instance")}
