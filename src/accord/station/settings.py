@@ -312,6 +312,13 @@ def _no_such(
 
 def _finding(file: Path, detail: ErrorDetails) -> SettingsError:
     section, *keys = (str(step) for step in detail["loc"])
+    if not keys and detail["type"] == "value_error":
+        # Two settings of a section that do not fit together.
+        return SettingsError(
+            detail["msg"].removeprefix("Value error, "),
+            where=f"{file}: [{section}]",
+            mend="correct one of them",
+        )
     if not keys:
         return SettingsError(
             "a section is wanted, not a value",
