@@ -256,6 +256,7 @@ class RelayPlane:
                     platforms=[*bots.platforms, *(chat.platforms if chat else ())],
                     bus=_open_bus(settings),
                     limits=delivery_limits(settings, is_exported=self._is_exported),
+                    mass_mentions=frozenset(settings.relay.mass_mentions),
                 )
             )
             if chat is None:

@@ -34,6 +34,15 @@ class ConnectorSettings(RelaySettings):
             "under pseudonyms; the others are only counted",
         ),
     ] = 0.0
+    mass_mentions: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=64)], ...],
+        Field(
+            max_length=64,
+            description="platforms on which agents may mention everybody at once; elsewhere such a "
+            "mention is broken up",
+            examples=['["webchat"]'],
+        ),
+    ] = ()
     token_seconds: Annotated[
         int,
         Field(
@@ -298,9 +307,21 @@ class ConnectorSettings(RelaySettings):
             description="how long after a lost answer an equal action counts as its repetition",
         ),
     ] = 60.0
+    declines_per_second: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=1_000_000,
+            description="how many actions that were declined are journaled in a second; the others "
+            "are counted",
+        ),
+    ] = 5.0
     sweep_seconds: Annotated[
         float, Field(gt=0, le=_YEAR, description="how often each connector looks for what waits")
     ] = 1.0
+    retention_seconds: Annotated[
+        float, Field(gt=0, le=86_400, description="how often what is too old is removed")
+    ] = 30.0
     lease_seconds: Annotated[
         float,
         Field(

@@ -60,8 +60,6 @@ QUEUED: Final = Result(True, queued=True)
 _FULL_SECONDS: Final = 30.0
 # How many lanes one sweep takes up, so that a restart does not call a platform thousandfold.
 _LANES: Final = 100
-# How many declined actions of this process are journaled in a second; the others are counted.
-_DECLINES: Final = 5.0
 _log = structlog.stdlib.get_logger(__name__)
 
 RequestKey = tuple[str, str]
@@ -101,7 +99,7 @@ class ConnectorOutbox:
 
     def __post_init__(self) -> None:
         self._gate = EgressGate(self.context)
-        self._declines = TokenBucket(self.context.clock, _DECLINES)
+        self._declines = TokenBucket(self.context.clock, self.context.limits.declines_per_second)
 
     @property
     def _retry_limits(self) -> RetryLimits:

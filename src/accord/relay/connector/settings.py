@@ -109,8 +109,12 @@ class DeliveryLimits:
     answer_seconds: float = 20.0
     # How long after a lost answer an equal action counts as its repetition.
     repeat_seconds: float = 60.0
+    # How many declined actions of this process are journaled in a second; the others are counted.
+    declines_per_second: float = 5.0
     # How often a process looks for rows whose hint was lost.
     sweep_seconds: float = 1.0
+    # How often what is too old is removed, by one process.
+    retention_seconds: float = 30.0
     # How long a platform's lease lasts, by the database's clock, and how often it is renewed.
     lease_seconds: float = 6.0
     renew_seconds: float = 2.0

@@ -63,6 +63,8 @@ class EgressFacts:
     chat: EgressChat | None = None
     sent_by: str | None = None
     capability: EgressCapability | None = None
+    # How long a chat may be answered after something was delivered from it.
+    recent_seconds: float = RECENT_SECONDS
 
 
 def may_send(action: Action, facts: EgressFacts) -> GateVerdict:
@@ -114,11 +116,8 @@ def _chat(action: Action, facts: EgressFacts) -> GateVerdict:
         return verdicts.GRANTED
     if chat.linked_at is None:
         return verdicts.UNLINKED_CHAT
-    return verdicts.RECENT if _is_recent(facts.now, chat.linked_at) else verdicts.STALE
-
-
-def _is_recent(now: float, delivered_at: float) -> bool:
-    return now - delivered_at <= RECENT_SECONDS
+    is_recent = facts.now - chat.linked_at <= facts.recent_seconds
+    return verdicts.RECENT if is_recent else verdicts.STALE
 
 
 _BREAK: Final = "\u200b"
