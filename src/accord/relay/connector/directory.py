@@ -39,7 +39,7 @@ from accord.relay.connector.vault import Keyring, Vault
 from accord.relay.connector.wake import Waker
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.gate import Facts
-from accord.relay.rules.links import BURNED, find_link_codes, read_link_request
+from accord.relay.rules.links import BURNED, LinkCommand, find_link_codes, read_link_request
 from accord.relay.rules.members import is_name
 from accord.relay.rules.messages import SessionRules
 from accord.storage import StoreError
@@ -78,6 +78,7 @@ class Directory:
             timeout=settings.platform_seconds,
         )
         self._clock = clock
+        self._store = store
         # More than anybody types; messages beyond it are consumed without an answer.
         talks = settings.link_messages_per_minute
         self._talking = RateLimiter(clock, per_minute=talks, burst=talks)
@@ -257,12 +258,18 @@ class Directory:
         if not is_name(talk.event) or self._talking.wait(f"{talk.platform} {author}"):
             self.counts["link.limited"] += 1
             return LinkReply("", "link.limited")
+        is_linked = bool(person.bound) or request.command is LinkCommand.CONFIRM
         reply = await self.changes.change(
             lambda change: links.handle_message(change, self.keyring, self.settings, request, talk),
-            by=f"{talk.platform} user {talk.user_id}",
+            by=f"{talk.platform} user {await self._journal_name(talk, is_linked=is_linked)}",
         )
         self.counts[reply.rule] += 1
         return reply
+
+    async def _journal_name(self, talk: links.LinkMessage, *, is_linked: bool) -> str:
+        if is_linked:
+            return talk.user_id
+        return (await self.secret.load(self._store)).person(talk.platform, talk.user_id)
 
     def flush_visibility(self, platform: str, scope_id: str | None = None) -> None:
         """Drop cached visibility, after a role or permission event or a lost session."""

@@ -198,8 +198,10 @@ class Ingest:
         is_open = bool(decision.candidates) and not event.is_dm
         platform = inbound.platform
         chats = () if is_open else filter(None, (event.chat_id, event.parent_chat_id))
+        # The bot itself is nobody.
+        is_person = event.author is not None and event.author != event.bot_id
         aliases = Aliases(
-            None if event.author is None else names.person(platform, event.author),
+            names.person(platform, event.author or "") if is_person else event.author,
             names.event(platform, inbound.event_id),
             {each: names.chat(platform, each) for each in chats},
         )

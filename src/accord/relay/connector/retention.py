@@ -194,11 +194,14 @@ async def _retain_journal(context: DeliveryContext, now: int) -> int:
 
 def _prune(connection: Connection, stream: str, before: int) -> int:
     reach = journal.stream_ranges(connection).get(stream)
-    if reach is None or reach.floor == reach.head:
-        return 0
-    oldest = journal.read(connection, stream, after=reach.floor, limit=_MOST)
-    old = list(itertools.takewhile(lambda each: each.recorded_at < before, oldest))
-    return journal.prune(connection, stream, old[-1].seq) if old else 0
+    # Mostly the oldest one is young enough, and the rest need not be read.
+    for limit in (1, _MOST):
+        after = 0 if reach is None else reach.floor
+        oldest = journal.read(connection, stream, after=after, limit=limit)
+        old = list(itertools.takewhile(lambda each: each.recorded_at < before, oldest))
+        if not old:
+            return 0
+    return journal.prune(connection, stream, old[-1].seq)
 
 
 def _delete_before(connection: Connection, moment: "Column[Any]", end: int) -> int:

@@ -29,10 +29,12 @@ from accord.relay.rules.connection import (
     read_identities,
 )
 from accord.relay.rules.decision_records import (
+    Aliases,
     from_record,
     narrow_facts,
     read_event,
     to_record,
+    with_aliases,
     write_event,
 )
 from accord.relay.rules.egress import (
@@ -140,6 +142,7 @@ __all__ = [
     "UNAUTHORIZED",
     "Action",
     "AfterClose",
+    "Aliases",
     "BadAction",
     "BadLine",
     "ChannelGrant",
@@ -230,6 +233,7 @@ __all__ = [
     "split_pieces",
     "split_text",
     "to_record",
+    "with_aliases",
     "write_event",
     "write_frame",
     "write_link_code",

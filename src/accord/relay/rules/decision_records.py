@@ -130,7 +130,9 @@ def with_aliases(event: GateEvent, facts: Facts, aliases: Aliases) -> tuple[Gate
         {k._replace(user_id=user(k.user_id)): each for k, each in narrow.bindings.items()},
         {k._replace(user_id=user(k.user_id)): home for k, home in narrow.dm_defaults.items()},
         {
-            k._replace(channel_id=chats.get(k.channel_id, k.channel_id)): grant
+            k._replace(channel_id=chats.get(k.channel_id, k.channel_id)): grant._replace(
+                owner=None if grant.owner is None else user(grant.owner)
+            )
             for k, grant in narrow.grants.items()
         },
         {
