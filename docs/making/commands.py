@@ -82,8 +82,21 @@ def nouns(app: typer.Typer) -> Mapping[str, Noun]:
     for page, members in grouped.items():
         about = "The station as a whole." if page == STATION else root.commands[page].help
         told = sentence(meaning(about, f"accord {page}"))
-        made[page] = Noun(told, join(_command(command) for command in members))
+        shared = "" if page == STATION else _shared(page, root.commands[page])
+        made[page] = Noun(told, join([shared, *map(_command, members)]))
     return made
+
+
+def _shared(page: str, group: Any) -> str:
+    """The options that are given before any command of a noun."""
+    taken = [each for each in getattr(group, "params", ()) if each.name != "help"]
+    if not taken:
+        return ""
+    noun = Command(("accord", page), group)
+    annotations = get_type_hints(group.callback, include_extras=True)
+    rows = [_row(noun, each, annotations.get(each.name)) for each in taken]
+    head = f"Given between {code(f'accord {page}')} and the command:"
+    return join([head, table(("takes", "type", "default", "what it is"), rows)])
 
 
 def overview(app: typer.Typer) -> str:

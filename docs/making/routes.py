@@ -8,6 +8,7 @@ route, are refused.
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 from docs.making.errors import MakingError
@@ -19,7 +20,8 @@ from accord.capabilities.doors import openai_routes
 from accord.community.bus import Bus, member_routes, public_routes
 from accord.community.control import control_routes
 from accord.community.sync import sync_routes
-from accord.relay.connector import ControlRoutes
+from accord.relay.connector import ControlRoutes, ControlSettings
+from accord.relay.connector.admin import OperatorRoutes
 from accord.relay.platforms.settings import WebChatSettings
 from accord.relay.platforms.webchat.http import ChatRoutes
 from accord.station.health import application
@@ -47,6 +49,10 @@ class _StandIn:
 
 
 _ANY: Final[Any] = _StandIn()
+# Limits are numbers.
+_CONTROL: Final[Any] = SimpleNamespace(
+    directory=SimpleNamespace(settings=ControlSettings(), authentication=_ANY)
+)
 
 
 def render() -> str:
@@ -88,7 +94,10 @@ def _bus() -> Sequence[BaseRoute]:
 _SERVED: Final[Mapping[str, Callable[[], Iterable[BaseRoute]]]] = {
     "Station": lambda: application("", _ANY, _ANY).routes,
     "Doors": lambda: openai_routes(_ANY, _ANY, ""),
-    "Connector": lambda: ControlRoutes(_ANY, _ANY).routes,
+    "Connector": lambda: [
+        *ControlRoutes(_CONTROL, _ANY).routes,
+        *OperatorRoutes(_CONTROL, _ANY, _ANY, _ANY).routes,
+    ],
     "Web chat": lambda: ChatRoutes(_ANY, _ANY, _ANY, _ANY, WebChatSettings()).routes,
     "Authority": lambda: authority_routes(_ANY, _ANY, _ANY, _ANY, _ANY, token=""),
     "Bus": _bus,

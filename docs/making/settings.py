@@ -14,6 +14,9 @@ from accord.station.settings import OTHER_VARIABLES, sections, tables, variable
 _KINDS: Final = {str: "text", SecretStr: "secret text", int: "integer", float: "number"}
 _OTHERS: Final = {
     "ACCORD_HOME": "the home",
+    "ACCORD_RELAY_CONNECTOR": "the connector on another machine that `accord relay` looks after",
+    "ACCORD_RELAY_TOKEN": "the operator's token for it",
+    "ACCORD_RELAY_TOKEN_FILE": "a file with that token",
     "ACCORD_VECTORS": "where the tests find the known answers",
 }
 

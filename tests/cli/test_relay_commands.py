@@ -1,12 +1,14 @@
-"""What an operator does about the relay of a home, by its store."""
+"""What an operator does about a relay, by the store of its home and from another machine."""
 
 import asyncio
 import json
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fakes.connectors import served_connector
 from tests.fakes.outbox_rows import add_action
 from typer.testing import CliRunner, Result
 
@@ -78,14 +80,38 @@ class Operator:
         asyncio.run(work())
 
 
+class RemoteOperator(Operator):
+    """Gives the same commands from another machine, with a token in a file."""
+
+    def __init__(self, home: Path, url: str, token_file: Path) -> None:
+        super().__init__(home)
+        self.options = ["--connector", url, "--token-file", str(token_file)]
+
+    def invoke(self, *words: str) -> Result:
+        return CliRunner().invoke(app, ["relay", *self.options, *words])
+
+
 @pytest.fixture
-def operator(tmp_path: Path) -> Operator:
-    """An operator whose station has run once."""
+def home(tmp_path: Path) -> Path:
+    """A home whose station has run once."""
     home = Home(tmp_path / "home")
     with ExitStack() as undo, hold_home(home, "nowhere", undo):
         ensure_device_key(home, undo)
         undo.pop_all()
-    return Operator(home.path)
+    return home.path
+
+
+@pytest.fixture(params=["here", "elsewhere"])
+def operator(request: pytest.FixtureRequest, home: Path, tmp_path: Path) -> Iterator[Operator]:
+    """An operator at the home, or one at another machine."""
+    here = Operator(home)
+    if request.param == "here":
+        yield here
+        return
+    file = tmp_path / "token"
+    file.write_text(here.run("operator-token", "new", "ann"))
+    with served_connector(home) as url:
+        yield RemoteOperator(home, url, file)
 
 
 def test_where_no_station_ran_there_is_nothing_to_operate(tmp_path: Path) -> None:
@@ -325,7 +351,8 @@ def test_dead_letters_are_replayed_or_dropped_by_number(operator: Operator) -> N
     assert operator.ask("deadletters", "list") == {"letters": [], "replies": []}
 
 
-def test_a_space_of_the_web_chat_belongs_to_a_tenant(operator: Operator) -> None:
+def test_a_space_of_the_web_chat_belongs_to_a_tenant(home: Path) -> None:
+    operator = Operator(home)
     assert "no such space" in operator.refused("chat", "invite")
     made = operator.ask("chat", "space", "kitchen", "--tenant", "t1")
     other = operator.ask("chat", "channel", "plans", "--private")

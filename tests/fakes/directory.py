@@ -9,9 +9,11 @@ from accord.relay.connector import (
     Capability,
     Directory,
     InboundEvent,
+    Keyring,
     LinkReply,
     Principal,
     Revocations,
+    StoreSecret,
     Vault,
     Waker,
 )
@@ -86,6 +88,7 @@ class MemoryDirectory(Directory):
         self.replies: dict[str, LinkReply] = {}
         self.flushed: list[tuple[str, str | None]] = []
         self.revocations = Revocations(MemoryWaker())
+        self.secret = StoreSecret(Keyring([bytes(32)]))
 
     def admit(self, instance: str, tenant: str = "t1") -> str:
         """Let an instance in; its bearer."""
@@ -106,6 +109,13 @@ class MemoryDirectory(Directory):
         if principal.instance in self.revoked:
             raise RelayError(Code.FORBIDDEN, "this instance was revoked")
         return principal
+
+    async def is_linked(self, platform: str, user_id: str | None) -> bool:
+        """Whether an account is linked to any instance."""
+        return any(
+            instances and (user.platform, user.user_id) == (platform, user_id)
+            for user, instances in self.known.bindings.items()
+        )
 
     async def facts(self, inbound: InboundEvent) -> Facts:
         """What is known."""

@@ -400,14 +400,14 @@ async def _export(
     settings: "Settings", outboxes: "list[ExportSource]", landing: "Landing", *, prune: bool
 ) -> dict[str, Any]:
     from accord.pipeline import exporter
-    from accord.station.pipeline import retention_of
+    from accord.station.pipeline import prune_journals
 
     with output.progress("exporting") as bar:
         done = await exporter.export(outboxes, landing, progress=bar)
     told = {"landing": str(landing), "records": done.records, "segments": done.segments}
     if prune:
         now_ms = int(time.time() * 1000)
-        gone = await exporter.prune(outboxes, landing, retention_of(settings), now_ms=now_ms)
+        gone = await prune_journals(settings, outboxes, landing, now_ms)
         told["pruned"] = {"records": gone.records, "segments": gone.segments}
     return told
 

@@ -1,22 +1,31 @@
 """The relay and the authority of a home, as operators' commands reach them.
 
-The relay is reached by its store, whether or not it runs. The authority is reached by its routes
-where it runs, with a token that only its user can read, else by its store.
+The relay is reached by its store, whether or not it runs, or over HTTP where it is on another
+machine (`accord relay --connector`); both perform the same verbs. The authority is reached by its
+routes where it runs, with a token that only its user can read, else by its store.
 """
 
 import asyncio
+import os
+import sys
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from accord.cli.arguments import printable
+from accord.cli.arguments import STDIN, printable
 from accord.cli.context import Cli
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from accord.authority.rules.errors import AuthorityError
     from accord.relay.connector.connector import Connector
     from accord.relay.connector.store import Principal
+    from accord.relay.remote import RemoteConnector
     from accord.station.settings import Settings
 
 
@@ -147,17 +156,114 @@ Tenant = Annotated[str | None, typer.Option("--tenant", help="Only those of this
 OPERATOR = "operator"
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteOptions:
+    """The options of `accord relay` that name a connector on another machine."""
+
+    connector: str | None = None
+    token: str | None = None
+    token_file: Path | None = None
+    plain_http: bool = False
+
+
+_NOWHERE_ELSE: Final = RemoteOptions()
+remote_options: ContextVar[RemoteOptions] = ContextVar("remote_options", default=_NOWHERE_ELSE)
+"""Set by `accord relay` before any of its commands runs."""
+
+
+def ask_relay(cli: Cli, verb: str, **body: Any) -> dict[str, Any]:
+    """Perform an operator's verb at the relay of a home, or at the connector that is named.
+
+    Raises:
+        AccordError: There is no relay, or it refuses.
+    """
+    from accord.relay.errors import RelayError
+
+    try:
+        remote = remote_connector(cli)
+        if remote is not None:
+            return remote.ask(verb, body)
+        return _perform_here(cli, verb, body)
+    except RelayError as error:
+        # It may repeat what somebody else called an agent.
+        raise RelayError(
+            error.code,
+            printable(error.what),
+            where=None if error.where is None else printable(error.where),
+            mend=None if error.mend is None else printable(error.mend),
+        ) from error
+
+
+def remote_connector(cli: Cli) -> "RemoteConnector | None":
+    """The connector that the options of `accord relay`, or else the environment, name.
+
+    A home that is named by --home precedes the environment.
+    """
+    options = remote_options.get()
+    if options.connector is None and (options.token or options.token_file or options.plain_http):
+        raise typer.BadParameter("name the connector with --connector")
+    if options.connector is not None and cli.home is not None:
+        raise typer.BadParameter(
+            "a connector is either in a home or elsewhere", param_hint="--connector"
+        )
+    url = options.connector
+    if url is None and cli.home is None:
+        url = os.environ.get("ACCORD_RELAY_CONNECTOR") or None
+    if url is None:
+        return None
+    from accord.relay.remote import RemoteConnector
+
+    return RemoteConnector(url, _operator_token(options), options.plain_http)
+
+
+def _operator_token(options: RemoteOptions) -> "SecretStr":
+    from pydantic import SecretStr
+
+    from accord.relay.errors import Code, RelayError
+    from accord.relay.platforms.settings import read_secret_file
+
+    if options.token is not None and options.token_file is not None:
+        raise typer.BadParameter("give either --token or --token-file")
+    if options.token == STDIN:
+        return SecretStr(sys.stdin.readline().strip())
+    if options.token is not None:
+        return SecretStr(options.token)
+    if options.token_file is not None:
+        return read_secret_file(str(options.token_file), "--token-file")
+    if token := os.environ.get("ACCORD_RELAY_TOKEN"):
+        return SecretStr(token)
+    if file := os.environ.get("ACCORD_RELAY_TOKEN_FILE"):
+        return read_secret_file(file, "environment variable ACCORD_RELAY_TOKEN_FILE")
+    raise RelayError(
+        Code.UNAUTHORIZED,
+        "an operator's token is needed to reach a connector elsewhere",
+        mend="make one there with `accord relay operator-token new`, then give it with "
+        "--token-file or ACCORD_RELAY_TOKEN",
+    )
+
+
+def _perform_here(cli: Cli, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+    from accord.relay.connector.admin import Operation, perform
+
+    async def work(connector: "Connector") -> dict[str, Any]:
+        operation = Operation(connector.control, connector.delivery, connector.store, OPERATOR)
+        return await perform(operation, verb, body)
+
+    return with_relay(cli, work)
+
+
 def with_relay(cli: Cli, work: Callable[["Connector"], Awaitable[T]]) -> T:
     """Run `work` with the relay of a home, whether or not its station runs.
 
     Raises:
-        AccordError: There is no relay, or it refuses.
+        AccordError: There is no relay, it refuses, or another machine's was named.
     """
     from accord.kernel.clock import SystemClock
     from accord.relay.errors import RelayError
     from accord.station import logs
     from accord.station.relay import operate_relay
 
+    refuse_remote(cli)
     settings = cli.station_settings()
 
     async def run() -> T:
@@ -172,6 +278,18 @@ def with_relay(cli: Cli, work: Callable[["Connector"], Awaitable[T]]) -> T:
             raise RelayError(
                 error.code, printable(error.what), where=error.where, mend=error.mend
             ) from error
+
+
+def refuse_remote(cli: Cli) -> None:
+    """Refuse a command that works on the connector's own machine only; raises RelayError."""
+    from accord.relay.errors import Code, RelayError
+
+    if remote_connector(cli) is not None:
+        raise RelayError(
+            Code.BAD_REQUEST,
+            "this command works on the connector's own machine only",
+            mend="run it there, or name a home with --home",
+        )
 
 
 def with_instance(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -9,13 +10,47 @@ import typer
 from accord.cli import gateway, output, relay_agents, relay_deliveries
 from accord.cli.arguments import printable
 from accord.cli.context import App, Cli
-from accord.cli.planes import format_millis, with_relay
+from accord.cli.planes import (
+    RemoteOptions,
+    format_millis,
+    refuse_remote,
+    remote_options,
+    with_relay,
+)
 from accord.cli.station import Port, serve_plane
 
 if TYPE_CHECKING:
     from accord.relay.platforms.webchat import Admin, Channel, Invite, PendingInvite, Space, User
 
 app = App(no_args_is_help=True, epilog="Example: accord relay token new --instance echo")
+
+
+@app.callback()
+def relay(
+    connector: Annotated[
+        str | None,
+        typer.Option(
+            help="The URL of a connector on another machine, for commands that look after agents "
+            "and messages (default: $ACCORD_RELAY_CONNECTOR, else the one of the home)."
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help="What `accord relay operator-token new` printed there; - is stdin "
+            "(default: $ACCORD_RELAY_TOKEN). Other users of this machine may see it."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="A file with the token (default: $ACCORD_RELAY_TOKEN_FILE)."),
+    ] = None,
+    plain_http: Annotated[
+        bool, typer.Option("--plain-http", help="Send the token without TLS to another machine.")
+    ] = False,
+) -> None:
+    """Bring agents into chats."""
+    remote_options.set(RemoteOptions(connector, token, token_file, plain_http))
 
 
 @app.command(epilog="Example: accord relay serve --home ./connector --port 7090")
@@ -168,6 +203,7 @@ def _with_chat(cli: Cli, work: Callable[["Admin"], Awaitable[T]]) -> T:
     from accord.station.relay import webchat_settings
     from accord.station.store import store_location
 
+    refuse_remote(cli)
     settings = cli.station_settings()
 
     async def run() -> T:
@@ -210,6 +246,11 @@ async def _find_space(admin: "Admin", wanted: str | None) -> str:
 for verbs in (relay_agents, relay_deliveries):
     app.registered_commands += verbs.app.registered_commands
 app.add_typer(relay_agents.token, name="token", help="Manage enrolment tokens.")
+app.add_typer(
+    relay_agents.operator_token,
+    name="operator-token",
+    help="Manage the tokens of operators on other machines.",
+)
 app.add_typer(relay_agents.key, name="key", help="Rotate the key of the relay's secrets.")
 app.add_typer(relay_agents.scope, name="scope", help="Assign servers and channels.")
 app.add_typer(

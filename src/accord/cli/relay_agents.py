@@ -1,9 +1,10 @@
 """Agents and what reaches them.
 
-`accord relay token | instances | link | rotate | wake-url | key | revoke | pardon | scope |
-principal | policy | open | close`.
+`accord relay token | operator-token | instances | link | links | unlink | default | rotate |
+wake-url | key | revoke | pardon | scope | open | close | principal | policy`.
 """
 
+import re
 from dataclasses import asdict
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,14 +13,10 @@ import typer
 
 from accord.cli.arguments import printable
 from accord.cli.context import App, Cli
-from accord.cli.planes import Instance, Tenant, format_millis, with_instance, with_relay
+from accord.cli.planes import Instance, Tenant, ask_relay, format_millis, with_relay
 
 if TYPE_CHECKING:
-    from accord.relay.connector.connector import Connector
     from accord.relay.connector.manage import KeyStatus
-    from accord.relay.connector.registry import MintedToken
-    from accord.relay.connector.store import Principal
-
 
 app = App()
 token = App(no_args_is_help=True, epilog="Example: accord relay token new --instance echo")
@@ -28,7 +25,7 @@ token = App(no_args_is_help=True, epilog="Example: accord relay token new --inst
 @token.command(epilog="Example: accord relay token new --instance echo --hours 1")
 def new(
     cli: Cli,
-    tenant: Annotated[str, typer.Option(help="The tenant of the agent.")] = "default",
+    tenant: Annotated[str, typer.Option(help="Whose agent it will be.")] = "default",
     instance: Annotated[
         str | None, typer.Option(help="The agent's instance id (default: a new one).")
     ] = None,
@@ -40,67 +37,108 @@ def new(
     ] = 24.0,
 ) -> None:
     """Print a one-time enrolment token for a gateway. Treat it like a password."""
-    made = with_relay(
+    made = ask_relay(
         cli,
-        lambda connector: connector.control.mint_token(
-            tenant, instance, name=name, seconds=max(1, round(hours * 3600))
-        ),
+        "tokens/new",
+        tenant=tenant,
+        instance=instance,
+        name=name,
+        seconds=max(1, round(hours * 3600)),
     )
-    cli.note(f"The instance is {printable(made.instance)}; until {format_millis(made.expires_at)}:")
-    cli.emit(
-        {
-            "token": made.token,
-            "tenant": made.tenant,
-            "instance": made.instance,
-            "expires_at": format_millis(made.expires_at),
-        },
-        made.token,
-    )
+    cli.note(f"The instance is {printable(made['instance'])}; until {made['expires_at']}:")
+    cli.emit(made, made["token"])
 
 
 @token.command("list", epilog="Example: accord relay token list --tenant default")
 def list_tokens(cli: Cli, tenant: Tenant = None) -> None:
     """List recent enrolment tokens, without the tokens themselves."""
-    from accord.relay.connector.registry import list_tokens
-
-    async def read(connector: "Connector") -> list["MintedToken"]:
-        return await connector.store.read(lambda c: list_tokens(c, tenant))
-
-    found = with_relay(cli, read)
+    found = ask_relay(cli, "tokens/list", tenant=tenant)
     cli.emit(
-        {"tokens": [asdict(each) for each in found]},
+        found,
         (
             (
-                printable(each.tenant),
-                printable(each.instance),
-                f"until {format_millis(each.expires_at)}",
-                "not used" if each.used_at is None else f"used {format_millis(each.used_at)}",
+                printable(each["tenant"]),
+                printable(each["instance"]),
+                f"until {format_millis(each['expires_at'])}",
+                "not used" if each["used_at"] is None else f"used {format_millis(each['used_at'])}",
             )
-            for each in found
+            for each in found["tokens"]
         ),
     )
+
+
+operator_token = App(
+    no_args_is_help=True, epilog="Example: accord relay operator-token new ann --read-only"
+)
+_DURATION = re.compile(r"([0-9]{1,5})([mhd])", re.ASCII)
+_UNITS = {"m": 60, "h": 3600, "d": 86_400}
+
+
+def _seconds(duration: str) -> int:
+    found = _DURATION.fullmatch(duration)
+    if found is None:
+        raise typer.BadParameter("such as 30m, 12h or 90d")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+OperatorName = Annotated[str, typer.Argument(help="Who holds it, as the audit trail will say.")]
+
+
+@operator_token.command(
+    "new", epilog="Example: accord relay operator-token new ann --read-only --expires 30d"
+)
+def new_operator(
+    cli: Cli,
+    name: OperatorName,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Let it look, and change nothing.")
+    ] = False,
+    expires: Annotated[
+        str, typer.Option(help="For how long it is good: minutes, hours or days, such as 12h.")
+    ] = "90d",
+) -> None:
+    """Print a token by which somebody looks after this connector from another machine, once."""
+    made = ask_relay(
+        cli, "operators/new", name=name, seconds=_seconds(expires), read_only=read_only
+    )
+    may = "may look" if made["read_only"] else "may change everything"
+    cli.note(f"Until {made['expires_at']}, whoever holds it {may}:")
+    cli.emit(made, made["token"])
+
+
+@operator_token.command("list", epilog="Example: accord relay operator-token list --json")
+def list_operators(cli: Cli) -> None:
+    """List the tokens of operators, without the tokens themselves."""
+    found = ask_relay(cli, "operators/list")
+    cli.emit(
+        found,
+        (
+            (
+                each["name"],
+                "reads" if each["read_only"] else "changes",
+                f"until {format_millis(each['expires_at'])}",
+                ""
+                if each["revoked_at"] is None
+                else f"revoked {format_millis(each['revoked_at'])}",
+            )
+            for each in found["operators"]
+        ),
+    )
+
+
+@operator_token.command("revoke", epilog="Example: accord relay operator-token revoke ann")
+def revoke_operator(cli: Cli, name: OperatorName) -> None:
+    """End an operator's token at once."""
+    done = ask_relay(cli, "operators/revoke", name=name)
+    cli.emit(done, f"The token of {printable(name)} is good no more.")
 
 
 @app.command(epilog="Example: accord relay instances --json")
 def instances(cli: Cli, tenant: Tenant = None) -> None:
     """List the agents that have enrolled, and how each is doing."""
-
-    async def read(connector: "Connector") -> list[dict[str, Any]]:
-        from accord.relay.connector.registry import refused_hellos
-
-        return [
-            {
-                **asdict(each),
-                "refused": refused_hellos(each),
-                "live": each.live,
-                "empty": await connector.delivery.is_empty(each.instance),
-            }
-            for each in await connector.control.instances(tenant)
-        ]
-
-    found = with_relay(cli, read)
+    found = ask_relay(cli, "instances", tenant=tenant)
     cli.emit(
-        {"instances": found},
+        found,
         (
             (
                 printable(each["instance"]),
@@ -111,7 +149,7 @@ def instances(cli: Cli, tenant: Tenant = None) -> None:
                 "nothing waits" if each["empty"] else "messages wait",
                 "; ".join(map(_refusal, each["refused"])),
             )
-            for each in found
+            for each in found["instances"]
         ),
     )
 
@@ -131,20 +169,66 @@ def link(
     """
     if account is not None:
         platform, user = account
-        with_relay(cli, lambda each: each.control.bind(instance, platform, user))
-        cli.emit(
-            {"instance": instance, "platform": platform, "user": user},
-            f"{printable(user)} on {printable(platform)} is linked.",
-        )
+        done = ask_relay(cli, "links/add", instance=instance, platform=platform, user=user)
+        cli.emit(done, f"{printable(user)} on {printable(platform)} is linked.")
         return
-
-    made = with_instance(cli, instance, lambda connector, caller: connector.control.link(caller))
+    made = ask_relay(cli, "links/new", instance=instance)
     cli.note(
-        f"Until {format_millis(made.expires_at)}, send the bot this as a direct message, "
+        f"Until {made['expires_at']}, send the bot this as a direct message, "
         "then answer its question with yes:"
     )
+    cli.emit(made, f"/link {made['code']}")
+
+
+User = Annotated[str, typer.Argument(help="The user's id on that platform.")]
+OnPlatform = Annotated[str, typer.Argument(help="The platform, such as webchat.")]
+
+
+@app.command(epilog="Example: accord relay links --instance echo")
+def links(
+    cli: Cli,
+    instance: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 1000,
+) -> None:
+    """List linked accounts, and to which agent the direct messages of each go."""
+    found = ask_relay(cli, "links/list", instance=instance, limit=limit)
     cli.emit(
-        {"code": made.code, "expires_at": format_millis(made.expires_at)}, f"/link {made.code}"
+        found,
+        (
+            (
+                printable(each["platform"]),
+                printable(each["user"]),
+                printable(each["instance"]),
+                printable(each["tenant"]),
+                "direct messages" if each["is_default"] else "",
+            )
+            for each in found["links"]
+        ),
+    )
+
+
+@app.command(epilog="Example: accord relay unlink discord 80351110224678912 --instance echo")
+def unlink(
+    cli: Cli,
+    platform: OnPlatform,
+    user: User,
+    instance: Annotated[
+        str | None, typer.Option(help="Only its link to this agent (default: all).")
+    ] = None,
+) -> None:
+    """End the links of an account, and with them the right of those agents to write to it."""
+    done = ask_relay(cli, "links/remove", platform=platform, user=user, instance=instance)
+    cli.emit(done, f"{done['removed']} removed.")
+
+
+@app.command(epilog="Example: accord relay default echo discord 80351110224678912")
+def default(cli: Cli, instance: Instance, platform: OnPlatform, user: User) -> None:
+    """Send the direct messages of an account that is linked to an agent to that agent."""
+    done = ask_relay(cli, "links/default", instance=instance, platform=platform, user=user)
+    cli.emit(
+        done,
+        f"Direct messages of {printable(user)} on {printable(platform)} go to "
+        f"{printable(instance)}.",
     )
 
 
@@ -158,13 +242,9 @@ def rotate(
     ] = 3600,
 ) -> None:
     """Give an agent's gateway a new secret, and print it; the old one stays valid for a while."""
-    made = with_instance(
-        cli,
-        instance,
-        lambda connector, caller: connector.control.rotate(caller, grace_seconds=grace),
-    )
-    cli.note(f"The old secret is valid until {format_millis(made.old_until)}; the new one is:")
-    cli.emit({"secret": made.secret, "old_until": format_millis(made.old_until)}, made.secret)
+    made = ask_relay(cli, "rotate", instance=instance, grace=grace)
+    cli.note(f"The old secret is valid until {made['old_until']}; the new one is:")
+    cli.emit(made, made["secret"])
 
 
 @app.command("wake-url", epilog="Example: accord relay wake-url echo https://wake.example/echo")
@@ -172,29 +252,28 @@ def wake_url(
     cli: Cli,
     instance: Instance,
     url: Annotated[
-        str | None, typer.Argument(help="What is asked for to wake it; without it, show.")
+        str | None, typer.Argument(help="What is requested to wake it; omit it to show.")
     ] = None,
     clear: Annotated[
-        bool, typer.Option("--clear", help="Take it away; its gateway may name one again.")
+        bool, typer.Option("--clear", help="Remove it; its gateway may name one again.")
     ] = False,
 ) -> None:
-    """Say by which URL a sleeping agent is woken; what is said here, its gateway cannot change.
+    """Set the URL that wakes a sleeping agent; its gateway cannot change what is set here.
 
     The URL itself is not shown: it may hold a secret.
     """
     if clear and url is not None:
         raise typer.BadParameter("give a URL, or --clear")
-
-    async def change(connector: "Connector", caller: "Principal") -> dict[str, Any]:
-        if clear or url is not None:
-            await connector.control.set_wake_url(caller, url, by_operator=True)
-        return await connector.control.status(caller)
-
-    status = with_instance(cli, instance, change)
-    has_one, by = status["hasWakeUrl"], status["wakeUrlSetBy"]
+    if clear or url is not None:
+        found = ask_relay(cli, "wake-url/set", instance=instance, url=url)
+    else:
+        found = ask_relay(cli, "wake-url/show", instance=instance)
+    by = found["set_by"]
     cli.emit(
-        {"instance": instance, "has_wake_url": has_one, "set_by": by if has_one else None},
-        f"It is woken by a URL that the {by} named." if has_one else "It has no wake URL.",
+        found,
+        f"It is woken by a URL that the {by} named."
+        if found["has_wake_url"]
+        else "It has no wake URL.",
     )
 
 
@@ -256,17 +335,10 @@ def revoke(cli: Cli, instance: Which = None, tenant: Whole = None) -> None:
     policies; a tenant that is switched on again has kept them.
     """
     _one_of(instance, tenant)
-
-    async def end(connector: "Connector") -> list[str]:
-        if tenant is not None:
-            return await connector.control.suspend(tenant)
-        await connector.control.revoke(instance or "")
-        return [instance or ""]
-
-    ended = with_relay(cli, end)
+    ended = ask_relay(cli, "revoke", instance=instance, tenant=tenant)
     cli.emit(
-        {"revoked": ended},
-        f"Revoked: {', '.join(map(printable, ended)) or 'nobody, it had no agents'}.",
+        ended,
+        f"Revoked: {', '.join(map(printable, ended['revoked'])) or 'nobody, it had no agents'}.",
     )
 
 
@@ -274,19 +346,11 @@ def revoke(cli: Cli, instance: Which = None, tenant: Whole = None) -> None:
 def pardon(cli: Cli, instance: Which = None, tenant: Whole = None) -> None:
     """Let a revoked agent enrol again, or enable a tenant again."""
     _one_of(instance, tenant)
-
-    async def undo(connector: "Connector") -> bool:
-        if tenant is not None:
-            await connector.control.resume(tenant)
-            return True
-        return await connector.control.pardon(instance or "")
-
-    done, name = with_relay(cli, undo), instance or tenant or ""
-    cli.emit(
-        {"pardoned": name if done else None}, [f"Pardoned: {printable(name)}."] if done else ()
-    )
-    if not done:
-        cli.note(f"{printable(name)} may enrol already; no operator has revoked it.")
+    done = ask_relay(cli, "pardon", instance=instance, tenant=tenant)
+    name = printable(instance or tenant or "")
+    cli.emit(done, () if done["pardoned"] is None else f"Pardoned: {name}.")
+    if done["pardoned"] is None:
+        cli.note(f"{name} may enrol already; no operator has revoked it.")
 
 
 def _one_of(instance: str | None, tenant: str | None) -> None:
@@ -297,7 +361,7 @@ def _one_of(instance: str | None, tenant: str | None) -> None:
 def _refusal(refused: dict[str, str]) -> str:
     """A hello that was refused, and why."""
     bot = f"{printable(refused['platform'])} {printable(refused['botId'])}".strip()
-    return f"refused {bot}: {refused['reason']}"
+    return f"refused {bot}: {printable(refused['reason'])}"
 
 
 def _standing(record: dict[str, Any]) -> str:
@@ -334,16 +398,9 @@ def route(
     ] = False,
 ) -> None:
     """Assign a server to a tenant; until then, each author reaches their own agent."""
-
-    async def change(connector: "Connector") -> None:
-        if away:
-            await connector.control.unroute(platform, key)
-        else:
-            await connector.control.route(tenant, platform, key)
-
-    with_relay(cli, change)
+    done = ask_relay(cli, "route", platform=platform, key=key, tenant=None if away else tenant)
     cli.emit(
-        {"platform": platform, "key": key, "tenant": None if away else tenant},
+        done,
         f"{printable(platform)} {printable(key)} belongs to "
         f"{'nobody' if away else printable(tenant)}.",
     )
@@ -358,25 +415,17 @@ def share(
         bool, typer.Option("--away", help="Let it belong to the tenant of its route again.")
     ] = False,
 ) -> None:
-    """Say that several tenants share a server: each author reaches their own agent there."""
-
-    async def change(connector: "Connector") -> bool:
-        control = connector.control
-        return await (control.unshare(platform, key) if away else control.share(platform, key))
-
-    changed = with_relay(cli, change)
-    cli.emit(
-        {"platform": platform, "key": key, "shared": not away, "changed": changed},
-        f"{printable(platform)} {printable(key)} is {'not ' if away else ''}shared.",
-    )
+    """Share a server among tenants: each author reaches their own agent there."""
+    done = ask_relay(cli, "share", platform=platform, key=key, shared=not away)
+    cli.emit(done, f"{printable(platform)} {printable(key)} is {'not ' if away else ''}shared.")
 
 
 @scope.command("list", epilog="Example: accord relay scope list --json")
 def list_places(cli: Cli) -> None:
     """List whose servers and channels are, which are shared, and where agents are open."""
-    found = with_relay(cli, lambda connector: connector.control.places())
+    found = ask_relay(cli, "places")
     cli.emit(
-        {"places": found},
+        found,
         (
             (
                 each["kind"],
@@ -386,7 +435,7 @@ def list_places(cli: Cli) -> None:
                 printable(each.get("tenant") or "-"),
                 printable(each.get("instance") or "-"),
             )
-            for each in found
+            for each in found["places"]
         ),
     )
 
@@ -403,11 +452,8 @@ def grant(
     ] = None,
 ) -> None:
     """Grant a channel to an agent."""
-    with_relay(
-        cli,
-        lambda connector: connector.control.grant(instance, platform, scope_id, channel_id, owner),
-    )
-    cli.emit(_channel_json(instance, platform, scope_id, channel_id), "Granted.")
+    place = {"platform": platform, "scope_id": scope_id, "channel_id": channel_id}
+    cli.emit(ask_relay(cli, "grant", instance=instance, owner=owner, **place), "Granted.")
 
 
 @scope.command(epilog="Example: accord relay scope release echo discord G1 C1")
@@ -415,14 +461,8 @@ def release(
     cli: Cli, instance: Instance, platform: Platform, scope_id: Scope, channel_id: Channel
 ) -> None:
     """Revoke a channel of an agent."""
-    with_instance(
-        cli,
-        instance,
-        lambda connector, caller: connector.control.release_scope(
-            caller, platform, scope_id, channel_id
-        ),
-    )
-    cli.emit(_channel_json(instance, platform, scope_id, channel_id), "Released.")
+    place = {"platform": platform, "scope_id": scope_id, "channel_id": channel_id}
+    cli.emit(ask_relay(cli, "release", instance=instance, **place), "Released.")
 
 
 OpenScope = Annotated[
@@ -448,12 +488,9 @@ def open_(
     They must address it, except in channels that its policy frees. How much one person may write is
     limited, and the agent may answer there and nowhere else.
     """
-    scope, channel = _open_place(scope_id, channel_id, direct)
-    with_relay(cli, lambda connector: connector.control.open(instance, platform, scope, channel))
-    cli.emit(
-        _channel_json(instance, platform, scope, channel),
-        f"{printable(instance)} is open to everybody there.",
-    )
+    place = _open_place(scope_id, channel_id, direct)
+    done = ask_relay(cli, "open", instance=instance, platform=platform, **place)
+    cli.emit(done, f"{printable(instance)} is open to everybody there.")
 
 
 @app.command(epilog="Example: accord relay close discord G1 C1")
@@ -464,23 +501,23 @@ def close(
     channel_id: OpenChannel = None,
     direct: Direct = False,
 ) -> None:
-    """End that an agent is open to everybody in a place; it can no longer write there at once."""
-    scope, channel = _open_place(scope_id, channel_id, direct)
-    closed = with_relay(cli, lambda connector: connector.control.close(platform, scope, channel))
+    """Close a place to people who are not linked; the agent can no longer write there at once."""
+    place = _open_place(scope_id, channel_id, direct)
+    done = ask_relay(cli, "close", platform=platform, **place)
     cli.emit(
-        {"instance": closed, "platform": platform, "scope_id": scope, "channel_id": channel},
+        done,
         "No agent was open there."
-        if closed is None
-        else f"{printable(closed)} is not open there any more.",
+        if done["instance"] is None
+        else f"{printable(done['instance'])} is not open there any more.",
     )
 
 
-def _open_place(scope_id: str | None, channel_id: str | None, direct: bool) -> tuple[str, str]:
+def _open_place(scope_id: str | None, channel_id: str | None, direct: bool) -> dict[str, str]:
     """The scope and channel that are meant; both '' are direct messages, which must be said."""
     scope, channel = scope_id or "", channel_id or ""
     if direct == bool(scope or channel):
         raise typer.BadParameter("name a server or a channel, or give --direct")
-    return scope, channel
+    return {"scope_id": scope, "channel_id": channel}
 
 
 @app.command(
@@ -500,21 +537,11 @@ def principal(
     """Set whose messages an agent receives in its channels; its owner's always are."""
     if allow and policy is not PrincipalPolicyName.ALLOW_LIST:
         raise typer.BadParameter("--allow is valid only with allow-list", param_hint="--allow")
-
-    async def change(connector: "Connector", caller: "Principal") -> Any:
-        from accord.relay.rules.gate import PrincipalPolicy
-
-        if policy is not None:
-            chosen = PrincipalPolicy(policy.value)
-            await connector.control.set_principal(caller, platform, chosen, allow or ())
-        return await connector.control.status(caller)
-
-    status = with_instance(cli, instance, change)
-    found = _of_platform(status["principals"], platform) or {
-        "platform": platform,
-        "policy": PrincipalPolicyName.OWNER_ONLY.value,
-        "allow": [],
-    }
+    on = {"instance": instance, "platform": platform}
+    if policy is None:
+        found = ask_relay(cli, "principals/show", **on)
+    else:
+        found = ask_relay(cli, "principals/set", policy=policy.value, allow=allow or [], **on)
     listed = f": {', '.join(map(printable, found['allow']))}" if found["allow"] else ""
     cli.emit(found, f"{found['policy']}{listed}")
 
@@ -553,26 +580,18 @@ def policy(
         raise typer.BadParameter(
             "it cannot be combined with other options", param_hint="--by-gateway"
         )
-
-    async def change(connector: "Connector", caller: "Principal") -> Any:
-        from accord.relay.rules.gate import RelevancePolicy
-
-        if is_change:
-            wanted = RelevancePolicy(
-                require_address=bool(require_address),
-                free_response_scopes=frozenset(free or ()),
-                allow_other_bots=bool(other_bots),
-            )
-            await connector.control.set_relevance(caller, platform, wanted, by_operator=True)
-        else:
-            wanted = RelevancePolicy()
-            if by_gateway:
-                await connector.control.unpin_relevance(caller, platform)
-        status = await connector.control.status(caller)
-        default = {"platform": platform, **wanted.to_dict(), "setBy": "gateway"}
-        return _of_platform(status["relevance"], platform) or default
-
-    found = with_instance(cli, instance, change)
+    on = {"instance": instance, "platform": platform}
+    if is_change:
+        found = ask_relay(
+            cli,
+            "relevance/set",
+            require_address=bool(require_address),
+            free=free or [],
+            other_bots=bool(other_bots),
+            **on,
+        )
+    else:
+        found = ask_relay(cli, "relevance/unset" if by_gateway else "relevance/show", **on)
     lines = [
         "must be addressed" if found["requireAddress"] else "need not be addressed",
         "hears other bots" if found["allowOtherBots"] else "hears no other bots",
@@ -582,16 +601,3 @@ def policy(
     if found["setBy"] == "operator":
         lines.append("set by the operator")
     cli.emit(found, "; ".join(lines))
-
-
-def _of_platform(rows: list[dict[str, Any]], platform: str) -> dict[str, Any] | None:
-    return next((row for row in rows if row["platform"] == platform), None)
-
-
-def _channel_json(instance: str, platform: str, scope_id: str, channel_id: str) -> dict[str, Any]:
-    return {
-        "instance": instance,
-        "platform": platform,
-        "scope_id": scope_id,
-        "channel_id": channel_id,
-    }

@@ -18,10 +18,11 @@ from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
-from accord.pipeline.exporter import ExportSource, Retention, export, prune
+from accord.pipeline.exporter import ExportSource, PruneResult, Retention, export, prune
 from accord.pipeline.folder import Layout
 from accord.pipeline.landing import Landing, damaged_segments
 from accord.pipeline.runs.versions import published
+from accord.relay.connector import RELAY
 from accord.station.home import Home
 from accord.station.plane import PlaneContext
 from accord.station.settings import Settings
@@ -129,12 +130,8 @@ class PipelinePlane:
 
     async def _prune(self, outboxes: dict[str, ExportSource], landing: Landing) -> None:
         try:
-            gone = await prune(
-                list(outboxes.values()),
-                landing,
-                retention_of(self._settings),
-                now_ms=int(self._clock.now() * 1000),
-            )
+            now_ms = int(self._clock.now() * 1000)
+            gone = await prune_journals(self._settings, outboxes.values(), landing, now_ms)
         except StoreHeldError as error:
             _log.debug("not pruned now", reason=str(error))
             return
@@ -181,9 +178,23 @@ def landing_of(settings: Settings) -> str:
     return str(Layout(settings.home / "pipeline").landing)
 
 
-def retention_of(settings: Settings) -> Retention:
-    """Return the retention of the station's settings."""
-    return Retention(settings.pipeline.retain_days, settings.pipeline.segment_days)
+async def prune_journals(
+    settings: Settings, outboxes: Iterable[ExportSource], landing: Landing, now_ms: int
+) -> PruneResult:
+    """Remove what each journal and the landing keep no longer; errors as of `prune`."""
+    done = [
+        await prune([each], landing, retention_of(settings, each.plane), now_ms=now_ms)
+        for each in outboxes
+    ]
+    return PruneResult(sum(e.records for e in done), sum(e.segments for e in done))
+
+
+def retention_of(settings: Settings, plane: str = "") -> Retention:
+    """Return the retention of a plane's journal; the relay has one of its own."""
+    days = [settings.pipeline.retain_days]
+    if plane == RELAY.name:
+        days.append(settings.relay.journal_days)
+    return Retention(min(filter(None, days), default=0), settings.pipeline.segment_days)
 
 
 async def open_outboxes(

@@ -13,7 +13,7 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +43,7 @@ from accord.station.health import SecurityHeaders
 from accord.station.home import Home
 from accord.station.logs import scrub
 from accord.station.plane import PartReport, PlaneContext, PlaneEndpoint
+from accord.station.relay_limits import ConnectorSettings
 from accord.station.sections import split_listen
 from accord.station.settings import Settings
 from accord.station.store import store_location
@@ -118,12 +119,18 @@ _TRY_LATER = 1013
 
 
 class RelayPlane:
-    """The connector of a station; the id of `key` is its name among connectors."""
+    """The connector of a station; the id of `key` is its name among connectors.
+
+    `is_exported`: the station exports the connector's journal, and removes what has landed.
+    """
 
     name = "relay"
 
-    def __init__(self, settings: Settings, key: SigningKey, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, key: SigningKey, clock: Clock, *, is_exported: bool = False
+    ) -> None:
         self._settings = settings
+        self._is_exported = is_exported
         self._key = key
         self._clock = clock
         self._app: Starlette | None = None
@@ -248,7 +255,8 @@ class RelayPlane:
                     settings=control_settings(settings),
                     platforms=[*bots.platforms, *(chat.platforms if chat else ())],
                     bus=_open_bus(settings),
-                    limits=delivery_limits(settings),
+                    limits=delivery_limits(settings, is_exported=self._is_exported),
+                    mass_mentions=frozenset(settings.relay.mass_mentions),
                 )
             )
             if chat is None:
@@ -310,9 +318,11 @@ def keyring(settings: Settings) -> Keyring:
 def control_settings(settings: Settings) -> ControlSettings:
     """Return the settings of the connector's control part."""
     chosen = settings.relay
+    named = _named(ControlSettings, chosen)
+    if chosen.managed_keys:
+        named["managed_keys"] = str(_home_path(settings, chosen.managed_keys))
     return ControlSettings(
-        managed_keys=chosen.managed_keys and str(_home_path(settings, chosen.managed_keys)),
-        managed_issuer=chosen.managed_issuer,
+        **named,
         outgoing=OutgoingPolicy(
             http=chosen.wake_http,
             ports=frozenset(chosen.wake_ports),
@@ -321,17 +331,26 @@ def control_settings(settings: Settings) -> ControlSettings:
     )
 
 
-def delivery_limits(settings: Settings) -> DeliveryLimits:
-    """Return the limits of the connector's delivery part."""
+def delivery_limits(settings: Settings, *, is_exported: bool = False) -> DeliveryLimits:
+    """Return the limits of the connector's delivery part.
+
+    Args:
+        is_exported: This station also exports the journal, and removes what has landed.
+    """
     chosen = settings.relay
     return DeliveryLimits(
+        **_named(DeliveryLimits, chosen),
+        journal_seconds=chosen.journal_days * 86_400.0,
+        is_exported=is_exported,
         # Requests are finished before, and sockets closed after that.
         finish_seconds=settings.station.drain_seconds / 2,
-        silent_seconds=chosen.silent_seconds,
-        park_seconds=chosen.park_seconds,
-        parked_rows=chosen.parked_events,
-        open_per_minute=chosen.open_per_minute,
     )
+
+
+def _named(kind: type[Any], chosen: ConnectorSettings) -> dict[str, Any]:
+    """The settings of the same names."""
+    names = {each.name for each in fields(kind)} & type(chosen).model_fields.keys()
+    return {name: getattr(chosen, name) for name in names}
 
 
 def webchat_settings(settings: Settings) -> WebChatSettings:

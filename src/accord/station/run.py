@@ -60,10 +60,11 @@ def station_planes(ground: StationContext) -> Sequence[Plane]:
             ground.settings, ground.key, ground.clock, more=[each.offer for each in spans]
         )
     ]
+    exporters = pipeline_planes(ground)
     if ground.settings.relay.enabled:
-        relays = relay_planes(ground)
+        relays = relay_planes(ground, is_exported=bool(exporters))
         made += [*relays, *concierge_planes(ground, relays)]
-    made += [*powers, *spans, *pipeline_planes(ground)]
+    made += [*powers, *spans, *exporters]
     return [*made, *console_planes(ground, made)]
 
 
@@ -85,11 +86,11 @@ def pipeline_planes(ground: StationContext) -> Sequence[Plane]:
     return (PipelinePlane(ground.settings, ground.clock),)
 
 
-def relay_planes(ground: StationContext) -> Sequence[Plane]:
-    """Return the relay plane, also for a machine that is only a connector."""
+def relay_planes(ground: StationContext, *, is_exported: bool = False) -> Sequence[Plane]:
+    """Return the relay plane, also for a machine that is only a connector and exports nothing."""
     from accord.station.relay import RelayPlane
 
-    return (RelayPlane(ground.settings, ground.key, ground.clock),)
+    return (RelayPlane(ground.settings, ground.key, ground.clock, is_exported=is_exported),)
 
 
 def concierge_planes(ground: StationContext, relays: Sequence[Plane]) -> Sequence[Plane]:

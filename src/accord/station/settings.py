@@ -29,6 +29,7 @@ from accord.capabilities.settings import DoorsSettings, ModelsSettings
 from accord.relay.errors import RelayError
 from accord.relay.platforms import settings
 from accord.station.errors import SettingsError
+from accord.station.relay_limits import ConnectorSettings
 from accord.station.sections import (
     CommunitySettings,
     ConciergeSettings,
@@ -36,7 +37,6 @@ from accord.station.sections import (
     LogSettings,
     MetricsSettings,
     PipelineSettings,
-    RelaySettings,
     StationSettings,
     StoreSettings,
     TelemetrySettings,
@@ -47,8 +47,17 @@ __all__ = ["LogSettings", "Settings", "TelemetrySettings", "load", "sections", "
 PREFIX = "ACCORD_"
 FILE_NAME = "accord.toml"
 
-# Variables that are not settings: the home, and the folder of the tests' known answers.
-OTHER_VARIABLES = frozenset({"ACCORD_HOME", "ACCORD_VECTORS"})
+# Variables that are not settings: the home, the folder of the tests' known answers, and where an
+# operator's commands find a connector on another machine.
+OTHER_VARIABLES = frozenset(
+    {
+        "ACCORD_HOME",
+        "ACCORD_RELAY_CONNECTOR",
+        "ACCORD_RELAY_TOKEN",
+        "ACCORD_RELAY_TOKEN_FILE",
+        "ACCORD_VECTORS",
+    }
+)
 
 _TOML_PLACE = re.compile(r"(.*) \(at (.*)\)", re.DOTALL)
 
@@ -69,7 +78,7 @@ class Settings(BaseSettings):
     telemetry: TelemetrySettings = TelemetrySettings()
     store: StoreSettings = StoreSettings()
     community: CommunitySettings = CommunitySettings()
-    relay: RelaySettings = RelaySettings()
+    relay: ConnectorSettings = ConnectorSettings()
     authority: AuthoritySettings = AuthoritySettings()
     models: ModelsSettings = ModelsSettings()
     doors: DoorsSettings = DoorsSettings()
@@ -303,6 +312,13 @@ def _no_such(
 
 def _finding(file: Path, detail: ErrorDetails) -> SettingsError:
     section, *keys = (str(step) for step in detail["loc"])
+    if not keys and detail["type"] == "value_error":
+        # Two settings of a section that do not fit together.
+        return SettingsError(
+            detail["msg"].removeprefix("Value error, "),
+            where=f"{file}: [{section}]",
+            mend="correct one of them",
+        )
     if not keys:
         return SettingsError(
             "a section is wanted, not a value",

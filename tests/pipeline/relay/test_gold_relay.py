@@ -60,6 +60,19 @@ def inbound(author: str) -> dict[str, Any]:
     return {"platform": "chat", "kind": "inbound", "chat_id": "c1", "user_id": author}
 
 
+def counted(instance: str | None, rule: str, messages: int) -> dict[str, Any]:
+    """An hour of what people who are not linked wrote."""
+    return {
+        "hour": T0,
+        "platform": "chat",
+        "bot_id": "bot",
+        "tenant": "t1",
+        "instance": instance,
+        "rule": rule,
+        "messages": messages,
+    }
+
+
 @pytest.fixture(scope="module")
 def gold(spark: "SparkSession") -> dict[str, list[dict[str, Any]]]:
     """Ann's two messages reach a1, the second one a2 too; Mallory's and one from afar nobody."""
@@ -112,6 +125,14 @@ def gold(spark: "SparkSession") -> dict[str, list[dict[str, Any]]]:
             ),
             streams.RELAY_OUTBOUND: silver(
                 spark, streams.RELAY_OUTBOUND, [Line("a1/r1/0", T0 + 2500, said)]
+            ),
+            streams.RELAY_UNLINKED: silver(
+                spark,
+                streams.RELAY_UNLINKED,
+                [
+                    Line("u1", T0 + 3_600_000, counted(None, "candidates.unlinked", 40)),
+                    Line("u2", T0 + 3_600_000, counted("a1", "authority.open-limited", 2)),
+                ],
             ),
         },
     )
@@ -181,7 +202,8 @@ def test_drops_are_counted_by_the_layer_and_the_reason(
     drops = {(row["dropped_by"], row["rule"]): row["drops"] for row in gold["relay_drops"]}
     assert drops == {
         ("relevance", "relevance.unaddressed"): 1,
-        ("candidates", "candidates.unlinked"): 1,
+        ("candidates", "candidates.unlinked"): 41,
+        ("authority", "authority.open-limited"): 2,
         ("tenant", "tenant.unknown"): 1,
         (UNREADABLE_DECISION, UNREADABLE_DECISION): 1,
         ("delivery", "delivery.dead"): 1,
@@ -206,7 +228,7 @@ def test_only_what_comes_to_an_empty_queue_can_wake_an_agent(
     wakes = {
         row["instance"]: (row["wakes"], row["joined"], row["spared"]) for row in gold["relay_wakes"]
     }
-    assert wakes == {"a1": (1, 1, 0), "a2": (2, 0, 1)}
+    assert wakes == {"a1": (1, 1, 2), "a2": (2, 0, 1)}
 
 
 def test_of_an_event_that_was_parked_the_latest_decision_counts(spark: "SparkSession") -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
+from blake3 import blake3
 from pydantic import SecretStr
 from tests.fakes.platform import MemoryChat
 
@@ -136,10 +137,11 @@ async def test_the_same_request_under_way_is_made_once(talking: Any) -> None:
 
 
 async def begun(world: Any) -> None:
-    """A request was written down and then the process died."""
+    """A request was written down and then the process died; an older version of it."""
     principal = world.directory.tokens["token-alpha"]
     asked = AskedAction(principal, Send("c1", "hi"))
-    request = outbox_store.OutboundRequest(asked, "r1", world.delivery.context.now())
+    digest = blake3(outbox_store.action_bytes(asked.action)).hexdigest()
+    request = outbox_store.OutboundRequest(asked, "r1", world.delivery.context.now(), digest)
     terms = outbox_store.AdmissionTerms("another process", 0, 0, 0, 10)
     await world.store.write(lambda c: outbox_store.admit(c, request, terms, None))
 

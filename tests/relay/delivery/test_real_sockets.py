@@ -142,11 +142,12 @@ async def test_a_frozen_process_is_buffered_for_woken_and_drained_when_it_thaws(
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", GATEWAY, url, "token-alpha"), stdout=subprocess.PIPE
         )
-        assert process.stdout is not None
+        out = process.stdout
+        assert out is not None
 
         async def printed() -> str:
             async with asyncio.timeout(20):
-                return (await process.stdout.readline()).decode().strip()
+                return (await out.readline()).decode().strip()
 
         try:
             assert await printed() == "descriptor"

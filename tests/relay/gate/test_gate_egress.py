@@ -177,3 +177,9 @@ def test_neutralising_twice_is_neutralising_once(parts: list[str], platform: str
     once = neutralise_mentions("".join(parts), platform)
     assert neutralise_mentions(once, platform) == once
     assert once.replace("\u200b", "") == "".join(parts)
+
+
+def test_how_long_a_chat_may_be_answered_is_the_operators_choice() -> None:
+    chat = EgressChat("t1", "s1", delivered_at=NOW, linked_at=NOW - 100)
+    assert may_send(Send("c1", "x"), facts(chat, recent_seconds=100)).rule == "egress.recent"
+    assert may_send(Send("c1", "x"), facts(chat, recent_seconds=99)).rule == "egress.stale"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from accord.relay.errors import RelayError
 from accord.relay.rules import (
     GATE_RULES,
+    Aliases,
     ChannelGrant,
     DmDefault,
     Facts,
@@ -34,6 +35,7 @@ from accord.relay.rules import (
     from_record,
     narrow_facts,
     to_record,
+    with_aliases,
 )
 
 tenants = st.sampled_from(["t1", "t2"])
@@ -424,3 +426,18 @@ def test_a_damaged_record_is_refused_or_read(event: GateEvent, known: Facts, dat
 def test_what_is_no_record_is_refused(record: Any) -> None:
     with pytest.raises(RelayError):
         from_record(record)
+
+
+@given(events, facts)
+def test_an_event_under_other_names_is_decided_the_same(event: GateEvent, known: Facts) -> None:
+    is_person = event.author is not None and event.author != event.bot_id
+    chats = {each: f"~{each}" for each in (event.chat_id, event.parent_chat_id) if each}
+    aliases = Aliases("~author" if is_person else event.author, "~e", chats)
+    renamed, others = with_aliases(event, known, aliases)
+    decision = decide(event, known)
+    assert decide(renamed, others) == decision
+    record = json.loads(json.dumps(to_record(renamed, others, decision)))
+    again = from_record(record)
+    assert decide(again.event, again.facts) == again.decision == decision
+    if is_person:
+        assert json.dumps(event.author) not in json.dumps([record["event"], record["facts"]])

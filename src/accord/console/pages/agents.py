@@ -19,7 +19,7 @@ from accord.kernel.clock import format_time
 from accord.kernel.errors import AccordError
 from accord.relay.connector.connector import Connector
 from accord.relay.connector.dead_letters import letter_numbers
-from accord.relay.connector.ingest import Explanation, explain_event, latest_events
+from accord.relay.connector.ingest import Explanation, latest_events
 from accord.relay.connector.manage import Control
 from accord.relay.connector.outbox_store import backlog as outbox_backlog
 from accord.relay.connector.platform import Platform, PlatformState, PlatformWithNames
@@ -128,8 +128,7 @@ def agent_queues(connection: Connection) -> dict[str, AgentQueue]:
 
 def latest_messages(connection: Connection, limit: int) -> list[MessageReport]:
     """Return what became of the latest messages, the newest first; `StoreError` if damaged."""
-    found = (explain_event(connection, each) for each in latest_events(connection, limit))
-    return [message_report(each) for each in found if each is not None]
+    return [message_report(each) for each in latest_events(connection, limit)]
 
 
 def agent_rows(
@@ -167,7 +166,7 @@ def message_report(explained: Explanation) -> MessageReport:
         format_millis(explained.received_at),
         event.platform,
         event.chat_id,
-        event.author or "nobody",
+        "somebody who is not linked" if explained.is_counted else event.author or "nobody",
         decision.tenant,
         tuple(each for each in candidates if each.instance in received),
         None if received else decision.refusal,

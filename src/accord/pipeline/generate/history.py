@@ -36,7 +36,7 @@ from accord.pipeline.generate.records import (
     check_plan,
     plan_faults,
 )
-from accord.pipeline.generate.relay import RelayTraffic
+from accord.pipeline.generate.relay import RelayTraffic, unlinked_counts
 from accord.pipeline.landing import Landing, pack
 from accord.pipeline.rules.streams import (
     BUS_CALLS,
@@ -47,6 +47,7 @@ from accord.pipeline.rules.streams import (
     RELAY_DELIVERIES,
     RELAY_INBOUND,
     RELAY_OUTBOUND,
+    RELAY_UNLINKED,
     STREAMS,
 )
 from accord.storage import JournalEntry
@@ -152,6 +153,9 @@ class GeneratedHistory:
                 self.truth.communities[0],
                 self._callers(),
                 self._chance("bus"),
+            ),
+            RELAY_UNLINKED: lambda: unlinked_counts(
+                self._count(RELAY_UNLINKED), self._chance("unlinked")
             ),
         }
 

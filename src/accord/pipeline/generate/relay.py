@@ -335,3 +335,27 @@ class RelayTraffic:
 
     def _now(self) -> int:
         return int(self._clock.time * 1000)
+
+
+_UNLINKED_RULES: Final = ("candidates.unlinked", "tenant.no-dm-default", "tenant.unknown")
+
+
+def unlinked_counts(count: int, chance: Random) -> Iterator[RecordDraft]:
+    """So many records of what people who are not linked wrote to nobody, hour by hour."""
+    clock = HistoryClock()
+    ids = UlidSource(clock, lambda: chance.getrandbits(80))
+    for number in range(count):
+        if chance.random() < 0.3:
+            clock.time += 3600
+        platform, rule = chance.choice(PLATFORMS), chance.choice(_UNLINKED_RULES)
+        now = int(clock.time * 1000)
+        body = {
+            "hour": now - now % 3_600_000 - 3_600_000,
+            "platform": platform,
+            "bot_id": "the-bot",
+            "tenant": name_of(PLATFORMS.index(platform)) if rule.startswith("cand") else None,
+            "instance": None,
+            "rule": rule,
+            "messages": chance.randrange(1, 500) + number % 2,
+        }
+        yield RecordDraft(ids.new(), now, canonical.encode(body).decode())

@@ -27,6 +27,7 @@ from accord.pipeline.rules.streams import (
     RELAY_DELIVERIES,
     RELAY_INBOUND,
     RELAY_OUTBOUND,
+    RELAY_UNLINKED,
     STREAMS,
 )
 
@@ -42,6 +43,7 @@ __all__ = [
     "RELAY_DELIVERIES",
     "RELAY_INBOUND",
     "RELAY_OUTBOUND",
+    "RELAY_UNLINKED",
     "RULES",
     "STREAMS",
     "EventHead",

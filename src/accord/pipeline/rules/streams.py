@@ -11,6 +11,7 @@ RELAY_INBOUND: Final = "relay.inbound"
 RELAY_DECISIONS: Final = "relay.decisions"
 RELAY_DELIVERIES: Final = "relay.deliveries"
 RELAY_OUTBOUND: Final = "relay.outbound"
+RELAY_UNLINKED: Final = "relay.unlinked"
 CONTRACTS_HISTORY: Final = "contracts.history"
 CONTRACTS_CALLS: Final = "contracts.calls"
 
@@ -24,6 +25,7 @@ STREAMS: Final = (
     RELAY_DECISIONS,
     RELAY_DELIVERIES,
     RELAY_OUTBOUND,
+    RELAY_UNLINKED,
 )
 """Every stream, in the order in which they are exported."""
 

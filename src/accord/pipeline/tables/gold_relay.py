@@ -86,18 +86,44 @@ def relay_latency(tables: Tables) -> "DataFrame":
     )
 
 
+def _unlinked(tables: Tables) -> "DataFrame":
+    """What was only counted of people who are not linked, with the hour and the deciding rule."""
+    from accord.relay.rules.verdicts import GATE_RULES
+
+    sentences = [F.lit(text) for rule in GATE_RULES.values() for text in (rule.rule, rule.sentence)]
+    return (
+        tables.silver(streams.RELAY_UNLINKED)
+        .select(F.from_json("body", _UNLINKED).alias("counted"))
+        .select("counted.*")
+        .withColumn("dropped_by", F.split("rule", r"\.")[0])
+        .withColumn("reason", F.create_map(*sentences)[F.col("rule")])
+    )
+
+
 def relay_drops(tables: Tables) -> "DataFrame":
-    """Events that did not reach an agent, by day, layer and reason: at the gate, and after it."""
+    """Events that did not reach an agent, by day, layer and reason: at the gate, and after it.
 
-    def counted(rows: "DataFrame", at: str, dropped_by: "Column", rule: "Column") -> "DataFrame":
-        why = (dropped_by.alias("dropped_by"), rule.alias("rule"), "reason")
-        alike = rows.groupBy(day(at).alias("day"), "platform", "tenant", "instance", *why)
-        return alike.agg(F.count("*").alias("drops"))
+    Messages of people who are not linked, of whom nothing else is recorded, are among them.
+    """
+    names = ("platform", "tenant", "instance", "dropped_by", "rule", "reason")
 
+    def dropped(rows: "DataFrame", at: str, drops: "Column") -> "DataFrame":
+        return rows.select(day(at).alias("day"), *names, drops.cast("BIGINT").alias("drops"))
+
+    one = F.lit(1)
     gate = tables.gold("relay_verdicts").where("NOT delivers")
-    dead = tables.gold("relay_deliveries").where("outcome = 'dead'")
-    at_gate = counted(gate, "decided_at", F.col("dropped_by"), F.col("rule"))
-    return at_gate.unionByName(counted(dead, "ended_at", F.lit("delivery"), F.lit("delivery.dead")))
+    dead = (
+        tables.gold("relay_deliveries")
+        .where("outcome = 'dead'")
+        .withColumns({"dropped_by": F.lit("delivery"), "rule": F.lit("delivery.dead")})
+    )
+    return (
+        dropped(gate, "decided_at", one)
+        .unionByName(dropped(dead, "ended_at", one))
+        .unionByName(dropped(_unlinked(tables), "hour", F.col("messages")))
+        .groupBy("day", *names)
+        .agg(F.sum("drops").alias("drops"))
+    )
 
 
 def relay_wakes(tables: Tables) -> "DataFrame":
@@ -137,8 +163,19 @@ def relay_wakes(tables: Tables) -> "DataFrame":
             F.lit(1).cast("BIGINT").alias("spared"),
         )
     )
+    strangers = (
+        _unlinked(tables)
+        .where("instance IS NOT NULL")
+        .select(
+            day("hour").alias("day"),
+            "instance",
+            *(F.lit(0).cast("BIGINT").alias(name) for name in ("wakes", "joined")),
+            F.col("messages").alias("spared"),
+        )
+    )
     counted = [F.sum(name).alias(name) for name in ("wakes", "joined", "spared")]
-    return queued.unionByName(stopped).groupBy("day", "instance").agg(*counted)
+    everything = queued.unionByName(stopped).unionByName(strangers)
+    return everything.groupBy("day", "instance").agg(*counted)
 
 
 UNREADABLE_DECISION: Final = "record.unreadable"
@@ -155,6 +192,9 @@ _AGAIN: Final = "event STRING, instance STRING"
 _DELIVERY: Final = (
     "pending ARRAY<ARRAY<STRING>>, acked ARRAY<ARRAY<STRING>>, dead ARRAY<ARRAY<STRING>>, "
     "reason STRING"
+)
+_UNLINKED: Final = (
+    "hour BIGINT, platform STRING, tenant STRING, instance STRING, rule STRING, messages BIGINT"
 )
 _INBOUND: Final = "kind STRING, thread_id STRING, user_id STRING, chat_type STRING"
 
@@ -345,7 +385,11 @@ RELAY_TABLES: Final = (
     ),
     GoldTable("relay_timelines", relay_timelines, ("relay_deliveries", streams.RELAY_OUTBOUND)),
     GoldTable("relay_latency", relay_latency, ("relay_deliveries",)),
-    GoldTable("relay_drops", relay_drops, ("relay_verdicts", "relay_deliveries")),
-    GoldTable("relay_wakes", relay_wakes, ("relay_verdicts", "relay_deliveries")),
+    GoldTable(
+        "relay_drops", relay_drops, ("relay_verdicts", "relay_deliveries", streams.RELAY_UNLINKED)
+    ),
+    GoldTable(
+        "relay_wakes", relay_wakes, ("relay_verdicts", "relay_deliveries", streams.RELAY_UNLINKED)
+    ),
 )
 """The tables of the relay, in the order of their dependencies."""

@@ -42,6 +42,7 @@ from accord.relay.connector.platform import (
     PlatformWithNames,
     PlatformWithShards,
 )
+from accord.relay.connector.pseudonyms import Pseudonyms, StoreSecret
 from accord.relay.connector.queue import (
     INBOUND,
     PASSTHROUGH,
@@ -108,6 +109,7 @@ __all__ = [
     "PlatformWithShards",
     "Principal",
     "ProvisionRequest",
+    "Pseudonyms",
     "PublicKey",
     "QueueBacklog",
     "QueueState",
@@ -117,6 +119,7 @@ __all__ = [
     "Revocations",
     "SocketSession",
     "SocketState",
+    "StoreSecret",
     "Topic",
     "Vault",
     "VisibilityCache",

@@ -23,6 +23,7 @@ from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.kernel.ulid import UlidSource
 from accord.relay.connector import dead_letters, outbox_store
+from accord.relay.connector.admin import OperatorRoutes
 from accord.relay.connector.authentication import ManagedTokens, close_reason, load_managed_keys
 from accord.relay.connector.bus import BusHint, LocalBus, RelayBus, Topic
 from accord.relay.connector.connections import TRY_LATER, ConnectionHub, SocketConnection
@@ -64,7 +65,6 @@ from accord.relay.rules.connection import REPLACED, RESTARTING, UNAUTHORIZED, Cl
 from accord.storage import Store, StoreError
 from accord.telemetry.metrics import family, histogram
 
-_RETENTION_SECONDS = 30.0
 # The longest that another connector can make a platform wait.
 _LONGEST_PAUSE = 3600.0
 _log = structlog.stdlib.get_logger(__name__)
@@ -139,6 +139,7 @@ class Delivery:
     async def running(self) -> AsyncIterator[None]:
         """Serve while inside; on exit, actions under way are finished and sockets are closed."""
         sweep_seconds = self.context.limits.sweep_seconds
+        retention_seconds = self.context.limits.retention_seconds
         # Subscribed before anybody is served, so that no hint falls between.
         async with self._bus.listen(self._receive_hint):
             writing = asyncio.create_task(self._writer.run())
@@ -147,7 +148,7 @@ class Delivery:
                 asyncio.create_task(self._repeat(self._outbox.sweep, sweep_seconds)),
                 asyncio.create_task(self._repeat(self._show_commands, sweep_seconds)),
                 asyncio.create_task(self._repeat(self._parked.sweep, sweep_seconds)),
-                asyncio.create_task(self._repeat(self._apply_retention, _RETENTION_SECONDS)),
+                asyncio.create_task(self._repeat(self._apply_retention, retention_seconds)),
                 *(asyncio.create_task(each.run()) for each in self.leases),
             ]
             try:
@@ -325,7 +326,7 @@ class Delivery:
         await transport.close(TRY_LATER, "try again later")
 
     async def _apply_retention(self) -> None:
-        result = await apply_retention(self.context, _RETENTION_SECONDS)
+        result = await apply_retention(self.context, self.context.limits.retention_seconds)
         self.counts["dead letters"] += result.dead
         self.waiting = result.waiting
         await self._outbox.measure()
@@ -382,6 +383,7 @@ async def open_connector(
     platforms: Sequence[Platform] = (),
     bus: RelayBus | None = None,
     limits: DeliveryLimits | None = None,
+    mass_mentions: frozenset[str] = frozenset(),
     serve: bool = True,
 ) -> AsyncIterator[Connector]:
     """A connector that serves while inside, or one of which nothing runs; no bus for one process.
@@ -399,15 +401,31 @@ async def open_connector(
     )
     control = Control(directory, clock)
     control_routes = ControlRoutes(control, clock)
-    delivery = Delivery(shared, directory, platforms, bus, clock, name=name, limits=limits)
+    delivery = Delivery(
+        shared,
+        directory,
+        platforms,
+        bus,
+        clock,
+        name=name,
+        limits=limits,
+        mass_mentions=mass_mentions,
+    )
+    operator_routes = OperatorRoutes(control, delivery, shared, clock)
     try:
         async with _serving(directory, delivery) if serve else contextlib.nullcontext():
             yield Connector(
                 control,
                 delivery,
                 shared,
-                (*control_routes.routes, *delivery.routes),
-                (directory.counts, directory.waker.counts, control_routes.counts, delivery.counts),
+                (*control_routes.routes, *operator_routes.routes, *delivery.routes),
+                (
+                    directory.counts,
+                    directory.waker.counts,
+                    control_routes.counts,
+                    operator_routes.counts,
+                    delivery.counts,
+                ),
             )
     finally:
         await directory.close()

@@ -27,6 +27,7 @@ from accord.relay.connector.gate_facts import (
 )
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.platform import InboundEvent, InboundKind
+from accord.relay.connector.pseudonyms import StoreSecret
 from accord.relay.connector.settings import ControlSettings
 from accord.relay.connector.store import (
     ControlChange,
@@ -38,7 +39,7 @@ from accord.relay.connector.vault import Keyring, Vault
 from accord.relay.connector.wake import Waker
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.gate import Facts, GateEvent
-from accord.relay.rules.links import BURNED, find_link_codes, read_link_request
+from accord.relay.rules.links import BURNED, LinkCommand, find_link_codes, read_link_request
 from accord.relay.rules.members import is_name
 from accord.relay.rules.messages import SessionRules
 from accord.storage import StoreError
@@ -67,6 +68,7 @@ class Directory:
         bus: RelayBus | None = None,
     ) -> None:
         self.keyring = keyring
+        self.secret = StoreSecret(keyring)
         self.settings = settings
         self.counts: Counter[str] = Counter()
         self.visibility = VisibilityCache(
@@ -76,8 +78,10 @@ class Directory:
             timeout=settings.platform_seconds,
         )
         self._clock = clock
+        self._store = store
         # More than anybody types; messages beyond it are consumed without an answer.
-        self._talking = RateLimiter(clock, per_minute=20, burst=20)
+        talks = settings.link_messages_per_minute
+        self._talking = RateLimiter(clock, per_minute=talks, burst=talks)
         self._looking: asyncio.Task[None] | None = None
         self.waker = Waker(store, settings, clock, resolver=resolver)
         self.revocations = Revocations(self.waker)
@@ -109,6 +113,14 @@ class Directory:
             StoreError: The store failed, so that nothing is known.
         """
         return await self.authentication.by_secret(bearer)
+
+    async def is_linked(self, platform: str, user_id: str | None) -> bool:
+        """Whether an account is linked to any agent of this connector."""
+        if not is_name(platform) or not is_name(user_id):
+            return False
+        if not self.cache.is_fresh:
+            await self.cache.refresh()
+        return bool((await self.lookup.person(platform, user_id)).bound)
 
     async def facts(self, inbound: InboundEvent) -> Facts:
         """The facts that the gate decides this event by, from memory wherever possible."""
@@ -260,12 +272,18 @@ class Directory:
         if not is_name(talk.event) or self._talking.wait(f"{talk.platform} {author}"):
             self.counts["link.limited"] += 1
             return LinkReply("", "link.limited")
+        is_linked = bool(person.bound) or request.command is LinkCommand.CONFIRM
         reply = await self.changes.change(
             lambda change: links.handle_message(change, self.keyring, self.settings, request, talk),
-            by=f"{talk.platform} user {talk.user_id}",
+            by=f"{talk.platform} user {await self._journal_name(talk, is_linked=is_linked)}",
         )
         self.counts[reply.rule] += 1
         return reply
+
+    async def _journal_name(self, talk: links.LinkMessage, *, is_linked: bool) -> str:
+        if is_linked:
+            return talk.user_id
+        return (await self.secret.load(self._store)).person(talk.platform, talk.user_id)
 
     def flush_visibility(self, platform: str, scope_id: str | None = None) -> None:
         """Drop cached visibility, after a role or permission event or a lost session."""

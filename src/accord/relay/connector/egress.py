@@ -160,7 +160,12 @@ class EgressGate:
         self, asked: AskedAction
     ) -> tuple[Platform | None, EgressFacts, SecretStr | None]:
         principal, action = asked.principal, asked.action
-        facts = EgressFacts(principal.tenant, principal.instance, self.context.clock.now())
+        facts = EgressFacts(
+            principal.tenant,
+            principal.instance,
+            self.context.clock.now(),
+            recent_seconds=self.context.limits.chat_seconds,
+        )
         # Existing gateways name the generic platform for what came by a forwarded request.
         named = None if asked.platform == GENERIC_PLATFORM else asked.platform
         if isinstance(action, FollowUp):

@@ -94,10 +94,11 @@ class ControlRoutes:
         self.counts: Counter[str] = Counter()
         self._control = control
         self._authentication = control.directory.authentication
-        self._by_address = RateLimiter(clock, per_minute=600, burst=200)
-        self._joining = RateLimiter(clock, per_minute=30, burst=30)
-        self._by_caller = RateLimiter(clock, per_minute=120, burst=60)
-        self._linking = RateLimiter(clock, per_minute=10, burst=10)
+        settings = control.directory.settings
+        self._by_address = _limiter(clock, settings.requests_per_minute, 3)
+        self._joining = _limiter(clock, settings.enrolments_per_minute)
+        self._by_caller = _limiter(clock, settings.manage_per_minute, 2)
+        self._linking = _limiter(clock, settings.link_codes_per_minute)
 
     @property
     def routes(self) -> list[Route]:
@@ -125,7 +126,7 @@ class ControlRoutes:
         self, handle: Callable[[Request, Payload], Awaitable[JsonObject]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> JsonObject:
-            self._limit(self._joining, _address(request))
+            self._limit(self._joining, client_key(request))
             return await handle(request, await read_body(request))
 
         return self._route(answer)
@@ -134,7 +135,7 @@ class ControlRoutes:
         self, handle: Callable[[Principal, Payload], Awaitable[JsonObject]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> JsonObject:
-            caller = await self._known(_bearer(request))
+            caller = await self._known(read_bearer(request))
             self._limit(self._by_caller, caller.instance)
             body = await read_body(request)
             self._count_asserted(caller, body)
@@ -147,8 +148,8 @@ class ControlRoutes:
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             try:
-                self._limit(self._by_address, _address(request))
-                return _respond(200, await answer(request))
+                self._limit(self._by_address, client_key(request))
+                return respond(200, await answer(request))
             except _RefusedError as refused:
                 return self._refuse(request, refused.error, refused.status, refused.headers)
             except RelayError as error:
@@ -174,10 +175,10 @@ class ControlRoutes:
             # Existing clients show the member `error`, and know 403 as a token that is wrong, used
             # or expired; of other statuses they show the number first.
             status = _NO_GOOD_TOKEN if error.code in _BAD_TOKENS else status
-            return _respond(
+            return respond(
                 status, {"error": str(error), "code": code, "message": str(error)}, headers
             )
-        return _respond(status, {"error": code, "message": str(error)}, headers)
+        return respond(status, {"error": code, "message": str(error)}, headers)
 
     async def _known(self, bearer: str | None) -> Principal:
         try:
@@ -212,7 +213,7 @@ class ControlRoutes:
         return _credentials(credentials)
 
     async def _provision(self, request: Request, body: Payload) -> JsonObject:
-        claims = self._claims(_bearer(request))
+        claims = self._claims(read_bearer(request))
         if body.get("instanceId") not in (None, claims.instance):
             self.counts["asserted_identity"] += 1
         credentials = await self._control.provision(
@@ -301,6 +302,11 @@ class ControlRoutes:
         return await self._control.status(caller)
 
 
+def _limiter(clock: Clock, per_minute: int, share: int = 1) -> RateLimiter:
+    """A limit whose burst is a share of what a minute allows."""
+    return RateLimiter(clock, per_minute=per_minute, burst=max(1, per_minute // share))
+
+
 _CHANNEL: Final = ("platform", "scope_id", "channel_id")
 
 
@@ -323,7 +329,8 @@ def _credentials(credentials: IssuedCredentials) -> JsonObject:
     }
 
 
-def _bearer(request: Request) -> str | None:
+def read_bearer(request: Request) -> str | None:
+    """The bearer token of a request; None where there is none, or more than one."""
     headers = request.headers.getlist("authorization")
     if len(headers) != 1:
         return None
@@ -331,10 +338,11 @@ def _bearer(request: Request) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else None
 
 
-def _address(request: Request) -> str:
+def client_key(request: Request) -> str:
     """The key by which an address is limited."""
     return address_key(request.client.host) if request.client else "nowhere"
 
 
-def _respond(status: int, answer: JsonObject, headers: dict[str, str] | None = None) -> Response:
+def respond(status: int, answer: JsonObject, headers: dict[str, str] | None = None) -> Response:
+    """A JSON answer that nobody may store."""
     return JSONResponse(answer, status, {"cache-control": "no-store", **(headers or {})})

@@ -2,25 +2,29 @@
 
 Returns when the event is on disk; a repeated event id changes nothing. Keeps the order of events of
 a chat. The journal gets the gate's decision, never what people wrote; `explain_event` reads it.
+What people who are not linked wrote to nobody is only counted; what is recorded of them bears
+pseudonyms.
 """
 
 import itertools
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
-from blake3 import blake3
 from cachetools import LRUCache
-from sqlalchemy import Connection, RowMapping, bindparam, select, tuple_
+from sqlalchemy import Connection, Row, RowMapping, bindparam, select, tuple_
 
 from accord.kernel.traceparent import Trace
+from accord.kernel.ulid import is_ulid, milliseconds
 from accord.relay.connector.connections import ConnectionHub
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.limits import KeyedLock
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.parked import DECISIONS, ParkedEvents, record_id
 from accord.relay.connector.platform import Fence, InboundEvent, InboundKind
+from accord.relay.connector.pseudonyms import Pseudonyms
 from accord.relay.connector.queue import (
     INBOUND,
     PASSTHROUGH,
@@ -32,10 +36,17 @@ from accord.relay.connector.queue import (
     seen_chat,
 )
 from accord.relay.connector.store import METADATA, buffer, dead_letter_rows, parked, receipts
+from accord.relay.connector.unlinked import UnlinkedCount
 from accord.relay.connector.vault import Capability
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.actions import Send
-from accord.relay.rules.decision_records import DecisionRecord, from_record, to_record
+from accord.relay.rules.decision_records import (
+    Aliases,
+    DecisionRecord,
+    from_record,
+    to_record,
+    with_aliases,
+)
 from accord.relay.rules.gate import (
     Decision,
     Facts,
@@ -46,7 +57,7 @@ from accord.relay.rules.gate import (
 )
 from accord.relay.rules.links import LinkCommand, read_link_request
 from accord.relay.rules.messages import SessionRules, interaction_sources
-from accord.relay.rules.verdicts import NO_CANDIDATE, GateVerdict
+from accord.relay.rules.verdicts import GATE_RULES, NO_CANDIDATE, GateVerdict, Layer
 from accord.storage import JournalRecord, verify
 from accord.telemetry import tracing
 from accord.telemetry.tracing import Span, SpanKind
@@ -114,6 +125,8 @@ class Ingest:
     _chats: LRUCache[tuple[str, str, str, str, str, int], int] = field(
         default_factory=lambda: LRUCache(_MOST_CHATS)
     )
+    # Decides which messages of people who are not linked are recorded.
+    chance: Callable[[], float] = random.random
     # What people who are not linked wrote to an agent that is open to everybody.
     _strangers: RateLimiter = field(init=False)
 
@@ -158,8 +171,10 @@ class Ingest:
                     decided = self._decisions.decide(event, facts)
                 if step.is_recording():
                     _trace_decision(step, decided.decision)
-            decision, record = decided.decision, decided.record(inbound.event_id)
-            admission = await self._admission(inbound, event, fence, decision, record, trace)
+            decision = decided.decision
+            records, counted = await self._records(inbound, event, decided, trace)
+            admission = await self._admission(inbound, event, fence, decision, records, trace)
+            admission = replace(admission, counted=counted)
             stored = self.writer.admit(admission)
         admitted = await stored
         context.ingest_seconds.add(context.clock.monotonic() - began)
@@ -203,13 +218,40 @@ class Ingest:
             self._strangers.wait(f"{opened[0]} {event.platform} {event.author}")
         )
 
+    async def _records(
+        self, inbound: InboundEvent, event: GateEvent, decided: CachedDecision, trace: Trace | None
+    ) -> tuple[tuple[str, str] | None, UnlinkedCount | None]:
+        """What the journal gets of an event and of the decision; else what is counted."""
+        context, decision = self.context, decided.decision
+        names = await context.directory.secret.load(context.store)
+        if await context.directory.is_linked(inbound.platform, event.author):
+            written = _journal(inbound, trace, names)
+            return (written, decided.record(inbound.event_id)), None
+        is_lost = not decision.deliveries and not decision.unknown
+        if is_lost and self.chance() >= context.limits.unlinked_sample:
+            return None, UnlinkedCount.of(inbound.platform, inbound.bot_id, decision)
+        # A channel in which an agent is open to everybody is no secret; a direct chat is a person.
+        is_open = bool(decision.candidates) and not event.is_dm
+        platform = inbound.platform
+        chats = () if is_open else filter(None, (event.chat_id, event.parent_chat_id))
+        # The bot itself is nobody.
+        is_person = event.author is not None and event.author != event.bot_id
+        aliases = Aliases(
+            names.person(platform, event.author or "") if is_person else event.author,
+            names.event(platform, inbound.event_id),
+            {each: names.chat(platform, each) for each in chats},
+        )
+        renamed, facts = with_aliases(event, decided.facts, aliases)
+        record = orjson.dumps(to_record(renamed, facts, decision)).decode()
+        return (_journal(inbound, trace, names, aliases), record), None
+
     async def _admission(
         self,
         inbound: InboundEvent,
         event: GateEvent,
         fence: Fence | None,
         decision: Decision,
-        record: str,
+        records: tuple[str, str] | None,
         trace: Trace | None,
     ) -> EventAdmission:
         context = self.context
@@ -248,9 +290,11 @@ class Ingest:
             tuple(rows),
             tuple(chats),
             tuple(capabilities),
-            (
-                JournalRecord(INBOUND_STREAM, name, now, context.name, _journal(inbound, trace)),
-                JournalRecord(DECISIONS, name, now, context.name, record),
+            ()
+            if records is None
+            else (
+                JournalRecord(INBOUND_STREAM, name, now, context.name, records[0]),
+                JournalRecord(DECISIONS, name, now, context.name, records[1]),
             ),
             None if trace is None else str(trace),
             event,
@@ -313,22 +357,28 @@ def _trace_decision(span: Span, decision: Decision) -> None:
     )
 
 
-def _journal(inbound: InboundEvent, trace: Trace | None) -> str:
-    """The journal's record of an event, without its text."""
+def _journal(
+    inbound: InboundEvent, trace: Trace | None, names: Pseudonyms, aliases: Aliases | None = None
+) -> str:
+    """The journal's record of an event, without its text; under other names if there are any."""
     source = inbound.event.source
     text = inbound.event.text.encode("utf-8", "surrogatepass")
+    chat_id, thread_id = source.chat_id, source.thread_id
+    if aliases is not None and chat_id in aliases.chats:
+        chat_id = aliases.chats[chat_id]
+        thread_id = None if thread_id is None else names.chat(inbound.platform, thread_id)
     record = {
         "platform": inbound.platform,
         "bot_id": inbound.bot_id,
-        "event_id": inbound.event_id,
+        "event_id": inbound.event_id if aliases is None else aliases.event_id,
         "kind": inbound.kind.value,
         "scope_id": source.scope_id,
-        "chat_id": source.chat_id,
+        "chat_id": chat_id,
         "chat_type": source.chat_type,
-        "thread_id": source.thread_id,
-        "user_id": source.user_id,
+        "thread_id": thread_id,
+        "user_id": source.user_id if aliases is None else aliases.author,
         "message_type": inbound.event.message_type.value,
-        "text_digest": blake3(text).hexdigest(),
+        "text_digest": names.digest(text),
         "text_bytes": len(text),
     }
     if trace is not None:
@@ -403,10 +453,16 @@ _NEXT_BOT = (
     .order_by(*_BOT)
     .limit(1)
 )
-_RECEIPT = select(receipts.c.event, receipts.c.received_at).where(
+_RECEIPT = select(receipts).where(
     receipts.c.platform == bindparam("platform"),
     receipts.c.bot_id == bindparam("bot_id"),
     receipts.c.event_id == bindparam("event_id"),
+)
+# How long an event can wait for its batch.
+_BATCH_MS = 60_000
+_RECEIPT_NEAR = select(receipts).where(
+    receipts.c.received_at.between(bindparam("since"), bindparam("until")),
+    receipts.c.event == bindparam("event"),
 )
 
 
@@ -446,7 +502,10 @@ class LaterDecision:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An event and what was decided about it; no trace id where an older version took it."""
+    """An event and what was decided about it; no trace id where an older version took it.
+
+    Of a message that was only counted, no more than its bot, its id and the deciding rule is known.
+    """
 
     event: str
     received_at: int
@@ -454,16 +513,21 @@ class Explanation:
     statuses: tuple[DeliveryStatus, ...]
     trace_id: str | None = None
     later: tuple[LaterDecision, ...] = ()
+    is_counted: bool = False
 
 
 def explain_event(connection: Connection, event: str) -> Explanation | None:
     """What was decided about an event, named by our id or by the platform's; None when unknown."""
     name, row = event, _record(connection, DECISIONS, event)
     if row is None:
-        own_id = _own_id(connection, event)
-        if own_id is None or (row := _record(connection, DECISIONS, own_id)) is None:
+        receipt = _receipt(connection, event)
+        if receipt is None:
             return None
-        name = own_id
+        if receipt.counted is not None:
+            return _explain_counted(receipt)
+        name = receipt.event
+        if (row := _record(connection, DECISIONS, name)) is None:
+            return None
     recorded = from_record(orjson.loads(row["body"]))
     inbound = _record(connection, INBOUND_STREAM, name)
     found = _rows(connection, name)
@@ -494,19 +558,32 @@ def _later_decisions(connection: Connection, event: str, instance: str) -> Itera
         yield LaterDecision(instance, row["recorded_at"], decision)
 
 
-def _own_id(connection: Connection, event_id: str) -> str | None:
-    """Our id of the latest event with this id of the platform's.
+def _explain_counted(receipt: Row[Any]) -> Explanation:
+    event = GateEvent(receipt.event_id, receipt.platform, receipt.bot_id, "", False, None)
+    unknown = GateVerdict(Layer.TENANT, receipt.counted, False, "This rule is not known here.")
+    verdict = GATE_RULES.get(receipt.counted, unknown)
+    recorded = DecisionRecord(event, Facts(), Decision(None, (verdict,)))
+    return Explanation(receipt.event, receipt.received_at, recorded, (), is_counted=True)
 
-    Receipts are indexed by platform, bot and id, so it goes through the few platforms and bots.
+
+def _receipt(connection: Connection, event: str) -> Row[Any] | None:
+    """The receipt of the latest event with this id of the platform's, or of the one with ours.
+
+    Receipts are indexed by platform, bot and id, so it goes through the few platforms and bots. Our
+    id says about when it was made.
     """
-    found: list[tuple[int, str]] = []
+    found: list[Row[Any]] = []
     bot = {"platform": "", "bot_id": ""}
     while (place := connection.execute(_NEXT_BOT, bot).first()) is not None:
         bot = {"platform": place.platform, "bot_id": place.bot_id}
-        row = connection.execute(_RECEIPT, {**bot, "event_id": event_id}).first()
+        row = connection.execute(_RECEIPT, {**bot, "event_id": event}).first()
         if row is not None:
-            found.append((row.received_at, row.event))
-    return max(found)[1] if found else None
+            found.append(row)
+    if not found and is_ulid(event):
+        made = milliseconds(event)
+        near = {"since": made - 1000, "until": made + _BATCH_MS, "event": event}
+        found += connection.execute(_RECEIPT_NEAR, near)
+    return max(found, key=lambda row: (row.received_at, row.event)) if found else None
 
 
 def _record(connection: Connection, stream: str, name: str) -> RowMapping | None:
@@ -539,7 +616,11 @@ def _rows(connection: Connection, event: str) -> dict[str, DeliveryStatus]:
     return found
 
 
-def latest_events(connection: Connection, limit: int) -> list[str]:
-    """The ids of the events that were taken last, the newest first."""
-    query = select(receipts.c.event).order_by(receipts.c.received_at.desc()).limit(limit)
-    return list(connection.execute(query).scalars())
+def latest_events(connection: Connection, limit: int) -> list[Explanation]:
+    """What was decided about the events that were taken last, the newest first."""
+    query = select(receipts).order_by(receipts.c.received_at.desc()).limit(limit)
+    found = [
+        explain_event(connection, row.event) if row.counted is None else _explain_counted(row)
+        for row in connection.execute(query).all()
+    ]
+    return [each for each in found if each is not None]

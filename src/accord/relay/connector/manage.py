@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
-from accord.relay.connector import links, policies, registry, vault
+from accord.relay.connector import links, operators, policies, registry, vault
 from accord.relay.connector.directory import Directory
 from accord.relay.connector.links import LinkCode
 from accord.relay.connector.registry import (
@@ -252,6 +252,19 @@ class Control:
     async def resume(self, tenant: str) -> None:
         """End the suspension of a tenant."""
         await self._change(OPERATOR, lambda change: registry.resume(change, tenant))
+
+    async def add_operator(
+        self, name: str, *, seconds: int, read_only: bool
+    ) -> operators.MintedOperatorToken:
+        """Make a token by which an operator manages this connector from elsewhere."""
+        return await self._change(
+            OPERATOR,
+            lambda change: operators.mint(change, name, seconds=seconds, read_only=read_only),
+        )
+
+    async def revoke_operator(self, name: str) -> None:
+        """End an operator's token at once."""
+        await self._change(OPERATOR, lambda change: operators.revoke(change, name))
 
     async def instances(self, tenant: str | None = None) -> list[InstanceRecord]:
         """Every instance, or those of one tenant."""

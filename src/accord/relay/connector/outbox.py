@@ -62,8 +62,6 @@ _FULL_SECONDS: Final = 30.0
 _SET_BACK: Final = 1.0
 # How many lanes one sweep takes up, so that a restart does not call a platform thousandfold.
 _LANES: Final = 100
-# How many declined actions of this process are journaled in a second; the others are counted.
-_DECLINES: Final = 5.0
 _log = structlog.stdlib.get_logger(__name__)
 
 RequestKey = tuple[str, str]
@@ -103,7 +101,7 @@ class ConnectorOutbox:
 
     def __post_init__(self) -> None:
         self._gate = EgressGate(self.context)
-        self._declines = TokenBucket(self.context.clock, _DECLINES)
+        self._declines = TokenBucket(self.context.clock, self.context.limits.declines_per_second)
 
     @property
     def _retry_limits(self) -> RetryLimits:
@@ -228,7 +226,9 @@ class ConnectorOutbox:
                 verdict = judged.verdict
                 told = "send" if verdict.passed else "decline"
                 tracing.set_attributes(verdict=told, rule=verdict.rule)
-            request = OutboundRequest(asked, outbound.request_id, self.context.now())
+            names = await self.context.directory.secret.load(self.context.store)
+            digest = names.digest(outbox_store.action_bytes(asked.action))
+            request = OutboundRequest(asked, outbound.request_id, self.context.now(), digest)
             problem = _problem(asked, judged)
             if problem is not None and (known := await self._known(request)) is not None:
                 return known  # of what was allowed when it was asked for first
@@ -451,7 +451,8 @@ class ConnectorOutbox:
     def _note(self, request: OutboundRequest, platform: Platform | str, rule: str) -> OutboundNote:
         trace = tracing.current_trace()
         name = platform if isinstance(platform, str) else platform.name
-        return OutboundNote(name, rule, self.context.name, None if trace is None else trace.id)
+        secret, trace_id = self.context.directory.secret, None if trace is None else trace.id
+        return OutboundNote(name, rule, self.context.name, secret, trace_id)
 
     def _tell(self, key: RequestKey, result: Result) -> None:
         answer = self._answers.get(key)

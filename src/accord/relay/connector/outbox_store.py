@@ -17,6 +17,7 @@ from sqlalchemy import (
     Row,
     bindparam,
     delete,
+    exists,
     func,
     insert,
     or_,
@@ -31,8 +32,11 @@ from accord.kernel import traceparent
 from accord.kernel.traceparent import Trace
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.egress import AskedAction
+from accord.relay.connector.pseudonyms import StoreSecret
 from accord.relay.connector.store import (
     Principal,
+    bindings,
+    chats,
     database_now,
     is_waiting,
     messages,
@@ -69,7 +73,7 @@ _TWIN = (
     select(requests.c.request_id, requests.c.result)
     .where(
         requests.c.instance == bindparam("of"),
-        requests.c.digest == bindparam("same"),
+        requests.c.digest.in_(bindparam("same", expanding=True)),
         requests.c.unwritten_at >= bindparam("since"),
     )
     .order_by(requests.c.unwritten_at.desc())
@@ -80,6 +84,19 @@ _OWN = {
     "postgresql": postgresql.insert(messages).on_conflict_do_nothing(),
     "sqlite": sqlite.insert(messages).on_conflict_do_nothing(),
 }
+_STRANGER = (
+    select(chats.c.user_id)
+    .where(
+        chats.c.instance == bindparam("of"),
+        chats.c.platform == bindparam("platform"),
+        chats.c.chat_id == bindparam("chat"),
+        chats.c.user_id != "",
+        ~exists().where(
+            bindings.c.platform == chats.c.platform, bindings.c.user_id == chats.c.user_id
+        ),
+    )
+    .limit(1)
+)
 _LANE = (outbox.c.instance == bindparam("of"), outbox.c.lane == bindparam("lane_of"), is_waiting)
 _HEAD = select(outbox).where(*_LANE).order_by(outbox.c.number).limit(1).with_for_update()
 _TAIL = select(outbox).where(*_LANE).order_by(outbox.c.number.desc()).limit(1)
@@ -129,11 +146,13 @@ class OutboundRequest:
     asked: AskedAction
     request_id: str
     at: int
+    # By what a repeated action is recognised.
+    digest: str
 
     @property
-    def digest(self) -> str:
-        """By what a repeated action is recognised."""
-        return action_digest(self.asked.action)
+    def digests(self) -> tuple[str, str]:
+        """The digest, and that of an older version, which needed no secret."""
+        return self.digest, blake3(action_bytes(self.asked.action)).hexdigest()
 
     @property
     def key(self) -> str:
@@ -186,6 +205,7 @@ class OutboundNote:
     platform: str
     rule: str
     source: str
+    secret: StoreSecret
     trace_id: str | None = None
 
 
@@ -197,12 +217,14 @@ class OutboxChange:
     now: int
     source: str
     reason: str
+    secret: StoreSecret
     by: str | None = None
 
     @classmethod
     def of(cls, context: DeliveryContext, reason: str, by: str | None = None) -> Self:
         """A change that this process makes now."""
-        return cls(context.ids.new(), context.now(), context.name, reason, by)
+        secret = context.directory.secret
+        return cls(context.ids.new(), context.now(), context.name, reason, secret, by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +289,9 @@ class OutboxEntry:
     ended_at: int | None
 
 
-def action_digest(action: Action) -> str:
-    """A digest by which a repeated action is recognised."""
-    return blake3(orjson.dumps(write_action(action))).hexdigest()
+def action_bytes(action: Action) -> bytes:
+    """An action as it is compared and stored."""
+    return orjson.dumps(write_action(action))
 
 
 def lane_of(asked: AskedAction) -> Lane:
@@ -287,13 +309,13 @@ def admit(
     this = {"of": instance, "id": request.request_id}
     known = connection.execute(_KNOWN, this).first()
     if known is not None and known.asked_at >= terms.oldest:
-        if known.digest != digest:
+        if known.digest not in request.digests:
             return Admission(refused=_refused(USED))
         connection.execute(_UNWRITTEN, this | {"moment": None})
         return _known(connection, instance, request.request_id, known.result)
     if known is not None:
         connection.execute(_FORGET, this)
-    since = {"of": instance, "same": digest, "since": terms.repeats_since}
+    since = {"of": instance, "same": request.digests, "since": terms.repeats_since}
     twin = connection.execute(_TWIN, since).first()
     if twin is not None:
         own = {"of": instance, "id": twin.request_id}
@@ -365,7 +387,7 @@ def claim(
     asked = AskedAction(principal, action, head.platform, head.bot_id)
     return OutboxRow(
         head.number,
-        OutboundRequest(asked, head.request_id, head.created_at),
+        OutboundRequest(asked, head.request_id, head.created_at, head.digest),
         lane,
         head.attempts + 1,
         tuple(orjson.loads(head.sent)),
@@ -447,17 +469,20 @@ def journal_action(
     note: OutboundNote,
 ) -> None:
     """Record an action in the journal."""
-    asked = request.asked
+    asked, names = request.asked, note.secret.read(connection)
+    chat_id = None if isinstance(asked.action, FollowUp) else asked.action.chat_id
+    if chat_id is not None and _is_of_stranger(connection, asked.principal, note.platform, chat_id):
+        chat_id = names.chat(note.platform, chat_id)
     body = {
         "tenant": asked.principal.tenant,
         "instance": asked.principal.instance,
         "platform": note.platform,
         "op": asked.action.op,
-        "chat_id": None if isinstance(asked.action, FollowUp) else asked.action.chat_id,
+        "chat_id": chat_id,
         "rule": note.rule,
         "success": result.success,
         "messages": len(sent),
-        "action_digest": request.digest,
+        "action_digest": names.digest(action_bytes(asked.action)),
     }
     if result.outcome is not None:
         body["outcome"] = result.outcome.value
@@ -466,6 +491,14 @@ def journal_action(
     text, name = orjson.dumps(body).decode(), f"{request.key}/{request.at}"
     record = JournalRecord(OUTBOUND_STREAM, name, request.at, note.source, text)
     write_journal(connection, [record])
+
+
+def _is_of_stranger(
+    connection: Connection, principal: Principal, platform: str, chat_id: str
+) -> bool:
+    """Whether it is the direct chat of a person who is not linked."""
+    this = {"of": principal.instance, "platform": platform, "chat": chat_id}
+    return connection.execute(_STRANGER, this).first() is not None
 
 
 def mark_unwritten(connection: Connection, instance: str, request_id: str, now: int) -> None:
@@ -689,8 +722,8 @@ def _journal_row(
     assert not isinstance(action, BadAction)
     principal = Principal(row.tenant, row.instance, "", "secret")
     asked = AskedAction(principal, action, row.platform, row.bot_id)
-    request = OutboundRequest(asked, row.request_id, row.created_at)
-    note = OutboundNote(row.platform or "", rule, change.source)
+    request = OutboundRequest(asked, row.request_id, row.created_at, row.digest)
+    note = OutboundNote(row.platform or "", rule, change.source, change.secret)
     journal_action(connection, request, result, [], note)
 
 

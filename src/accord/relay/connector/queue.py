@@ -1,9 +1,9 @@
 """The queues of instances: rows of the buffer, and the one writer that commits them in batches.
 
 The order of locks is the same in every process: leases, queues, buffer, receipts, chats, vault,
-journal; see `SharedStore`. A unit of work may be run again, so it changes nothing but the database.
-`QueueWriter` writes one batch at a time; what sockets reported goes into the next batch when the
-store fails.
+counts, journal; see `SharedStore`. A unit of work may be run again, so it changes nothing but the
+database. `QueueWriter` writes one batch at a time; what sockets reported goes into the next batch
+when the store fails.
 """
 
 import asyncio
@@ -36,6 +36,7 @@ from accord.relay.connector.store import (
     receipts,
     write_journal,
 )
+from accord.relay.connector.unlinked import UnlinkedCount, count
 from accord.relay.connector.vault import Capability, Vault
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.decision_records import write_event
@@ -147,6 +148,8 @@ class EventAdmission:
     records: tuple[JournalRecord, ...] = ()
     traceparent: str | None = None
     gate: GateEvent | None = None
+    # Set for a message that is only counted.
+    counted: UnlinkedCount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +335,7 @@ def write_batch(connection: Connection, batch: Batch, vault: Vault, source: str)
     result.opened = [result.queues[instance] for instance, _ in batch.opens]
     if capabilities := _capabilities(new_events, result):
         vault.bind(connection, capabilities)
+    count(connection, batch.now, [each.counted for each in new_events if each.counted])
     records = [record for admission in new_events for record in admission.records]
     if changes:
         body = orjson.dumps(changes).decode()
@@ -509,8 +513,11 @@ def _store_events(
             seen[*place, chat.chat_id, chat.session_key] = row_of_chat
             authors[*place, chat.scope_id, chat.chat_id, chat.author] = row_of_author
     # In order: another process may be storing some of the same events.
-    received = [(a.platform, a.bot_id, a.event_id, a.event, batch.now) for a in new_events]
-    _RECEIVE.insert(connection, sorted(received))
+    received = [
+        (a.platform, a.bot_id, a.event_id, a.event, batch.now, a.counted and a.counted.rule)
+        for a in new_events
+    ]
+    _RECEIVE.insert(connection, sorted(received, key=lambda row: row[:3]))
     if added:
         _ADD.insert(connection, added)
     changes: dict[str, Any] = parking.store(connection, heads, batch.now)

@@ -139,6 +139,18 @@ class RotatedSecret:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkedAccount:
+    """An account and an agent of its person; `is_default` where its direct messages go there."""
+
+    platform: str
+    user: str
+    tenant: str
+    instance: str
+    created_at: int
+    is_default: bool
+
+
+@dataclass(frozen=True, slots=True)
 class MintedToken:
     """An enrolment token without its value; times in milliseconds, `used_at` None if unused."""
 
@@ -770,6 +782,24 @@ def list_tokens(connection: Connection, tenant: str | None = None) -> list[Minte
     which = () if tenant is None else (enrolments.c.tenant == tenant,)
     query = select(*columns).where(*which).order_by(enrolments.c.created_at.desc())
     return [MintedToken(*row) for row in connection.execute(query)]
+
+
+def list_links(connection: Connection, instance: str | None, limit: int) -> list[LinkedAccount]:
+    """Linked accounts, of all instances or of one."""
+    columns = (bindings.c.platform, bindings.c.user_id, bindings.c.tenant, bindings.c.instance)
+    home = (
+        (dm_defaults.c.platform == bindings.c.platform)
+        & (dm_defaults.c.user_id == bindings.c.user_id)
+        & (dm_defaults.c.instance == bindings.c.instance)
+    )
+    query = select(*columns, bindings.c.created_at, dm_defaults.c.instance.is_not(None))
+    which = () if instance is None else (bindings.c.instance == instance,)
+    joined = query.select_from(bindings.outerjoin(dm_defaults, home)).where(*which)
+    rows = connection.execute(joined.order_by(*columns).limit(limit))
+    return [
+        LinkedAccount(platform, user, tenant, of, created_at, bool(is_default))
+        for platform, user, tenant, of, created_at, is_default in rows
+    ]
 
 
 _MOST: Final = 1000

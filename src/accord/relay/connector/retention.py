@@ -12,11 +12,16 @@ from typing import Any, Final
 import structlog
 from sqlalchemy import Column, Connection, delete, exists, func, or_, select, tuple_
 
-from accord.relay.connector import dead_letters, leases, registry
+from accord.relay.connector import dead_letters, leases, operators, registry, unlinked
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.dead_letters import DeadLetterCause
 from accord.relay.connector.directory import Directory
+from accord.relay.connector.ingest import INBOUND_STREAM
+from accord.relay.connector.outbox_store import OUTBOUND_STREAM
+from accord.relay.connector.parked import DECISIONS
+from accord.relay.connector.queue import DELIVERIES
 from accord.relay.connector.store import (
+    CONTROL_STREAM,
     ControlChange,
     SharedWork,
     buffer,
@@ -33,7 +38,7 @@ from accord.relay.connector.store import (
     receipts,
     requests,
 )
-from accord.storage import StoreError
+from accord.storage import StoreError, journal
 
 _log: Final = structlog.stdlib.get_logger(__name__)
 
@@ -73,9 +78,20 @@ def _drop_expired(change: ControlChange) -> None:
     connection.execute(
         delete(enrolments).where(enrolments.c.expires_at <= now - registry.REMEMBERED_MS)
     )
+    operators.drop_ended(change)
 
 
 LEASE = "janitor"
+OWN_STREAMS: Final = (CONTROL_STREAM,)
+"""The streams of the journal that no exporter takes."""
+EXPORTED_STREAMS: Final = (
+    INBOUND_STREAM,
+    DECISIONS,
+    DELIVERIES,
+    OUTBOUND_STREAM,
+    unlinked.UNLINKED_STREAM,
+)
+"""The streams that the pipeline exports."""
 # How many rows of each table are removed at a time.
 _MOST = 5000
 # How long something may wait for an instance that has not gone idle before it is woken.
@@ -130,9 +146,41 @@ async def apply_retention(context: DeliveryContext, seconds: float) -> Retention
         deleted += await store.write(
             lambda c, column=column, end=end: _delete_before(c, column, end)  # type: ignore[misc]
         )
+    deleted += await _retain_journal(context, now)
     asleep = await store.read(lambda c: _asleep(c, now - _STRANDED_MS))
     waiting = await store.read(lambda c: _backlog(c, now))
     return RetentionResult(dead, deleted, asleep, waiting)
+
+
+async def _retain_journal(context: DeliveryContext, now: int) -> int:
+    """Journal the counts of ended hours, and remove records that are too old; how many.
+
+    Where an exporter runs, it removes what it has exported itself.
+    """
+    store, limits = context.store, context.limits
+    await store.write(lambda c: unlinked.journal_ended_hours(c, now, context.name, context.ids))
+    if not limits.journal_seconds:
+        return 0
+    before = now - int(limits.journal_seconds * 1000)
+    streams = OWN_STREAMS if limits.is_exported else (*OWN_STREAMS, *EXPORTED_STREAMS)
+    return sum(
+        [await store.write(partial(_prune, stream=stream, before=before)) for stream in streams]
+    )
+
+
+def _prune(connection: Connection, stream: str, before: int) -> int:
+    reach = journal.stream_ranges(connection).get(stream)
+    # Mostly the oldest one is young enough, and the rest need not be read.
+    end: int | None = None
+    for limit in (1, _MOST):
+        after = 0 if reach is None else reach.floor
+        for each in journal.read(connection, stream, after=after, limit=limit):
+            if each.recorded_at >= before:
+                break
+            end = each.seq
+        if end is None:
+            return 0
+    return 0 if end is None else journal.prune(connection, stream, end)
 
 
 def _delete_before(connection: Connection, moment: "Column[Any]", end: int) -> int:

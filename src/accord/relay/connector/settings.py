@@ -21,6 +21,16 @@ class ControlSettings:
     # How many wrong codes one platform user may send within a time.
     link_tries: int = 5
     link_tries_seconds: int = 3_600
+    # Requests in a minute: of one address, to enrol of one address, of one agent, for link codes of
+    # one agent, and direct messages about linking of one person.
+    requests_per_minute: int = 600
+    enrolments_per_minute: int = 30
+    manage_per_minute: int = 120
+    link_codes_per_minute: int = 10
+    link_messages_per_minute: int = 20
+    # Requests of operators in a minute, and wrong tokens, of one address.
+    operator_requests_per_minute: int = 600
+    operator_failures_per_minute: int = 10
     # How long a platform's answer about its permissions is cached, and how long it may take.
     visibility_seconds: float = 30.0
     platform_seconds: float = 3.0
@@ -86,6 +96,12 @@ class DeliveryLimits:
     dead_seconds: float = 30 * 86400.0
     # How long an event id is remembered, so that a repeated event is recognised.
     receipt_seconds: float = 7 * 86400.0
+    # How long the journal is kept, 0 for ever, and whether an exporter removes what it exported, so
+    # that only the rest is removed here.
+    journal_seconds: float = 90 * 86400.0
+    is_exported: bool = False
+    # The share of messages of people who are not linked that is recorded, under pseudonyms.
+    unlinked_sample: float = 0.0
     # How long a chat may be answered after something was delivered from it.
     chat_seconds: float = 7 * 86400.0
     # How long an instance's own messages may be edited.
@@ -103,8 +119,12 @@ class DeliveryLimits:
     answer_seconds: float = 20.0
     # How long after a lost answer an equal action counts as its repetition.
     repeat_seconds: float = 60.0
+    # How many declined actions of this process are journaled in a second; the others are counted.
+    declines_per_second: float = 5.0
     # How often a process looks for rows whose hint was lost.
     sweep_seconds: float = 1.0
+    # How often what is too old is removed, by one process.
+    retention_seconds: float = 30.0
     # How long a platform's lease lasts, by the database's clock, and how often it is renewed.
     lease_seconds: float = 6.0
     renew_seconds: float = 2.0

@@ -107,6 +107,28 @@ enrolments = Table(
     Column("used_at", BigInteger),
 )
 
+# What operators show to manage the connector from another machine; the secret itself is not stored.
+operator_tokens = Table(
+    "operator_tokens",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("digest", LargeBinary(32), nullable=False),
+    Column("read_only", Integer, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("revoked_at", BigInteger),
+)
+
+# Secrets of the store itself, encrypted under the keyring.
+store_secrets = Table(
+    "store_secrets",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("key_id", Text, nullable=False),
+    Column("box", LargeBinary, nullable=False),
+)
+
 # A route key names one tenant; `pinned` ones are the operator's and need no claim to stay.
 routes = Table(
     "routes",
@@ -387,9 +409,25 @@ receipts = Table(
     Column("event_id", Text, primary_key=True),
     Column("event", Text, nullable=False),
     Column("received_at", BigInteger, nullable=False),
+    # By which rule it reached nobody, if it was only counted, because its author is not linked.
+    Column("counted", Text),
     sqlite_with_rowid=False,
 )
 Index("receipts_received_at", receipts.c.received_at)
+
+# How many messages of people who are not linked reached nobody, by hour (milliseconds since the
+# epoch) and rule; '' for no tenant or instance. Nothing that strangers choose is in the key.
+unlinked_counts = Table(
+    "unlinked_counts",
+    METADATA,
+    Column("hour", BigInteger, primary_key=True, autoincrement=False),
+    Column("platform", Text, primary_key=True),
+    Column("bot_id", Text, primary_key=True),
+    Column("tenant", Text, primary_key=True),
+    Column("instance", Text, primary_key=True),
+    Column("rule", Text, primary_key=True),
+    Column("messages", BigInteger, nullable=False),
+)
 
 # From which chats something was delivered to an instance: the facts of the egress gate.
 chats = Table(

@@ -47,6 +47,7 @@ from accord.relay.connector.store import (
     bindings,
     gateway_secrets,
     grants,
+    store_secrets,
     tenants,
     vault,
 )
@@ -308,6 +309,7 @@ _AT_ONCE: Final = 200
 _BOXES: Final[tuple[tuple[Table, Callable[[RowMapping], tuple[str, ...]]], ...]] = (
     (tenants, lambda row: ("tenant", row["tenant"])),
     (gateway_secrets, lambda row: ("secret", row["instance"])),
+    (store_secrets, lambda row: ("store", row["name"])),
     (vault, lambda row: ("vault", row["tenant"], row["instance"], row["kind"])),
 )
 

@@ -29,11 +29,13 @@ from accord.relay.rules.connection import (
     read_identities,
 )
 from accord.relay.rules.decision_records import (
+    Aliases,
     DecidedAgain,
     from_record,
     narrow_facts,
     read_event,
     to_record,
+    with_aliases,
     write_event,
 )
 from accord.relay.rules.egress import (
@@ -141,6 +143,7 @@ __all__ = [
     "UNAUTHORIZED",
     "Action",
     "AfterClose",
+    "Aliases",
     "BadAction",
     "BadLine",
     "ChannelGrant",
@@ -232,6 +235,7 @@ __all__ = [
     "split_pieces",
     "split_text",
     "to_record",
+    "with_aliases",
     "write_event",
     "write_frame",
     "write_link_code",

@@ -5,6 +5,7 @@ message text and no secret.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -97,6 +98,76 @@ def narrow_facts(event: GateEvent, facts: Facts) -> Facts:
         opened,
         facts.limited & {account},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Aliases:
+    """What stands in a record for the author of an event, for its id, and for its chats."""
+
+    author: str | None
+    event_id: str
+    # By chat id; a chat that is not named keeps its id.
+    chats: Mapping[str, str]
+
+
+def with_aliases(event: GateEvent, facts: Facts, aliases: Aliases) -> tuple[GateEvent, Facts]:
+    """An event and its facts under other names, by which the gate decides the same.
+
+    Facts about others than the author are left as they are.
+    """
+    narrow, author, other = narrow_facts(event, facts), event.author or "", aliases.author or ""
+    chats = aliases.chats
+
+    def place(key: RouteKey) -> RouteKey:
+        is_chat = event.hook is None and event.scope_id is None
+        return key._replace(key=chats.get(key.key, key.key)) if is_chat else key
+
+    def user(user_id: str) -> str:
+        return other if user_id == author else user_id
+
+    renamed = Facts(
+        {place(key): tenant for key, tenant in narrow.routes.items()},
+        {k._replace(user_id=user(k.user_id)): each for k, each in narrow.bindings.items()},
+        {k._replace(user_id=user(k.user_id)): home for k, home in narrow.dm_defaults.items()},
+        {
+            k._replace(channel_id=chats.get(k.channel_id, k.channel_id)): grant._replace(
+                owner=None if grant.owner is None else user(grant.owner)
+            )
+            for k, grant in narrow.grants.items()
+        },
+        {
+            key: each._replace(allow=frozenset(map(user, each.allow)))
+            for key, each in narrow.principals.items()
+        },
+        {
+            k._replace(chat_id=chats.get(k.chat_id, k.chat_id), user_id=user(k.user_id)): seen
+            for k, seen in narrow.visibility.items()
+        },
+        {
+            key: replace(
+                each,
+                free_response_scopes=frozenset(
+                    chats.get(scope, scope) for scope in each.free_response_scopes
+                ),
+            )
+            for key, each in narrow.relevance.items()
+        },
+        {k._replace(user_id=user(k.user_id)): each for k, each in narrow.voices.items()},
+        frozenset(map(place, narrow.shared)),
+        {
+            k._replace(channel_id=chats.get(k.channel_id, k.channel_id)): each
+            for k, each in narrow.open.items()
+        },
+        frozenset(k._replace(user_id=user(k.user_id)) for k in narrow.limited),
+    )
+    parent = event.parent_chat_id
+    return replace(
+        event,
+        event_id=aliases.event_id,
+        author=aliases.author,
+        chat_id=chats.get(event.chat_id, event.chat_id),
+        parent_chat_id=None if parent is None else chats.get(parent, parent),
+    ), renamed
 
 
 def _only(known: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:

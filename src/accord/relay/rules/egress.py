@@ -65,6 +65,8 @@ class EgressFacts:
     chat: EgressChat | None = None
     sent_by: str | None = None
     capability: EgressCapability | None = None
+    # How long a chat may be answered after something was delivered from it.
+    recent_seconds: float = RECENT_SECONDS
 
 
 def may_send(action: Action, facts: EgressFacts) -> GateVerdict:
@@ -114,16 +116,16 @@ def _chat(action: Action, facts: EgressFacts) -> GateVerdict:
         return verdicts.NOT_OWN_MESSAGE
     if is_held:
         return verdicts.GRANTED
-    if chat.linked_at is not None and _is_recent(facts.now, chat.linked_at):
+    if chat.linked_at is not None and _is_recent(facts, chat.linked_at):
         return verdicts.RECENT
-    if chat.open_at is not None and _is_recent(facts.now, chat.open_at):
+    if chat.open_at is not None and _is_recent(facts, chat.open_at):
         return verdicts.OPEN_CHAT
     has_ended = chat.linked_at is None and chat.open_at is None
     return verdicts.UNLINKED_CHAT if has_ended else verdicts.STALE
 
 
-def _is_recent(now: float, delivered_at: float) -> bool:
-    return now - delivered_at <= RECENT_SECONDS
+def _is_recent(facts: EgressFacts, delivered_at: float) -> bool:
+    return facts.now - delivered_at <= facts.recent_seconds
 
 
 _BREAK: Final = "\u200b"
