@@ -83,7 +83,6 @@ def list_letters(
 
 def _letter_line(letter: "DeadLetter") -> tuple[str, ...]:
     return (
-        "to",
         printable(letter.instance),
         str(letter.seq),
         format_millis(letter.dead_at),
@@ -96,7 +95,6 @@ def _letter_line(letter: "DeadLetter") -> tuple[str, ...]:
 
 def _reply_line(reply: "OutboxEntry") -> tuple[str, ...]:
     return (
-        "from",
         printable(reply.instance),
         str(reply.number),
         format_millis(reply.ended_at or reply.created_at),
