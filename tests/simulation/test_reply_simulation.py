@@ -193,7 +193,7 @@ class ReplySimulation:
             "SELECT count(*) FROM actions WHERE ended_at IS NULL",
             "SELECT count(*) FROM events WHERE body IS NOT NULL",
         )
-        return int(count) + sum(self.gateway_disk.rows(each)[0][0] for each in queries)
+        return int(count) + sum(int(self.gateway_disk.rows(each)[0][0]) for each in queries)
 
     def is_settled(self) -> bool:
         """Whether every message was answered and every answer has ended."""
