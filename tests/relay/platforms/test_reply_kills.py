@@ -83,7 +83,7 @@ async def kill_now_and_then(
     """Kill one or the other so many times, at random moments while replies are sent."""
     for number, moment in enumerate(sorted(chance.sample(range(replies), kills))):
         async with asyncio.timeout(SECONDS):
-            while (ended := len(gateway.ends())) < moment:
+            while (ended := len(gateway.ends())) < moment:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await asyncio.sleep(chance.uniform(0, 0.05))
         if number % 10 == 9:
