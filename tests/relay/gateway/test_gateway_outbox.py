@@ -448,6 +448,21 @@ def test_only_the_last_text_of_a_growing_message_is_stored() -> None:
     play(scene)
 
 
+def test_what_ended_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accord.relay.gateway.outbox._PRUNE_EVERY", 3)
+
+    async def scene(home: Home) -> None:
+        async with home.running() as gateway:
+            await gateway.send("c1", "one")
+            home.clock.ahead = 9 * 86_400.0
+            await gateway.send("c1", "two")
+            await gateway.send("c1", "three")
+            await asyncio.sleep(1)
+        assert len(home.disk.rows("SELECT number FROM actions")) == 2
+
+    play(scene)
+
+
 def test_frames_of_stored_actions_are_those_of_others() -> None:
     async def scene(home: Home) -> None:
         async with home.running() as gateway:
