@@ -51,7 +51,6 @@ def list_letters(
 
 def _letter_line(letter: dict[str, Any]) -> tuple[str, ...]:
     return (
-        "to",
         printable(letter["instance"]),
         str(letter["seq"]),
         format_millis(letter["dead_at"]),
@@ -64,7 +63,6 @@ def _letter_line(letter: dict[str, Any]) -> tuple[str, ...]:
 
 def _reply_line(reply: dict[str, Any]) -> tuple[str, ...]:
     return (
-        "from",
         printable(reply["instance"]),
         str(reply["number"]),
         format_millis(reply["ended_at"] or reply["created_at"]),

@@ -396,3 +396,16 @@ class SetClock(SystemClock):
 
     def now(self) -> float:
         return super().now() + self.ahead
+
+
+async def test_what_still_waits_is_known_when_its_request_is_forgotten(
+    open_world: Any, answers: list[Result]
+) -> None:
+    limits = DeliveryLimits(answer_seconds=0.05, outbox_pause_seconds=60, request_seconds=0)
+    async with open_world(limits=limits) as world:
+        gateway = await spoken_to(world)
+        answers += [BAD_GATEWAY]
+        assert (await gateway.ask(send("hi")))["queued"]
+        assert await gateway.ask(send("hi")) == {"success": True, "queued": True}
+        assert (await gateway.ask(send("ho")))["outcome"] == "permanent"
+        assert len(await world.delivery.outbox()) == 1

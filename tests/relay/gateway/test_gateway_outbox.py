@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.relay.gateway.conftest import echo, message
 from accord.relay.gateway import GatewayLimits, GatewaySettings, GatewayState, RelayGateway, Turn
 from accord.relay.rules import Outbound, OutboundResult, Outcome, Result, frame_dict
 from accord.testing import VirtualClock, run_virtual
-from accord.testing.connector import GATEWAY, SECRET, Connector
+from accord.testing.connector import DESCRIPTOR, GATEWAY, SECRET, Connector
 
 OURS = 90_000.0
 QUEUED = Result(True, queued=True)
@@ -406,6 +407,27 @@ def test_an_interrupted_turn_withdraws_what_was_not_sent() -> None:
     play(scene)
 
 
+def test_a_reply_of_several_messages_goes_on_after_one_whose_outcome_is_unknown() -> None:
+    results: list[Result] = []
+
+    async def long(turn: Turn) -> None:
+        results.append(await turn.reply("word " * 60))
+
+    async def scene(home: Home) -> None:
+        home.connector.descriptor = replace(DESCRIPTOR, max_message_length=100)
+        unknown = [Result(False, error="silence", outcome=Outcome.UNKNOWN)]
+        home.connector.answers = lambda each: (
+            unknown.pop() if unknown and each.action.op == "send" else Result(True, "m")
+        )
+        async with home.running(long):
+            await home.connector.deliver(message("go"), "b-1")
+            await home.connector.until(lambda: "".join(home.sent).count("word") == 60)
+            await asyncio.sleep(1)
+        assert [each.outcome for each in results] == [Outcome.UNKNOWN]
+
+    play(scene)
+
+
 def test_only_the_last_text_of_a_growing_message_is_stored() -> None:
     async def growing(turn: Turn) -> AsyncIterator[str]:
         for word in ("one ", "two ", "three ", "four"):
@@ -422,6 +444,21 @@ def test_only_the_last_text_of_a_growing_message_is_stored() -> None:
         assert stored[0] == "one"
         assert len(stored) <= 2
         assert len(home.asked) > 2
+
+    play(scene)
+
+
+def test_what_ended_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accord.relay.gateway.outbox._PRUNE_EVERY", 3)
+
+    async def scene(home: Home) -> None:
+        async with home.running() as gateway:
+            await gateway.send("c1", "one")
+            home.clock.ahead = 9 * 86_400.0
+            await gateway.send("c1", "two")
+            await gateway.send("c1", "three")
+            await asyncio.sleep(1)
+        assert len(home.disk.rows("SELECT number FROM actions")) == 2
 
     play(scene)
 

@@ -22,7 +22,7 @@ from accord.relay.gateway import (
     complete_length,
     is_rate_limited,
 )
-from accord.relay.rules import Descriptor, Result, measure
+from accord.relay.rules import Descriptor, Outcome, Result, measure
 from accord.testing import VirtualClock, run_virtual
 from accord.testing.connector import DESCRIPTOR, Connector
 
@@ -94,6 +94,24 @@ def test_a_message_grows_in_place_no_faster_than_the_platform_likes() -> None:
     assert all(later - earlier >= 0.999 for earlier, later in itertools.pairwise(times))
     assert 5 <= len(times) <= 8
     assert list(screen.shown.values()) == ["".join(f"word{n} " for n in range(50)).rstrip()]
+
+
+class SilentScreen(Screen):
+    """Shows everything, and does not say so the first time."""
+
+    def _change(self, name: str, content: str, how: str) -> Result:
+        result = super()._change(name, content, how)
+        is_first = len(self.changes) == 1
+        return Result(False, error="silence", outcome=Outcome.UNKNOWN) if is_first else result
+
+
+@pytest.mark.parametrize("edits", [True, False])
+def test_what_may_have_been_said_is_not_repeated_and_the_rest_is_said(edits: bool) -> None:
+    screen = SilentScreen(replace(DESCRIPTOR, supports_edit=edits, max_message_length=100))
+    words = [f"word{n} " for n in range(50)]
+    reply = stream(screen, words)
+    assert reply.refusal is None
+    assert " ".join(screen.shown.values()).split() == "".join(words).split()
 
 
 DRAFTING = replace(DESCRIPTOR, supports_draft_streaming=True)

@@ -77,10 +77,17 @@ class Person:
 
     async def messages(self, room: str, sender: str) -> list[dict[str, Any]]:
         """What somebody said in a room, in order."""
-        page = await self.ask("GET", f"/rooms/{quote(room)}/messages", dir="b", limit="500")
+        path, chunk = f"/rooms/{quote(room)}/messages", []
+        page = await self.ask("GET", path, dir="b", limit="500")
+        while page["chunk"]:
+            chunk += page["chunk"]
+            if "end" not in page or len(page["chunk"]) < 500:
+                break
+            since = {"from": page["end"]}
+            page = await self.ask("GET", path, dir="b", limit="500", **since)
         return [
             each
-            for each in reversed(page["chunk"])
+            for each in reversed(chunk)
             if each["type"] == "m.room.message" and each["sender"] == sender
         ]
 

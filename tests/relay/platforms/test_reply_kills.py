@@ -78,17 +78,19 @@ async def said(edge: Edge) -> list[str]:
 
 
 async def kill_now_and_then(
-    made: Connected, gateway: Gateway, chance: random.Random, kills: int
-) -> int:
-    """Kill one or the other; how often that was done."""
-    for number in range(kills):
-        if kills > 10 and number % 10 == 0:
-            print(f"{number} kills, {len(gateway.ends())} replies ended", flush=True)
-        await asyncio.sleep(chance.uniform(0.2, 2.0))
+    made: Connected, gateway: Gateway, chance: random.Random, kills: int, replies: int
+) -> None:
+    """Kill one or the other so many times, at random moments while replies are sent."""
+    for number, moment in enumerate(sorted(chance.sample(range(replies), kills))):
+        async with asyncio.timeout(SECONDS):
+            while (ended := len(gateway.ends())) < moment:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await asyncio.sleep(chance.uniform(0, 0.05))
+        if number % 10 == 9:
+            print(f"{number + 1} kills, {ended} replies ended", flush=True)
         target = gateway if number % 2 else made.process
         await target.kill()
         await target.start()
-    return kills
 
 
 async def run(folder: Path, synapse: Server, replies: int, kills: int) -> Counter[str]:
@@ -112,10 +114,9 @@ async def run(folder: Path, synapse: Server, replies: int, kills: int) -> Counte
         async def write(edge: Edge) -> None:
             for number in range(messages):
                 await edge.write(f"{edge.name} {number}")
-                # Spread over the kills, each of which takes a second or two.
-                await asyncio.sleep(chance.uniform(0, 2.0) * kills / messages)
+                await asyncio.sleep(chance.uniform(0, 0.1))
 
-        killing = asyncio.create_task(kill_now_and_then(made, gateway, chance, kills))
+        killing = asyncio.create_task(kill_now_and_then(made, gateway, chance, kills, replies))
         await asyncio.gather(*(write(edge) for edge in made.edges.values()), killing)
         expected = {text for texts in wanted.values() for text in texts}
         async with asyncio.timeout(SECONDS):
@@ -155,6 +156,6 @@ async def test_every_reply_is_sent_once_or_unknown_when_either_side_is_killed(
 async def test_two_thousand_replies_are_sent_once_or_unknown(
     tmp_path: Path, synapse: Server
 ) -> None:
-    ends = await run(tmp_path, synapse, 2000, 80)
+    ends = await run(tmp_path, synapse, 2000, 60)
     print(dict(ends))
     assert sum(ends.values()) == 2000

@@ -118,6 +118,9 @@ _DUE = (
     .order_by(outbox.c.number)
     .limit(_MOST)
 )
+_FORMER = select(outbox.c.number, outbox.c.digest, outbox.c.ended_at).where(
+    outbox.c.instance == bindparam("of"), outbox.c.request_id == bindparam("id")
+)
 _ROOM = select(func.count()).where(outbox.c.instance == bindparam("of"), is_waiting)
 
 
@@ -314,7 +317,7 @@ def admit(
         connection.execute(_UNWRITTEN, this | {"moment": None})
         return _known(connection, instance, request.request_id, known.result)
     if known is not None:
-        connection.execute(_FORGET, this)
+        connection.execute(_FORGET, this)  # also of what still waits: that is found below
     since = {"of": instance, "same": request.digests, "since": terms.repeats_since}
     twin = connection.execute(_TWIN, since).first()
     if twin is not None:
@@ -322,10 +325,15 @@ def admit(
         connection.execute(_UNWRITTEN, own | {"moment": None})
         found = _known(connection, instance, twin.request_id, twin.result)
         return Admission(result=found.result, same_as=twin.request_id)
+    former = connection.execute(_FORMER, this).first()
+    if former is not None and former.ended_at is None:
+        # It is tried for longer than requests are remembered.
+        is_same = former.digest in request.digests
+        return Admission() if is_same else Admission(refused=_refused(USED))
     if connection.execute(_ROOM, {"of": instance}).scalar_one() >= terms.most_rows:
         return Admission(is_full=True)
-    chosen = (outbox.c.instance == instance) & (outbox.c.request_id == request.request_id)
-    connection.execute(delete(outbox).where(chosen, outbox.c.ended_at.is_not(None)))
+    if former is not None:
+        connection.execute(delete(outbox).where(outbox.c.number == former.number))
     values = {"instance": instance, "request_id": request.request_id, "digest": digest}
     connection.execute(insert(requests), values | {"result": None, "asked_at": request.at})
     lane = lane_of(request.asked)

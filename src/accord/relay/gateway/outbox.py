@@ -46,6 +46,7 @@ from accord.telemetry.tracing import SpanKind
 LOST: Final = Result(False, error="the connector did not answer", outcome=Outcome.UNKNOWN)
 # How long the ends of actions are kept, so that a turn that is run again finds them.
 _RETENTION_MS: Final = 8 * 86_400_000
+_PRUNE_EVERY: Final = 1000
 # The first and the longest pause before the end of a queued action is asked for again, and how many
 # ask at once: the connector answers such a question only after a while.
 _FOLLOW: Final = 5.0
@@ -254,6 +255,7 @@ class Requests:
         self._exchanges: dict[str, asyncio.Future[Result | None]] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._writes: set[asyncio.Task[None]] = set()
+        self._ends = 0
 
     @property
     def is_empty(self) -> bool:
@@ -655,6 +657,10 @@ class Requests:
         # Not waited for: without it, the connector is asked again.
         change = partial(self._stored.change, entry.request_id, **values)
         self._write(change, "record the end of an action")
+        self._ends += 1
+        if self._ends % _PRUNE_EVERY == 0:
+            prune = partial(self._stored.prune, int(self._clock.now() * 1000))
+            self._write(prune, "forget old actions")
         result = replace(result, request_id=entry.request_id)
         if not entry.told.done():
             entry.told.set_result(result)

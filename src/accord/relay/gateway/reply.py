@@ -183,7 +183,7 @@ class Reply:
             result = await self._change(content, is_passing=not must)
             if result.success:
                 return
-            if result.outcome is Outcome.UNKNOWN and must:
+            if result.outcome is Outcome.UNKNOWN and (must or self._message_id is None):
                 # It may have been shown, and is not repeated; what follows is still said.
                 self._said += 1
                 self._shown = content
