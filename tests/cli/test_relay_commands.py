@@ -17,7 +17,7 @@ from accord.kernel.clock import SystemClock
 from accord.kernel.errors import AccordError
 from accord.relay.connector import InboundEvent, IssuedCredentials
 from accord.relay.connector.registry import secrets_of
-from accord.relay.rules import MessageEvent, SessionSource
+from accord.relay.rules import MessageEvent, PrincipalPolicy, SessionSource
 from accord.station import load
 from accord.station.home import Home, ensure_device_key, hold_home
 from accord.station.relay import operate_relay
@@ -433,3 +433,62 @@ def test_replies_that_were_given_up_are_listed_retried_and_dropped(operator: Ope
     assert "Example" in operator.run("outbox", "retry", "--help")
     left = {each["request_id"]: each["state"] for each in operator.ask("outbox", "list")["actions"]}
     assert left == {"r1": "queued", "r3": "expired", "r4": "sending"}
+
+
+def test_places_are_shared_opened_and_closed(operator: Operator) -> None:
+    operator.enrol("echo", "t1")
+    operator.enrol("mirror", "t2")
+    operator.run("scope", "route", "discord", "G1", "--tenant", "t1")
+    assert "belongs to another tenant" in operator.refused("open", "mirror", "discord", "G1")
+    assert "is shared" in operator.run("scope", "share", "discord", "G1")
+    assert "mirror is open" in operator.run("open", "mirror", "discord", "G1")
+    assert "another agent is open" in operator.refused("open", "echo", "discord", "G1")
+    operator.run("open", "echo", "discord", "G1", "C1")
+    operator.run("open", "echo", "discord", "--direct")
+    operator.run("open", "echo", "telegram", "", "-100200")
+    places = operator.ask("scope", "list")["places"]
+    assert [(each["kind"], each.get("instance")) for each in places] == [
+        ("route", None),
+        ("shared", None),
+        ("open", "echo"),
+        ("open", "mirror"),
+        ("open", "echo"),
+        ("open", "echo"),
+    ]
+    assert "open" in operator.run("scope", "list")
+    assert operator.ask("close", "discord", "G1")["instance"] == "mirror"
+    assert "No agent was open" in operator.run("close", "discord", "G1")
+    assert "not shared" in operator.run("scope", "share", "discord", "G1", "--away")
+    for words in (("open", "echo", "discord"), ("close", "discord", "G1", "--direct")):
+        assert "--direct" in operator.misused(*words)
+    operator.refused("open", "nobody", "discord", "G1")
+
+
+def test_why_tells_of_an_event_that_is_parked(operator: Operator) -> None:
+    operator.enrol("echo")
+    operator.enrol("mirror")
+
+    async def work() -> None:
+        async with operate_relay(load(operator.home), CLOCK, "test") as connector:
+            control = connector.control
+            await control.route("default", "memory", "g1")
+            await control.bind("echo", "memory", "ann")
+            await control.bind("mirror", "memory", "bob")
+            await control.grant("mirror", "memory", "g1", "c1")
+            mirror = await control.principal("mirror")
+            await control.set_principal(mirror, "memory", PrincipalPolicy.ANY)
+            source = SessionSource("memory", "c1", "group", user_id="ann", scope_id="g1")
+            event = MessageEvent("hello", source, message_id="m", bot_id="bot")
+            async with connector.delivery.running():
+                # No platform of this name is here, so nobody knows what bob can see.
+                await connector.delivery.take(InboundEvent("memory", "bot", "e1", event))
+
+    asyncio.run(work())
+    told = operator.run("why", "e1")
+    assert "mirror (parked: the platform was asked once, and is asked again)" in told
+    assert "visibility  ?    Whether the owner can view the channel is not known." in told
+    found = operator.ask("why", "e1")
+    [mirror] = [each for each in found["candidates"] if each["instance"] == "mirror"]
+    assert mirror["standing"]["state"] == "parked"
+    assert found["later"] == []
+    assert "mirror (parked)" in operator.run("why")

@@ -5,6 +5,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,23 @@ from accord.pipeline.rules import streams
 from accord.pipeline.tables import GivenTables
 from accord.pipeline.whatif import read_policy, replay_decision, whatif_policy
 from accord.relay.connector import RELAY, DeliveryLimits, Keyring, open_connector
-from accord.relay.rules import PrincipalPolicy, from_record
+from accord.relay.rules import (
+    ChannelGrant,
+    DecidedAgain,
+    Facts,
+    GateEvent,
+    PolicyKey,
+    PrincipalPolicy,
+    PrincipalRule,
+    RouteKey,
+    TenantAccount,
+    TenantChannel,
+    Visibility,
+    VisibilityKey,
+    decide,
+    from_record,
+    to_record,
+)
 from accord.storage import journal, open_store
 
 pytestmark = pytest.mark.slow
@@ -232,6 +249,37 @@ def test_records_that_cannot_be_read_or_repeated_are_counted_apart(spark: "Spark
     found = whatif_policy(GivenTables(spark, {streams.RELAY_DECISIONS: lines}), policy)
     assert (found.unreadable, found.drifted, found.considered) == (1, 1, 0)
     assert "left out" in found.text()
+
+
+def test_an_event_that_was_parked_counts_once_and_by_its_last_decision(
+    spark: "SparkSession",
+) -> None:
+    known = Facts(
+        routes={RouteKey("chat", "g1"): "t1"},
+        bindings={
+            TenantAccount("t1", "chat", "ann"): ("a1",),
+            TenantAccount("t1", "chat", "ben"): ("a2",),
+        },
+        grants={TenantChannel("t1", "chat", "g1", "c1"): ChannelGrant("a2", "ben")},
+        principals={PolicyKey("t1", "a2", "chat"): PrincipalRule(PrincipalPolicy.ANY)},
+    )
+    views = {VisibilityKey("chat", "g1", "c1", "ben"): Visibility.VISIBLE}
+    seen = replace(known, visibility=views)
+    event = GateEvent("e", "chat", "bot", "c1", False, "ann", "g1")
+    again = DecidedAgain("one", "a2")
+    lines = [
+        Line("one", 1, to_record(event, known, decide(event, known))),
+        Line("one.a2.0", 9, to_record(event, seen, decide(event, seen), again)),
+    ]
+    stored = silver(spark, streams.RELAY_DECISIONS, lines)
+    policy = read_policy(
+        '{"/relay/policy": [{"platform": "chat", "instanceId": "a2", "requireAddress": true}]}'
+    )
+    found = whatif_policy(GivenTables(spark, {streams.RELAY_DECISIONS: stored}), policy)
+    assert (found.considered, found.newly_dropped, found.still_delivered) == (2, 1, 1)
+    [change] = found.changes
+    assert (change.instance, change.rule_before) == ("a2", "relevance.open")
+    assert [each.id for each in change.samples] == ["one"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Unknown is not no: what a platform could not tell is asked again, and nothing is silent."""
 
 import asyncio
+import json
 import random
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from tests.fakes.directory import MemoryDirectory
 from tests.fakes.platform import MemoryChat, MemoryPlatform
 from tests.simulation.relay_ground import Disk, SimulatedStore
 
+from accord.pipeline.rules import body_schema
 from accord.relay.connector import (
     Control,
     ControlSettings,
@@ -68,6 +70,15 @@ def hold(world: Any) -> None:
         principals={PolicyKey("t1", "beta", "memory"): listens},
     )
     see(world, Visibility.UNKNOWN)
+
+
+async def check_journal(world: Any) -> None:
+    """Everything that was written has the form that the pipeline takes."""
+    for stream in ("relay.decisions", "relay.deliveries"):
+        entries = await world.store.read(lambda c, stream=stream: journal.read(c, stream))
+        assert entries
+        for entry in entries:
+            assert body_schema(stream).is_valid(json.loads(entry.body)), entry.body
 
 
 async def parked(world: Any) -> list[Any]:
@@ -176,6 +187,7 @@ async def test_an_event_whose_time_is_over_is_a_dead_letter_and_a_replay_is_deci
         await world.delivery.replay("beta", [letter.seq])
         assert await beta.events(1) == ["late"]
         assert len((await world.delivery.why("e")).later) == 3
+        await check_journal(world)
 
 
 async def test_too_many_are_dead_letters_with_their_reason(open_world: Any) -> None:
@@ -195,6 +207,7 @@ async def test_too_many_are_dead_letters_with_their_reason(open_world: Any) -> N
         assert await beta.events(3) == ["n0", "n1", "n2"]
         await world.delivery.replay("beta", sorted(each.seq for each in letters))
         assert await beta.events(2) == ["n3", "n4"]
+        await check_journal(world)
 
 
 async def test_a_revoked_instance_leaves_nothing_parked(open_world: Any) -> None:

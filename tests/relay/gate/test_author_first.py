@@ -271,6 +271,17 @@ def _world(chance: random.Random) -> tuple[GateEvent, Facts, dict[str, str]]:
     return event, facts, owners
 
 
+def _is_open_here(event: GateEvent, facts: Facts, instance: str) -> bool:
+    """Whether an operator opened an instance in just this place."""
+    scope = event.scope_id or ""
+    places = [(scope, event.chat_id)] + ([(scope, "")] if scope else [])
+    for place in [("", "")] if event.is_dm else places:
+        found = facts.open.get(OpenKey("web", *place))
+        if found is not None and found.instance == instance:
+            return not event.hook
+    return False
+
+
 def test_no_delivery_crosses_tenants_in_ten_thousand_worlds() -> None:
     reasons: dict[str, int] = {}
     for seed in range(10_000):
@@ -279,22 +290,27 @@ def test_no_delivery_crosses_tenants_in_ten_thousand_worlds() -> None:
         received = (*decision.deliveries, *decision.unknown)
         key, author = event.discriminator, event.author or ""
         route = facts.routes.get(key)
+        home = facts.dm_defaults.get(PlatformAccount("web", author))
         for instance in received:
-            assert owners[instance] == decision.tenant, seed
-            linked = instance in facts.bindings.get(
-                TenantAccount(owners[instance], "web", author), ()
-            )
-            by_open = any(place.instance == instance for place in facts.open.values())
-            by_grant = any(
-                grant.instance == instance and place.tenant == decision.tenant
+            tenant = owners[instance]
+            assert tenant == decision.tenant, seed
+            bound = facts.bindings.get(TenantAccount(tenant, "web", author), ())
+            held = any(
+                grant.instance == instance and place.tenant == tenant
                 for place, grant in facts.grants.items()
             )
             # Nobody hears an author but their own agents, a holder in the author's own tenant,
-            # or an agent that an operator has opened in this place.
-            in_tenant = facts.bindings.get(TenantAccount(owners[instance], "web", author))
-            assert linked or (by_grant and in_tenant) or by_open, seed
-            if route is not None and key not in facts.shared:
-                assert owners[instance] == route, seed
+            # or an agent that an operator has opened in this place to those who are not linked.
+            is_open = _is_open_here(event, facts, instance)
+            assert instance in bound or (held and bound) or is_open, seed
+            is_routed = route is not None and key not in facts.shared
+            if is_routed or (event.hook and not event.is_dm):
+                assert tenant == route, seed
+            if home is not None and (event.is_dm or not (is_routed or event.hook)):
+                # The author decides: only the tenant of the default, and of one's own agents
+                # only the default itself.
+                assert tenant == home.tenant, seed
+                assert instance == home.instance or held or is_open, seed
             rule = decision.verdicts[2].rule
             reasons[rule] = reasons.get(rule, 0) + 1
     assert {"tenant.routed", "tenant.author", "tenant.open", "tenant.dm-default"} <= set(reasons)

@@ -157,6 +157,8 @@ def test_a_bang_stands_for_the_slash_that_clients_keep(text: str) -> None:
 def test_only_the_relays_own_commands_are_read_so() -> None:
     assert read("!link ABCDE-12345").text == "/link ABCDE-12345"
     assert read("!linking").text == "!linking"
+    for word in ("unlink", "agents", "default", "help"):
+        assert read(f"!{word} x").text == f"/{word} x"
     assert read("say !link").text == "say !link"
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, update
 
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
-from accord.relay.connector import gate_facts, links, registry, vault
+from accord.relay.connector import gate_facts, links, parked_store, registry, vault
 from accord.relay.connector.authentication import Authentication, ManagedTokens
 from accord.relay.connector.bus import LocalBus, RelayBus
 from accord.relay.connector.changes import ChangeLog
@@ -204,7 +204,7 @@ class Directory:
     async def choose_sessions(
         self, instance: str, rules: SessionRules, buffer_is_empty: Callable[[Connection], bool]
     ) -> bool:
-        """Set the rules of a hello; False when buffer or vault hold keys of another dialect.
+        """Set the rules of a hello; False when something is kept under keys of another dialect.
 
         Other rules may change at any time: they are part of no frame that is buffered, and a
         capability lasts for minutes.
@@ -225,6 +225,7 @@ class Directory:
         def work(change: ControlChange) -> bool:
             if is_change and (
                 not buffer_is_empty(change.connection)
+                or parked_store.count_rows(change.connection, [instance])
                 or not vault.is_empty(change.connection, instance, change.now)
             ):
                 return False

@@ -611,7 +611,8 @@ def _rows(connection: Connection, event: str) -> dict[str, DeliveryStatus]:
     for row in connection.execute(
         select(waiting.instance, waiting.attempts).where(waiting.event == event)
     ):
-        asked = f"the platform was asked {row.attempts + 1} times, and is asked again"
+        times = "once" if row.attempts == 0 else f"{row.attempts + 1} times"
+        asked = f"the platform was asked {times}, and is asked again"
         found[row.instance] = DeliveryStatus(row.instance, "parked", reason=asked)
     return found
 

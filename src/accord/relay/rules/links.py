@@ -204,7 +204,7 @@ _HELP: Final = LinkStep(
     "/unlink NAME - end the link to an agent, which can no longer write to you; without a name, "
     "to all\n"
     "/help - show this\n"
-    "Everything else goes to your default agent.",
+    "Everything else goes to your default agent, also /help with more words behind it.",
 )
 BURNED: Final = LinkStep(
     "link.burned",

@@ -66,7 +66,6 @@ def downgrade() -> None:
     Capabilities of what is parked go too, and so do letters that were given up there: an older
     version would let them through.
     """
-    op.execute("DELETE FROM chat_authors WHERE stranger = 1")
     op.drop_column("chat_authors", "stranger")
     op.execute("DELETE FROM dead_letters WHERE gate IS NOT NULL")
     op.drop_column("dead_letters", "round")

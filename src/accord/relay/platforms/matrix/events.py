@@ -52,7 +52,9 @@ _TYPES: Final = {
 _VOICE: Final = "org.matrix.msc3245.voice"
 _QUOTED: Final = re.compile(r"> (?:\* )?<@")
 # Clients interpret a leading slash themselves, so `!` stands for it.
-_COMMAND: Final = re.compile(r"\A\s*!(?=(?:link|unlink|stop)(?!\S))", re.IGNORECASE)
+_COMMAND: Final = re.compile(
+    r"\A\s*!(?=(?:link|unlink|agents|default|help|stop)(?!\S))", re.IGNORECASE
+)
 _MOST_WARNED: Final = 10_000
 _JOIN_SECONDS: Final = 30.0
 _POWER: Final = "m.room.power_levels"
