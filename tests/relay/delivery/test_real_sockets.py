@@ -143,10 +143,11 @@ async def test_a_frozen_process_is_buffered_for_woken_and_drained_when_it_thaws(
             *(sys.executable, "-c", GATEWAY, url, "token-alpha"), stdout=subprocess.PIPE
         )
         assert process.stdout is not None
+        lines = process.stdout
 
         async def printed() -> str:
             async with asyncio.timeout(20):
-                return (await process.stdout.readline()).decode().strip()
+                return (await lines.readline()).decode().strip()
 
         try:
             assert await printed() == "descriptor"
