@@ -202,8 +202,7 @@ async def test_a_replayed_action_is_done_once(world: Any) -> None:
     gateway = await world.connect("alpha")
     world.chat.write("ann", "c1", "hello")
     await gateway.events(1)
-    action: dict[str, Any] = {"op": "send", "chat_id": "c1", "content": "hi"}
-    action |= {"reply_to": None, "metadata": {}}
+    action: dict[str, Any] = {"op": "send", "chat_id": "c1", "content": "hi", "metadata": {}}
     first = await gateway.ask(action)
     assert await gateway.ask(action) == first
     # The same id for something else is an error, and is not done.

@@ -142,12 +142,12 @@ async def test_a_frozen_process_is_buffered_for_woken_and_drained_when_it_thaws(
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", GATEWAY, url, "token-alpha"), stdout=subprocess.PIPE
         )
-        out = process.stdout
-        assert out is not None
+        assert process.stdout is not None
+        lines = process.stdout
 
         async def printed() -> str:
             async with asyncio.timeout(20):
-                return (await out.readline()).decode().strip()
+                return (await lines.readline()).decode().strip()
 
         try:
             assert await printed() == "descriptor"
