@@ -148,7 +148,7 @@ def _latest_line(explained: dict[str, Any]) -> tuple[str, ...]:
         explained["event"],
         explained["received_at"],
         printable(explained["platform"]),
-        printable(explained["author"] or "nobody"),
+        "not linked" if explained["counted"] else printable(explained["author"] or "nobody"),
         delivered or _refusal(explained),
     )
 

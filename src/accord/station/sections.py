@@ -354,7 +354,13 @@ class PipelineSettings(Section):
         ),
     ] = ""
     retain_days: Annotated[
-        int, Field(ge=0, le=36500, description="how long journals keep what has landed; 0 for ever")
+        int,
+        Field(
+            ge=0,
+            le=36500,
+            description="how long journals keep what has landed, the relay's no longer than "
+            "`[relay] journal_days`; 0 for ever",
+        ),
     ] = 0
     segment_days: Annotated[
         int, Field(ge=0, le=36500, description="how long segments are kept; 0 for ever")
