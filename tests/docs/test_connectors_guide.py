@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -127,55 +127,63 @@ async def test_two_connectors_serve_behind_a_balancer_and_one_may_be_lost(
 ) -> None:
     with reserved_port() as first, reserved_port() as second:
         ports = [first, second]
-    named = {
-        "postgresql://accord@db.example/accord": postgres_url,
-        "redis://bus.example:6379/0": redis.url,
-        "7091": str(ports[0]),
-        "7092": str(ports[1]),
-    }
     heard: list[int] = []
 
     async def echo(turn: Turn) -> str:
         heard.append(int(turn.event.text))
         return turn.event.text
 
-    with reading(tmp_path / "reader", named) as reader:
-        await asyncio.to_thread(reader.follow, PAGE.read_text())
-        asked = next(text for text in reader.said if "token new" in text)
-        token = json.loads(reader.said[asked])
-        keys = Keyring.load(reader.folder / "one/keys/relay.key")
-        async with (
-            balancer(ports) as port,
-            open_store(postgres_url, RELAY) as store,
-            open_connector(store, keys, CLOCK, name="operator", serve=False) as office,
-            open_admin(postgres_url, CLOCK) as admin,
-        ):
-            secret = (await office.control.enrol(token["token"], "gw-echo")).secret
-            gateway = RelayGateway(
-                f"http://127.0.0.1:{port}",
-                secret=secret,
-                gateway_id="gw-echo",
-                agent=echo,
-                settings=GatewaySettings(identities=(("webchat", ""),), inbox="memory"),
-            )
-            running = asyncio.create_task(gateway.run())
-            [space] = await admin.spaces()
-            [general] = await admin.channels(space.id)
-            invite = (await admin.invite(space.id)).url.partition("#invite=")[2]
-            person = Program("ann", general.id, lambda: port)
-            joined = await person.ask("join", {"invite": invite, "name": "ann"})
-            await office.control.bind("echo", "webchat", joined["me"]["id"])
-            posting = asyncio.create_task(person.post_on())
-            try:
-                await until(lambda: len(heard) > 20, lambda: heard)
-                for each in psutil.Process(reader.started[0].pid).children(recursive=True):
-                    each.kill()
-                reader.started[0].kill()
-                reached = len(heard)
-                await until(lambda: len(heard) > reached + 20, lambda: heard)
-            finally:
-                posting.cancel()
-                gateway.stop()
-                await running
-                await person.close()
+    async with balancer(ports) as port:
+        named = {
+            "postgresql://accord@db.example/accord": postgres_url,
+            "redis://bus.example:6379/0": redis.url,
+            "https://relay.example": f"http://127.0.0.1:{port}",
+            "7091": str(ports[0]),
+            "7092": str(ports[1]),
+        }
+        with reading(tmp_path / "reader", named) as reader:
+            await asyncio.to_thread(reader.follow, PAGE.read_text())
+            await talk(reader, port, postgres_url, echo, heard)
     assert list(dict.fromkeys(heard)) == list(range(len(set(heard))))
+
+
+async def talk(
+    reader: Reader, port: int, where: str, echo: Callable[[Turn], Awaitable[str]], heard: list[int]
+) -> None:
+    """Let somebody write to an agent by the balancer, and kill a connector meanwhile."""
+    asked = next(text for text in reader.said if "token new" in text)
+    token = json.loads(reader.said[asked])
+    keys = Keyring.load(reader.folder / "one/keys/relay.key")
+    async with (
+        open_store(where, RELAY) as store,
+        open_connector(store, keys, CLOCK, name="operator", serve=False) as office,
+        open_admin(where, CLOCK) as admin,
+    ):
+        secret = (await office.control.enrol(token["token"], "gw-echo")).secret
+        gateway = RelayGateway(
+            f"http://127.0.0.1:{port}",
+            secret=secret,
+            gateway_id="gw-echo",
+            agent=echo,
+            settings=GatewaySettings(identities=(("webchat", ""),), inbox="memory"),
+        )
+        running = asyncio.create_task(gateway.run())
+        [space] = await admin.spaces()
+        [general] = await admin.channels(space.id)
+        invite = (await admin.invite(space.id)).url.partition("#invite=")[2]
+        person = Program("ann", general.id, lambda: port)
+        joined = await person.ask("join", {"invite": invite, "name": "ann"})
+        await office.control.bind("echo", "webchat", joined["me"]["id"])
+        posting = asyncio.create_task(person.post_on())
+        try:
+            await until(lambda: len(heard) > 20, lambda: heard)
+            for each in psutil.Process(reader.started[0].pid).children(recursive=True):
+                each.kill()
+            reader.started[0].kill()
+            reached = len(heard)
+            await until(lambda: len(heard) > reached + 20, lambda: heard)
+        finally:
+            posting.cancel()
+            gateway.stop()
+            await running
+            await person.close()

@@ -333,9 +333,11 @@ async def test_a_transaction_that_a_deadlock_ended_runs_again(where: str, shop: 
         return work
 
     async with open_store(where, shop.schema) as one, open_store(where, shop.schema) as two:
-        done = await asyncio.gather(
-            one.write(crossing("salt", 1, 2)), two.write(crossing("oil", 2, 1))
+        done = tuple(
+            await asyncio.gather(
+                one.write(crossing("salt", 1, 2)), two.write(crossing("oil", 2, 1))
+            )
         )
-        assert list(done) == ["salt", "oil"]
+        assert done == ("salt", "oil")
         assert len(runs) == 3
         assert await one.read(all_names(shop)) == {"salt", "oil"}
