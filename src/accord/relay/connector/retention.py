@@ -39,7 +39,7 @@ from accord.relay.connector.store import (
 )
 from accord.relay.connector.vault import count_old_boxes, reencrypt_some
 from accord.relay.errors import Code, RelayError
-from accord.storage import StoreError, journal
+from accord.storage import JournalEntry, StoreError, journal
 
 _log: Final = structlog.stdlib.get_logger(__name__)
 
@@ -194,14 +194,15 @@ async def _retain_journal(context: DeliveryContext, now: int) -> int:
 
 def _prune(connection: Connection, stream: str, before: int) -> int:
     reach = journal.stream_ranges(connection).get(stream)
+    if reach is None:
+        return 0
+
+    def old(limit: int) -> list[JournalEntry]:
+        oldest = journal.read(connection, stream, after=reach.floor, limit=limit)
+        return list(itertools.takewhile(lambda each: each.recorded_at < before, oldest))
+
     # Mostly the oldest one is young enough, and the rest need not be read.
-    for limit in (1, _MOST):
-        after = 0 if reach is None else reach.floor
-        oldest = journal.read(connection, stream, after=after, limit=limit)
-        old = list(itertools.takewhile(lambda each: each.recorded_at < before, oldest))
-        if not old:
-            return 0
-    return journal.prune(connection, stream, old[-1].seq)
+    return journal.prune(connection, stream, old(_MOST)[-1].seq) if old(1) else 0
 
 
 def _delete_before(connection: Connection, moment: "Column[Any]", end: int) -> int:
