@@ -38,7 +38,7 @@ from accord.relay.connector.store import (
     receipts,
     requests,
 )
-from accord.storage import StoreError, journal
+from accord.storage import JournalEntry, StoreError, journal
 
 _log: Final = structlog.stdlib.get_logger(__name__)
 
@@ -170,17 +170,15 @@ async def _retain_journal(context: DeliveryContext, now: int) -> int:
 
 def _prune(connection: Connection, stream: str, before: int) -> int:
     reach = journal.stream_ranges(connection).get(stream)
+    if reach is None:
+        return 0
+
+    def old(limit: int) -> list[JournalEntry]:
+        oldest = journal.read(connection, stream, after=reach.floor, limit=limit)
+        return list(itertools.takewhile(lambda each: each.recorded_at < before, oldest))
+
     # Mostly the oldest one is young enough, and the rest need not be read.
-    end: int | None = None
-    for limit in (1, _MOST):
-        after = 0 if reach is None else reach.floor
-        for each in journal.read(connection, stream, after=after, limit=limit):
-            if each.recorded_at >= before:
-                break
-            end = each.seq
-        if end is None:
-            return 0
-    return 0 if end is None else journal.prune(connection, stream, end)
+    return journal.prune(connection, stream, old(_MOST)[-1].seq) if old(1) else 0
 
 
 def _delete_before(connection: Connection, moment: "Column[Any]", end: int) -> int:
