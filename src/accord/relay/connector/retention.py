@@ -5,6 +5,7 @@ time, moves old rows to the dead letters and deletes old receipts, chats and req
 """
 
 import asyncio
+import itertools
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
