@@ -130,8 +130,8 @@ async def test_two_people_talk_to_an_agent_and_it_hears_only_what_its_owner_sees
         room = await ann.room(name="kitchen", invite=[bot.id, ben.id])
         await ben.join(room)
         await ann.until_member(room, bot.id)
-        unrouted = await ann.say(room, "nobody's room yet")
-        assert (await decided(connector, unrouted)).deliveries == ()
+        unlinked = await ben.say(room, "nobody's room, and nobody's agent")
+        assert (await decided(connector, unlinked)).deliveries == ()
         await connector.control.route("t1", "matrix", room)
         root = await ann.say(room, "hello")
         assert await agent.hear(1) == ["hello"]
