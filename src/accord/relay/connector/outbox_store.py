@@ -548,7 +548,7 @@ def known_result(connection: Connection, request: OutboundRequest) -> Result | N
     """How a request ended, or that it is queued; None if it was never taken."""
     instance, name = request.asked.principal.instance, request.request_id
     known = connection.execute(_KNOWN, {"of": instance, "id": name}).first()
-    if known is None or known.digest != request.digest:
+    if known is None or known.digest not in request.digests:
         return None
     found = _known(connection, instance, name, known.result).result
     return Result(True, queued=True) if found is None else found
