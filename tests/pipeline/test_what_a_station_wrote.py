@@ -27,6 +27,9 @@ def ask(home: Path, *words: str) -> Any:
 
 def test_the_tables_say_what_a_running_station_did(tmp_path: Path, spark: "SparkSession") -> None:
     home = tmp_path / "home"
+    home.mkdir()
+    # Ann is linked to nobody, and would only be counted.
+    (home / "accord.toml").write_text("[relay]\nunlinked_sample = 1.0\n")
     with station(home, "up") as (_, address):
         ask(home, "community", "create", "Our street")
         for title in ("Water cans", "A ladder"):
