@@ -193,9 +193,8 @@ def test_a_wake_url_is_set_shown_and_cleared_and_never_printed(operator: Operato
     assert "no instance" in operator.refused("wake-url", "nobody")
 
 
-def test_the_key_of_the_relays_secrets_is_rotated_and_the_old_one_forgotten(
-    operator: Operator,
-) -> None:
+def test_the_key_of_the_relays_secrets_is_rotated_and_the_old_one_forgotten(home: Path) -> None:
+    operator = Operator(home)
     secret = operator.enrol("echo").secret
     first = operator.ask("key", "show")
     assert first["older"] == []

@@ -244,6 +244,35 @@ class ConnectorSettings(RelaySettings):
     buffer_seconds: Annotated[
         float, Field(gt=0, le=_YEAR, description="how long a message may wait")
     ] = 7 * 86_400.0
+    park_seconds: Annotated[
+        float,
+        Field(
+            ge=60,
+            le=604_800,
+            description="how long a message waits while its platform does not say who can see the "
+            "chat; then it is a dead letter",
+        ),
+    ] = 3600.0
+    park_pause_seconds: Annotated[
+        float,
+        Field(gt=0, le=3600, description="the first pause before the platform is asked again"),
+    ] = 5.0
+    park_longest_pause_seconds: Annotated[
+        float,
+        Field(gt=0, le=3600, description="the longest such pause; pauses double up to it"),
+    ] = 30.0
+    parked_rows: Annotated[
+        int, Field(ge=1, le=100_000, description="how many messages may wait so for one agent")
+    ] = 1000
+    open_per_minute: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=6000,
+            description="how many messages a minute somebody who is not linked may send to an "
+            "agent that is open to everybody",
+        ),
+    ] = 6
     dead_seconds: Annotated[
         float, Field(gt=0, le=_YEAR, description="how long dead letters are kept")
     ] = 30 * 86_400.0

@@ -198,15 +198,6 @@ class RelaySettings(Section):
     managed_issuer: Annotated[
         str, Field(description="the `iss` that managed tokens must carry; empty accepts any")
     ] = ""
-    silent_seconds: Annotated[
-        float,
-        Field(
-            ge=1,
-            le=3600,
-            description="how long a gateway that was sent something may neither acknowledge nor "
-            "answer a ping, before everything is buffered and it is woken",
-        ),
-    ] = 15.0
     wake_http: Annotated[bool, Field(description="let wake URLs be plain `http`")] = False
     wake_ports: Annotated[
         tuple[Annotated[int, Field(ge=1, le=65535)], ...],
@@ -216,27 +207,6 @@ class RelaySettings(Section):
         tuple[str, ...],
         Field(max_length=64, description="private ranges that wake URLs may lead to"),
     ] = ()
-    park_seconds: Annotated[
-        float,
-        Field(
-            ge=60,
-            le=604_800,
-            description="how long a message waits while its platform does not say who can see the "
-            "chat; then it is a dead letter",
-        ),
-    ] = 3600.0
-    parked_events: Annotated[
-        int, Field(ge=1, le=100_000, description="how many messages may wait so for one agent")
-    ] = 1000
-    open_per_minute: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=6000,
-            description="how many messages a minute somebody who is not linked may send to an "
-            "agent that is open to everybody",
-        ),
-    ] = 6
 
     telegram: Annotated[
         tuple[TelegramSettings, ...], Field(description="bots on Telegram, a table each")

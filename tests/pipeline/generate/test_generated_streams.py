@@ -89,7 +89,9 @@ def test_the_remarks_make_every_layer_say_all_that_it_can_say() -> None:
             *(each for candidate in decision.candidates for each in candidate.verdicts),
         )
     }
-    assert said == {rule for rule, each in GATE_RULES.items() if each.layer is not Layer.EGRESS}
+    known = {rule for rule, each in GATE_RULES.items() if each.layer is not Layer.EGRESS}
+    # The generated history has no parked events, of which alone this is said.
+    assert said == known - {"candidates.gone"}
 
 
 def test_the_gate_decides_every_recorded_event_again_as_it_was_decided() -> None:

@@ -29,6 +29,8 @@ from accord.relay.rules.gate import (
     DmDefault,
     Facts,
     GateEvent,
+    OpenKey,
+    OpenPlace,
     PlatformAccount,
     PolicyKey,
     PrincipalPolicy,
@@ -84,6 +86,10 @@ REMARKS: Final = (
     ChatRemark(1, None, "ada", link=LinkCommand.LINK),
     ChatRemark(2, "general", "the-bot"),
     ChatRemark(2, "general", "ada", place="elsewhere"),
+    ChatRemark(1, "general", "stranger", place="elsewhere"),
+    ChatRemark(1, "general", "stranger", place="shared"),
+    ChatRemark(2, "hall", "stranger", addressed=True, place="open"),
+    ChatRemark(1, "hall", "chatterbox", addressed=True, place="open"),
 )
 """The messages of every tenant."""
 
@@ -120,6 +126,7 @@ def tenant_facts() -> Facts:
     sights: dict[VisibilityKey, Visibility] = {}
     relevance: dict[PolicyKey, RelevancePolicy] = {}
     voices: dict[PlatformAccount, frozenset[str]] = {}
+    opened: dict[OpenKey, OpenPlace] = {}
     for number, platform in enumerate(PLATFORMS):
         tenant, scope = name_of(number), scope_of(number)
         scribe, clerk, warden = (
@@ -163,7 +170,20 @@ def tenant_facts() -> Facts:
         )
         relevance[PolicyKey(tenant, scribe, platform)] = RelevancePolicy(False, frozenset(), True)
         voices[PlatformAccount(platform, "voice")] = frozenset({clerk})
-    return Facts(routes, bindings, homes, grants, principals, sights, relevance, voices)
+        opened[OpenKey(platform, "open", "hall")] = OpenPlace(tenant, clerk)
+    return Facts(
+        routes,
+        bindings,
+        homes,
+        grants,
+        principals,
+        sights,
+        relevance,
+        voices,
+        frozenset(RouteKey(platform, "shared") for platform in PLATFORMS),
+        opened,
+        frozenset(PlatformAccount(platform, "chatterbox") for platform in PLATFORMS),
+    )
 
 
 def gate_event(tenant: int, remark: ChatRemark, event_id: str) -> GateEvent:
