@@ -169,6 +169,7 @@ REFUSED = (
 )
 
 
+@pytest.mark.slow
 def test_every_command_answers_the_same_here_and_from_elsewhere(tmp_path: Path) -> None:
     here, there = made_home(tmp_path / "here"), made_home(tmp_path / "there")
     for each in (here, there):
