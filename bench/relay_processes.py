@@ -46,7 +46,8 @@ EXPLAINED: Final = {
     "with its own round trips, and an event takes more processor time. Where sessions wait for a "
     "lock, it is mostly for the heads of the journal, which a transaction holds from its last "
     "statements to its commit (decision 44).",
-    "4 connectors": "As with two, on the same cores.",
+    "4 connectors": "As with two: four connectors, their gateways, the server and the bus share "
+    "the same cores, and each connector adds round trips and smaller groups of its own.",
 }
 
 

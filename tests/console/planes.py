@@ -28,7 +28,7 @@ from accord.kernel import canonical, tokens
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource
-from accord.relay.connector import RELAY, Connector, Keyring, open_connector
+from accord.relay.connector import RELAY, Connector, DeliveryLimits, Keyring, open_connector
 from accord.station.listener import Listener, bind
 from accord.storage import open_store
 
@@ -108,7 +108,7 @@ class Relay:
 
 
 @asynccontextmanager
-async def relayed(home: Path) -> AsyncIterator[Relay]:
+async def relayed(home: Path, sample: float = 0.0) -> AsyncIterator[Relay]:
     chat = MemoryChat()
     chat.channel("c1", scope_id="g1")
     platform = Introduced(chat)
@@ -121,6 +121,7 @@ async def relayed(home: Path) -> AsyncIterator[Relay]:
             CLOCK,
             name="here",
             platforms=[platform],
+            limits=DeliveryLimits(unlinked_sample=sample),
         ) as connector,
     ):
         await connector.control.route("t1", "memory", "g1")

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 from tests.docs.pages import File, Left, steps
@@ -143,8 +144,19 @@ async def test_two_connectors_serve_behind_a_balancer_and_one_may_be_lost(
         }
         with reading(tmp_path / "reader", named) as reader:
             await asyncio.to_thread(reader.follow, PAGE.read_text())
+            for each in ports:
+                await ready(each)
             await talk(reader, port, postgres_url, echo, heard)
     assert list(dict.fromkeys(heard)) == list(range(len(set(heard))))
+
+
+async def ready(port: int) -> None:
+    async with asyncio.timeout(60), httpx.AsyncClient() as client:
+        while True:
+            with suppress(httpx.HTTPError):
+                if (await client.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200:
+                    return
+            await asyncio.sleep(0.1)
 
 
 async def talk(

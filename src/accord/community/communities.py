@@ -40,16 +40,21 @@ class CommunityFolders:
 
     def joined(self) -> frozenset[str]:
         """Display ids of the communities that this home has signed in and not left."""
-        return frozenset(
-            file.parent.name
-            for file in self.home.glob(f"communities/*/{_SIGNED}")
-            if not (file.parent / _LEFT).exists()
-        )
+        return frozenset(each.name for each in self._signed() if not (each / _LEFT).exists())
 
     @property
     def are_new(self) -> bool:
         """Whether this home has never signed in any community, one that it has left included."""
-        return not any(self.home.glob(f"communities/*/{_SIGNED}"))
+        return not self._signed()
+
+    def _signed(self) -> list[Path]:
+        """The folders of communities in which this home has signed."""
+        try:
+            found = list((self.home / "communities").iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        # A folder with a dot is being made, and may be gone at the next look.
+        return [f for f in found if not f.name.startswith(".") and any(f.glob(_SIGNED))]
 
     def lost(self, known: Collection[str]) -> list[str]:
         """Display ids of joined communities without a log; `known` are full ids with one."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from accord.community.communities import CommunityFolders
 from accord.community.errors import Code, CommunityError
 from accord.community.join import name_in_community
 from accord.community.node import open_node
@@ -107,6 +108,16 @@ async def test_nobody_leaves_unnoticed_unless_that_is_meant(street: Any) -> None
 
 async def _away(*_words: Any, **_more: Any) -> Any:
     raise CommunityError(Code.PARTITION, "nobody is there")
+
+
+def test_a_community_folder_that_is_being_made_is_not_looked_into(tmp_path: Path) -> None:
+    """It is renamed at any moment: a look into it once ended a station's start."""
+    folders = CommunityFolders(tmp_path)
+    assert (folders.joined(), folders.are_new) == (frozenset(), True)
+    for name in (".77ec7964655aca9f", "ed25519_AbCd"):
+        (tmp_path / "communities" / name).mkdir(parents=True)
+        (tmp_path / "communities" / name / "signed.x").touch()
+    assert (folders.joined(), folders.are_new) == (frozenset({"ed25519_AbCd"}), False)
 
 
 def named(**facts: Any) -> str:
