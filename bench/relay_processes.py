@@ -44,8 +44,8 @@ EXPLAINED: Final = {
     "2 connectors": "An event takes more processor time with two connectors than with one, as each "
     "commits smaller groups with round trips of its own: 350 against 277 us on two cores. At 1.6 "
     "times the rate of one, two connectors, their gateways, the server and the bus would need 94 % "
-    "of both cores. The rest is waiting for locks, mostly for the heads of the journal, which a "
-    "transaction holds from its last statements to its commit (decision 44).",
+    "of both cores. The rest is waiting for locks; by design it is for the heads of the journal, "
+    "which a transaction holds from its last statements to its commit (decision 44).",
     "4 connectors": "As with two: four connectors, their gateways, the server and the bus share "
     "the same cores, and each connector adds round trips and smaller groups of its own.",
 }
