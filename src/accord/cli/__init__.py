@@ -33,6 +33,7 @@ from accord.cli import (
     rpc,
     service,
     station,
+    top,
 )
 
 for verbs in (community_bus, community_log):
@@ -50,44 +51,56 @@ app = context.App(
     pretty_exceptions_enable=False,
     epilog="Example: accord up",
 )
-app.command(epilog=station.UP_EXAMPLE)(station.up)
-app.command(epilog=station.STATUS_EXAMPLE)(station.status)
-app.command(epilog=station.LOGS_EXAMPLE)(station.logs)
-app.command(epilog=station.AUDIT_EXAMPLE)(station.audit)
-app.command(epilog=backup.BACKUP_EXAMPLE)(backup.backup)
-app.command(epilog=backup.RESTORE_EXAMPLE)(backup.restore)
-app.command(epilog=backup.UPGRADE_EXAMPLE)(backup.upgrade)
-app.command(epilog=backup.ROLLBACK_EXAMPLE)(backup.rollback)
-app.command(epilog=station.DOCTOR_EXAMPLE)(station.doctor)
-app.command(epilog=keys.CANON_EXAMPLE)(keys.canon)
-app.add_typer(keys.app, name="keys", help="Create and show Ed25519 keys.")
-app.add_typer(
-    backup.store_app, name="store", help="Back up, check and restore the station's records."
-)
-app.add_typer(community.app, name="community", help="Create, join and manage communities.")
-app.add_typer(file.app, name="file", help="Store and share files.")
-app.add_typer(rag.app, name="rag", help="Search documents.")
-app.add_typer(market.app, name="market", help="Offer, request and find things on the market.")
-app.add_typer(chat.app, name="chat", help="Send encrypted messages to members.")
-app.add_typer(relay.app, name="relay", help="Bring agents into chats.")
-app.add_typer(
-    concierge.app, name="concierge", help="Ask questions about the community's documents."
-)
-app.add_typer(
-    authority.app, name="authority", help="Manage deployments, plans, people and sessions."
-)
-app.add_typer(service.app, name="service", help="Run services under their contracts.")
-app.add_typer(rpc.app, name="rpc", help="Call services from the shell.")
-app.add_typer(rpc.events_app, name="events", help="Watch the events that services publish.")
-app.add_typer(rpc.jobs_app, name="jobs", help="List, retry and dismiss jobs.")
-app.add_typer(contract.app, name="contract", help="Validate, compare and export contracts.")
-app.add_typer(
-    pipeline.app,
-    name="pipeline",
-    help="Analyze the recorded history with Spark, and try rules on it.",
-)
-app.add_typer(station.console_app, name="console", help="Open the web console.")
-app.add_typer(station.config_app, name="config", help="Check and show the settings.")
+EVERYDAY, BUILD, OPERATE = "Everyday", "Build", "Operate"
+_COMMANDS = {
+    EVERYDAY: (
+        (station.up, station.UP_EXAMPLE),
+        (station.status, station.STATUS_EXAMPLE),
+        (top.top, top.TOP_EXAMPLE),
+    ),
+    BUILD: ((keys.canon, keys.CANON_EXAMPLE),),
+    OPERATE: (
+        (station.doctor, station.DOCTOR_EXAMPLE),
+        (station.logs, station.LOGS_EXAMPLE),
+        (station.audit, station.AUDIT_EXAMPLE),
+        (backup.backup, backup.BACKUP_EXAMPLE),
+        (backup.restore, backup.RESTORE_EXAMPLE),
+        (backup.upgrade, backup.UPGRADE_EXAMPLE),
+        (backup.rollback, backup.ROLLBACK_EXAMPLE),
+    ),
+}
+_GROUPS = {
+    EVERYDAY: (
+        (station.console_app, "console", "Open the web console."),
+        (concierge.app, "concierge", "Ask questions about the community's documents."),
+        (community.app, "community", "Create, join and manage communities."),
+        (chat.app, "chat", "Send encrypted messages to members."),
+        (file.app, "file", "Store and share files."),
+        (rag.app, "rag", "Search documents."),
+        (market.app, "market", "Offer, request and find things on the market."),
+    ),
+    BUILD: (
+        (contract.app, "contract", "Validate, compare and export contracts."),
+        (service.app, "service", "Run services under their contracts."),
+        (rpc.app, "rpc", "Call services from the shell."),
+        (rpc.events_app, "events", "Watch the events that services publish."),
+        (rpc.jobs_app, "jobs", "List, retry and dismiss jobs."),
+    ),
+    OPERATE: (
+        (relay.app, "relay", "Bring agents into chats."),
+        (authority.app, "authority", "Manage deployments, plans, people and sessions."),
+        (pipeline.app, "pipeline", "Analyze the recorded history, and try rules on it."),
+        (station.config_app, "config", "Check and show the settings."),
+        (keys.app, "keys", "Create and show Ed25519 keys."),
+        (backup.store_app, "store", "Back up, check and restore the station's records."),
+    ),
+}
+for panel, listed in _COMMANDS.items():
+    for command, example in listed:
+        app.command(epilog=example, rich_help_panel=panel)(command)
+for panel, groups in _GROUPS.items():
+    for group, name, meaning in groups:
+        app.add_typer(group, name=name, help=meaning, rich_help_panel=panel)
 
 
 def _show_version(asked: bool) -> None:

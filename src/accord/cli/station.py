@@ -5,6 +5,7 @@ import contextlib
 import json
 import re
 import shlex
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ import typer
 from accord.cli import output
 from accord.cli.arguments import printable
 from accord.cli.context import App, Cli
+from accord.cli.top import status_display
 
 if TYPE_CHECKING:
     from accord.station.audit import AuditEntry
@@ -324,7 +326,11 @@ def _serve(cli: Cli, settings: "Settings", *, demo: bool) -> bool:
         with contextlib.suppress(BrokenPipeError):
             _show_start(cli, ground, reports)
 
-    return serve(settings, announce=announce, assemble=assemble)
+    # On a terminal a status line takes the place of the log, unless the settings name a format.
+    if cli.as_json or settings.log.format != "auto" or not sys.stderr.isatty():
+        return serve(settings, announce=announce, assemble=assemble)
+    with status_display() as observe:
+        return serve(settings, announce=announce, assemble=assemble, observe=observe)
 
 
 def _show_demo_progress(step: str, done: int, steps: int) -> None:

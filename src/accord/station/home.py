@@ -20,6 +20,7 @@ from accord.station.errors import HomeHeldError, StationError
 
 LOCK_NAME = "station.lock"
 _ASK_SECONDS = 5.0
+_METRICS_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,35 @@ def ask_station(address: str) -> dict[str, Any] | None:
     except (httpx.HTTPError, ValueError):
         return None
     return answer if isinstance(answer, dict) else None
+
+
+def read_metrics(address: str, token: str) -> str:
+    """Return the metrics of the station at an address, in Prometheus's text format.
+
+    Raises:
+        StationError: It does not answer, or refuses the token.
+    """
+    import httpx
+
+    from accord.web import responses
+
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    try:
+        with responses.bounded_sync_client(
+            _METRICS_BYTES, timeout=_ASK_SECONDS, trust_env=False
+        ) as client:
+            answer = client.get(f"{address}/metrics", headers=headers)
+    except httpx.HTTPError:
+        raise StationError(
+            "the station does not answer", where=address, mend="`accord status` says why"
+        ) from None
+    if answer.status_code != httpx.codes.OK:
+        raise StationError(
+            f"the station refuses to show its metrics ({answer.status_code})",
+            where=address,
+            mend="the running station has another [metrics] token than the settings; restart it",
+        )
+    return answer.text
 
 
 def load_device_key(home: Home) -> SigningKey | None:

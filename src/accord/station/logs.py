@@ -78,13 +78,22 @@ def _clean(name: str, value: object) -> object:
 
 @contextmanager
 def configured(
-    settings: LogSettings, *, stream: TextIO | None = None, file: Path | None = None
+    settings: LogSettings,
+    *,
+    stream: TextIO | None = None,
+    file: Path | None = None,
+    problems_only: bool = False,
 ) -> Iterator[None]:
-    """Send every log line to `stream` (stderr) and, as JSON, to `file`, until the block ends."""
+    """Send every log line to `stream` (stderr) and, as JSON, to `file`, until the block ends.
+
+    With `problems_only` the stream gets warnings and errors alone.
+    """
     stream = stream or sys.stderr
     console = settings.format == "console" or (settings.format == "auto" and stream.isatty())
     handlers: list[logging.Handler] = [logging.StreamHandler(stream)]
     handlers[0].setFormatter(_formatter(_console(stream) if console else _json()))
+    if problems_only:
+        handlers[0].setLevel(logging.WARNING)
     if file:
         handlers.append(
             RotatingFileHandler(file, maxBytes=_FILE_BYTES, backupCount=_FILES_KEPT, delay=True)

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _log = structlog.stdlib.get_logger(__name__)
 
 _START_SECONDS = 10.0
+_OBSERVE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,9 @@ class StationContext:
 
 Announce = Callable[[StationContext, Sequence[PlaneReport]], None]
 """Called with the station's address and the state of its planes once it is up."""
+
+Observe = Callable[[Sequence[PlaneReport]], None]
+"""Called with the state of the planes, several times a second while they start or stop."""
 
 
 def station_planes(ground: StationContext) -> Sequence[Plane]:
@@ -135,11 +139,14 @@ def serve(
     announce: Announce,
     assemble: Callable[[StationContext], Sequence[Plane]] = station_planes,
     clock: Clock | None = None,
+    observe: Observe | None = None,
 ) -> bool:
     """Run a station until SIGTERM or SIGINT; return whether every plane ended cleanly.
 
     Args:
         announce: Called once the station answers and its planes had time to start.
+        observe: Shows the planes' states while the station runs; stderr then gets warnings and
+            errors alone, the log file everything.
 
     Raises:
         AccordError: The station cannot start; the disk is as it was before.
@@ -148,7 +155,9 @@ def serve(
         listener.bind(settings.station.host, settings.station.port) as listening,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(_serve(settings, listening, announce, assemble, clock or SystemClock()))
+        return runner.run(
+            _serve(settings, listening, announce, assemble, clock or SystemClock(), observe)
+        )
 
 
 async def _serve(
@@ -157,6 +166,7 @@ async def _serve(
     announce: Announce,
     assemble: Callable[[StationContext], Sequence[Plane]],
     clock: Clock,
+    observe: Observe | None,
 ) -> bool:
     leaving, draining = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -164,7 +174,10 @@ async def _serve(
     # `undo` is outside, so that files are closed before they are removed.
     with ExitStack() as undo:
         async with AsyncExitStack() as opened:
-            ground = await _open_context(settings, listener.address(listening), undo, opened, clock)
+            address = listener.address(listening)
+            file = Home(settings.home).log_file if settings.log.file else None
+            log = logs.configured(settings.log, file=file, problems_only=observe is not None)
+            ground = await _open_context(settings, address, undo, opened, clock, log)
             await opened.enter_async_context(trace_export.station_traces(settings))
             made = [*assemble(ground), MachinePlane(settings, ground.clock)]
             supervisor = Supervisor(
@@ -193,6 +206,9 @@ async def _serve(
                     _drain_after(leaving, settings.station.notice_seconds, draining)
                 )
                 supervising = group.create_task(supervisor.run(), name="supervisor")
+                if observe is not None:
+                    observing = group.create_task(_observe(supervisor, observe))
+                    supervising.add_done_callback(lambda _: observing.cancel())
                 await server.serving.wait()
                 await _wait_until_settled(supervisor)
                 _log.info("station is up", address=ground.address, key_id=ground.key.id)
@@ -208,6 +224,12 @@ def _names(settings: Settings) -> set[str]:
     """The host names of the station according to the settings."""
     told = {*settings.station.names, settings.station.host}
     return told | {urlsplit(settings.console.url).hostname or ""} - {""}
+
+
+async def _observe(supervisor: Supervisor, observe: Observe) -> None:
+    while True:
+        observe(supervisor.reports())
+        await asyncio.sleep(_OBSERVE_SECONDS)
 
 
 async def _record_start(ground: StationContext) -> None:
@@ -230,15 +252,19 @@ async def _wait_until_settled(supervisor: Supervisor) -> None:
 
 
 async def _open_context(
-    settings: Settings, address: str, undo: ExitStack, opened: AsyncExitStack, clock: Clock
+    settings: Settings,
+    address: str,
+    undo: ExitStack,
+    opened: AsyncExitStack,
+    clock: Clock,
+    log: AbstractContextManager[None],
 ) -> StationContext:
     home = Home(settings.home)
     # Before the lock: a refused home stays unchanged.
     refuse_newer(settings)
     load_device_key(home)
     opened.enter_context(hold_home(home, address, undo))
-    file = home.log_file if settings.log.file else None
-    opened.enter_context(logs.configured(settings.log, file=file))
+    opened.enter_context(log)
     key = ensure_device_key(home, undo)
     store = await opened.enter_async_context(open_store(store_location(settings), STATION))
     return StationContext(settings, clock, key, store, address)

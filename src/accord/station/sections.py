@@ -61,7 +61,10 @@ class LogSettings(Section):
     ] = "info"
     format: Annotated[
         Literal["auto", "console", "json"],
-        Field(description="on stderr; `auto` is `console` on a terminal and `json` elsewhere"),
+        Field(
+            description="on stderr; `auto` is `json` where stderr is no terminal, and on one "
+            "`console`, of which `accord up` shows warnings and errors above its status line"
+        ),
     ] = "auto"
     file: Annotated[
         bool, Field(description="also write JSON lines to `logs/station.log` in the home, rotated")
