@@ -6,6 +6,7 @@ An error is shown as a banner on its page; request bodies are not logged.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final, TypeAlias
 
 import structlog
@@ -79,8 +80,10 @@ class Console:
         self._tickets = tickets
         self._guard = RequestGuard(url)
         self._assets = assets()
+        groups = [(name, list(each)) for name, each in groupby(pages, lambda page: page.group)]
         self._templates = Templates(
-            self._assets, {"station": parts.name, "pages": pages, "home_option": parts.home_option}
+            self._assets,
+            {"station": parts.name, "groups": groups, "home_option": parts.home_option},
         )
         self._closing = asyncio.Event()
         # By session; losing them with the process costs a sentence, or a choice.

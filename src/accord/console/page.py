@@ -317,6 +317,7 @@ class Page:
     Attributes:
         slug: Its segment of the path; empty for the first page.
         show: Answers a visit; also, with `trouble`, when a form is refused.
+        group: The group of the navigation that it belongs to; empty for none.
     """
 
     slug: str
@@ -324,6 +325,7 @@ class Page:
     show: Handler
     reads: Mapping[str, Handler] = field(default_factory=dict)
     acts: Mapping[str, Handler] = field(default_factory=dict)
+    group: str = ""
 
     @property
     def path(self) -> str:

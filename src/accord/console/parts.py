@@ -30,6 +30,7 @@ from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
 from accord.relay.connector.connector import Connector
 from accord.relay.platforms.webchat import Admin
+from accord.telemetry.figures import Figure
 from accord.web import responses
 
 PROGRAM: Final = (sys.executable, "-m", "accord.cli")
@@ -313,6 +314,10 @@ async def _no_audit(_most: int) -> Sequence[Mapping[str, Any]]:
     return ()
 
 
+async def _no_figures() -> Sequence[tuple[float, Sequence[Figure]]]:
+    return ()
+
+
 async def _no_journal(_what: str, _by: str) -> None: ...
 
 
@@ -324,6 +329,7 @@ class ConsoleParts:
         home_option: The option that selects this home in commands; empty for the default home.
         landing: Where segments land for the pipeline; None for the default folder.
         turns: Spaces the connections of the home's shell.
+        figures: The figures of the last day, each with its time, the oldest first.
     """
 
     name: str
@@ -345,3 +351,4 @@ class ConsoleParts:
     turns: ShellLock = field(default_factory=ShellLock)
     note: Callable[[str, str], Awaitable[None]] = _no_journal
     audit: Callable[[int], Awaitable[Sequence[Mapping[str, Any]]]] = _no_audit
+    figures: Callable[[], Awaitable[Sequence[tuple[float, Sequence[Figure]]]]] = _no_figures

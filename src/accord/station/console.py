@@ -32,11 +32,13 @@ from accord.relay.platforms.webchat import Admin
 from accord.station import audit, store
 from accord.station.authority import AuthorityPlane
 from accord.station.community import CommunityPlane
+from accord.station.history import FigureHistory
 from accord.station.home import Home
 from accord.station.pipeline import landing_of
 from accord.station.plane import Plane, PlaneContext, PlaneEndpoint, PlaneReport
 from accord.station.relay import RelayPlane
 from accord.station.settings import FILE_NAME, Settings, home_option, sections, variable
+from accord.telemetry.figures import Figure
 
 _AWAY = PlainTextResponse("The console is not up. Try again.\n", 503)
 
@@ -58,6 +60,7 @@ class ConsolePlane:
     clock: Clock
     address: str
     others: Sequence[Plane]
+    history: FigureHistory | None = None
     _app: Starlette | None = field(init=False, default=None)
 
     @property
@@ -109,6 +112,10 @@ class ConsolePlane:
         async def latest_acts(most: int) -> Sequence[Mapping[str, Any]]:
             return [deed.to_dict() for deed in await audit.recent(settings, most)]
 
+        async def figures() -> Sequence[tuple[float, Sequence[Figure]]]:
+            samples = await self.history.read() if self.history is not None else ()
+            return [(each.at, each.figures) for each in samples]
+
         def running() -> RunningAuthority | None:
             return None if authority is None else authority.running
 
@@ -131,6 +138,7 @@ class ConsolePlane:
             children=CommandRunner(self.clock),
             note=note,
             audit=latest_acts,
+            figures=figures,
         )
 
 

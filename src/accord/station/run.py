@@ -17,6 +17,7 @@ from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station import health, listener, logs, store, trace_export
 from accord.station.doctor import MachinePlane
+from accord.station.history import FigureHistory
 from accord.station.home import Home, ensure_device_key, hold_home, load_device_key
 from accord.station.plane import Plane, PlaneReport, PlaneState
 from accord.station.settings import Settings
@@ -44,6 +45,11 @@ class StationContext:
     key: SigningKey
     store: Store
     address: str
+
+    @property
+    def history(self) -> FigureHistory:
+        """The samples of the station's figures."""
+        return FigureHistory(self.store, self.clock, self.settings.metrics.history_seconds or 60.0)
 
 
 Announce = Callable[[StationContext, Sequence[PlaneReport]], None]
@@ -78,7 +84,11 @@ def console_planes(ground: StationContext, others: Sequence[Plane]) -> Sequence[
 
     if not ground.settings.console.enabled:
         return ()
-    return (ConsolePlane(ground.settings, ground.key, ground.clock, ground.address, others),)
+    return (
+        ConsolePlane(
+            ground.settings, ground.key, ground.clock, ground.address, others, ground.history
+        ),
+    )
 
 
 def pipeline_planes(ground: StationContext) -> Sequence[Plane]:
@@ -188,10 +198,11 @@ async def _serve(
                 random=Random(),  # noqa: S311 - spreads restarts, guards nothing
                 drain_seconds=settings.station.drain_seconds,
             )
+            registry = health.registry(supervisor, ground.clock, made, settings)
             app = health.application(
                 settings.station.name,
                 supervisor,
-                health.registry(supervisor, ground.clock, made, settings),
+                registry,
                 [route for plane in made for route in plane.routes],
                 metrics_token=settings.metrics.token.get_secret_value(),
                 names=_names(settings),
@@ -209,6 +220,9 @@ async def _serve(
                 if observe is not None:
                     observing = group.create_task(_observe(supervisor, observe))
                     supervising.add_done_callback(lambda _: observing.cancel())
+                if settings.metrics.history_seconds:
+                    recording = group.create_task(ground.history.record(registry))
+                    supervising.add_done_callback(lambda _: recording.cancel())
                 await server.serving.wait()
                 await _wait_until_settled(supervisor)
                 _log.info("station is up", address=ground.address, key_id=ground.key.id)

@@ -341,7 +341,7 @@ class PipelineSettings(Section):
 
 
 class MetricsSettings(Section):
-    """`[metrics]`: who may read the figures at `/metrics`."""
+    """`[metrics]`: who may read the figures at `/metrics`, and their history."""
 
     token: Annotated[
         SecretStr,
@@ -352,6 +352,17 @@ class MetricsSettings(Section):
             )
         ),
     ] = SecretStr("")
+    history_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=3600,
+            description=(
+                "how often a sample of the figures is stored for the plots of the console, which "
+                "show the last hour and the last day; 0 stores none"
+            ),
+        ),
+    ] = 60.0
 
 
 def split_listen(listen: str) -> tuple[str, int]:

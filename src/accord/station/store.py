@@ -22,7 +22,7 @@ from accord.storage import JournalRecord, Schema, exists, journal
 from accord.storage.errors import explain
 from accord.storage.location import Role, connect, locate
 
-STATION: Final = Schema("station", MetaData())
+STATION: Final = Schema("station", MetaData(), Path(__file__).parent / "migrations")
 
 SERVICE: Final = Schema("service", MetaData())
 """The journal of a service that runs here, in the service's own folder."""

@@ -551,4 +551,5 @@ PAGE: Final = Page(
         "retry": retry,
         "forget": forget,
     },
+    group="Agents",
 )

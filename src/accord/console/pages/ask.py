@@ -129,4 +129,4 @@ def _sources(passages: Sequence[RetrievedPassage]) -> list[dict[str, Any]]:
     ]
 
 
-PAGE: Final = Page("ask", "Ask", show, reads={"answer": answer, "whole": whole})
+PAGE: Final = Page("ask", "Ask", show, reads={"answer": answer, "whole": whole}, group="People")

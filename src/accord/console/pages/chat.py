@@ -91,4 +91,6 @@ def _with(visit: Visit, peer: str) -> str:
     return f"{visit.page.path}?peer={quote(peer, safe='')}" if peer else visit.page.path
 
 
-PAGE: Final = Page("chat", "Chat", show, reads={"live": live}, acts={"send": send, "read": read})
+PAGE: Final = Page(
+    "chat", "Chat", show, reads={"live": live}, acts={"send": send, "read": read}, group="People"
+)

@@ -326,4 +326,5 @@ PAGE: Final = Page(
     show,
     reads={"contract": contract, "manifest": manifest, "diff": diff, "plan": plan},
     acts={"accept": accept, "reject": reject},
+    group="Services",
 )

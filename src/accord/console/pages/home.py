@@ -15,6 +15,7 @@ from starlette.responses import Response
 from accord.community.errors import CommunityError
 from accord.community.rules.formats import display_id
 from accord.console.page import NEWS, Page, Piece, Visit
+from accord.console.plots import Samples, Tile, tiles
 from accord.console.sessions import PATH, ConsoleError
 from accord.kernel.errors import AccordError
 
@@ -67,6 +68,7 @@ async def show(visit: Visit) -> Response:
         has_lost=bool(lost),
         is_alone=is_alone,
         standing=standing,
+        tiles=await _tiles(visit),
     )
 
 
@@ -135,8 +137,20 @@ async def _standing(visit: Visit) -> str:
             number = await visit.changes(client)
     except CommunityError:
         pass
-    told = repr((visit.parts.planes(), needs, number))
+    told = repr((visit.parts.planes(), needs, number, [at for at, _ in await _figures(visit)][-1:]))
     return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+async def _figures(visit: Visit) -> Samples:
+    try:
+        return await visit.parts.figures()
+    except AccordError:
+        # The store cannot be read; Health says so.
+        return ()
+
+
+async def _tiles(visit: Visit) -> list[Tile]:
+    return tiles(await _figures(visit), visit.parts.clock.now())
 
 
 def _title(community: dict[str, Any]) -> str:
@@ -218,4 +232,4 @@ async def show_settings(visit: Visit) -> Response:
     )
 
 
-SETTINGS_PAGE: Final = Page("settings", "Settings", show_settings)
+SETTINGS_PAGE: Final = Page("settings", "Settings", show_settings, group="Station")

@@ -168,4 +168,4 @@ def _filter(visit: Visit) -> LogFilter:
     return LogFilter(level, visit.query("text")[:200])
 
 
-PAGE: Final = Page("log", "Log", show, reads={"live": live})
+PAGE: Final = Page("log", "Log", show, reads={"live": live}, group="Station")

@@ -87,5 +87,10 @@ async def expire(visit: Visit) -> Response:
 
 
 PAGE: Final = Page(
-    "market", "Market", show, reads={"live": live}, acts={"post": post, "expire": expire}
+    "market",
+    "Market",
+    show,
+    reads={"live": live},
+    acts={"post": post, "expire": expire},
+    group="People",
 )

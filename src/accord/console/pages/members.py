@@ -175,4 +175,5 @@ PAGE: Final = Page(
         "look": look,
         "cosign": cosign,
     },
+    group="People",
 )

@@ -334,4 +334,5 @@ PAGE: Final = Page(
         "revoke": revoke,
         "stop": stop,
     },
+    group="Data",
 )

@@ -276,4 +276,5 @@ PAGE: Final = Page(
         "switch": switch,
         "narrow": narrow,
     },
+    group="Services",
 )
