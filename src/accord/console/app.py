@@ -76,11 +76,12 @@ class Console:
         self, parts: ConsoleParts, pages: Sequence[Page], tickets: Tickets, url: str = ""
     ) -> None:
         self._parts = parts
-        self._pages = pages
+        self.pages = pages
         self._tickets = tickets
         self._guard = RequestGuard(url)
         self._assets = assets()
-        groups = [(name, list(each)) for name, each in groupby(pages, lambda page: page.group)]
+        listed = [page for page in pages if page.is_listed]
+        groups = [(name, list(each)) for name, each in groupby(listed, lambda page: page.group)]
         self._templates = Templates(
             self._assets,
             {"station": parts.name, "groups": groups, "home_option": parts.home_option},
@@ -97,11 +98,11 @@ class Console:
         routes += [
             Route(_LOGIN, self._route(self._show_login), methods=["GET"]),
             Route(_LOGIN, self._route(self._log_in), methods=["POST"]),
-            Route(f"{PATH}/logout", self._act(self._pages[0], self._log_out), methods=["POST"]),
-            Route(f"{PATH}/community", self._act(self._pages[0], self._choose), methods=["POST"]),
+            Route(f"{PATH}/logout", self._act(self.pages[0], self._log_out), methods=["POST"]),
+            Route(f"{PATH}/community", self._act(self.pages[0], self._choose), methods=["POST"]),
             Route(PATH, self._route(_onwards), methods=["GET"]),
         ]
-        for page in self._pages:
+        for page in self.pages:
             routes.append(Route(page.path, self._read(page, page.show), methods=["GET"]))
             for path, handler in page.reads.items():
                 place = _below(page, path)
@@ -216,7 +217,7 @@ class Console:
 
     async def _show_login(self, request: Request) -> Response:
         if self._session(request) is not None:
-            return RedirectResponse(self._pages[0].path, 303)
+            return RedirectResponse(self.pages[0].path, 303)
         return self._plain("login.html", None, 200, link=request.query_params.get("link", "")[:64])
 
     async def _log_in(self, request: Request) -> Response:
@@ -230,7 +231,7 @@ class Console:
         session = self._tickets.session(secret)
         if session is not None:
             await self._parts.note("console.entered", session_actor(session))
-        response = RedirectResponse(self._pages[0].path, 303)
+        response = RedirectResponse(self.pages[0].path, 303)
         self._guard.set_cookie(request, response, secret)
         return response
 

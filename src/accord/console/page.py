@@ -318,6 +318,7 @@ class Page:
         slug: Its segment of the path; empty for the first page.
         show: Answers a visit; also, with `trouble`, when a form is refused.
         group: The group of the navigation that it belongs to; empty for none.
+        is_listed: Whether the navigation has it.
     """
 
     slug: str
@@ -326,6 +327,7 @@ class Page:
     reads: Mapping[str, Handler] = field(default_factory=dict)
     acts: Mapping[str, Handler] = field(default_factory=dict)
     group: str = ""
+    is_listed: bool = True
 
     @property
     def path(self) -> str:

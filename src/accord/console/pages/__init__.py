@@ -7,6 +7,7 @@ from accord.console.pages import (
     chat,
     contracts,
     files,
+    find,
     home,
     log,
     market,
@@ -31,6 +32,7 @@ PAGES: tuple[Page, ...] = (
     pipeline.PAGE,
     home.SETTINGS_PAGE,
     log.PAGE,
+    find.PAGE,
 )
 
 __all__ = [

@@ -137,7 +137,7 @@ async def show(visit: Visit) -> Response:
             corpora = answer["output"]["corpora"]
         except CommunityError as error:
             missing = error
-        documents = await _documents(client, called)
+        documents = await latest_documents(client, called)
         mine, offered = await _mine(client), await _offered(client)
         here = await asyncio.to_thread(_files, visit)
         cids = [each["cid"] for each in here]
@@ -365,7 +365,8 @@ async def _ingested(visit: Visit, client: Client, cid: str, sent: UploadFile) ->
     return f"{title[:_TITLE]} is in {form.text('corpus')}, in {parts}."
 
 
-async def _documents(client: Client, called: MemberNames) -> list[dict[str, Any]]:
+async def latest_documents(client: Client, called: MemberNames) -> list[dict[str, Any]]:
+    """The documents of the community that were ingested last, the newest first."""
     wanted = {"event_type": _INGESTED, "limit": _DOCUMENTS}
     entries = (await client.post("/node/v1/log", wanted))["entries"]
     found = []

@@ -40,14 +40,65 @@ const keepWords = (root) => {
   }
 };
 
-// Times in the reader's own zone; UTC stays in the title.
+// Times as people say them, such as "5 minutes ago"; the exact time, here and in UTC, is in the title.
+const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+const relative = new Intl.RelativeTimeFormat(document.documentElement.lang, { numeric: "auto" });
+const sayTime = (time) => {
+  const moment = new Date(time.dateTime);
+  const seconds = (moment - Date.now()) / 1000;
+  const [unit, length] = UNITS.find(([, each]) => Math.abs(seconds) >= each) ?? UNITS.at(-1);
+  const isLongAgo = Math.abs(seconds) > 7 * 86400;
+  time.textContent = isLongAgo ? moment.toLocaleString() : relative.format(Math.trunc(seconds / length), unit);
+};
 const showTimes = (root) => {
   for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
     const moment = new Date(time.dateTime);
     if (Number.isNaN(moment.valueOf())) continue;
-    time.title = time.textContent;
-    time.textContent = moment.toLocaleString();
+    time.title = `${moment.toLocaleString()} (${time.textContent})`;
+    sayTime(time);
   }
+};
+
+// One button shows or hides the commands of every page.
+const offerCommands = () => {
+  const button = document.querySelector("button.commands");
+  if (!button) return;
+  const set = (shown) => {
+    document.documentElement.classList.toggle("commands", shown);
+    button.setAttribute("aria-pressed", String(shown));
+    localStorage.setItem("commands", shown ? "yes" : "no");
+  };
+  button.hidden = !document.querySelector(".command");
+  button.addEventListener("click", () => set(!document.documentElement.classList.contains("commands")));
+  set(localStorage.getItem("commands") === "yes");
+};
+
+// Ctrl-K opens the search over everything; arrows move through what was found.
+const offerPalette = () => {
+  const palette = document.querySelector("dialog.palette");
+  if (!palette || !window.htmx) return;
+  const field = palette.querySelector("input");
+  const links = () => [...palette.querySelectorAll(".hits a")];
+  document.addEventListener("keydown", (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "k") return;
+    event.preventDefault();
+    if (palette.open) return palette.close();
+    palette.showModal();
+    field.select();
+    window.htmx.trigger(field, "open");
+  });
+  palette.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) {
+      event.preventDefault();
+      const all = [field, ...links()];
+      all[(all.indexOf(document.activeElement) + step + all.length) % all.length].focus();
+    } else if (event.key === "Enter" && document.activeElement === field && links().length) {
+      event.preventDefault();
+      links()[0].click();
+    }
+  });
+  palette.addEventListener("click", (event) => { if (event.target === palette) palette.close(); });
 };
 
 // Each cell is told what its column is called, for screens on which a row is a card. The roles stay
@@ -108,6 +159,9 @@ const toEnd = (tail) => { tail.scrollTop = tail.scrollHeight; };
 
 document.addEventListener("DOMContentLoaded", () => {
   enrich(document);
+  offerCommands();
+  offerPalette();
+  setInterval(() => document.querySelectorAll("time[datetime][title]").forEach(sayTime), 30_000);
   document.querySelectorAll(".tail").forEach(toEnd);
   follow();
   document.addEventListener("visibilitychange", () => (document.hidden ? unfollow() : follow()));
