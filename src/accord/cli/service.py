@@ -1,10 +1,7 @@
 """`accord service run`: a service of yours, as a process that waits, serves and drains."""
 
 import asyncio
-import importlib
-import inspect
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +17,7 @@ from accord.cli.shell import (
     stop_event,
     wait_first,
 )
+from accord.cli.targets import TargetName, import_target, make_service, require_service
 
 if TYPE_CHECKING:
     from accord.fabric import BootstrapError, Service
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
 app = App(no_args_is_help=True, epilog="Example: accord service run library:library")
 
-_TARGET = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE = 3.0
@@ -43,11 +40,10 @@ def service() -> None:
 @app.command(epilog="Example: accord service run library:library --home ./home")
 def run(
     cli: Cli,
-    target: Annotated[
-        str, typer.Argument(metavar="MODULE:NAME", help="A Service, or a function that makes one.")
-    ],
+    target: TargetName,
     name: Annotated[
-        str | None, typer.Option(help="The name for its key and journal (default: NAME).")
+        str | None,
+        typer.Option(help="The name for its key and journal (default: of the file, or NAME)."),
     ] = None,
     key_file: Annotated[
         Path | None, typer.Option(help="Its key (default: one in the home, made at first).")
@@ -65,11 +61,12 @@ def run(
     from accord.station import logs
 
     settings = cli.settings()
-    found = _import_target(target)
-    known_as = name or target.rpartition(":")[2]
+    target_found = import_target(target)
+    found = target_found.found
+    known_as = name or (target_found.file.stem if target.endswith(".py") else target_found.name)
     if not _NAME.fullmatch(known_as):
         raise typer.BadParameter("use letters, digits, dots and dashes", param_hint="name")
-    _require_service(found)
+    require_service(found)
     with logs.configured(settings.log):
         asyncio.run(_run_service(cli, settings, found, known_as, key_file, authority, journal))
 
@@ -102,7 +99,7 @@ async def _run_service(
         key = load_or_create_key(key_file or folder / "key.ed25519")
         where = Authority(authority_address(settings, authority))
         store = await opened.enter_async_context(open_store(folder, SERVICE)) if journal else None
-        made = _make_service(found, key=key, authority=where, store=store)
+        made = make_service(found, key=key, authority=where, store=store)
         await wait_first(_wait_for_admission(made, key, where, name), stop.wait())
         if not stop.is_set():
             await _serve_until_stopped(cli, made, stop)
@@ -181,50 +178,3 @@ def _sentence(error: "BootstrapError", key: str, name: str) -> str:
     mend = f"; {error.mend}" if error.mend else ""
     said = error.body.get("message", error.code)
     return f"waiting for the authority: {said} ({error.code}){mend}"
-
-
-def _import_target(target: str) -> Any:
-    from accord.fabric import FabricError
-
-    named = _TARGET.fullmatch(target)
-    if named is None:
-        raise typer.BadParameter("expected MODULE:NAME, such as library:library")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(named["module"])
-    except Exception as error:
-        raise FabricError(
-            f"the module cannot be imported ({type(error).__name__}: {error})",
-            where=named["module"],
-            mend="run this from the folder that holds it, and check that Python can import it",
-        ) from error
-    found = getattr(module, named["name"], None)
-    if found is None:
-        raise FabricError(
-            f"the module has no {named['name']!r}", where=named["module"], mend="name another"
-        )
-    return found
-
-
-def _require_service(found: Any) -> None:
-    """Check that this is a service or a factory of one."""
-    from accord.fabric import FabricError, Service
-
-    if isinstance(found, Service):
-        return
-    try:
-        inspect.signature(found).bind(key=None, authority=None, store=None)
-    except (TypeError, ValueError):
-        raise FabricError(
-            "this makes no service: it cannot be called with key, authority and store",
-            mend="give it these three parameters, or name a Service",
-        ) from None
-
-
-def _make_service(found: Any, **given: Any) -> "Service":
-    from accord.fabric import FabricError, Service
-
-    service = found(**given)
-    if not isinstance(service, Service):
-        raise FabricError(f"this made a {type(service).__name__} and no Service")
-    return service

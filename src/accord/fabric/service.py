@@ -49,6 +49,7 @@ from accord.fabric.rules.errors import FabricError, NotFoundError, UnavailableEr
 from accord.fabric.rules.terms import Event, Manifest, Terms, missing_surface
 from accord.fabric.server import ANSWER_SECONDS, FeedHandler, RpcHandler, Server, bind_handler
 from accord.fabric.session import Session
+from accord.fabric.transfer import Downloads
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
@@ -254,6 +255,16 @@ class Service:
         self._clock = clock or SystemClock()
         self._handlers = ServiceHandlers()
         self._session: Session | None = None
+        self._downloads: Downloads | None = None
+
+    @property
+    def downloads(self) -> Downloads:
+        """Offers files to callers while connected, if an RPC declares that; for handlers."""
+        if self._downloads is None:
+            raise UnavailableError(
+                "there are no downloads", where=self.terms.id, mend="declare an RPC with `receives`"
+            )
+        return self._downloads
 
     @property
     def session(self) -> Session:
@@ -323,6 +334,8 @@ class Service:
             )
             self._session = session
             stack.callback(self._forget_session)
+            if any("transfer" in each for each in self.terms.manifest.get("rpc", {}).values()):
+                self._downloads = await stack.enter_async_context(session.downloads())
             await stack.enter_async_context(serving.running())
             await stack.enter_async_context(send_heartbeats(link, self.terms))
             yield session
@@ -360,6 +373,7 @@ class Service:
 
     def _forget_session(self) -> None:
         self._session = None
+        self._downloads = None
 
 
 @dataclass(frozen=True, slots=True)
