@@ -1,7 +1,8 @@
-"""`accord service run`: a service of yours, as a process that waits, serves and drains."""
+"""`accord service`: a service of yours, as a process that waits, serves and drains."""
 
 import asyncio
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from accord.cli import output
 from accord.cli.arguments import printable
 from accord.cli.context import App, Cli
+from accord.cli.service_dev import dev, new
 from accord.cli.shell import (
     AuthorityUrl,
     authority_address,
@@ -21,6 +23,7 @@ from accord.cli.targets import TargetName, import_target, make_service, require_
 
 if TYPE_CHECKING:
     from accord.fabric import BootstrapError, Service
+    from accord.fabric.journal import CallEntry, Watch
     from accord.kernel.signing import SigningKey
     from accord.station.settings import Settings
 
@@ -34,7 +37,7 @@ _UNKNOWN = "unknown_session"
 
 @app.callback()
 def service() -> None:
-    """Run services."""
+    """Write and run services."""
 
 
 @app.command(epilog="Example: accord service run library:library --home ./home")
@@ -52,6 +55,10 @@ def run(
     journal: Annotated[
         bool, typer.Option(help="Journal the payloads of its surfaces, for the pipeline.")
     ] = True,
+    calls: Annotated[bool, typer.Option("--calls", help="Print every call when it ends.")] = False,
+    attached: Annotated[
+        bool, typer.Option("--attached", help="End when stdin is closed, for supervisors.")
+    ] = False,
 ) -> None:
     """Run a service until SIGTERM or Ctrl-C; what is under way is finished then.
 
@@ -68,7 +75,39 @@ def run(
         raise typer.BadParameter("use letters, digits, dots and dashes", param_hint="name")
     require_service(found)
     with logs.configured(settings.log):
-        asyncio.run(_run_service(cli, settings, found, known_as, key_file, authority, journal))
+        asyncio.run(
+            _run_service(
+                cli,
+                settings,
+                found,
+                known_as,
+                key_file,
+                authority,
+                journal=journal,
+                watch=(lambda entry: _tell_call(cli, entry)) if calls else None,
+                attached=attached,
+            )
+        )
+
+
+def _tell_call(cli: Cli, entry: "CallEntry") -> None:
+    """Print a call when it ends; events and requests for feeds at once."""
+    if entry.ms is None and entry.kind not in ("events", "feeds"):
+        return
+    if entry.kind == "feeds" and entry.part != "input":
+        return
+    told = {
+        "kind": entry.kind,
+        "surface": entry.surface,
+        "caller": entry.caller.subject,
+        "request_id": entry.request_id,
+        "error": entry.error,
+        "ms": entry.ms,
+    }
+    ended = entry.error or "ok"
+    lasted = "" if entry.ms is None else f", {entry.ms} ms"
+    text = f"{entry.kind} {entry.surface} by {entry.caller.subject}: {ended}{lasted}"
+    cli.emit(told, printable(text))
 
 
 async def _run_service(
@@ -78,7 +117,10 @@ async def _run_service(
     name: str,
     key_file: Path | None,
     authority: str | None,
+    *,
     journal: bool,
+    watch: "Watch | None",
+    attached: bool,
 ) -> None:
     from contextlib import AsyncExitStack
 
@@ -90,19 +132,32 @@ async def _run_service(
     stop = stop_event()
     folder = service_folder(settings, name)
     async with AsyncExitStack() as opened:
+        if attached:
+            opened.callback(asyncio.create_task(_stop_without_stdin(stop)).cancel)
         await opened.enter_async_context(
             trace_export.export_traces(settings.telemetry, service=f"accord-service-{name}")
         )
         if isinstance(found, Service):
+            found.watch = watch
             await _serve_until_stopped(cli, found, stop)
             return
         key = load_or_create_key(key_file or folder / "key.ed25519")
         where = Authority(authority_address(settings, authority))
         store = await opened.enter_async_context(open_store(folder, SERVICE)) if journal else None
         made = make_service(found, key=key, authority=where, store=store)
+        made.watch = watch
         await wait_first(_wait_for_admission(made, key, where, name), stop.wait())
         if not stop.is_set():
             await _serve_until_stopped(cli, made, stop)
+
+
+async def _stop_without_stdin(stop: asyncio.Event) -> None:
+    """Stop when stdin ends: whoever started this process has ended."""
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.read(1 << 16):
+        pass
+    stop.set()
 
 
 async def _serve_until_stopped(cli: Cli, service: "Service", stop: asyncio.Event) -> None:
@@ -178,3 +233,7 @@ def _sentence(error: "BootstrapError", key: str, name: str) -> str:
     mend = f"; {error.mend}" if error.mend else ""
     said = error.body.get("message", error.code)
     return f"waiting for the authority: {said} ({error.code}){mend}"
+
+
+app.command(epilog="Example: accord service dev greeter.py")(dev)
+app.command(epilog="Example: accord service new greeter.py")(new)

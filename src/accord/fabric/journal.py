@@ -56,38 +56,46 @@ def keep_none(_kind: SurfaceKind, _surface: str, _part: str, _payload: Any) -> b
 
 
 @dataclass(frozen=True, slots=True)
-class _CallEntry:
+class CallEntry:
+    """One payload that crossed a surface, or the error instead."""
+
     at: float
     kind: SurfaceKind
     surface: str
     part: str
     caller: Caller
     request_id: str
-    error: str | None
-    ms: int | None
+    error: str | None  # its type
+    ms: int | None  # how long the call took, if this ends it
     payload: Any
     trace: traceparent.Trace | None
 
 
+Watch = Callable[[CallEntry], None]
+"""Sees every call while it is recorded; must not block."""
+
+
 class CallJournal:
-    """Writes call records to the journal of a store, while it is entered."""
+    """Writes call records to the journal of a store, while it is entered; `watch` sees each."""
 
     def __init__(
         self,
-        store: Store,
+        store: Store | None,
         terms: Terms,
         service: str,
         *,
         policy: PayloadPolicy = keep_unless_secret,
         clock: Clock | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._store = store
+        self._watch = watch
         self._terms = terms
         self._service = service
         self._policy = policy
         self._clock = clock or SystemClock()
         self._ids = UlidSource(self._clock)
-        self._queue: asyncio.Queue[_CallEntry] = asyncio.Queue(_WAITING)
+        self._queue: asyncio.Queue[CallEntry] = asyncio.Queue(_WAITING)
         self._writer: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -124,7 +132,11 @@ class CallJournal:
         now = self._clock.now()
         ms = None if since is None else max(0, int((now - since) * 1000))
         trace = tracing.current_trace()
-        entry = _CallEntry(now, kind, surface, part, caller, request_id, error, ms, payload, trace)
+        entry = CallEntry(now, kind, surface, part, caller, request_id, error, ms, payload, trace)
+        if self._watch is not None:
+            self._watch(entry)
+        if self._store is None:
+            return
         try:
             self._queue.put_nowait(entry)
         except asyncio.QueueFull:
@@ -136,6 +148,7 @@ class CallJournal:
             while len(batch) < _BATCH and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
             try:
+                assert self._store is not None
                 await self._store.append(*map(self._journal_record, batch))
             except StoreError as error:
                 _log.error("calls could not be journaled", lost=len(batch), error=str(error))
@@ -143,7 +156,7 @@ class CallJournal:
                 for _ in batch:
                     self._queue.task_done()
 
-    def _journal_record(self, entry: _CallEntry) -> JournalRecord:
+    def _journal_record(self, entry: CallEntry) -> JournalRecord:
         body: dict[str, Any] = {
             "at": format_time(entry.at, millis=True),
             "contract_id": self._terms.id,

@@ -37,6 +37,7 @@ from accord.fabric.jobs import JobHandler, Worker, open_queue
 from accord.fabric.journal import (
     CallJournal,
     PayloadPolicy,
+    Watch,
     keep_unless_secret,
     record_job,
     record_operation,
@@ -228,7 +229,8 @@ class Service:
 
     `uses` are the contracts whose events its consumer groups take. The journal of `store` records
     every payload that crosses, as far as `policy` allows. A `partial` service leaves surfaces
-    without a handler to other instances; otherwise `connect` refuses them.
+    without a handler to other instances; otherwise `connect` refuses them. `watch`, if it is set
+    before `connect`, is called with every payload.
     """
 
     def __init__(
@@ -244,6 +246,7 @@ class Service:
         partial: bool = False,
         clock: Clock | None = None,
     ) -> None:
+        self.watch: Watch | None = None
         self.terms = Terms(contract)
         self._key = key
         self._authority = Authority(authority) if isinstance(authority, str) else authority
@@ -322,10 +325,15 @@ class Service:
         async with AsyncExitStack() as stack:
             link = await stack.enter_async_context(connection.open())
             calls = None
-            if self._store is not None:
+            if self._store is not None or self.watch is not None:
                 name = link.bound.deployment or self.terms.id
                 calls = CallJournal(
-                    self._store, self.terms, name, policy=self._policy, clock=self._clock
+                    self._store,
+                    self.terms,
+                    name,
+                    policy=self._policy,
+                    clock=self._clock,
+                    watch=self.watch,
                 )
                 await stack.enter_async_context(calls)
             session = Session(link, self.terms, connection.ended, calls)
