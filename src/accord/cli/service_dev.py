@@ -167,15 +167,21 @@ class Development:
         stop = stop_event()
         async with AsyncExitStack() as opened:
             settings = self.cli.settings()
+            seen = source_times(self.folder)
+            # Both take their time, so the first contract is built while the authority starts.
+            building = asyncio.create_task(self._build())
             await opened.enter_async_context(self._authority(settings))
             await opened.enter_async_context(self._serve_page(port))
             opened.push_async_callback(self._end_worker)
-            while not stop.is_set():
-                seen = source_times(self.folder)
-                if await self._build() and await asyncio.to_thread(self._deploy):
+            while True:
+                if await building and await asyncio.to_thread(self._deploy):
                     await self._end_worker()
                     await self._start_worker()
                 await self._changed(seen, stop)
+                if stop.is_set():
+                    return
+                seen = source_times(self.folder)
+                building = asyncio.create_task(self._build())
 
     async def _changed(self, seen: dict[str, int], stop: asyncio.Event) -> None:
         """Wait until a source differs from what was seen, or it is told to stop."""
