@@ -12,9 +12,10 @@ def test_the_guide_prints_the_example_in_under_60_lines() -> None:
     assert len(source.splitlines()) < 60
     printed = source.partition('"""\n\n')[2]
     assert printed
-    assert f"```python\n# shop.py\n{printed}```" in (
-        ROOT / "docs/guides/write-a-service.md"
-    ).read_text()
+    assert (
+        f"```python\n# shop.py\n{printed}```"
+        in (ROOT / "docs/guides/write-a-service.md").read_text()
+    )
 
 
 def test_the_example_has_every_kind_of_surface() -> None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeVar
 
 import structlog
 
@@ -19,8 +19,10 @@ from accord.fabric.rules.terms import Terms
 from accord.kernel import canonical, traceparent
 from accord.kernel.clock import Clock, SystemClock, format_time
 from accord.kernel.ulid import UlidSource
-from accord.storage import JournalRecord, Store, StoreError
 from accord.telemetry import tracing
+
+if TYPE_CHECKING:  # a client without a journal needs no database
+    from accord.storage import JournalRecord, Store
 
 CALLS_STREAM: Final = "contracts.calls"
 SurfaceKind = Literal["rpc", "operations", "events", "feeds", "jobs"]
@@ -80,7 +82,7 @@ class CallJournal:
 
     def __init__(
         self,
-        store: Store | None,
+        store: "Store | None",
         terms: Terms,
         service: str,
         *,
@@ -143,12 +145,15 @@ class CallJournal:
             await self._queue.put(entry)
 
     async def _write(self) -> None:
+        if self._store is None:
+            return
+        from accord.storage import StoreError
+
         while True:
             batch = [await self._queue.get()]
             while len(batch) < _BATCH and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
             try:
-                assert self._store is not None
                 await self._store.append(*map(self._journal_record, batch))
             except StoreError as error:
                 _log.error("calls could not be journaled", lost=len(batch), error=str(error))
@@ -156,7 +161,9 @@ class CallJournal:
                 for _ in batch:
                     self._queue.task_done()
 
-    def _journal_record(self, entry: CallEntry) -> JournalRecord:
+    def _journal_record(self, entry: CallEntry) -> "JournalRecord":
+        from accord.storage import JournalRecord
+
         body: dict[str, Any] = {
             "at": format_time(entry.at, millis=True),
             "contract_id": self._terms.id,

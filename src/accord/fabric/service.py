@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from nats.errors import Error as NatsError
 
@@ -54,7 +54,9 @@ from accord.fabric.transfer import Downloads
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
-from accord.storage import Store
+
+if TYPE_CHECKING:
+    from accord.storage import Store
 
 HEARTBEAT_SECONDS: Final = 10.0
 HEALTH_CONTRACT: Final = "trellis.health@v1"
@@ -240,7 +242,7 @@ class Service:
         key: SigningKey,
         authority: str | Authority,
         uses: Iterable[Manifest | Contract] = (),
-        store: Store | None = None,
+        store: "Store | None" = None,
         policy: PayloadPolicy = keep_unless_secret,
         deadline: float = ANSWER_SECONDS,
         partial: bool = False,
