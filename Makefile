@@ -1,6 +1,6 @@
 # Two commands: `make up` and `make test`. Neither needs root, a container engine or an account.
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-all check bench bench-report docs lock clean
+.PHONY: help setup up test test-all check bench bench-report docs wheels lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -74,6 +74,10 @@ docs: $(READY) ## make the reference anew and build the site into build/site
 	@$(BIN)/python -m docs.making $(ARGS)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "The site is in build/site: open build/site/index.html."
+
+wheels: $(READY) ## build the packages accord and accord-fabric into dist
+	@$(BIN)/python -m hatchling build --target wheel --directory dist
+	@cd packages/fabric && ../../$(BIN)/python -m hatchling build --target wheel --directory ../../dist
 
 UPGRADE ?= --upgrade
 COMPILE := $(BIN)/uv pip compile --quiet --system-certs --universal --python-version 3.11 --generate-hashes \

@@ -36,6 +36,7 @@ PARTS = (
     "corpus",
     "station_start",
     "first_start",
+    "first_call",
 )
 
 

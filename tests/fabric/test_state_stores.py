@@ -39,7 +39,7 @@ def desk(version: int) -> Terms:
 
 
 V1, V2 = desk(1), desk(2)
-CARRY = {"look.v1": lambda value: {**value, "compact": False}}
+CARRY = {"look.v1": lambda value: {**(value or {}), "compact": False}}
 
 
 class Contracts:
@@ -141,7 +141,7 @@ async def test_of_two_who_write_at_one_revision_one_loses(at: Desk) -> None:
     await look.put({"theme": "c", "compact": True}, revision=revision)
     with pytest.raises(ConflictError):
         await look.delete(revision=revision)
-    changed = await look.change(lambda value: {**value, "compact": False})
+    changed = await look.change(lambda value: {**(value or {}), "compact": False})
     assert changed == {"theme": "c", "compact": False}
 
 

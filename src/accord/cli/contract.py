@@ -18,6 +18,7 @@ from accord.cli.arguments import (
     read_json_at,
 )
 from accord.cli.context import App, Output
+from accord.cli.contract_build import build
 
 if TYPE_CHECKING:
     from accord.contracts.containment import ContainmentVerdict
@@ -199,6 +200,7 @@ def docs(cli: Output, file: File) -> None:
 
 
 COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
+    (build, "Example: accord contract build shop.py --check"),
     (analyze, "Example: accord contract analyze graph.json"),
     (grants, "Example: accord contract grants app.json --session-key KEY --active graph.json"),
     (asyncapi, "Example: accord contract asyncapi graph.json > graph.asyncapi.json"),

@@ -34,6 +34,8 @@ app = App(
     epilog='Example: accord rpc call library.json Library.Find \'{"book": "Emma"}\'',
 )
 
+_CHUNK_BYTES = 1 << 18
+
 Name = Annotated[str, typer.Argument(help="The surface, such as Library.Find.")]
 Payload = Annotated[str, typer.Argument(help="JSON, @FILE, or - for stdin.")]
 Within = Annotated[float, typer.Option(min=0.1, max=600, help="How many seconds it may take.")]
@@ -108,18 +110,34 @@ def run(
     detach: Annotated[
         bool, typer.Option("--detach", help="Print its id, and do not wait for its end.")
     ] = False,
+    upload: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="The file that the operation expects."),
+    ] = None,
 ) -> None:
     """Start an operation, show its progress on stderr, and print its result."""
     asked, target = _read_payload(payload), read_contract(contract)
 
     async def work(session: "Session") -> Any:
+        from accord.fabric.transfer import upload as send
+
         started = await session.client(target).start(name, asked)
+        if upload is not None:
+            await send(session.link, started.transfer, _chunks(upload))
+        elif started.transfer is not None:
+            output.say("the operation expects a file: name it with --upload")
         if detach:
             return {"id": started.id}
         output.say(f"started {started.id}")
         return await _follow(started)
 
     _use(cli, target, "operations", name, work)
+
+
+async def _chunks(file: Path) -> "AsyncIterator[bytes]":
+    with file.open("rb") as opened:
+        while chunk := opened.read(_CHUNK_BYTES):
+            yield chunk
 
 
 @app.command(epilog="Example: accord rpc signal library.json Library.Stocktake ID pause '{}'")

@@ -1,8 +1,6 @@
-"""`accord service run`: a service of yours, as a process that waits, serves and drains."""
+"""`accord service`: a service of yours, as a process that waits, serves and drains."""
 
 import asyncio
-import importlib
-import inspect
 import re
 import sys
 from pathlib import Path
@@ -13,6 +11,7 @@ import typer
 from accord.cli import output
 from accord.cli.arguments import printable
 from accord.cli.context import App, Cli
+from accord.cli.service_dev import dev, new
 from accord.cli.shell import (
     AuthorityUrl,
     authority_address,
@@ -20,15 +19,16 @@ from accord.cli.shell import (
     stop_event,
     wait_first,
 )
+from accord.cli.targets import TargetName, import_target, make_service, require_service
 
 if TYPE_CHECKING:
     from accord.fabric import BootstrapError, Service
+    from accord.fabric.journal import CallEntry, Watch
     from accord.kernel.signing import SigningKey
     from accord.station.settings import Settings
 
 app = App(no_args_is_help=True, epilog="Example: accord service run library:library")
 
-_TARGET = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE = 3.0
@@ -37,17 +37,16 @@ _UNKNOWN = "unknown_session"
 
 @app.callback()
 def service() -> None:
-    """Run services."""
+    """Write and run services."""
 
 
 @app.command(epilog="Example: accord service run library:library --home ./home")
 def run(
     cli: Cli,
-    target: Annotated[
-        str, typer.Argument(metavar="MODULE:NAME", help="A Service, or a function that makes one.")
-    ],
+    target: TargetName,
     name: Annotated[
-        str | None, typer.Option(help="The name for its key and journal (default: NAME).")
+        str | None,
+        typer.Option(help="The name for its key and journal (default: of the file, or NAME)."),
     ] = None,
     key_file: Annotated[
         Path | None, typer.Option(help="Its key (default: one in the home, made at first).")
@@ -56,6 +55,10 @@ def run(
     journal: Annotated[
         bool, typer.Option(help="Journal the payloads of its surfaces, for the pipeline.")
     ] = True,
+    calls: Annotated[bool, typer.Option("--calls", help="Print every call when it ends.")] = False,
+    attached: Annotated[
+        bool, typer.Option("--attached", help="End when stdin is closed, for supervisors.")
+    ] = False,
 ) -> None:
     """Run a service until SIGTERM or Ctrl-C; what is under way is finished then.
 
@@ -65,13 +68,46 @@ def run(
     from accord.station import logs
 
     settings = cli.settings()
-    found = _import_target(target)
-    known_as = name or target.rpartition(":")[2]
+    target_found = import_target(target)
+    found = target_found.found
+    known_as = name or (target_found.file.stem if target.endswith(".py") else target_found.name)
     if not _NAME.fullmatch(known_as):
         raise typer.BadParameter("use letters, digits, dots and dashes", param_hint="name")
-    _require_service(found)
+    require_service(found)
     with logs.configured(settings.log):
-        asyncio.run(_run_service(cli, settings, found, known_as, key_file, authority, journal))
+        asyncio.run(
+            _run_service(
+                cli,
+                settings,
+                found,
+                known_as,
+                key_file,
+                authority,
+                journal=journal,
+                watch=(lambda entry: _tell_call(cli, entry)) if calls else None,
+                attached=attached,
+            )
+        )
+
+
+def _tell_call(cli: Cli, entry: "CallEntry") -> None:
+    """Print a call when it ends; events and requests for feeds at once."""
+    if entry.ms is None and entry.kind not in ("events", "feeds"):
+        return
+    if entry.kind == "feeds" and entry.part != "input":
+        return
+    told = {
+        "kind": entry.kind,
+        "surface": entry.surface,
+        "caller": entry.caller.subject,
+        "request_id": entry.request_id,
+        "error": entry.error,
+        "ms": entry.ms,
+    }
+    ended = entry.error or "ok"
+    lasted = "" if entry.ms is None else f", {entry.ms} ms"
+    text = f"{entry.kind} {entry.surface} by {entry.caller.subject}: {ended}{lasted}"
+    cli.emit(told, printable(text))
 
 
 async def _run_service(
@@ -81,7 +117,10 @@ async def _run_service(
     name: str,
     key_file: Path | None,
     authority: str | None,
+    *,
     journal: bool,
+    watch: "Watch | None",
+    attached: bool,
 ) -> None:
     from contextlib import AsyncExitStack
 
@@ -93,19 +132,32 @@ async def _run_service(
     stop = stop_event()
     folder = service_folder(settings, name)
     async with AsyncExitStack() as opened:
+        if attached:
+            opened.callback(asyncio.create_task(_stop_without_stdin(stop)).cancel)
         await opened.enter_async_context(
             trace_export.export_traces(settings.telemetry, service=f"accord-service-{name}")
         )
         if isinstance(found, Service):
+            found.watch = watch
             await _serve_until_stopped(cli, found, stop)
             return
         key = load_or_create_key(key_file or folder / "key.ed25519")
         where = Authority(authority_address(settings, authority))
         store = await opened.enter_async_context(open_store(folder, SERVICE)) if journal else None
-        made = _make_service(found, key=key, authority=where, store=store)
+        made = make_service(found, key=key, authority=where, store=store)
+        made.watch = watch
         await wait_first(_wait_for_admission(made, key, where, name), stop.wait())
         if not stop.is_set():
             await _serve_until_stopped(cli, made, stop)
+
+
+async def _stop_without_stdin(stop: asyncio.Event) -> None:
+    """Stop when stdin ends: whoever started this process has ended."""
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.read(1 << 16):
+        pass
+    stop.set()
 
 
 async def _serve_until_stopped(cli: Cli, service: "Service", stop: asyncio.Event) -> None:
@@ -183,48 +235,5 @@ def _sentence(error: "BootstrapError", key: str, name: str) -> str:
     return f"waiting for the authority: {said} ({error.code}){mend}"
 
 
-def _import_target(target: str) -> Any:
-    from accord.fabric import FabricError
-
-    named = _TARGET.fullmatch(target)
-    if named is None:
-        raise typer.BadParameter("expected MODULE:NAME, such as library:library")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(named["module"])
-    except Exception as error:
-        raise FabricError(
-            f"the module cannot be imported ({type(error).__name__}: {error})",
-            where=named["module"],
-            mend="run this from the folder that holds it, and check that Python can import it",
-        ) from error
-    found = getattr(module, named["name"], None)
-    if found is None:
-        raise FabricError(
-            f"the module has no {named['name']!r}", where=named["module"], mend="name another"
-        )
-    return found
-
-
-def _require_service(found: Any) -> None:
-    """Check that this is a service or a factory of one."""
-    from accord.fabric import FabricError, Service
-
-    if isinstance(found, Service):
-        return
-    try:
-        inspect.signature(found).bind(key=None, authority=None, store=None)
-    except (TypeError, ValueError):
-        raise FabricError(
-            "this makes no service: it cannot be called with key, authority and store",
-            mend="give it these three parameters, or name a Service",
-        ) from None
-
-
-def _make_service(found: Any, **given: Any) -> "Service":
-    from accord.fabric import FabricError, Service
-
-    service = found(**given)
-    if not isinstance(service, Service):
-        raise FabricError(f"this made a {type(service).__name__} and no Service")
-    return service
+app.command(epilog="Example: accord service dev greeter.py")(dev)
+app.command(epilog="Example: accord service new greeter.py")(new)

@@ -48,7 +48,7 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-_HEADERS: Final = {
+HEADERS: Final = {
     "content-security-policy": _POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -177,7 +177,7 @@ class Console:
                 response = await work(request)
             except ConsoleError as error:
                 response = self._plain("refused.html", error, error.status)
-            for name, value in _HEADERS.items():
+            for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
             response.headers.setdefault("cache-control", "no-store")
             return response
@@ -256,7 +256,7 @@ class Console:
         status = error.status_code if isinstance(error, HTTPException) else 500
         trouble = ConsoleError("there is no such page", mend="go back to Home", status=status)
         response = self._plain("refused.html", trouble, status)
-        response.headers.update({**_HEADERS, "cache-control": "no-store"})
+        response.headers.update({**HEADERS, "cache-control": "no-store"})
         return response
 
     def _plain(

@@ -5,11 +5,12 @@
     graph.rpc("User.Find", FindUser, User, call=["users.read"])
     graph.to_json()  # the same bytes every time
 
-Payload types are pydantic models, dataclasses or TypedDicts. Capabilities are written by their
-local names. The uses that every participant needs are added.
+Payload types are pydantic models, dataclasses, TypedDicts or `msgspec.Struct`s. Capabilities are
+written by their local names. The uses that every participant needs are added.
 """
 
 import inspect
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
@@ -137,27 +138,53 @@ _MAX_PARTS: Final = 50_000
 
 
 def schema_of(annotation: Any) -> Any:
-    """The JSON Schema of a type that pydantic understands: draft 2019-09, without references.
+    """The JSON Schema of a type that pydantic or msgspec understands: draft 2019-09.
+
+    It has no references, since a manifest has none.
 
     A type has one schema, that of what it reads, whichever side sends it. Class names, field titles
     and docstrings are left out, so that renaming them does not change the digest; what the author
     sets on purpose (`Field(description=...)`) stays.
     Raises ContractError if the type is recursive, its schema too large, or it cannot be described.
     """
+    name = getattr(annotation, "__name__", "the type")
+    if is_struct(annotation):
+        return _struct_schema(annotation, name)
     from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 
-    name = getattr(annotation, "__name__", "the type")
     try:
         written = TypeAdapter(annotation).json_schema(schema_generator=_generator())
     except (PydanticUserError, PydanticSchemaGenerationError) as error:
         raise ContractError(
             f"the type has no JSON Schema: {error.message.splitlines()[0]}",
             where=name,
-            mend="use a pydantic model, a dataclass, a TypedDict, or a schema written by hand",
+            mend="use a pydantic model, a dataclass, a TypedDict, a msgspec.Struct, or a schema "
+            "written by hand",
         ) from None
     except RecursionError:
         raise ContractError("the type is nested too deeply", where=name) from None
     return _Inliner(name, written.pop("$defs", {})).inlined(written, ())
+
+
+def is_struct(annotation: Any) -> bool:
+    """Whether a type is a `msgspec.Struct`, without importing msgspec for others."""
+    msgspec = sys.modules.get("msgspec")
+    return msgspec is not None and isinstance(annotation, type(msgspec.Struct))
+
+
+def _struct_schema(annotation: Any, name: str) -> Any:
+    import msgspec
+
+    try:
+        (written,), definitions = msgspec.json.schema_components(
+            [annotation], ref_template=f"{_DEFINITIONS}{{name}}"
+        )
+    except TypeError as error:
+        raise ContractError(f"the type has no JSON Schema: {error}", where=name) from None
+    for definition in definitions.values():  # generated from the names and docstrings of classes
+        definition.pop("title", None)
+        definition.pop("description", None)
+    return _Inliner(name, definitions).inlined(written, ())
 
 
 @dataclass(slots=True)
@@ -306,6 +333,7 @@ class Contract:
         kind: Literal["service", "app", "agent", "device"] = "service",
         docs: Docs | None = None,
     ) -> None:
+        self.id = identity
         self._head = {
             "format": "trellis.contract.v1",
             "id": identity,
@@ -558,6 +586,25 @@ class Contract:
         self._declare(
             "resources", name, members({"purpose": purpose, "docs": docs, **settings}), "store"
         )
+
+    def has(self, section: str, name: str) -> bool:
+        """Whether a part is declared already."""
+        return name in self._sections.get(section, {})
+
+    def resources(self, section: str, kind: str) -> dict[str, Any]:
+        """The types of declared buckets, stores or state by alias; None for object stores.
+
+        `section` is `resources` with the kind `kv` or `store`, or `state` with `value` or `map`.
+        """
+        entries: Mapping[str, Any] = self._sections.get(section, {})
+        if section == "state":
+            entries = {name: one for name, one in entries.items() if one["kind"] == kind}
+        else:
+            entries = entries.get(kind, {})
+        return {
+            alias: self._types.get(one["schema"]["schema"]) if "schema" in one else None
+            for alias, one in entries.items()
+        }
 
     def manifest(self) -> dict[str, Any]:
         """The normalised manifest with baseline uses; raises ContractError with findings."""

@@ -9,12 +9,17 @@ from accord.fabric.app import App
 from accord.fabric.callers import Caller
 from accord.fabric.connection import Authority
 from accord.fabric.events import Received
+from accord.fabric.jobs import GiveUpError, JobContext, JobQueue
+from accord.fabric.kv import KeyValue
 from accord.fabric.link import Link
+from accord.fabric.objects import ObjectStore
+from accord.fabric.operations import OperationContext, Progress, Signals
 from accord.fabric.requests import Request
 from accord.fabric.rules.errors import (
     BootstrapError,
     ConflictError,
     DeadlineError,
+    DeclaredError,
     FabricError,
     NotFoundError,
     RemoteError,
@@ -36,7 +41,10 @@ from accord.fabric.rules.terms import (
 )
 from accord.fabric.server import Server
 from accord.fabric.service import Device, Service
-from accord.fabric.session import Client, Session
+from accord.fabric.session import Client, Publisher, Session
+from accord.fabric.state import StateMap, StateValue
+from accord.fabric.transfer import Downloads
+from accord.fabric.typed_service import TypedService
 
 __all__ = [
     "App",
@@ -46,11 +54,21 @@ __all__ = [
     "Client",
     "ConflictError",
     "DeadlineError",
+    "DeclaredError",
     "Device",
+    "Downloads",
     "Event",
     "FabricError",
+    "GiveUpError",
+    "JobContext",
+    "JobQueue",
+    "KeyValue",
     "Link",
     "NotFoundError",
+    "ObjectStore",
+    "OperationContext",
+    "Progress",
+    "Publisher",
     "Received",
     "RemoteError",
     "ReplayWindow",
@@ -60,7 +78,11 @@ __all__ = [
     "Server",
     "Service",
     "Session",
+    "Signals",
+    "StateMap",
+    "StateValue",
     "Terms",
+    "TypedService",
     "UnauthorizedError",
     "UnavailableError",
     "ValidationError",

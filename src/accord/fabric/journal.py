@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeVar
 
 import structlog
 
@@ -19,8 +19,10 @@ from accord.fabric.rules.terms import Terms
 from accord.kernel import canonical, traceparent
 from accord.kernel.clock import Clock, SystemClock, format_time
 from accord.kernel.ulid import UlidSource
-from accord.storage import JournalRecord, Store, StoreError
 from accord.telemetry import tracing
+
+if TYPE_CHECKING:  # a client without a journal needs no database
+    from accord.storage import JournalRecord, Store
 
 CALLS_STREAM: Final = "contracts.calls"
 SurfaceKind = Literal["rpc", "operations", "events", "feeds", "jobs"]
@@ -56,38 +58,46 @@ def keep_none(_kind: SurfaceKind, _surface: str, _part: str, _payload: Any) -> b
 
 
 @dataclass(frozen=True, slots=True)
-class _CallEntry:
+class CallEntry:
+    """One payload that crossed a surface, or the error instead."""
+
     at: float
     kind: SurfaceKind
     surface: str
     part: str
     caller: Caller
     request_id: str
-    error: str | None
-    ms: int | None
+    error: str | None  # its type
+    ms: int | None  # how long the call took, if this ends it
     payload: Any
     trace: traceparent.Trace | None
 
 
+Watch = Callable[[CallEntry], None]
+"""Sees every call while it is recorded; must not block."""
+
+
 class CallJournal:
-    """Writes call records to the journal of a store, while it is entered."""
+    """Writes call records to the journal of a store, while it is entered; `watch` sees each."""
 
     def __init__(
         self,
-        store: Store,
+        store: "Store | None",
         terms: Terms,
         service: str,
         *,
         policy: PayloadPolicy = keep_unless_secret,
         clock: Clock | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._store = store
+        self._watch = watch
         self._terms = terms
         self._service = service
         self._policy = policy
         self._clock = clock or SystemClock()
         self._ids = UlidSource(self._clock)
-        self._queue: asyncio.Queue[_CallEntry] = asyncio.Queue(_WAITING)
+        self._queue: asyncio.Queue[CallEntry] = asyncio.Queue(_WAITING)
         self._writer: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -124,13 +134,21 @@ class CallJournal:
         now = self._clock.now()
         ms = None if since is None else max(0, int((now - since) * 1000))
         trace = tracing.current_trace()
-        entry = _CallEntry(now, kind, surface, part, caller, request_id, error, ms, payload, trace)
+        entry = CallEntry(now, kind, surface, part, caller, request_id, error, ms, payload, trace)
+        if self._watch is not None:
+            self._watch(entry)
+        if self._store is None:
+            return
         try:
             self._queue.put_nowait(entry)
         except asyncio.QueueFull:
             await self._queue.put(entry)
 
     async def _write(self) -> None:
+        if self._store is None:
+            return
+        from accord.storage import StoreError
+
         while True:
             batch = [await self._queue.get()]
             while len(batch) < _BATCH and not self._queue.empty():
@@ -143,7 +161,9 @@ class CallJournal:
                 for _ in batch:
                     self._queue.task_done()
 
-    def _journal_record(self, entry: _CallEntry) -> JournalRecord:
+    def _journal_record(self, entry: CallEntry) -> "JournalRecord":
+        from accord.storage import JournalRecord
+
         body: dict[str, Any] = {
             "at": format_time(entry.at, millis=True),
             "contract_id": self._terms.id,

@@ -12,11 +12,14 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Generic
+
+from typing_extensions import TypeVar
 
 from accord.fabric import streams
 from accord.fabric.link import Inbox, Link
 from accord.fabric.rules.errors import ConflictError, FabricError, NotFoundError, ValidationError
+from accord.fabric.rules.models import RAW, Model
 from accord.fabric.rules.terms import Terms, read_payload, write_payload
 from accord.kernel.schema import Schema
 
@@ -145,19 +148,22 @@ _LONGEST_KEY: Final = 512
 _AT_ONCE: Final = 64
 
 
+T = TypeVar("T", default=Any)
+
+
 @dataclass(frozen=True, slots=True)
-class KvValue:
+class KvValue(Generic[T]):
     """The value of a key, with its revision and the server's time of writing."""
 
     key: str
-    value: Any
+    value: T
     revision: int
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class KeyValue:
-    """The values of a bucket that a contract declares.
+class KeyValue(Generic[T]):
+    """The values of a bucket that a contract declares, as JSON or as a model.
 
     Keys are words of letters, digits and `-_/=`, separated by dots. Values are validated when
     written (ValidationError) and when read.
@@ -165,22 +171,23 @@ class KeyValue:
 
     bucket: Bucket
     schema: Schema
+    model: Model[T] = RAW
     max_value_bytes: int | None = field(default=None, kw_only=True)
 
-    async def get(self, key: str) -> KvValue | None:
+    async def get(self, key: str) -> KvValue[T] | None:
         """The value of a key or None; raises ValidationError if it breaks the contract's schema."""
         found = await self.bucket.get(_checked(key))
         return None if found is None else self._read(found)
 
-    async def put(self, key: str, value: Any) -> int:
+    async def put(self, key: str, value: T) -> int:
         """Write a value unconditionally and return its revision."""
         return await self.bucket.put(_checked(key), self._written(key, value))
 
-    async def create(self, key: str, value: Any) -> int:
+    async def create(self, key: str, value: T) -> int:
         """Write a value; raises ConflictError if the key has one."""
         return await self.bucket.create(_checked(key), self._written(key, value))
 
-    async def update(self, key: str, value: Any, revision: int) -> int:
+    async def update(self, key: str, value: T, revision: int) -> int:
         """Replace one revision; raises ConflictError if there is another."""
         return await self.bucket.update(_checked(key), self._written(key, value), revision)
 
@@ -188,7 +195,7 @@ class KeyValue:
         """Delete a key; raises ConflictError if `revision` is given and not the current one."""
         await self.bucket.delete(_checked(key), revision)
 
-    async def entries(self, within: str = "") -> AsyncIterator[KvValue]:
+    async def entries(self, within: str = "") -> AsyncIterator[KvValue[T]]:
         """All values, or those whose keys begin with `within` and a dot."""
         matching = f"{_checked(within)}.>" if within else ">"
         keys = sorted([key async for key in self.bucket.keys(matching)])
@@ -202,17 +209,19 @@ class KeyValue:
         """The sorted keys of `entries`."""
         return [entry.key async for entry in self.entries(within)]
 
-    async def history(self, key: str) -> AsyncIterator[KvValue | None]:
+    async def history(self, key: str) -> AsyncIterator[KvValue[T] | None]:
         """The stored values of a key, oldest first; None stands for a deletion."""
         async for found in self.bucket.history(_checked(key)):
             yield None if found is None else self._read(found)
 
-    def _read(self, found: BucketEntry) -> KvValue:
-        value = read_payload(self.schema, found.value, f"the value of {found.key}")
+    def _read(self, found: BucketEntry) -> KvValue[T]:
+        what = f"the value of {found.key}"
+        value = self.model.read(read_payload(self.schema, found.value, what), what)
         return KvValue(found.key, value, found.revision, found.at)
 
-    def _written(self, key: str, value: Any) -> bytes:
-        data = write_payload(self.schema, value, f"the value for {key}")
+    def _written(self, key: str, value: T) -> bytes:
+        what = f"the value for {key}"
+        data = write_payload(self.schema, self.model.write(value, what), what)
         most = self.max_value_bytes
         if most is not None and len(data) > most:
             raise ValidationError(
@@ -221,7 +230,7 @@ class KeyValue:
         return data
 
 
-def open_kv(link: Link, terms: Terms, alias: str) -> KeyValue:
+def open_kv(link: Link, terms: Terms, alias: str, model: Model[T] = RAW) -> KeyValue[T]:
     """Open a bucket; raises NotFoundError if it is not declared or not bound."""
     declared = terms.manifest.get("resources", {}).get("kv", {}).get(alias)
     bound: Mapping[str, Any] | None = link.bound.resources.get("kv", {}).get(alias)
@@ -230,6 +239,7 @@ def open_kv(link: Link, terms: Terms, alias: str) -> KeyValue:
     return KeyValue(
         Bucket(link.inbox, bound["bucket"]),
         terms.schema(declared["schema"]),
+        model,
         max_value_bytes=bound.get("maxValueBytes"),
     )
 

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from nats.errors import Error as NatsError
 
@@ -37,6 +37,7 @@ from accord.fabric.jobs import JobHandler, Worker, open_queue
 from accord.fabric.journal import (
     CallJournal,
     PayloadPolicy,
+    Watch,
     keep_unless_secret,
     record_job,
     record_operation,
@@ -49,10 +50,13 @@ from accord.fabric.rules.errors import FabricError, NotFoundError, UnavailableEr
 from accord.fabric.rules.terms import Event, Manifest, Terms, missing_surface
 from accord.fabric.server import ANSWER_SECONDS, FeedHandler, RpcHandler, Server, bind_handler
 from accord.fabric.session import Session
+from accord.fabric.transfer import Downloads
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
-from accord.storage import Store
+
+if TYPE_CHECKING:
+    from accord.storage import Store
 
 HEARTBEAT_SECONDS: Final = 10.0
 HEALTH_CONTRACT: Final = "trellis.health@v1"
@@ -227,7 +231,8 @@ class Service:
 
     `uses` are the contracts whose events its consumer groups take. The journal of `store` records
     every payload that crosses, as far as `policy` allows. A `partial` service leaves surfaces
-    without a handler to other instances; otherwise `connect` refuses them.
+    without a handler to other instances; otherwise `connect` refuses them. `watch`, if it is set
+    before `connect`, is called with every payload.
     """
 
     def __init__(
@@ -237,12 +242,13 @@ class Service:
         key: SigningKey,
         authority: str | Authority,
         uses: Iterable[Manifest | Contract] = (),
-        store: Store | None = None,
+        store: "Store | None" = None,
         policy: PayloadPolicy = keep_unless_secret,
         deadline: float = ANSWER_SECONDS,
         partial: bool = False,
         clock: Clock | None = None,
     ) -> None:
+        self.watch: Watch | None = None
         self.terms = Terms(contract)
         self._key = key
         self._authority = Authority(authority) if isinstance(authority, str) else authority
@@ -254,6 +260,16 @@ class Service:
         self._clock = clock or SystemClock()
         self._handlers = ServiceHandlers()
         self._session: Session | None = None
+        self._downloads: Downloads | None = None
+
+    @property
+    def downloads(self) -> Downloads:
+        """Offers files to callers while connected, if an RPC declares that; for handlers."""
+        if self._downloads is None:
+            raise UnavailableError(
+                "there are no downloads", where=self.terms.id, mend="declare an RPC with `receives`"
+            )
+        return self._downloads
 
     @property
     def session(self) -> Session:
@@ -311,10 +327,15 @@ class Service:
         async with AsyncExitStack() as stack:
             link = await stack.enter_async_context(connection.open())
             calls = None
-            if self._store is not None:
+            if self._store is not None or self.watch is not None:
                 name = link.bound.deployment or self.terms.id
                 calls = CallJournal(
-                    self._store, self.terms, name, policy=self._policy, clock=self._clock
+                    self._store,
+                    self.terms,
+                    name,
+                    policy=self._policy,
+                    clock=self._clock,
+                    watch=self.watch,
                 )
                 await stack.enter_async_context(calls)
             session = Session(link, self.terms, connection.ended, calls)
@@ -323,6 +344,8 @@ class Service:
             )
             self._session = session
             stack.callback(self._forget_session)
+            if any("transfer" in each for each in self.terms.manifest.get("rpc", {}).values()):
+                self._downloads = await stack.enter_async_context(session.downloads())
             await stack.enter_async_context(serving.running())
             await stack.enter_async_context(send_heartbeats(link, self.terms))
             yield session
@@ -360,6 +383,7 @@ class Service:
 
     def _forget_session(self) -> None:
         self._session = None
+        self._downloads = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from accord.contracts.authoring import Contract
 from accord.fabric import events, operations
@@ -19,12 +21,13 @@ from accord.fabric.journal import CallJournal
 from accord.fabric.kv import KeyValue, open_kv
 from accord.fabric.link import TIMEOUT, Link
 from accord.fabric.objects import ObjectStore, open_store
+from accord.fabric.rules.models import RAW, Model
 from accord.fabric.rules.terms import Manifest, Migration, Terms, missing_surface
 from accord.fabric.server import call, open_feed
 from accord.fabric.state import StateMap, StateValue
 from accord.fabric.transfer import Downloads
 
-T = TypeVar("T")
+T = TypeVar("T", default=Any)
 
 
 class Client:
@@ -93,31 +96,39 @@ class Session:
         """A client for another contract, or for the session's own."""
         return Client(self.link, contract)
 
-    def kv(self, alias: str) -> KeyValue:
+    def kv(self, alias: str, model: Model[T] = RAW) -> KeyValue[T]:
         """A declared key-value bucket; raises NotFoundError if it is not declared or not bound."""
-        return open_kv(self.link, self.terms, alias)
+        return open_kv(self.link, self.terms, alias, model)
 
     def store(self, alias: str) -> ObjectStore:
         """A declared object store; raises NotFoundError if it is not declared or not bound."""
         return open_store(self.link, self.terms, alias)
 
     def state_value(
-        self, name: str, migrations: Mapping[str, Migration] | None = None
-    ) -> StateValue:
+        self,
+        name: str,
+        migrations: Mapping[str, Migration] | None = None,
+        model: Model[T] = RAW,
+    ) -> StateValue[T]:
         """A state store of one value; `migrations` convert older versions. Raises FabricError."""
-        return StateValue(self.link, self.terms, name, migrations)
+        return StateValue(self.link, self.terms, name, migrations, model)
 
-    def state_map(self, name: str, migrations: Mapping[str, Migration] | None = None) -> StateMap:
+    def state_map(
+        self,
+        name: str,
+        migrations: Mapping[str, Migration] | None = None,
+        model: Model[T] = RAW,
+    ) -> StateMap[T]:
         """A state store of values by key; otherwise like `state_value`."""
-        return StateMap(self.link, self.terms, name, migrations)
+        return StateMap(self.link, self.terms, name, migrations, model)
 
     def downloads(self) -> Downloads:
         """Offers files to callers of RPCs that declare it; to be entered as a context manager."""
         return Downloads(self.link, self.link.bound.deployment or self.terms.id)
 
-    def jobs(self, name: str) -> JobQueue:
+    def jobs(self, name: str, payload: Model[T] = RAW, result: Model[Any] = RAW) -> JobQueue[T]:
         """A queue of the service's own jobs; raises NotFoundError if not declared or not bound."""
-        return open_queue(self.link, self.terms, name)
+        return open_queue(self.link, self.terms, name, payload, result)
 
     async def publish(self, name: str, payload: Any, *, within: float = TIMEOUT) -> str:
         """Publish an event of the session's own contract; see `Client.publish`."""
@@ -134,6 +145,26 @@ class Session:
             )
         return published
 
+    def publisher(self, name: str, model: Model[T] = RAW) -> "Publisher[T]":
+        """Publishes one event of the session's own contract; raises NotFoundError."""
+        if name not in self.terms.events:
+            raise missing_surface(self.terms.id, "events", name, self.terms.events)
+        return Publisher(self, name, model)
+
     async def ended(self) -> None:
         """Wait for the end; raises BootstrapError if the authority no longer admits the session."""
         await asyncio.shield(self._ended)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Publisher(Generic[T]):
+    """Publishes one event."""
+
+    session: Session
+    name: str
+    model: Model[T]
+
+    async def publish(self, payload: T, *, within: float = TIMEOUT) -> str:
+        """Publish it durably and return its id; see `Client.publish`."""
+        written = self.model.write(payload, "the event")
+        return await self.session.publish(self.name, written, within=within)

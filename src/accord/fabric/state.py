@@ -4,10 +4,14 @@ Whose state it is follows from the session.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, Generic
+
+from typing_extensions import TypeVar
 
 from accord.fabric.link import Link
 from accord.fabric.rules.errors import ConflictError, ValidationError
+from accord.fabric.rules.models import RAW, Model
 from accord.fabric.rules.terms import Migration, StateEntry, StateTerms, Terms, parse_json
 from accord.kernel import canonical
 
@@ -15,11 +19,20 @@ _PAGE: Final = 200
 _TRIES: Final = 20
 
 
-class _StateStore:
+T = TypeVar("T", default=Any)
+
+
+class _StateStore(Generic[T]):
     def __init__(
-        self, link: Link, terms: Terms, name: str, migrations: Mapping[str, Migration] | None = None
+        self,
+        link: Link,
+        terms: Terms,
+        name: str,
+        migrations: Mapping[str, Migration] | None = None,
+        model: Model[T] = RAW,
     ) -> None:
         self._link = link
+        self._model = model
         self._declared = StateTerms(terms, name, migrations)
         kind = "map" if isinstance(self, StateMap) else "value"
         if self._declared.is_map != (kind == "map"):
@@ -35,14 +48,19 @@ class _StateStore:
             raise ValidationError("the answer is not a JSON object")
         return body
 
-    async def _get(self, key: str | None) -> StateEntry | None:
+    async def _get(self, key: str | None) -> StateEntry[T] | None:
         entry = (await self._ask("Get", key)).get("entry")
-        return None if entry is None else self._declared.read(entry)
+        return None if entry is None else self._read(entry)
 
-    async def _put(self, key: str | None, value: Any, revision: int | None) -> int:
-        self._declared.check(value)
+    def _read(self, entry: Mapping[str, Any]) -> StateEntry[T]:
+        found = self._declared.read(entry)
+        return replace(found, value=self._model.read(found.value, "the stored value"))
+
+    async def _put(self, key: str | None, value: T, revision: int | None) -> int:
+        written = self._model.write(value, "the value")
+        self._declared.check(written)
         expected = {} if revision is None else {"expectedRevision": revision}
-        answer = await self._ask("Put", key, value=value, **expected)
+        answer = await self._ask("Put", key, value=written, **expected)
         if not answer.get("applied"):
             raise ConflictError(
                 "it was changed meanwhile", context={"revision": answer.get("revision", 0)}
@@ -56,7 +74,7 @@ class _StateStore:
             raise ConflictError("it was changed meanwhile")
         return bool(answer.get("applied"))
 
-    async def _change(self, key: str | None, change: Callable[[Any], Any]) -> Any:
+    async def _change(self, key: str | None, change: Callable[[T | None], T]) -> T:
         for _ in range(_TRIES):
             found = await self._get(key)
             value = change(None if found is None else found.value)
@@ -68,21 +86,21 @@ class _StateStore:
         raise ConflictError("too many concurrent changes")
 
 
-class StateValue(_StateStore):
+class StateValue(_StateStore[T]):
     """A state store of one value; `migrations` are functions by older version."""
 
-    async def get(self) -> StateEntry | None:
+    async def get(self) -> StateEntry[T] | None:
         """The stored value or None; raises ValidationError if it breaks the contract."""
         return await self._get(None)
 
-    async def put(self, value: Any, *, revision: int | None = None) -> int:
+    async def put(self, value: T, *, revision: int | None = None) -> int:
         """Store a value and return its revision; raises ValidationError if it breaks the contract.
 
         `revision` must be current, 0 for no value, else ConflictError; None writes unconditionally.
         """
         return await self._put(None, value, revision)
 
-    async def change(self, change: Callable[[Any], Any]) -> Any:
+    async def change(self, change: Callable[[T | None], T]) -> T:
         """Store `change(value or None)`, retrying on conflicts; ConflictError after too many."""
         return await self._change(None, change)
 
@@ -91,18 +109,18 @@ class StateValue(_StateStore):
         return await self._delete(None, revision)
 
 
-class StateMap(_StateStore):
+class StateMap(_StateStore[T]):
     """A state store of values by key; its methods raise what those of `StateValue` raise."""
 
-    async def get(self, key: str) -> StateEntry | None:
+    async def get(self, key: str) -> StateEntry[T] | None:
         """The value of a key or None."""
         return await self._get(key)
 
-    async def put(self, key: str, value: Any, *, revision: int | None = None) -> int:
+    async def put(self, key: str, value: T, *, revision: int | None = None) -> int:
         """Store a value and return its revision; `revision` as in `StateValue.put`."""
         return await self._put(key, value, revision)
 
-    async def change(self, key: str, change: Callable[[Any], Any]) -> Any:
+    async def change(self, key: str, change: Callable[[T | None], T]) -> T:
         """Store `change(value)`, or of None if there is no value, retrying on conflicts."""
         return await self._change(key, change)
 
@@ -110,13 +128,13 @@ class StateMap(_StateStore):
         """Delete a key and return whether it had a value."""
         return await self._delete(key, revision)
 
-    async def entries(self, prefix: str = "") -> AsyncIterator[StateEntry]:
+    async def entries(self, prefix: str = "") -> AsyncIterator[StateEntry[T]]:
         """All entries whose keys begin with a prefix, in key order."""
         after: dict[str, str] = {}
         while True:
             page = await self._ask("List", limit=_PAGE, prefix=prefix, **after)
             for entry in page.get("entries") or ():
-                yield self._declared.read(entry)
+                yield self._read(entry)
             follows = page.get("next")
             if not isinstance(follows, str):
                 return

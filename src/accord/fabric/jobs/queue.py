@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic
 
 import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
+from typing_extensions import TypeVar
 
 from accord.fabric import streams
 from accord.fabric.kv import Bucket, BucketEntry, Lease, take_lease, take_over_lease
@@ -42,6 +43,7 @@ from accord.fabric.rules.jobs import (
     write_event,
     write_slots,
 )
+from accord.fabric.rules.models import RAW, Model
 from accord.fabric.rules.terms import Terms, parse_json, write_payload
 from accord.kernel import canonical, traceparent
 from accord.telemetry import tracing
@@ -287,18 +289,29 @@ def _lease(job: str) -> str:
     return f"h.{job}"
 
 
-class JobQueue:
-    """A queue of the service's own jobs."""
+T = TypeVar("T", default=Any)
 
-    def __init__(self, link: Link, queue: QueueTerms) -> None:
+
+class JobQueue(Generic[T]):
+    """A queue of the service's own jobs, whose payloads and results are JSON or models."""
+
+    def __init__(
+        self,
+        link: Link,
+        queue: QueueTerms,
+        payload: Model[T] = RAW,
+        result: Model[Any] = RAW,
+    ) -> None:
         self.queue = queue
+        self._payload = payload
+        self._result = result
         self._link = link
         self._job_streams = JobStreams(link, queue)
         self._keys = None if queue.keyed is None else JobKeys(link, queue.keyed, self._job_streams)
 
     async def submit(
         self,
-        payload: Any,
+        payload: T,
         *,
         deadline: float | None = None,
         context: Mapping[str, Any] | None = None,
@@ -313,7 +326,7 @@ class JobQueue:
             return await self._submit(self._job(payload, deadline, context))
 
     async def run(
-        self, payload: Any, *, within: float, context: Mapping[str, Any] | None = None
+        self, payload: T, *, within: float, context: Mapping[str, Any] | None = None
     ) -> Any:
         """Submit a job and return its result; raises like `submit`, or its failure.
 
@@ -345,13 +358,14 @@ class JobQueue:
             with suppress(NatsError):
                 await hearing.unsubscribe()
         if event.get("state") == "completed":
-            return event.get("result")
+            return self._result.read(event.get("result"), "the result")
         if isinstance(event.get("error"), dict):
             raise read_error(canonical.encode(event["error"]))
         raise FabricError(f"the job was {event.get('state')}")
 
-    def _job(self, payload: Any, deadline: float | None, context: Mapping[str, Any] | None) -> Job:
+    def _job(self, given: T, deadline: float | None, context: Mapping[str, Any] | None) -> Job:
         queue = self.queue
+        payload = self._payload.write(given, "the payload")
         write_payload(queue.payload, payload, "the payload")
         seconds = queue.deadline if deadline is None else deadline
         return Job(
@@ -386,7 +400,10 @@ class JobQueue:
         return job.id
 
 
-def open_queue(link: Link, terms: Terms, name: str) -> JobQueue:
+def open_queue(
+    link: Link, terms: Terms, name: str, payload: Model[T] = RAW, result: Model[Any] = RAW
+) -> JobQueue[T]:
     """Open a queue; raises NotFoundError if it is not declared or not bound."""
     service = link.bound.deployment or terms.id
-    return JobQueue(link, QueueTerms.of(terms, link.bound.resources.get("jobs", {}), name, service))
+    bindings = link.bound.resources.get("jobs", {})
+    return JobQueue(link, QueueTerms.of(terms, bindings, name, service), payload, result)

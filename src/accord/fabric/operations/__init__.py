@@ -9,7 +9,9 @@ from accord.fabric.operations.runner import (
     CancelHandler,
     OperationContext,
     OperationHandler,
+    Progress,
     SignalHandler,
+    Signals,
 )
 from accord.fabric.operations.server import Operations
 from accord.fabric.operations.store import OperationStore, Signal
@@ -37,9 +39,11 @@ __all__ = [
     "OperationState",
     "OperationStore",
     "Operations",
+    "Progress",
     "Run",
     "Signal",
     "SignalHandler",
+    "Signals",
     "Snapshot",
     "read_control",
     "read_record",

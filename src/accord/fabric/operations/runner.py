@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
@@ -23,6 +23,7 @@ from accord.fabric.rules.errors import (
     ValidationError,
     write_error,
 )
+from accord.fabric.rules.models import Model
 from accord.fabric.rules.operations import MAX_ATTEMPTS, OperationRecord, OperationState
 from accord.fabric.rules.terms import write_payload
 from accord.kernel import canonical
@@ -76,6 +77,46 @@ class OperationContext:
         """Deliver a signal to the handler."""
         self._signals.append(signal)
         self._more.set()
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress(Generic[T]):
+    """The progress of a running operation, as a model."""
+
+    context: OperationContext
+    model: Model[T]
+
+    async def __call__(self, payload: T) -> None:
+        """Store progress, durably, for observers."""
+        await self.context.progress(self.model.write(payload, "the progress"))
+
+    @property
+    def last(self) -> T | None:
+        """What an earlier attempt stored last; None in the first attempt."""
+        found = self.context.resumed_from
+        return None if found is None else self.model.read(found, "the stored progress")
+
+
+@dataclass(frozen=True, slots=True)
+class Signals(Generic[T]):
+    """The signals of one name that a running operation receives, as models."""
+
+    context: OperationContext
+    name: str
+    model: Model[T]
+
+    async def first(self) -> T:
+        """Wait for the first one."""
+        return await anext(aiter(self))
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        """All in order, from the first one, without end."""
+        async for signal in self.context.signals():
+            if signal.name == self.name:
+                yield self.model.read(signal.input, f"the signal {self.name}")
 
 
 _LONGEST_PAUSE: Final = 2.0

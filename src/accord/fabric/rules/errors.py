@@ -3,8 +3,9 @@
 A payload that breaks its schema adds `issues`. Unknown types are kept as received. Pure.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Self, dataclass_transform, get_type_hints
 
 from accord.kernel import canonical
 from accord.kernel.errors import AccordError
@@ -125,6 +126,81 @@ class RemoteError(FabricError):
     def members(self) -> dict[str, Any]:
         """The members on the wire, without the id."""
         return self._members | super().members()
+
+
+@dataclass_transform(kw_only_default=True)
+class _WithMembersError(FabricError):
+    """Tells type checkers that annotations of subclasses are arguments."""
+
+
+class DeclaredError(_WithMembersError):
+    """The base of errors that a typed service declares; annotations are members of the error.
+
+        class SoldOut(DeclaredError):
+            item: str
+
+        raise SoldOut(item="ladder")
+
+    `type` is the class's name. `message` is what callers read, by default the first line of the
+    docstring.
+    """
+
+    message: str = ""
+    names: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls.type = cls.__name__
+        own = [name for name in inspect.get_annotations(cls) if name not in ("message", "type")]
+        cls.names = tuple(dict.fromkeys((*cls.names, *own)))
+
+    def __init__(self, *, message: str = "", **members: Any) -> None:
+        unknown = sorted(set(members) - set(self.names))
+        lacking = [name for name in self.names if name not in members and not hasattr(self, name)]
+        if unknown or lacking:
+            raise TypeError(
+                f"{self.type} has the members {', '.join(self.names) or 'none'}; "
+                f"wrong or missing: {', '.join(unknown + lacking)}"
+            )
+        said = message or self.message or _first_line(type(self)) or self.type
+        super().__init__(said)
+        self.message = said
+        for name, value in members.items():
+            setattr(self, name, value)
+
+    def members(self) -> dict[str, Any]:
+        """The members on the wire, without the id."""
+        return {name: getattr(self, name) for name in self.names} | super().members()
+
+    @classmethod
+    def payload(cls) -> Any:
+        """The type of its members, from which its schema is made; None if it has none."""
+        if not cls.names:
+            return None
+        # pydantic reads no TypedDict of `typing` before Python 3.12.
+        from typing import NotRequired
+
+        from typing_extensions import TypedDict
+
+        hints = get_type_hints(cls, include_extras=True)
+        return TypedDict(  # type: ignore[operator]
+            cls.type,
+            {
+                name: NotRequired[hints[name]] if hasattr(cls, name) else hints[name]
+                for name in cls.names
+            },
+        )
+
+    @classmethod
+    def of(cls, error: FabricError) -> Self | None:
+        """This error, if it is what came from the other side."""
+        if error.type != cls.type:
+            return None
+        members = {name: error.body[name] for name in cls.names if name in error.body}
+        return cls(message=error.what, **members)
+
+
+def _first_line(cls: type) -> str:
+    return inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("\n")[0].removesuffix(".")
 
 
 _KNOWN: Final[dict[str, type[FabricError]]] = {

@@ -9,7 +9,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, Generic
+
+from typing_extensions import TypeVar
 
 from accord.contracts import ContractError, digest, normalize
 from accord.contracts.authoring import Contract
@@ -260,11 +262,14 @@ Migration = Callable[[Any], Any]
 """Converts a value of an older version to the current one."""
 
 
+T = TypeVar("T", default=Any)
+
+
 @dataclass(frozen=True, slots=True)
-class StateEntry:
+class StateEntry(Generic[T]):
     """A stored value."""
 
-    value: Any
+    value: T
     revision: int
     updated_at: float  # seconds since the epoch
     key: str | None = None  # None in a store of one value
@@ -301,7 +306,7 @@ class StateTerms:
         for version, reference in accepted.items():
             self._older[version] = (terms.schema(reference), given[version])
 
-    def read(self, answer: Mapping[str, Any]) -> StateEntry:
+    def read(self, answer: Mapping[str, Any]) -> StateEntry[Any]:
         """An entry from an answer, migrated to the current version; raises ValidationError."""
         try:
             value, version = answer["value"], answer["stateVersion"]
