@@ -44,7 +44,10 @@ def contracts() -> str:
             "## Of validity",
             _purposes((each.id, each.category, each.purpose) for each in VALIDATING),
             "## Of compatibility",
-            _purposes((each.id, each.category, each.purpose) for each in COMPARING),
+            _purposes(
+                (each.id, f"{each.category}, from `{each.level}`", each.purpose)
+                for each in COMPARING
+            ),
             "## Of what stands together",
             _purposes((each.id, each.category, each.purpose) for each in UNITING),
             "## Of permissions",

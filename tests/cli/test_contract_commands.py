@@ -168,7 +168,7 @@ def test_compare_says_in_one_sentence_why_there_is_no_earlier_contract(
         [],
         ["a"],
         ["a", "b", "c"],
-        ["a", "b", "--git", "HEAD"],
+        ["a", "--git", "HEAD", "--against", "home"],
         ["a", "--git", "-x"],
         ["-", "--git", "x"],
     ],

@@ -110,6 +110,14 @@ async def test_a_person_decides_on_plans_and_watches_a_run(
             await page.goto(f"{address}/console/contracts/contract?digest={digest}")
             await examine(page, "contracts-contract", folder)
 
+            for version in (shop(cache=True), shop(COUNTED)):
+                await propose("registry/push", {"manifest": version, "by": "ci"})
+            await page.get_by_role("link", name="Registry", exact=True).click()
+            await examine(page, "registry-full", folder)
+            await page.get_by_role("link", name="shop@v1").click()
+            await expect(page.get_by_role("heading", name="not compatible")).to_be_visible()
+            await examine(page, "registry-contract", folder)
+
             await page.get_by_role("link", name="Services", exact=True).click()
             await examine(page, "services-full", folder)
             await page.get_by_role("button", name="Admit it").click()

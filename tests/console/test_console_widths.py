@@ -18,7 +18,9 @@ from accord.testing.browser import Chromium
 pytestmark = pytest.mark.slow
 
 LONG = "01ARZ3NDEKTSV4RRFFQ69G5FAV" * 3
-WITH_TABLES = {"home", "files", "members", "agents", "contracts", "pipeline", "settings", "log"}
+WITH_TABLES = {
+    *("home", "files", "members", "agents", "contracts", "registry", "pipeline", "settings", "log")
+}
 
 # A cell is cut off where it reaches out of the region that its table scrolls in, or holds more
 # than it shows.
@@ -66,6 +68,9 @@ async def furnished(home: Path) -> AsyncIterator[tuple[Opened, list[str]]]:
         await running.operating.do(
             "deploy", {"deployment": "shop", "manifest": shop(), "accept": True}
         )
+        for version in (shop(), shop(COUNTED)):
+            said = {"manifest": version, "by": LONG, "note": LONG}
+            await running.operating.do("registry/push", said)
         plan = await proposed(running, shop(COUNTED, cache=True))
         published(home, [{"stream": "x", "rule": "envelope.shape", "reason": LONG, "records": 1}])
         async with found.inside() as browser:
@@ -79,6 +84,7 @@ async def furnished(home: Path) -> AsyncIterator[tuple[Opened, list[str]]]:
             "services/jobs",
             f"contracts/plan?id={plan['id']}",
             f"contracts/contract?digest={plan['digest']}",
+            "registry/contract?id=shop@v1",
         ]
         yield found, below
 

@@ -7,13 +7,14 @@ that nobody serves. Shows no secret but one that it has just created.
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from accord.authority.audit import AuditAction, AuditEvent
 from accord.authority.deployments import OPERATOR
 from accord.authority.identities import Identities, PortalKind
 from accord.authority.identities.login import LINK_SECONDS
 from accord.authority.manifests import digest_of
+from accord.authority.registry import check_contract_id
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.fields import (
     Body,
@@ -29,6 +30,7 @@ from accord.authority.rules.fields import (
 )
 from accord.authority.rules.records import Compatibility, DeploymentKind, PlanState
 from accord.authority.service import Authority
+from accord.contracts.compatibility import Versions
 from accord.kernel import canonical
 
 
@@ -60,6 +62,11 @@ AdminCommand: TypeAlias = Callable[[Body], Awaitable[JsonObject]]
 ReconcileCommand: TypeAlias = Callable[[str | None], Awaitable[JsonObject]]
 
 _PAGE: Final = 1000
+_TOKEN_SECONDS: Final = 90 * 86_400
+_SELECTIONS: Final = ("latest", "live", "catalog", "all")
+
+TOKEN_MEMBER: Final = "registryToken"  # noqa: S105 - a name
+"""The member in which the border names the registry token of a request, and nobody else."""
 
 # Commands that change no deployment: their action in the history, and the members to show there.
 _AUDITED: Final[Mapping[str, tuple[AuditAction, tuple[str, ...]]]] = {
@@ -106,6 +113,15 @@ class AdminCommands:
             "offers/list": self._offers,
             "catalog": self._catalog,
             "history": self._history,
+            "registry/push": self._push,
+            "registry/pull": self._pull,
+            "registry/list": self._registered,
+            "registry/log": self._registry_log,
+            "registry/versions": self._versions,
+            "registry/users": self._users,
+            "registry/tokens/add": self._add_token,
+            "registry/tokens/list": self._list_tokens,
+            "registry/tokens/revoke": self._revoke_token,
             "reconcile": self._make_real,
             "sessions/list": self._sessions,
             "sessions/revoke": self._revoke_session,
@@ -285,6 +301,90 @@ class AdminCommands:
         )
         return {"history": [each.to_dict() for each in found]}
 
+    async def _push(self, body: Body) -> JsonObject:
+        """Store a version, which accepts nothing; only operators change texts of known ones."""
+        manifest = read_manifest(body)
+        if manifest is None:
+            raise bad_request("expected a manifest", "/manifest")
+        note = read_optional_text(body, "note") or ""
+        is_operator = body.get(TOKEN_MEMBER) is None
+        pushed, is_new = await self._authority.registry.push(
+            manifest, _by(body), note, describes=is_operator
+        )
+        return {"version": to_json(pushed), "is_new": is_new}
+
+    async def _pull(self, body: Body) -> JsonObject:
+        """A manifest: of the last version, of a number, or of a digest that is known."""
+        registry, identity = self._authority.registry, _contract_id(body)
+        wanted = read_optional_text(body, "digest")
+        if wanted is None:
+            found = await registry.find(identity, read_number(body, "number", 0) or None)
+            manifest = await registry.manifest(found.digest)
+            return {"version": to_json(found), "manifest": manifest}
+        manifest = await registry.manifest(wanted)
+        if manifest["id"] != identity:
+            raise AuthorityError(
+                Code.NOT_FOUND, f"this is no version of {identity}", where=storable(wanted[:80])
+            )
+        return {"version": None, "manifest": manifest}
+
+    async def _registered(self, body: Body) -> JsonObject:
+        registry = self._authority.registry
+        if body.get("contract") is None:
+            return {"contracts": to_json(await registry.contracts())}
+        identity = _contract_id(body)
+        states = {each.digest: each for each in await registry.select(identity, "all")}
+        pushed = await registry.history(identity)
+        return {
+            "versions": [
+                {**to_json(each), "states": list(states[each.digest].states)} for each in pushed
+            ],
+            "unregistered": [
+                {"digest": each.digest, "states": list(each.states)}
+                for each in states.values()
+                if each.number is None
+            ],
+        }
+
+    async def _registry_log(self, body: Body) -> JsonObject:
+        found = await self._authority.registry.log(
+            _contract_id(body), read_number(body, "since", 0)
+        )
+        return {"log": [each.to_dict() for each in found]}
+
+    async def _versions(self, body: Body) -> JsonObject:
+        """Versions to compare with; `registry/pull` has their manifests."""
+        which = read_optional_text(body, "which") or "latest"
+        if which not in _SELECTIONS:
+            raise bad_request(f"expected one of {', '.join(_SELECTIONS)}", "/which")
+        found = await self._authority.registry.select(_contract_id(body), cast("Versions", which))
+        return {
+            "versions": [
+                {"digest": each.digest, "number": each.number, "name": each.name} for each in found
+            ]
+        }
+
+    async def _users(self, body: Body) -> JsonObject:
+        found = await self._authority.registry.users(_contract_id(body))
+        return {"users": [{**to_json(each), "surfaces": sorted(each.surfaces)} for each in found]}
+
+    async def _add_token(self, body: Body) -> JsonObject:
+        token, secret = await self._authority.registry.tokens.mint(
+            read_text(body, "name"),
+            _by(body),
+            seconds=read_number(body, "seconds", _TOKEN_SECONDS),
+            may_push=body.get("may_push") is True,
+        )
+        return {"registry_token": to_json(token), "token": secret}
+
+    async def _list_tokens(self, _body: Body) -> JsonObject:
+        return {"tokens": to_json(await self._authority.registry.tokens.all())}
+
+    async def _revoke_token(self, body: Body) -> JsonObject:
+        name = read_text(body, "name")
+        await self._authority.registry.tokens.revoke(name, _by(body))
+        return {"revoked": name}
+
     async def _make_real(self, body: Body) -> JsonObject:
         if self._reconcile is None:
             raise AuthorityError(
@@ -369,7 +469,11 @@ class AdminCommands:
 
 
 def _by(body: Body) -> str:
-    return read_optional_text(body, "by") or OPERATOR
+    return read_optional_text(body, TOKEN_MEMBER) or read_optional_text(body, "by") or OPERATOR
+
+
+def _contract_id(body: Body) -> str:
+    return check_contract_id(read_text(body, "contract"))
 
 
 def _about(body: Body, members: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from accord.authority.identities import Identities
 from accord.authority.nats import Cluster, SessionPresence, control_nats
 from accord.authority.nats.callout import ConnectRefusal, RefusalSink, log_refusal
 from accord.authority.reconcile import JetStream, Reconciler, RepairLoop
+from accord.authority.registry import USUAL_LIMITS, RegistryLimits
 from accord.authority.rules import StreamRetention
 from accord.authority.rules.errors import AuthorityError
 from accord.authority.rules.resources import STATE_BUCKET
@@ -61,11 +62,16 @@ class RunningAuthority:
 
 @asynccontextmanager
 async def open_admin(
-    place: str | os.PathLike[str], clock: Clock, base_url: str = ""
+    place: str | os.PathLike[str],
+    clock: Clock,
+    base_url: str = "",
+    limits: RegistryLimits = USUAL_LIMITS,
 ) -> AsyncIterator[AdminCommands]:
     """Operators' commands on a store, a folder or `postgresql://` URL, that need not be served."""
     ids = UlidSource(clock)
-    async with open_authority(place, clock, ids, builtins(), round_seconds=None) as authority:
+    async with open_authority(
+        place, clock, ids, builtins(), round_seconds=None, limits=limits
+    ) as authority:
         identities = Identities(authority, clock, ids)
         yield AdminCommands(authority, identities, None, base_url)
 
@@ -80,6 +86,7 @@ async def run_authority(
     base_url: str = "",
     address: str = "",
     retention: StreamRetention | None = None,
+    limits: RegistryLimits = USUAL_LIMITS,
 ) -> AsyncIterator[RunningAuthority]:
     """Serve until the block ends; raises AccordError if the store or NATS cannot be used.
 
@@ -89,7 +96,9 @@ async def run_authority(
     ids = UlidSource(clock)
     subject = builtins()[HEALTH_ID]["events"][_HEARTBEAT]["subject"]
     async with AsyncExitStack() as opened:
-        authority = await opened.enter_async_context(open_authority(place, clock, ids, builtins()))
+        authority = await opened.enter_async_context(
+            open_authority(place, clock, ids, builtins(), limits=limits)
+        )
         refusal_log = RefusalLog(authority.revisions)
         control = await opened.enter_async_context(
             control_nats(

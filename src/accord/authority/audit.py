@@ -41,6 +41,9 @@ AuditAction = Literal[
     "narrowed",
     "calls_granted",
     "described",
+    "pushed",
+    "registry_token_added",
+    "registry_token_revoked",
     "instance_added",
     "instance_enabled",
     "instance_disabled",
@@ -145,7 +148,12 @@ def append_events(
 
 
 def read_history(
-    connection: Connection, *, deployment: str | None = None, since: int = 0, limit: int = 1000
+    connection: Connection,
+    *,
+    deployment: str | None = None,
+    contract_id: str | None = None,
+    since: int = 0,
+    limit: int = 1000,
 ) -> list[AuditEntry]:
     """Entries after a revision, the oldest first; each revision is returned whole.
 
@@ -154,6 +162,8 @@ def read_history(
     query = select(history).order_by(history.c.revision, history.c.place)
     if deployment is not None:
         query = query.where(history.c.deployment == storable(deployment))
+    if contract_id is not None:
+        query = query.where(history.c.contract_id == storable(contract_id))
     page = (query.where(history.c.revision > since) if since else query).limit(limit)
     rows = list(connection.execute(page).mappings())
     if len(rows) == limit:

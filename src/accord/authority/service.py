@@ -16,6 +16,7 @@ from accord.authority.deployments import Deployments
 from accord.authority.manifests import CatalogCache, Manifest, Manifests
 from accord.authority.offers import Bootstrap, Offers
 from accord.authority.plans import FactReader, Plans
+from accord.authority.registry import USUAL_LIMITS, Registry, RegistryLimits
 from accord.authority.revisions import ChangeSignal, RevisionStore, SerialStore
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.sessions import Sessions
@@ -35,7 +36,12 @@ class Authority:
     """
 
     def __init__(
-        self, store: Store, clock: Clock, ids: UlidSource, builtins: Mapping[str, Manifest]
+        self,
+        store: Store,
+        clock: Clock,
+        ids: UlidSource,
+        builtins: Mapping[str, Manifest],
+        limits: RegistryLimits,
     ) -> None:
         self.revisions = RevisionStore(store, clock)
         self.store: SerialStore = self.revisions.store
@@ -47,6 +53,7 @@ class Authority:
         self.bootstrap = Bootstrap(self.revisions, self.manifests, self.catalog, facts, self.plans)
         self.deployments = Deployments(self.revisions, self.manifests, self.catalog)
         self.offers = Offers(self.revisions)
+        self.registry = Registry(self.revisions, self.manifests, self.catalog, limits)
         self.sessions = Sessions(self.revisions, self.manifests, self.catalog, facts)
 
     async def keep_up(self) -> None:
@@ -70,13 +77,15 @@ async def open_authority(
     builtins: Mapping[str, Manifest] = _NO_BUILTINS,
     *,
     round_seconds: float | None = ROUND_SECONDS,
+    limits: RegistryLimits = USUAL_LIMITS,
 ) -> AsyncIterator[Authority]:
     """Open the authority over a folder or a `postgresql://` URL; several may open the same URL.
 
-    `builtins` are always active. With `round_seconds` None the caller calls `keep_up`.
+    `builtins` are always active, `limits` are those of the registry. With `round_seconds` None the
+    caller calls `keep_up`.
     """
     async with open_store(place, AUTHORITY) as store:
-        authority = Authority(store, clock, ids, _checked(builtins))
+        authority = Authority(store, clock, ids, _checked(builtins), limits)
         await authority.catalog.refresh()
         if round_seconds is None:
             yield authority

@@ -91,6 +91,14 @@ class AuthoritySettings(Section):
         ),
     ] = 0
 
+    registry_contracts: Annotated[
+        int, Field(ge=1, le=1_000_000, description="how many contracts its registry holds at most")
+    ] = 10_000
+    registry_versions: Annotated[
+        int,
+        Field(ge=1, le=100_000, description="how many versions of one contract it holds at most"),
+    ] = 1000
+
     @field_validator("proxies")
     @classmethod
     def _ranges_are_ranges(cls, networks: tuple[str, ...]) -> tuple[str, ...]:

@@ -63,6 +63,32 @@ contracts = Table(
 Index("contracts_contract_id", contracts.c.contract_id)
 Index("contracts_guest_since", contracts.c.guest_since)
 
+# What was pushed to the registry, numbered within each contract id; never changed.
+versions = Table(
+    "versions",
+    METADATA,
+    Column("contract_id", StorableText, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("digest", StorableText, nullable=False),
+    Column("pushed_at", Double, nullable=False),
+    Column("by", StorableText, nullable=False),
+    Column("note", StorableText, nullable=False),
+)
+Index("versions_digest", versions.c.digest)
+
+# Tokens for the registry's verbs alone; `digest` is that of the secret.
+registry_tokens = Table(
+    "registry_tokens",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("name", StorableText, nullable=False),
+    Column("digest", LargeBinary(32), nullable=False),
+    Column("may_push", Integer, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Column("revoked_at", Double),
+)
+
 deployments = Table(
     "deployments",
     METADATA,
@@ -183,6 +209,7 @@ history = sealed(
     Column("why", Text),
 )
 Index("history_deployment", history.c.deployment, history.c.revision)
+Index("history_contract_id", history.c.contract_id, history.c.revision)
 
 
 people = Table(

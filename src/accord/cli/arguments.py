@@ -45,10 +45,7 @@ def read_json(name: str) -> Any:
 def read_json_at(name: str, revision: str) -> Any:
     """Read a JSON file as it was at an earlier commit; raises `UnreadableError`."""
     path = Path(name)
-    if name == STDIN or revision.startswith("-") or ":" in revision:
-        raise typer.BadParameter(
-            "--git takes a revision such as HEAD~1, and a file", param_hint="--git"
-        )
+    check_revision(name, revision)
     command = ["git", "-C", str(path.parent), "cat-file", "blob", f"{revision}:./{path.name}"]
     place = f"{name} at {revision}"
     try:
@@ -59,6 +56,30 @@ def read_json_at(name: str, revision: str) -> Any:
         told = shown.stderr.decode(errors="replace").strip().splitlines() or ["git failed"]
         raise _unreadable(told[-1].removeprefix("fatal: "), place)
     return _decode(shown.stdout, place)
+
+
+def check_revision(name: str, revision: str) -> None:
+    """Check that a file can be read at a revision; raises `typer.BadParameter`."""
+    if name == STDIN or revision.startswith("-") or ":" in revision:
+        raise typer.BadParameter(
+            "--git takes a revision such as HEAD~1, and a file", param_hint="--git"
+        )
+
+
+def is_absent_at(name: str, revision: str) -> bool:
+    """Whether a revision exists and has no such file; raises `UnreadableError` if it does not."""
+    path = Path(name)
+    check_revision(name, revision)
+    git = ["git", "-C", str(path.parent)]
+    try:
+        listed = subprocess.run(  # noqa: S603
+            [*git, "ls-tree", "--name-only", revision, "--", path.name],
+            capture_output=True,
+            check=False,
+        )
+    except OSError as error:
+        raise _unreadable(f"git cannot be run ({error.strerror})", name) from None
+    return listed.returncode == 0 and not listed.stdout
 
 
 def read_contract(name: str) -> Any:

@@ -17,11 +17,17 @@ instance = App(no_args_is_help=True, epilog="Example: accord authority instance 
 people = App(no_args_is_help=True, epilog="Example: accord authority people add Ann")
 session = App(no_args_is_help=True, epilog="Example: accord authority session list")
 override = App(no_args_is_help=True, epilog="Example: accord authority override list")
+registry_token = App(
+    no_args_is_help=True, epilog="Example: accord authority registry-token new ci --push"
+)
 portal = App(no_args_is_help=True, epilog="Example: accord authority portal list")
 app.add_typer(instance, name="instance", help="Manage the instances of a deployment.")
 app.add_typer(people, name="people", help="Manage the people who can log in.")
 app.add_typer(session, name="session", help="List and end sessions.")
 app.add_typer(override, name="override", help="Grant capabilities to clients.")
+app.add_typer(
+    registry_token, name="registry-token", help="Manage tokens for the registry of contracts."
+)
 app.add_typer(portal, name="portal", help="Manage your own pages before the built-in login pages.")
 
 
@@ -618,3 +624,55 @@ def drop_portal(cli: Cli, kind: Which, selector: Selector) -> None:
     """Send people to the built-in page again."""
     told = ask_authority(cli, "portals/drop", kind=kind, selector=selector)
     cli.emit(told, f"{printable(selector)} goes to the built-in page.")
+
+
+@registry_token.command("new", epilog="Example: accord authority registry-token new ci --push")
+def new_registry_token(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="Who will hold it, such as ci.")],
+    *,
+    may_push: Annotated[
+        bool, typer.Option("--push", help="It may push versions, too, and not only read.")
+    ] = False,
+    days: Annotated[int, typer.Option(min=1, max=366, help="Days for which it is good.")] = 90,
+    by: By = _OPERATOR,
+) -> None:
+    """Make a token that is good for the registry and nothing else; it is shown once."""
+    told = ask_authority(
+        cli,
+        "registry/tokens/add",
+        name=name,
+        may_push=may_push,
+        seconds=days * 86_400,
+        by=by,
+    )
+    until = format_seconds(told["registry_token"]["expires_at"])
+    cli.emit(told, told["token"])
+    cli.note(f"It is good until {until}; set ACCORD_REGISTRY_TOKEN to it where it is used.")
+
+
+@registry_token.command("list", epilog="Example: accord authority registry-token list")
+def list_registry_tokens(cli: Cli) -> None:
+    """List the tokens of the registry, without their secrets."""
+    told = ask_authority(cli, "registry/tokens/list")
+    cli.emit(
+        told,
+        (
+            (
+                printable(each["name"]),
+                "push and read" if each["may_push"] else "read",
+                f"until {format_seconds(each['expires_at'])}",
+                "" if each["revoked_at"] is None else "revoked",
+            )
+            for each in told["tokens"]
+        ),
+    )
+
+
+@registry_token.command("revoke", epilog="Example: accord authority registry-token revoke ci")
+def revoke_registry_token(
+    cli: Cli, name: Annotated[str, typer.Argument(help="The token's name.")], by: By = _OPERATOR
+) -> None:
+    """End the tokens of a name at once."""
+    told = ask_authority(cli, "registry/tokens/revoke", name=name, by=by)
+    cli.emit(told, f"{printable(name)} is refused from now on.")

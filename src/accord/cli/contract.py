@@ -1,4 +1,4 @@
-"""`accord contract`: check contracts, compare them, and derive grants, AsyncAPI, SDKs and pages."""
+"""`accord contract`: check contracts, and derive grants, AsyncAPI, SDKs and pages."""
 
 import itertools
 import json
@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from accord.cli import output
-from accord.cli.arguments import (
-    File,
-    check_contract,
-    printable,
-    read_contract,
-    read_json,
-    read_json_at,
-)
+from accord.cli.arguments import File, printable, read_contract, read_json
 from accord.cli.context import App, Output
 from accord.cli.contract_build import build
+from accord.cli.contract_compare import compare
+from accord.cli.contract_registry import list_versions, log, pull, push
 
 if TYPE_CHECKING:
     from accord.contracts.containment import ContainmentVerdict
@@ -287,44 +282,6 @@ def digest(cli: Output, file: File) -> None:
     cli.emit({"id": manifest["id"], "digest": named}, named)
 
 
-@app.command(epilog="Example: accord contract compare graph.json --git origin/main")
-def compare(
-    cli: Output,
-    files: Annotated[
-        list[str],
-        typer.Argument(metavar="[OLD] NEW", help="Two contracts, or one with --git; - is stdin."),
-    ],
-    git: Annotated[
-        str | None,
-        typer.Option("--git", metavar="REV", help="Compare with the file at an earlier commit."),
-    ] = None,
-    relation: Annotated[
-        Literal["replacement", "coexistence"],
-        typer.Option(help="Whether the old contract goes, or both answer at once."),
-    ] = "replacement",
-) -> None:
-    """Show what a new contract changes for those who rely on the old one.
-
-    Exit 0 if it is proved compatible, 1 if it breaks somebody, 2 if that cannot be decided: because
-    it is neither proved nor refuted, or a contract cannot be read or is not valid. A migration that
-    breaks nobody exits 0 and is told.
-    """
-    from accord.contracts.compatibility import compare as decide
-
-    if len(files) != (2 if git is None else 1):
-        raise typer.BadParameter("give OLD and NEW, or NEW and --git REV", param_hint="FILES")
-    if git is None:
-        old: Any = read_contract(files[0])
-    else:
-        old = read_json_at(files[0], git)
-        check_contract(old, f"{files[0]} at {git}")
-    outcome = decide(old, read_contract(files[-1]), relation)
-    cli.emit(outcome.to_dict(), map(printable, outcome.text().split("\n")))
-    if not outcome.compatible:
-        breaks = any(change.category == "breaking" for change in outcome.findings)
-        raise typer.Exit(output.FAILED if breaks else output.MISUSED)
-
-
 @app.command(epilog="Example: accord contract contains smaller.json larger.json")
 def contains(cli: Output, smaller: File, larger: File) -> None:
     """Say whether every value of one JSON Schema is valid under another.
@@ -361,14 +318,21 @@ def rules(cli: Output) -> None:
     from accord.contracts.manifest import RULES as VALIDATING
 
     listed = [
-        {"decides": decides, "rule": rule.id, "category": rule.category, "purpose": rule.purpose}
+        {
+            "decides": decides,
+            "rule": rule.id,
+            "category": rule.category,
+            "level": getattr(rule, "level", None),
+            "purpose": rule.purpose,
+        }
         for decides, table in (("validate", VALIDATING), ("compare", COMPARING), ("union", UNITING))
         for rule in table
     ]
     cli.emit(
         listed,
         (
-            f"{row['rule']} ({row['decides']}, {row['category']})\n    {row['purpose']}"
+            f"{row['rule']} ({row['decides']}, {row['category']}"
+            f"{', from ' + row['level'] if row['level'] else ''})\n    {row['purpose']}"
             for row in listed
         ),
     )
@@ -376,3 +340,11 @@ def rules(cli: Output) -> None:
 
 for _command, _example in COMMANDS:
     app.command(epilog=_example)(_command)
+
+app.command(epilog="Example: accord contract compare graph.json --against home --versions live")(
+    compare
+)
+app.command(epilog="Example: accord contract push graph.json --note 'Search by tag'")(push)
+app.command(epilog="Example: accord contract pull graph@v1 --version 3 --out graph.json")(pull)
+app.command("list", epilog="Example: accord contract list graph@v1 --json")(list_versions)
+app.command(epilog="Example: accord contract log graph@v1")(log)

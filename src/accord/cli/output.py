@@ -2,7 +2,8 @@
 
 With `--json` stdout holds JSON and nothing else: the result, or `{"error": ...}`. Exit codes: 0
 fine, 1 it failed or the answer is no, 2 it cannot be told (usage, settings, facts that cannot be
-read), 70 a bug. A traceback is never shown: the details of an unexpected error go to a file.
+read), 3 a contract needs a migration, 70 a bug. A traceback is never shown: the details of an
+unexpected error go to a file.
 """
 
 import functools
@@ -28,6 +29,8 @@ from accord.kernel.errors import AccordError
 FAILED = 1
 MISUSED = 2
 """Nothing was found out: wrong usage or settings, or facts that cannot be read."""
+NEEDS_MIGRATION = 3
+"""A change of a contract breaks nobody, and an operator has to decide on it."""
 UNEXPECTED = 70
 
 _JSON: Final = "--json"

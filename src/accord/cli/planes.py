@@ -8,7 +8,8 @@ routes where it runs, with a token that only its user can read, else by its stor
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,6 @@ from accord.cli.context import Cli
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
-    from accord.authority.rules.errors import AuthorityError
     from accord.relay.connector.connector import Connector
     from accord.relay.connector.store import Principal
     from accord.relay.remote import RemoteConnector
@@ -35,6 +35,9 @@ OfDeployment = Annotated[
 ]
 By = Annotated[str, typer.Option("--by", help="Who decides, for the history.")]
 
+HOME: Final = "home"
+"""The name of the home's own registry."""
+
 _SECONDS: Final = 60.0
 _MAX_ANSWER: Final = 64 << 20
 _ABSENT: Final = 404
@@ -46,24 +49,68 @@ def ask_authority(cli: Cli, verb: str, **body: Any) -> dict[str, Any]:
     Raises:
         AccordError: There is none, or it refuses.
     """
-    from accord.authority.rules.errors import AuthorityError
     from accord.station import logs
 
     settings = cli.station_settings()
     said = {name: value for name, value in body.items() if value is not None}
-    with logs.configured(settings.log.model_copy(update={"level": "error"})):
-        try:
-            answer = _ask_station(settings, verb, said)
-            return answer if answer is not None else asyncio.run(_ask_store(settings, verb, said))
-        except AuthorityError as error:
-            # It may repeat what somebody else called a deployment.
-            raise AuthorityError(
-                error.code,
-                printable(error.what),
-                where=None if error.where is None else printable(error.where),
-                mend=None if error.mend is None else printable(error.mend),
-                findings=error.findings,
-            ) from error
+    with logs.configured(settings.log.model_copy(update={"level": "error"})), _printable_errors():
+        answer = _ask_station(settings, verb, said)
+        return answer if answer is not None else asyncio.run(_ask_store(settings, verb, said))
+
+
+def ask_registry(
+    cli: Cli, registry: str, token_file: Path | None, plain_http: bool, verb: str, **body: Any
+) -> dict[str, Any]:
+    """Call a verb of a registry: that of the home (`home`), or of the authority at a URL.
+
+    Raises:
+        AccordError: There is none, or it refuses.
+    """
+    if registry == HOME:
+        return ask_authority(cli, verb, **body)
+    from accord.authority.client import RemoteAuthority
+
+    said = {name: value for name, value in body.items() if value is not None}
+    with _printable_errors():
+        token = _registry_token(token_file)
+        return RemoteAuthority(registry, token, plain_http).ask(verb, said)
+
+
+def _registry_token(token_file: Path | None) -> "SecretStr":
+    from pydantic import SecretStr
+
+    from accord.authority.rules.errors import AuthorityError, Code
+    from accord.relay.platforms.settings import read_secret_file
+
+    if token_file is not None:
+        return read_secret_file(str(token_file), "--token-file")
+    if token := os.environ.get("ACCORD_REGISTRY_TOKEN"):
+        return SecretStr(token)
+    if file := os.environ.get("ACCORD_REGISTRY_TOKEN_FILE"):
+        return read_secret_file(file, "environment variable ACCORD_REGISTRY_TOKEN_FILE")
+    raise AuthorityError(
+        Code.UNKNOWN_SESSION,
+        "a token is needed to reach a registry elsewhere",
+        mend="make one there with `accord authority registry-token new`, then give it with "
+        "--token-file or ACCORD_REGISTRY_TOKEN",
+    )
+
+
+@contextmanager
+def _printable_errors() -> Iterator[None]:
+    from accord.authority.rules.errors import AuthorityError
+
+    try:
+        yield
+    except AuthorityError as error:
+        # It may repeat what somebody else called a deployment.
+        raise AuthorityError(
+            error.code,
+            printable(error.what),
+            where=None if error.where is None else printable(error.where),
+            mend=None if error.mend is None else printable(error.mend),
+            findings=error.findings,
+        ) from error
 
 
 def format_seconds(seconds: float | None) -> str:
@@ -77,6 +124,7 @@ def _ask_station(settings: "Settings", verb: str, body: dict[str, Any]) -> dict[
     """The answer of an authority that runs; None where none does."""
     import httpx
 
+    from accord.authority.client import refusal_of
     from accord.authority.rules.errors import AuthorityError, Code
     from accord.station.home import Home, home_holder
     from accord.web import responses
@@ -111,7 +159,7 @@ def _ask_station(settings: "Settings", verb: str, body: dict[str, Any]) -> dict[
     if answer.is_success and isinstance(told, dict):
         return told
     if isinstance(told, dict) and "code" in told:
-        raise _refusal(told)
+        raise refusal_of(told)
     if answer.status_code == _ABSENT:
         return None
     raise AuthorityError(
@@ -119,25 +167,6 @@ def _ask_station(settings: "Settings", verb: str, body: dict[str, Any]) -> dict[
         "the station's answer cannot be understood",
         mend="is it another version? restart it",
     )
-
-
-def _refusal(told: dict[str, Any]) -> "AuthorityError":
-    from accord.authority.rules.errors import AuthorityError, Code
-    from accord.kernel.finding import Finding
-
-    try:
-        code = Code(told["code"])
-    except ValueError:
-        code = Code.BAD_REQUEST
-    findings = [Finding(each["rule"], each["pointer"], each["message"]) for each in _list(told)]
-    return AuthorityError(
-        code, str(told.get("message", "refused")), mend=told.get("mend"), findings=findings
-    )
-
-
-def _list(told: dict[str, Any]) -> list[dict[str, str]]:
-    found = told.get("findings", [])
-    return found if isinstance(found, list) else []
 
 
 async def _ask_store(settings: "Settings", verb: str, body: dict[str, Any]) -> dict[str, Any]:

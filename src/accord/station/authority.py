@@ -26,6 +26,7 @@ from accord.authority.nats import (
     embedded_server,
     read_cluster,
 )
+from accord.authority.registry import RegistryLimits
 from accord.authority.rules import StreamRetention
 from accord.authority.rules.errors import AuthorityError
 from accord.authority.settings import AuthoritySettings
@@ -128,6 +129,7 @@ class AuthorityPlane:
                 base_url=settings.authority.url,
                 address=self._address,
                 retention=_keeping(settings.authority),
+                limits=_registry_limits(settings.authority),
             ) as serving,
         ):
             proxies = tuple(map(ipaddress.ip_network, settings.authority.proxies))
@@ -172,7 +174,8 @@ async def operate_authority(settings: Settings, clock: Clock) -> AsyncIterator[A
     """Open a home's authority for its operator; a station may run at the same time."""
     host, port = settings.station.host, settings.station.port
     base_url = settings.authority.url or f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    async with assembled(store_location(settings), clock, base_url) as operating:
+    limits = _registry_limits(settings.authority)
+    async with assembled(store_location(settings), clock, base_url, limits) as operating:
         yield operating
 
 
@@ -200,6 +203,10 @@ async def _cluster(
             _refuse_taken(chosen.nats_host, chosen.nats_port)
             raise
         yield server.cluster, server
+
+
+def _registry_limits(chosen: AuthoritySettings) -> RegistryLimits:
+    return RegistryLimits(chosen.registry_contracts, chosen.registry_versions)
 
 
 def _keeping(chosen: AuthoritySettings) -> StreamRetention:

@@ -394,7 +394,7 @@ async def test_a_home_of_the_version_before_keeps_its_shell_and_can_go_back(
                 name, DeploymentKind.SERVICE, Compatibility.MUTABLE_DEV
             )
     undone = [each.revision for each in roll_back(where, AUTHORITY, "0.1.0")]
-    assert undone == ["authority_0003", "authority_0002"]
+    assert undone == ["authority_0004", "authority_0003", "authority_0002"]
     async with open_authority(where, clock, ids, builtins, round_seconds=None) as authority:
         calls = {each.id: each.calls for each in await authority.deployments.all()}
     assert calls == {"shell": frozenset({"*"}), "graph": frozenset()}

@@ -13,6 +13,7 @@ from accord.console.pages import (
     market,
     members,
     pipeline,
+    registry,
     services,
 )
 from accord.console.pages.agents import AgentQueue, agent_rows
@@ -28,6 +29,7 @@ PAGES: tuple[Page, ...] = (
     members.PAGE,
     agents.PAGE,
     contracts.PAGE,
+    registry.PAGE,
     services.PAGE,
     pipeline.PAGE,
     home.SETTINGS_PAGE,

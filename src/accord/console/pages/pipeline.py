@@ -191,7 +191,7 @@ async def show(visit: Visit) -> Response:
         "pipeline.html",
         published=published,
         missing=missing,
-        work=_told(visit),
+        work=command_state(visit),
         report=format_time(report.stat().st_mtime) if report.is_file() else None,
         policy=_POLICY,
     )
@@ -203,7 +203,7 @@ async def live(visit: Visit) -> Response:
     async def pieces() -> AsyncGenerator[Piece, None]:
         seen: Any = None
         while True:
-            told = _told(visit)
+            told = command_state(visit)
             if told != seen:
                 seen = told
                 yield Piece("work", visit.part("pipeline_work.html", work=told))
@@ -282,7 +282,8 @@ async def _start(
     return visit.done(f"Started: {command}")
 
 
-def _told(visit: Visit) -> dict[str, Any] | None:
+def command_state(visit: Visit) -> dict[str, Any] | None:
+    """Return the state of the current or last command."""
     work: CommandRun | None = visit.parts.children.latest
     if work is None:
         return None

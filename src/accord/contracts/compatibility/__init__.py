@@ -15,14 +15,30 @@ from accord.contracts.compatibility.comparison import (
     CompatibilityReport,
     CompatibilityRule,
     ContractChange,
+    Level,
     Relation,
     read_comparison,
 )
 from accord.contracts.compatibility.differences import strip_annotations
+from accord.contracts.compatibility.impact import Affected, ContractUser, impact, used_surfaces
+from accord.contracts.compatibility.policy import (
+    LEVELS,
+    Policy,
+    PolicyException,
+    Versions,
+    read_policy,
+)
 from accord.contracts.compatibility.proofs import (
     clear_proof_cache,
     declare_members,
     is_obviously_read,
+)
+from accord.contracts.compatibility.review import (
+    KnownVersion,
+    Review,
+    ReviewedVersion,
+    SetAside,
+    review,
 )
 from accord.contracts.compatibility.rules import RULES
 from accord.contracts.compatibility.side import Side, read_side
@@ -30,20 +46,35 @@ from accord.contracts.containment import ABSENT
 from accord.kernel.finding import pointer
 
 __all__ = [
+    "LEVELS",
     "MAX_CHANGED",
     "RULES",
+    "Affected",
     "Category",
     "CompatibilityReport",
     "CompatibilityRule",
     "ContractChange",
+    "ContractUser",
+    "KnownVersion",
+    "Level",
+    "Policy",
+    "PolicyException",
     "Relation",
+    "Review",
+    "ReviewedVersion",
+    "SetAside",
     "Side",
+    "Versions",
     "clear_proof_cache",
     "compare",
     "declare_members",
+    "impact",
     "is_obviously_read",
+    "read_policy",
     "read_side",
+    "review",
     "strip_annotations",
+    "used_surfaces",
 ]
 
 

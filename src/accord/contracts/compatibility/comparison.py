@@ -28,6 +28,7 @@ MAX_CHANGED: Final = 8000
 Category = Literal["breaking", "unproven", "migration", "note", "update"]
 Relation = Literal["replacement", "coexistence"]
 Classification = Literal["none", "update", "migration"]
+Level = Literal["wire", "source", "full"]
 Role = Literal["sent by callers", "sent by services", "stored"]
 
 
@@ -207,6 +208,7 @@ class CompatibilityRule:
     category: Category
     purpose: str  # one sentence for people
     handler: RuleHandler  # yields the places with such a change
+    level: Level = "full"  # the most lenient level of a policy that selects it
 
 
 _HEADINGS: Final[dict[Category, str]] = {

@@ -14,6 +14,7 @@ from accord.contracts.compatibility.comparison import (
     ChangedPayload,
     Comparison,
     CompatibilityRule,
+    Level,
     Occurrence,
     RuleHandler,
 )
@@ -572,11 +573,51 @@ def _ends(payload: ChangedPayload, difference: Difference) -> tuple[bytes, bytes
 _RESOURCES: Final = (("resources", "kv"), ("resources", "store"))
 
 
+# What peers that run now fail on, and what only code that is built against the contract relies on:
+# a declaration that changed although every payload that is sent stays valid.
+_LEVELS: Final[dict[Level, frozenset[str]]] = {
+    "wire": frozenset(
+        {
+            "contract.lineage",
+            "contract.kind",
+            "surface.removed",
+            "surface.moved",
+            "surface.transfer",
+            "surface.transfer-tightened",
+            "capability.added",
+            "capability.differs",
+            "payload.refused",
+            "payload.object-closed",
+            "payload.unproven",
+            "state.kind",
+            "state.version-dropped",
+            "state.version-ahead",
+        }
+    ),
+    "source": frozenset(
+        {
+            "payload.member-required",
+            "payload.values-narrowed",
+            "payload.format-narrowed",
+            "payload.format-widened",
+            "payload.required-removed",
+            "payload.closed-object-grown",
+            "payload.member-removed",
+            "surface.version",
+            "error.added",
+            "error.removed",
+        }
+    ),
+}
+
+
 def _rule(
     identity: str, category: Category, handler: RuleHandler, purpose: str = ""
 ) -> CompatibilityRule:
+    found = (each for each, rules in _LEVELS.items() if identity in rules)
+    level: Level = next(found, "full")
     return CompatibilityRule(
-        identity, category, purpose or (handler.__doc__ or "").strip(), handler
+        identity, category, purpose or (handler.__doc__ or "").strip(), handler, level
     )
 
 
