@@ -118,5 +118,10 @@ def _digest(text: str) -> str:
 
 
 PAGE: Final = Page(
-    "registry", "Registry", show, reads={"contract": contract}, acts={"whatif": whatif}
+    "registry",
+    "Registry",
+    show,
+    reads={"contract": contract},
+    acts={"whatif": whatif},
+    group="Services",
 )
