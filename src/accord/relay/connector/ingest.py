@@ -93,10 +93,15 @@ class DecisionCache:
 
     def decide(self, event: GateEvent, facts: Facts) -> CachedDecision:
         """Decide, or return the cached decision on the same facts."""
-        known = self._cached.get(event)
-        # Compared by identity: changed facts are always a new object.
-        if known is not None and known.facts is facts:
-            return known
+        try:
+            # Not `get`, which hashes the event twice.
+            known = self._cached[event]
+        except KeyError:
+            pass
+        else:
+            # Compared by identity: changed facts are always a new object.
+            if known.facts is facts:
+                return known
         decision = decide(event, facts)
         marked = to_record(replace(event, event_id=_MARK), facts, decision)
         before, _, after = orjson.dumps(marked).decode().partition(_WRITTEN)
@@ -163,7 +168,7 @@ class Ingest:
             with tracing.span("relay gate") as step:
                 reply = await context.directory.consume_link_dm(inbound)
                 event = _gate_event(inbound, reply)
-                facts = await context.directory.facts(inbound)
+                facts = await context.directory.facts_of(event)
                 decided = self._decisions.decide(event, facts)
                 if self._is_limited(event, decided.decision):
                     account = PlatformAccount(event.platform, event.author or "")
@@ -173,8 +178,9 @@ class Ingest:
                     _trace_decision(step, decided.decision)
             decision = decided.decision
             records, counted = await self._records(inbound, event, decided, trace)
-            admission = await self._admission(inbound, event, fence, decision, records, trace)
-            admission = replace(admission, counted=counted)
+            admission = await self._admission(
+                inbound, event, fence, decision, records, counted, trace
+            )
             stored = self.writer.admit(admission)
         admitted = await stored
         context.ingest_seconds.add(context.clock.monotonic() - began)
@@ -252,6 +258,7 @@ class Ingest:
         fence: Fence | None,
         decision: Decision,
         records: tuple[str, str] | None,
+        counted: UnlinkedCount | None,
         trace: Trace | None,
     ) -> EventAdmission:
         context = self.context
@@ -298,6 +305,7 @@ class Ingest:
             ),
             None if trace is None else str(trace),
             event,
+            counted,
         )
 
     def _body(self, inbound: InboundEvent) -> tuple[str, str]:
@@ -314,8 +322,10 @@ class Ingest:
         return kind, body.decode()
 
     def _is_new_chat(self, chat: SeenChat, now: int) -> bool:
-        seen = self._chats.get(_chat_key(chat))
-        return seen is None or now - seen >= _CHAT_MS
+        try:
+            return now - self._chats[_chat_key(chat)] >= _CHAT_MS
+        except KeyError:
+            return True
 
     def _remember(self, admission: EventAdmission, admitted: AdmissionResult) -> None:
         waits = {*admitted.full, *(session.instance for session in admitted.parked)}
@@ -424,11 +434,14 @@ def _check(inbound: InboundEvent) -> None:
     if source.platform != inbound.platform:
         raise _refused("the event names another platform than the one that received it")
     names = (inbound.bot_id, inbound.event_id, source.chat_id, source.scope_id, source.user_id)
-    for name in (*names, source.thread_id, source.user_id_alt, source.parent_chat_id):
-        if name is None:
-            continue
-        if len(name) > _LONGEST_ID or "\0" in name or not _is_text(name):
-            raise _refused("an id is too long, or not text")
+    others = (source.thread_id, source.user_id_alt, source.parent_chat_id)
+    given = [name for name in (*names, *others) if name]
+    written = "".join(given)
+    if "\0" in written or not _is_text(written):
+        raise _refused("an id is not text")
+    # Together they are hardly ever longer than one of them may be.
+    if len(written) > _LONGEST_ID and max(map(len, given)) > _LONGEST_ID:
+        raise _refused("an id is too long")
     if not inbound.event_id or not source.chat_id:
         raise _refused("an event needs an id and a chat")
     if (inbound.kind is InboundKind.PASSTHROUGH) != (inbound.forward is not None):
