@@ -69,14 +69,24 @@ _MARK = "\x00id\x00"
 _WRITTEN = orjson.dumps(_MARK).decode()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CachedDecision:
-    """A decision and its record, which lacks only the event's id."""
+    """A decision, its record, which lacks only the event's id, and what follows from the facts.
+
+    Whatever changes an instance or a link makes new facts, and so another decision.
+    """
 
     facts: Facts
     decision: Decision
     before: str
     after: str
+    refusal: GateVerdict | None
+    # The first instance that receives it because it is open to everybody.
+    opened: str | None
+    # How the instances that receive it key their sessions, as far as they were asked.
+    rules: dict[str, SessionRules] = field(default_factory=dict)
+    # Whether its author is linked to any agent; not known yet, or looked up each time.
+    is_linked: bool | None = None
 
     def record(self, event_id: str) -> str:
         """The record of one event, as JSON."""
@@ -105,7 +115,10 @@ class DecisionCache:
         decision = decide(event, facts)
         marked = to_record(replace(event, event_id=_MARK), facts, decision)
         before, _, after = orjson.dumps(marked).decode().partition(_WRITTEN)
-        made = self._cached[event] = CachedDecision(facts, decision, before, after)
+        opened = (each.instance for each in decision.candidates if each.is_open and each.delivers)
+        made = self._cached[event] = CachedDecision(
+            facts, decision, before, after, decision.refusal, next(opened, None)
+        )
         return made
 
 
@@ -170,7 +183,7 @@ class Ingest:
                 event = _gate_event(inbound, reply)
                 facts = await context.directory.facts_of(event)
                 decided = self._decisions.decide(event, facts)
-                if self._is_limited(event, decided.decision):
+                if decided.opened is not None and self._is_limited(event, decided.opened):
                     account = PlatformAccount(event.platform, event.author or "")
                     facts = replace(facts, limited=frozenset({account}))
                     decided = self._decisions.decide(event, facts)
@@ -179,7 +192,7 @@ class Ingest:
             decision = decided.decision
             records, counted = await self._records(inbound, event, decided, trace)
             admission = await self._admission(
-                inbound, event, fence, decision, records, counted, trace
+                inbound, event, fence, decided, records, counted, trace
             )
             stored = self.writer.admit(admission)
         admitted = await stored
@@ -190,7 +203,7 @@ class Ingest:
         context.counts["parked"] += len(admitted.parked)
         context.counts["dead letters"] += len(admitted.full)
         waits = bool(admitted.parked or admitted.full)
-        refusal = None if waits else decision.refusal
+        refusal = None if waits else decided.refusal
         context.counts["taken for nobody" if refusal else "taken"] += 1
         if refusal is not None:
             context.counts[f"dropped {refusal.rule}"] += 1
@@ -217,12 +230,18 @@ class Ingest:
             for key in rules.keys(source):
                 self.hub.interrupt(decision.tenant or "", instance, key, source.chat_id)
 
-    def _is_limited(self, event: GateEvent, decision: Decision) -> bool:
+    def _is_limited(self, event: GateEvent, opened: str) -> bool:
         """Whether somebody who is not linked writes too much to an agent that is open."""
-        opened = [each.instance for each in decision.candidates if each.is_open and each.delivers]
-        return bool(opened) and bool(
-            self._strangers.wait(f"{opened[0]} {event.platform} {event.author}")
-        )
+        return bool(self._strangers.wait(f"{opened} {event.platform} {event.author}"))
+
+    async def _is_linked(self, event: GateEvent, decided: CachedDecision) -> bool:
+        if decided.is_linked is not None:
+            return decided.is_linked
+        is_linked = await self.context.directory.is_linked(event.platform, event.author)
+        # Without a candidate the author may not be among the facts.
+        if decided.decision.candidates:
+            decided.is_linked = is_linked
+        return is_linked
 
     async def _records(
         self, inbound: InboundEvent, event: GateEvent, decided: CachedDecision, trace: Trace | None
@@ -230,7 +249,7 @@ class Ingest:
         """What the journal gets of an event and of the decision; else what is counted."""
         context, decision = self.context, decided.decision
         names = await context.directory.secret.load(context.store)
-        if await context.directory.is_linked(inbound.platform, event.author):
+        if await self._is_linked(event, decided):
             written = _journal(inbound, trace, names)
             return (written, decided.record(inbound.event_id)), None
         is_lost = not decision.deliveries and not decision.unknown
@@ -256,12 +275,12 @@ class Ingest:
         inbound: InboundEvent,
         event: GateEvent,
         fence: Fence | None,
-        decision: Decision,
+        decided: CachedDecision,
         records: tuple[str, str] | None,
         counted: UnlinkedCount | None,
         trace: Trace | None,
     ) -> EventAdmission:
-        context = self.context
+        context, decision = self.context, decided.decision
         name, now = context.ids.new(), context.now()
         rows: list[NewRow] = []
         chats: list[SeenChat] = []
@@ -274,7 +293,10 @@ class Ingest:
             kind, body = self._body(inbound)
             for each in received:
                 instance = each.instance
-                rules = await context.directory.session_rules(instance)
+                rules = decided.rules.get(instance)
+                if rules is None:
+                    rules = await context.directory.session_rules(instance)
+                    decided.rules[instance] = rules
                 key = rules.key(source)
                 # An interrupt is of no use later, so it is never parked.
                 if inbound.kind is not InboundKind.INTERRUPT:
