@@ -1,14 +1,27 @@
 """Many rows go into one statement, and many keys are one parameter, on both engines."""
 
+import re
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from accord.storage import BulkInsert, JournalRecord, is_one_of, journal, open_store, verify
+from accord.storage import (
+    BulkInsert,
+    JournalRecord,
+    StoreError,
+    is_one_of,
+    journal,
+    open_store,
+    postgres_array,
+    verify,
+)
 
 ODD = ["plain", "", 'a "quoted" one', "back\\slash", "{1,2}", "NULL", "ä 😀", "new\nline", "1"]
 
@@ -91,3 +104,21 @@ async def test_a_new_record_whose_id_is_there_already_ends_the_transaction(
         assert await store.write(add("d")) == (3,)
         entries = await store.read(lambda c: journal.read(c, "shop.notes"))
     assert [(each.seq, each.id) for each in entries] == [(1, "a"), (2, "b"), (3, "d")]
+
+
+class Colour(StrEnum):
+    RED = 'r"d'
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))))
+def test_texts_survive_the_way_through_an_array(texts: list[str]) -> None:
+    # As PostgreSQL reads it: https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
+    written = postgres_array(texts)
+    items = re.findall(r'"((?:[^"\\]|\\.)*)"(?:,|\}$)', written[1:], re.DOTALL)
+    assert [re.sub(r"\\(.)", r"\1", item, flags=re.DOTALL) for item in items] == texts
+
+
+def test_each_type_has_its_form_in_an_array() -> None:
+    assert postgres_array([None, -1, b"\x00\xff", Colour.RED]) == '{NULL,-1,"\\\\x00ff","r\\"d"}'
+    with pytest.raises(StoreError, match="of the type float cannot be stored"):
+        postgres_array([1.5])  # type: ignore[list-item]

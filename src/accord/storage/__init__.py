@@ -12,7 +12,7 @@ from accord.storage.journal import JournalEntry, JournalRecord
 from accord.storage.location import Schema
 from accord.storage.revisions import RevisionStep, newer_revisions, pending_revisions, roll_back
 from accord.storage.store import Store, StoreMetrics, open_store, store_metrics
-from accord.storage.tables import BulkInsert, is_one_of, sealed, verify
+from accord.storage.tables import BulkInsert, is_one_of, postgres_array, sealed, verify
 
 __all__ = [
     "BulkInsert",
@@ -33,6 +33,7 @@ __all__ = [
     "newer_revisions",
     "open_store",
     "pending_revisions",
+    "postgres_array",
     "restore",
     "roll_back",
     "sealed",

@@ -41,7 +41,7 @@ from accord.relay.connector.vault import Capability, Vault
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.decision_records import write_event
 from accord.relay.rules.gate import GateEvent
-from accord.storage import BulkInsert, JournalRecord, StoreError, is_one_of
+from accord.storage import BulkInsert, JournalRecord, StoreError, is_one_of, postgres_array
 
 if TYPE_CHECKING:
     from accord.relay.connector.connections import ConnectionHub
@@ -505,7 +505,7 @@ def _advance(connection: Connection, heads: dict[str, int]) -> None:
     if connection.dialect.name == "sqlite":
         values: dict[str, Any] = {"moved": orjson.dumps(list(heads.items())).decode()}
     else:
-        values = {"names": list(heads), "heads": list(heads.values())}
+        values = {"names": postgres_array(heads), "heads": postgres_array(heads.values())}
     connection.execute(_ADVANCE[connection.dialect.name], values)
 
 

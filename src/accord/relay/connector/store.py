@@ -35,7 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 
 from accord.kernel import canonical
-from accord.storage import JournalRecord, Schema, Store, journal
+from accord.storage import JournalRecord, Schema, Store, journal, postgres_array
 
 METADATA: Final = MetaData()
 RELAY: Final = Schema("relay", METADATA, Path(__file__).parent / "migrations")
@@ -722,7 +722,8 @@ class SharedStore:
             connection.execute(_LOCK_LEASE[name in changed], {"of": name})
         if wanted:
             names = sorted(wanted)
-            values = {"names": names, "modes": [int(wanted[name]) for name in names]}
+            modes = [int(wanted[name]) for name in names]
+            values = {"names": postgres_array(names), "modes": postgres_array(modes)}
             found = connection.execute(_LOCK_QUEUES, values).scalars()
             if is_alone:
                 if len(self._stored) > _MOST_QUEUES:
