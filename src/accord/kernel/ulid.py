@@ -37,10 +37,12 @@ class UlidSource:
 
     def new(self) -> str:
         """The next ULID."""
-        fresh = int(self._clock.now() * 1000) << _CHANCE_BITS | self._chance()
+        now = int(self._clock.now() * 1000)
         with self._lock:
-            if fresh >> _CHANCE_BITS <= self._last >> _CHANCE_BITS:
+            if now <= self._last >> _CHANCE_BITS:
                 fresh = self._last + 1
+            else:
+                fresh = now << _CHANCE_BITS | self._chance()
             self._last = fresh
         return _write(fresh)
 

@@ -12,7 +12,7 @@ from accord.storage.journal import JournalEntry, JournalRecord
 from accord.storage.location import Schema
 from accord.storage.revisions import RevisionStep, newer_revisions, pending_revisions, roll_back
 from accord.storage.store import Store, StoreMetrics, open_store, store_metrics
-from accord.storage.tables import BulkInsert, sealed, verify
+from accord.storage.tables import BulkInsert, is_one_of, postgres_array, sealed, verify
 
 __all__ = [
     "BulkInsert",
@@ -29,9 +29,11 @@ __all__ = [
     "backup",
     "check",
     "exists",
+    "is_one_of",
     "newer_revisions",
     "open_store",
     "pending_revisions",
+    "postgres_array",
     "restore",
     "roll_back",
     "sealed",

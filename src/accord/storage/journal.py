@@ -8,8 +8,7 @@ stream in commit order, also with several processes: the first to append locks t
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from types import ModuleType
-from typing import cast
+from functools import lru_cache
 
 from sqlalchemy import (
     BigInteger,
@@ -29,8 +28,7 @@ from sqlalchemy import (
     true,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.sql.dml import ReturningInsert
+from sqlalchemy.dialects import postgresql
 
 from accord.storage.errors import StoreError
 from accord.storage.tables import BulkInsert, sealed, verify
@@ -93,18 +91,10 @@ def declare(metadata: MetaData) -> tuple[Table, Table, Table]:
 _JOURNAL, _HEADS, _IDENTITY = declare(MetaData())
 
 
-def _advance(dialect: ModuleType) -> ReturningInsert[int]:
-    row = dialect.insert(_HEADS)
-    moved = {"seq": _HEADS.c.seq + row.excluded.seq}
-    statement = row.on_conflict_do_update(index_elements=[_HEADS.c.stream], set_=moved)
-    return cast("ReturningInsert[int]", statement.returning(_HEADS.c.seq))
-
-
 _FIELDS = tuple(field.name for field in fields(JournalEntry))
 
 # Built once: building a statement costs more than running it.
 _ROWS = BulkInsert(_JOURNAL)
-_ADVANCE = {"postgresql": _advance(postgresql), "sqlite": _advance(sqlite)}
 _SET_HEAD = update(_HEADS).where(_HEADS.c.stream == bindparam("of")).values(seq=bindparam("head"))
 _IN_STREAM = select(_JOURNAL.c.id, _JOURNAL.c.seq, _JOURNAL.c.body).where(
     _JOURNAL.c.stream == bindparam("stream")
@@ -143,20 +133,38 @@ _SET_FLOOR = (
 )
 
 
-def append(connection: Connection, records: Sequence[JournalRecord]) -> tuple[int, ...]:
+def append(
+    connection: Connection, records: Sequence[JournalRecord], *, are_new: bool = False
+) -> tuple[int, ...]:
     """Append records within a unit of work and return the `seq` of each.
 
-    A record whose id is in the stream already is not written again; its old `seq` is returned.
+    A record whose id is in the stream already is not written again; its old `seq` is returned. With
+    `are_new` no id is looked up, for ids that the caller has just made; one that is there
+    nevertheless ends the transaction.
 
     Raises:
         StoreError: The stream holds another body under the same id.
     """
-    # In order, so that two processes never wait for each other's streams.
-    placed = {
-        stream: _append_to(connection, stream, [r for r in records if r.stream == stream])
-        for stream in sorted({record.stream for record in records})
-    }
-    return tuple(placed[record.stream][record.id] for record in records)
+    fresh: dict[str, dict[str, JournalRecord]] = {}
+    for record in records:
+        first = fresh.setdefault(record.stream, {}).setdefault(record.id, record)
+        if first is not record:
+            _refuse_another(first.body, record)
+    heads = _advance(connection, {stream: len(fresh[stream]) for stream in sorted(fresh)})
+    placed: dict[tuple[str, str], int] = {}
+    rows = []
+    for stream, head in heads.items():
+        new = fresh[stream]
+        known = {} if are_new else _known(connection, stream, new)
+        if known:
+            head -= len(known)
+            connection.execute(_SET_HEAD, {"of": stream, "head": head})
+        for seq, each in enumerate(new.values(), head - len(new) + 1):
+            rows.append((stream, seq, each.id, each.recorded_at, each.source, each.body))
+            placed[stream, each.id] = seq
+        placed.update(((stream, name), seq) for name, seq in known.items())
+    _ROWS.insert(connection, rows)
+    return tuple([placed[record.stream, record.id] for record in records])
 
 
 def append_each(
@@ -213,33 +221,39 @@ def identity(connection: Connection, suggested: str) -> str:
     return suggested
 
 
-def _append_to(connection: Connection, stream: str, records: list[JournalRecord]) -> dict[str, int]:
-    fresh: dict[str, JournalRecord] = {}
-    for record in records:
-        _refuse_another(fresh.setdefault(record.id, record).body, record)
-    # Locks the stream's head until the commit.
-    advance = _ADVANCE[connection.dialect.name]
-    head = connection.execute(advance, {"stream": stream, "seq": len(fresh)}).scalar_one()
-    placed: dict[str, int] = {}
-    known = _KNOWN[connection.dialect.name]
-    for ids in _slices(list(fresh)):
-        for row in connection.execute(known, {"stream": stream, "ids": ids}):
-            _refuse_another(row.body, fresh.pop(row.id))
-            placed[row.id] = row.seq
-    if placed:
-        head -= len(placed)
-        connection.execute(_SET_HEAD, {"of": stream, "head": head})
-    if fresh:
-        seqs = range(head - len(fresh) + 1, head + 1)
-        _ROWS.insert(
-            connection,
-            [
-                (each.stream, seq, each.id, each.recorded_at, each.source, each.body)
-                for seq, each in zip(seqs, fresh.values(), strict=True)
-            ],
-        )
-        placed.update(zip(fresh, seqs, strict=True))
-    return placed
+def _advance(connection: Connection, counts: dict[str, int]) -> dict[str, int]:
+    """The new heads of streams, which stay locked until the commit.
+
+    One statement locks them in the order of `counts`, so that two processes never wait for each
+    other's streams.
+    """
+    if not counts:
+        return {}
+    mark = "%s" if connection.dialect.name == "postgresql" else "?"
+    values = tuple(itertools.chain.from_iterable(counts.items()))
+    found = connection.exec_driver_sql(_advance_text(mark, len(counts)), values).all()
+    heads = {stream: int(seq) for stream, seq in found}
+    return {stream: heads[stream] for stream in counts}
+
+
+@lru_cache(maxsize=64)
+def _advance_text(mark: str, streams: int) -> str:
+    rows = ", ".join([f"({mark}, {mark})"] * streams)
+    return (
+        f"INSERT INTO journal_heads (stream, seq) VALUES {rows} ON CONFLICT (stream)"  # noqa: S608 - our own names
+        " DO UPDATE SET seq = journal_heads.seq + excluded.seq RETURNING stream, seq"
+    )
+
+
+def _known(connection: Connection, stream: str, new: dict[str, JournalRecord]) -> dict[str, int]:
+    """The numbers of the records that the stream holds already, which are taken out of `new`."""
+    known: dict[str, int] = {}
+    lookup = _KNOWN[connection.dialect.name]
+    for ids in _slices(list(new)):
+        for row in connection.execute(lookup, {"stream": stream, "ids": ids}):
+            _refuse_another(row.body, new.pop(row.id))
+            known[row.id] = row.seq
+    return known
 
 
 def _refuse_another(body: str, record: JournalRecord) -> None:

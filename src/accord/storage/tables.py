@@ -4,13 +4,17 @@ The checksum is made on insert and verified on read, and by `check` for all seal
 store. It detects damage, not an attacker.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self, TypeAlias
 
+import orjson
 import ormsgpack
 from blake3 import blake3
 from sqlalchemy import (
+    Boolean,
     Column,
+    ColumnElement,
     Connection,
     Dialect,
     Integer,
@@ -19,11 +23,17 @@ from sqlalchemy import (
     RowMapping,
     String,
     Table,
-    insert,
+    Text,
+    TypeDecorator,
+    bindparam,
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.engine.default import DefaultExecutionContext
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.sql.schema import SchemaItem
 
 from accord.storage.errors import StoreError
@@ -70,9 +80,12 @@ def is_sealed(table: Table) -> bool:
 
 def checksum(name: str, columns: tuple[str, ...], row: Row) -> bytes:
     """The checksum of one row; raise `StoreError` for a value that is not an int, str or bytes."""
+    return _checksum(name, columns, [row.get(column) for column in columns])
+
+
+def _checksum(name: str, columns: tuple[str, ...], values: Sequence[Any]) -> bytes:
     parts: list[object] = [name]
-    for column in columns:
-        value = row.get(column)
+    for column, value in zip(columns, values, strict=True):
         if value is not None:
             if type(value) not in (int, str, bytes):
                 raise StoreError(
@@ -110,27 +123,130 @@ def key_of(table: Table, row: Row) -> str:
     return ", ".join(f"{column.name}={row[column.name]!r}" for column in table.primary_key)
 
 
+def postgres_array(values: Iterable[str | int | bytes | None]) -> str:
+    """Values as the text of a PostgreSQL array, to be cast; the driver's own way is slower."""
+    return f"{{{','.join([_ITEMS.get(type(value), _other_item)(value) for value in values])}}}"
+
+
+def _text_item(value: str) -> str:
+    if '"' in value or "\\" in value:
+        value = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{value}"'
+
+
+def _other_item(value: Any) -> str:
+    """That of a value of a derived type, as of an enumeration."""
+    for kind, item in _ITEMS.items():
+        if isinstance(value, kind):
+            return item(kind(value))
+    raise StoreError(
+        f"a value of the type {type(value).__name__} cannot be stored",
+        mend="convert it to an int, a str or bytes",
+    )
+
+
+_ITEMS: dict[type, Callable[[Any], str]] = {
+    str: _text_item,
+    int: str,
+    bytes: lambda value: f'"\\\\x{value.hex()}"',
+    type(None): lambda _: "NULL",
+}
+
+
+class TextList(TypeDecorator[list[str]]):
+    """A list of texts as one parameter: an array on PostgreSQL, JSON on SQLite."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: list[str] | None, dialect: Dialect) -> str:
+        """The list as the engine takes it."""
+        texts = value or []
+        is_server = dialect.name == "postgresql"
+        return postgres_array(texts) if is_server else orjson.dumps(texts).decode()
+
+
+class _IsOneOf(FunctionElement[bool]):
+    inherit_cache = True
+    type = Boolean()
+
+    def self_group(self, against: OperatorType | None = None) -> Self:
+        # Else SQLite compares it with 1, and finds no index for that.
+        return self
+
+
+@compiles(_IsOneOf, "sqlite")
+def _in_json(element: _IsOneOf, compiler: SQLCompiler, **kw: Any) -> str:
+    column, texts = (compiler.process(each, **kw) for each in element.clauses)
+    return f"{column} IN (SELECT value FROM json_each({texts}))"  # noqa: S608 - our own names
+
+
+@compiles(_IsOneOf, "postgresql")
+def _in_array(element: _IsOneOf, compiler: SQLCompiler, **kw: Any) -> str:
+    column, texts = (compiler.process(each, **kw) for each in element.clauses)
+    return f"{column} = ANY (CAST({texts} AS TEXT[]))"
+
+
+def is_one_of(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
+    """The condition that a column is one of the texts of the list parameter `name`.
+
+    The statement is the same for lists of any length, unlike that of `in_`: it is prepared once.
+    """
+    return _IsOneOf(column, bindparam(name, type_=TextList()))
+
+
+# On SQLite: the values of one statement, below what any build takes, and up to how many rows each
+# number of rows has a statement of its own. The driver keeps 128 prepared statements.
+_MOST_VALUES = 900
+_EXACT_SIZES = 16
+
+
 class BulkInsert:
-    """Inserts rows, given as tuples in the order of the columns, without the checksum."""
+    """Inserts rows, given as tuples in the order of the columns, without the checksum.
+
+    Many rows go into one statement. On SQLite the driver gives up the interpreter's lock for each
+    statement, and gets it back only when another thread pauses; on PostgreSQL each statement is
+    planned and answered for itself.
+    """
 
     def __init__(self, table: Table) -> None:
         self._name = table.name
         self._sealed: tuple[str, ...] | None = table.info.get("sealed")
-        dialects: dict[str, Dialect] = {
-            "sqlite": sqlite.dialect(),
-            "postgresql": psycopg.dialect(paramstyle="format"),  # type: ignore[no-untyped-call]
-        }
-        statement = insert(table)
+        quote = sqlite.dialect().identifier_preparer
+        columns = ", ".join(quote.quote(column.name) for column in table.columns)
+        into = f"INSERT INTO {quote.quote(table.name)} ({columns})"
+        width = len(table.columns)
+        most = max(1, _MOST_VALUES // width)
+        self._exact = min(_EXACT_SIZES, most)
+        self._larger = [size for size in (128, 64, 32, 16) if size <= most] or [most]
+        row = f"({', '.join('?' * width)})"
         self._texts = {
-            name: str(statement.compile(dialect=dialect)) for name, dialect in dialects.items()
+            size: f"{into} VALUES {', '.join([row] * size)}"
+            for size in (*range(1, self._exact + 1), *self._larger)
         }
+        server = psycopg.dialect()  # type: ignore[no-untyped-call]
+        arrays = (f"%s::{column.type.compile(server)}[]" for column in table.columns)
+        self._from_arrays = f"{into} SELECT * FROM unnest({', '.join(arrays)})"  # noqa: S608 - our own names
 
     def insert(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Insert rows; those of a sealed table get their checksum."""
+        if not rows:
+            return
         if self._sealed is not None:
-            columns = self._sealed
-            rows = [
-                (*row, checksum(self._name, columns, dict(zip(columns, row, strict=True))))
-                for row in rows
-            ]
-        connection.exec_driver_sql(self._texts[connection.dialect.name], list(rows))
+            rows = [(*row, _checksum(self._name, self._sealed, row)) for row in rows]
+        if connection.dialect.name == "postgresql":
+            arrays = tuple(postgres_array(values) for values in zip(*rows, strict=True))
+            connection.exec_driver_sql(self._from_arrays, arrays)
+            return
+        start = 0
+        while start < len(rows):
+            size = self._size(len(rows) - start)
+            values = tuple(itertools.chain.from_iterable(rows[start : start + size]))
+            connection.exec_driver_sql(self._texts[size], values)
+            start += size
+
+    def _size(self, left: int) -> int:
+        """How many of the rows that are left go into the next statement."""
+        if left <= self._exact:
+            return left
+        return next(size for size in self._larger if size <= left)

@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 import structlog
@@ -197,9 +198,7 @@ class Directory:
         profile = await self._profile(instance)
         if profile is None:
             return SessionRules()
-        written, dialect = profile.record.session_rules, profile.record.dialect
-        rules = SessionRules.from_dict({} if written is None else canonical.decode(written))
-        return replace(rules, dialect="scoped" if dialect == "scoped" else "hermes")
+        return _read_session_rules(profile.record.session_rules, profile.record.dialect)
 
     async def choose_sessions(
         self, instance: str, rules: SessionRules, buffer_is_empty: Callable[[Connection], bool]
@@ -322,3 +321,10 @@ class Directory:
                 await self.changes.change(lambda change: links.burn(change, digests))
                 return LinkReply(BURNED.text, BURNED.rule) if asked else None
         return LinkReply("", BURNED.rule) if asked else None
+
+
+@lru_cache(maxsize=4096)
+def _read_session_rules(written: str | None, dialect: str) -> SessionRules:
+    """The stored rules of an instance; few differ, and each event asks for some."""
+    rules = SessionRules.from_dict({} if written is None else canonical.decode(written))
+    return replace(rules, dialect="scoped" if dialect == "scoped" else "hermes")

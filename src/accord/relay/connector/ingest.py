@@ -69,14 +69,24 @@ _MARK = "\x00id\x00"
 _WRITTEN = orjson.dumps(_MARK).decode()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CachedDecision:
-    """A decision and its record, which lacks only the event's id."""
+    """A decision, its record, which lacks only the event's id, and what follows from the facts.
+
+    Whatever changes an instance or a link makes new facts, and so another decision.
+    """
 
     facts: Facts
     decision: Decision
     before: str
     after: str
+    refusal: GateVerdict | None
+    # The first instance that receives it because it is open to everybody.
+    opened: str | None
+    # How the instances that receive it key their sessions, as far as they were asked.
+    rules: dict[str, SessionRules] = field(default_factory=dict)
+    # Whether its author is linked to any agent; not known yet, or looked up each time.
+    is_linked: bool | None = None
 
     def record(self, event_id: str) -> str:
         """The record of one event, as JSON."""
@@ -93,14 +103,22 @@ class DecisionCache:
 
     def decide(self, event: GateEvent, facts: Facts) -> CachedDecision:
         """Decide, or return the cached decision on the same facts."""
-        known = self._cached.get(event)
-        # Compared by identity: changed facts are always a new object.
-        if known is not None and known.facts is facts:
-            return known
+        try:
+            # Not `get`, which hashes the event twice.
+            known = self._cached[event]
+        except KeyError:
+            pass
+        else:
+            # Compared by identity: changed facts are always a new object.
+            if known.facts is facts:
+                return known
         decision = decide(event, facts)
         marked = to_record(replace(event, event_id=_MARK), facts, decision)
         before, _, after = orjson.dumps(marked).decode().partition(_WRITTEN)
-        made = self._cached[event] = CachedDecision(facts, decision, before, after)
+        opened = (each.instance for each in decision.candidates if each.is_open and each.delivers)
+        made = self._cached[event] = CachedDecision(
+            facts, decision, before, after, decision.refusal, next(opened, None)
+        )
         return made
 
 
@@ -163,9 +181,9 @@ class Ingest:
             with tracing.span("relay gate") as step:
                 reply = await context.directory.consume_link_dm(inbound)
                 event = _gate_event(inbound, reply)
-                facts = await context.directory.facts(inbound)
+                facts = await context.directory.facts_of(event)
                 decided = self._decisions.decide(event, facts)
-                if self._is_limited(event, decided.decision):
+                if decided.opened is not None and self._is_limited(event, decided.opened):
                     account = PlatformAccount(event.platform, event.author or "")
                     facts = replace(facts, limited=frozenset({account}))
                     decided = self._decisions.decide(event, facts)
@@ -173,8 +191,9 @@ class Ingest:
                     _trace_decision(step, decided.decision)
             decision = decided.decision
             records, counted = await self._records(inbound, event, decided, trace)
-            admission = await self._admission(inbound, event, fence, decision, records, trace)
-            admission = replace(admission, counted=counted)
+            admission = await self._admission(
+                inbound, event, fence, decided, records, counted, trace
+            )
             stored = self.writer.admit(admission)
         admitted = await stored
         context.ingest_seconds.add(context.clock.monotonic() - began)
@@ -184,7 +203,7 @@ class Ingest:
         context.counts["parked"] += len(admitted.parked)
         context.counts["dead letters"] += len(admitted.full)
         waits = bool(admitted.parked or admitted.full)
-        refusal = None if waits else decision.refusal
+        refusal = None if waits else decided.refusal
         context.counts["taken for nobody" if refusal else "taken"] += 1
         if refusal is not None:
             context.counts[f"dropped {refusal.rule}"] += 1
@@ -211,12 +230,18 @@ class Ingest:
             for key in rules.keys(source):
                 self.hub.interrupt(decision.tenant or "", instance, key, source.chat_id)
 
-    def _is_limited(self, event: GateEvent, decision: Decision) -> bool:
+    def _is_limited(self, event: GateEvent, opened: str) -> bool:
         """Whether somebody who is not linked writes too much to an agent that is open."""
-        opened = [each.instance for each in decision.candidates if each.is_open and each.delivers]
-        return bool(opened) and bool(
-            self._strangers.wait(f"{opened[0]} {event.platform} {event.author}")
-        )
+        return bool(self._strangers.wait(f"{opened} {event.platform} {event.author}"))
+
+    async def _is_linked(self, event: GateEvent, decided: CachedDecision) -> bool:
+        if decided.is_linked is not None:
+            return decided.is_linked
+        is_linked = await self.context.directory.is_linked(event.platform, event.author)
+        # Without a candidate the author may not be among the facts.
+        if decided.decision.candidates:
+            decided.is_linked = is_linked
+        return is_linked
 
     async def _records(
         self, inbound: InboundEvent, event: GateEvent, decided: CachedDecision, trace: Trace | None
@@ -224,7 +249,7 @@ class Ingest:
         """What the journal gets of an event and of the decision; else what is counted."""
         context, decision = self.context, decided.decision
         names = await context.directory.secret.load(context.store)
-        if await context.directory.is_linked(inbound.platform, event.author):
+        if await self._is_linked(event, decided):
             written = _journal(inbound, trace, names)
             return (written, decided.record(inbound.event_id)), None
         is_lost = not decision.deliveries and not decision.unknown
@@ -250,11 +275,12 @@ class Ingest:
         inbound: InboundEvent,
         event: GateEvent,
         fence: Fence | None,
-        decision: Decision,
+        decided: CachedDecision,
         records: tuple[str, str] | None,
+        counted: UnlinkedCount | None,
         trace: Trace | None,
     ) -> EventAdmission:
-        context = self.context
+        context, decision = self.context, decided.decision
         name, now = context.ids.new(), context.now()
         rows: list[NewRow] = []
         chats: list[SeenChat] = []
@@ -267,7 +293,10 @@ class Ingest:
             kind, body = self._body(inbound)
             for each in received:
                 instance = each.instance
-                rules = await context.directory.session_rules(instance)
+                rules = decided.rules.get(instance)
+                if rules is None:
+                    rules = await context.directory.session_rules(instance)
+                    decided.rules[instance] = rules
                 key = rules.key(source)
                 # An interrupt is of no use later, so it is never parked.
                 if inbound.kind is not InboundKind.INTERRUPT:
@@ -298,6 +327,7 @@ class Ingest:
             ),
             None if trace is None else str(trace),
             event,
+            counted,
         )
 
     def _body(self, inbound: InboundEvent) -> tuple[str, str]:
@@ -314,8 +344,10 @@ class Ingest:
         return kind, body.decode()
 
     def _is_new_chat(self, chat: SeenChat, now: int) -> bool:
-        seen = self._chats.get(_chat_key(chat))
-        return seen is None or now - seen >= _CHAT_MS
+        try:
+            return now - self._chats[_chat_key(chat)] >= _CHAT_MS
+        except KeyError:
+            return True
 
     def _remember(self, admission: EventAdmission, admitted: AdmissionResult) -> None:
         waits = {*admitted.full, *(session.instance for session in admitted.parked)}
@@ -424,11 +456,14 @@ def _check(inbound: InboundEvent) -> None:
     if source.platform != inbound.platform:
         raise _refused("the event names another platform than the one that received it")
     names = (inbound.bot_id, inbound.event_id, source.chat_id, source.scope_id, source.user_id)
-    for name in (*names, source.thread_id, source.user_id_alt, source.parent_chat_id):
-        if name is None:
-            continue
-        if len(name) > _LONGEST_ID or "\0" in name or not _is_text(name):
-            raise _refused("an id is too long, or not text")
+    others = (source.thread_id, source.user_id_alt, source.parent_chat_id)
+    given = [name for name in (*names, *others) if name]
+    written = "".join(given)
+    if "\0" in written or not _is_text(written):
+        raise _refused("an id is not text")
+    # Together they are hardly ever longer than one of them may be.
+    if len(written) > _LONGEST_ID and max(map(len, given)) > _LONGEST_ID:
+        raise _refused("an id is too long")
     if not inbound.event_id or not source.chat_id:
         raise _refused("an event needs an id and a chat")
     if (inbound.kind is InboundKind.PASSTHROUGH) != (inbound.forward is not None):

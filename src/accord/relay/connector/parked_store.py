@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from accord.relay.connector.store import dead_letter_rows, parked
+from accord.storage import is_one_of
 
 
 class ParkedSession(NamedTuple):
@@ -75,12 +76,12 @@ _SESSIONS: Final = (
         func.max(parked.c.due_at),
         func.max(parked.c.attempts),
     )
-    .where(parked.c.instance.in_(bindparam("instances", expanding=True)))
+    .where(is_one_of(parked.c.instance, "instances"))
     .group_by(parked.c.instance, parked.c.session_key)
 )
 _COUNTS: Final = (
     select(parked.c.instance, func.count())
-    .where(parked.c.instance.in_(bindparam("instances", expanding=True)))
+    .where(is_one_of(parked.c.instance, "instances"))
     .group_by(parked.c.instance)
 )
 _IS_SESSION: Final = (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import structlog
-from sqlalchemy import Connection, bindparam, delete, exists, select, update
+from sqlalchemy import Connection, bindparam, delete, exists, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
@@ -41,7 +41,7 @@ from accord.relay.connector.vault import Capability, Vault
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.decision_records import write_event
 from accord.relay.rules.gate import GateEvent
-from accord.storage import BulkInsert, JournalRecord, StoreError
+from accord.storage import BulkInsert, JournalRecord, StoreError, is_one_of, postgres_array
 
 if TYPE_CHECKING:
     from accord.relay.connector.connections import ConnectionHub
@@ -251,12 +251,12 @@ DELIVERIES = "relay.deliveries"
 _LOOKUP = 500
 
 _OWNERS = select(leases.c.name, leases.c.holder, leases.c.epoch).where(
-    leases.c.name.in_(bindparam("names", expanding=True))
+    is_one_of(leases.c.name, "names")
 )
 _TAKEN = select(receipts.c.event_id, receipts.c.event).where(
     receipts.c.platform == bindparam("platform"),
     receipts.c.bot_id == bindparam("bot_id"),
-    receipts.c.event_id.in_(bindparam("ids", expanding=True)),
+    is_one_of(receipts.c.event_id, "ids"),
 )
 _RECEIVE = BulkInsert(receipts)
 _QUEUES = select(
@@ -266,12 +266,24 @@ _QUEUES = select(
     queues.c.head,
     queues.c.epoch,
     queues.c.flipped,
-).where(queues.c.instance.in_(bindparam("instances", expanding=True)))
+).where(is_one_of(queues.c.instance, "instances"))
 _NEW_QUEUE = {
     "postgresql": postgresql.insert(queues).on_conflict_do_nothing(),
     "sqlite": sqlite.insert(queues).on_conflict_do_nothing(),
 }
-_ADVANCE = update(queues).where(queues.c.instance == bindparam("of")).values(head=bindparam("to"))
+# One statement for all queues, which are locked already.
+_ADVANCE = {
+    "postgresql": text(
+        "UPDATE queues SET head = moved.head"
+        " FROM unnest(CAST(:names AS text[]), CAST(:heads AS bigint[])) AS moved (name, head)"
+        " WHERE queues.instance = moved.name"
+    ),
+    "sqlite": text(
+        "UPDATE queues SET head = moved.head FROM (SELECT json_extract(value, '$[0]') AS name,"
+        " json_extract(value, '$[1]') AS head FROM json_each(:moved)) AS moved"
+        " WHERE queues.instance = moved.name"
+    ),
+}
 _OPEN = update(queues).where(queues.c.instance == bindparam("of")).values(epoch=queues.c.epoch + 1)
 _FLIP = (
     update(queues)
@@ -301,6 +313,11 @@ _SENT = (
     )
 )
 _ACKED = delete(buffer).where(*_RANGE)
+# SQLite deletes them all without the interpreter's lock.
+_ACKED_TOGETHER = text(
+    "DELETE FROM buffer WHERE (instance, seq) IN (SELECT CAST(json_extract(value, '$[0]') AS TEXT),"
+    " CAST(json_extract(value, '$[1]') AS INTEGER) FROM json_each(:rows))"
+)
 
 
 def _seen_chat(dialect: Any) -> Any:
@@ -341,7 +358,7 @@ def write_batch(connection: Connection, batch: Batch, vault: Vault, source: str)
         body = orjson.dumps(changes).decode()
         records.append(JournalRecord(DELIVERIES, batch.id, batch.now, source, body))
     if records:
-        write_journal(connection, records)
+        write_journal(connection, records, are_new=True)
     return result
 
 
@@ -460,7 +477,7 @@ def _store_reports(connection: Connection, batch: Batch, result: BatchResult) ->
         for first, last in ranges(seqs)
     ]
     if acked:
-        connection.execute(_ACKED, acked)
+        _delete_acked(connection, acked, gone)
         changes[RowState.ACKED.value] = [list(each.values()) for each in acked]
     for claim in batch.flips:
         result.flipped.append(current(claim))
@@ -471,6 +488,25 @@ def _store_reports(connection: Connection, batch: Batch, result: BatchResult) ->
             current(claim) and connection.execute(_SETTLE, {"of": claim[0]}).rowcount > 0
         )
     return changes
+
+
+def _delete_acked(
+    connection: Connection, acked: list[dict[str, Any]], gone: dict[SocketClaim, set[int]]
+) -> None:
+    if connection.dialect.name == "sqlite":
+        rows = [(instance, seq) for (instance, _), seqs in gone.items() for seq in seqs]
+        connection.execute(_ACKED_TOGETHER, {"rows": orjson.dumps(rows).decode()})
+    else:
+        connection.execute(_ACKED, acked)
+
+
+def _advance(connection: Connection, heads: dict[str, int]) -> None:
+    """Store the numbers of the newest rows of queues."""
+    if connection.dialect.name == "sqlite":
+        values: dict[str, Any] = {"moved": orjson.dumps(list(heads.items())).decode()}
+    else:
+        values = {"names": postgres_array(heads), "heads": postgres_array(heads.values())}
+    connection.execute(_ADVANCE[connection.dialect.name], values)
 
 
 def _raise_epochs(connection: Connection, batch: Batch, result: BatchResult) -> None:
@@ -523,7 +559,7 @@ def _store_events(
     changes: dict[str, Any] = parking.store(connection, heads, batch.now)
     moved = sorted(each for each, queue in result.queues.items() if heads[each] != queue.head)
     if moved:
-        connection.execute(_ADVANCE, [{"of": each, "to": heads[each]} for each in moved])
+        _advance(connection, {each: heads[each] for each in moved})
     if seen:
         for statement, by_key in (
             (_SEEN_CHAT[connection.dialect.name], seen),

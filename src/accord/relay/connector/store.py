@@ -35,7 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 
 from accord.kernel import canonical
-from accord.storage import JournalRecord, Schema, Store, journal
+from accord.storage import JournalRecord, Schema, Store, journal, postgres_array
 
 METADATA: Final = MetaData()
 RELAY: Final = Schema("relay", METADATA, Path(__file__).parent / "migrations")
@@ -662,6 +662,14 @@ def on_outbox(instance: str, work: Callable[[Connection], T]) -> SharedWork[T]:
     return SharedWork(work, {instance: QueueLock.ADD})
 
 
+@dataclass(slots=True)
+class _LateRecords:
+    """What a transaction appends to the journal at its end."""
+
+    records: list[JournalRecord] = field(default_factory=list)
+    are_new: bool = True
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedStore:
     """A store in which several processes write at the same time.
@@ -690,14 +698,13 @@ class SharedStore:
         if connection.dialect.name != "postgresql":
             return [unit(connection) for unit in units]
         self._lock(connection, [unit for unit in units if isinstance(unit, SharedWork)], len(units))
-        late: list[JournalRecord] = []
-        connection.info[_LATE] = late
+        late = connection.info[_LATE] = _LateRecords()
         try:
             results = [unit(connection) for unit in units]
         finally:
             del connection.info[_LATE]
-        if late:
-            journal.append(connection, late)
+        if late.records:
+            journal.append(connection, late.records, are_new=late.are_new)
         return results
 
     def _lock(self, connection: Connection, shared: list[SharedWork[Any]], units: int) -> None:
@@ -715,7 +722,8 @@ class SharedStore:
             connection.execute(_LOCK_LEASE[name in changed], {"of": name})
         if wanted:
             names = sorted(wanted)
-            values = {"names": names, "modes": [int(wanted[name]) for name in names]}
+            modes = [int(wanted[name]) for name in names]
+            values = {"names": postgres_array(names), "modes": postgres_array(modes)}
             found = connection.execute(_LOCK_QUEUES, values).scalars()
             if is_alone:
                 if len(self._stored) > _MOST_QUEUES:
@@ -723,13 +731,19 @@ class SharedStore:
                 self._stored.update(each for each in found if each is not None)
 
 
-def write_journal(connection: Connection, records: Sequence[JournalRecord]) -> None:
-    """Append to the journal at the end of the transaction: until its commit others wait for it."""
-    late: list[JournalRecord] | None = connection.info.get(_LATE)
+def write_journal(
+    connection: Connection, records: Sequence[JournalRecord], *, are_new: bool = False
+) -> None:
+    """Append to the journal at the end of the transaction: until its commit others wait for it.
+
+    With `are_new` the ids were just made, and are not looked up.
+    """
+    late: _LateRecords | None = connection.info.get(_LATE)
     if late is None:
-        journal.append(connection, records)
+        journal.append(connection, records, are_new=are_new)
     else:
-        late.extend(records)
+        late.records.extend(records)
+        late.are_new = late.are_new and are_new
 
 
 CONTROL_STREAM: Final = "relay.control"

@@ -4,6 +4,7 @@ Invalid lines and unknown frames are values too, so that a reader can count and 
 descriptor of a platform is what the gateway gets at the handshake.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
@@ -350,8 +351,17 @@ class BadLine:
     why: str
 
 
+# Most frames are acknowledgements, and most of these are spelled so. It is JSON that can be read
+# in one way only.
+_PLAIN_ACK: Final = re.compile(
+    rb'\{"type": ?"inbound_ack", ?"bufferId": ?"([0-9A-Za-z._-]{1,512})"\}'
+)
+
+
 def read_frame(line: bytes | str) -> Frame | UnknownFrame | BadLine:
     """Read one line strictly; never raises."""
+    if isinstance(line, bytes) and (ack := _PLAIN_ACK.fullmatch(line)):
+        return InboundAck(ack[1].decode())
     try:
         payload = members.payload(canonical.decode(line, max_bytes=MAX_LINE), "a frame")
         name = members.identifier(payload, "type")
