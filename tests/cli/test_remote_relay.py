@@ -29,7 +29,10 @@ _VARYING = {
     "dead_at",
     "event",
     "expires_at",
+    "key_id",
     "old_until",
+    "older",
+    "prepared",
     "received_at",
     "revoked_at",
     "secret",
@@ -113,6 +116,13 @@ SCRIPT = (
     "unlink memory bo --instance echo",
     "unlink memory nobody",
     "rotate echo --grace 60",
+    "key show",
+    "key prepare",
+    "key rotate",
+    "key rotate --finish",
+    "key show",
+    "key forget",
+    "key forget",
     "outbox list",
     "outbox list --dead",
     "why",
@@ -198,6 +208,10 @@ def test_no_verb_is_left_out() -> None:
         "links/remove",
         "links/default",
         "rotate",
+        "key/show",
+        "key/prepare",
+        "key/rotate",
+        "key/forget",
         "revoke",
         "pardon",
         "route",
@@ -325,4 +339,38 @@ def test_options_that_contradict_each_other_are_misused(tmp_path: Path) -> None:
 def test_the_web_chat_is_looked_after_at_its_own_machine(site: tuple[Path, str]) -> None:
     _, url = site
     told = refusal("--connector", url, "--token", "operator_x", "chat", "list")
-    assert "own machine" in told
+    assert "the web chat is managed on the connector's own machine" in told
+    env = {"ACCORD_RELAY_CONNECTOR": url, "ACCORD_RELAY_TOKEN": "operator_x"}
+    assert "without --connector and ACCORD_RELAY_CONNECTOR" in refusal("chat", "list", env=env)
+
+
+def test_a_connector_is_not_served_for_another_machine(site: tuple[Path, str]) -> None:
+    _, url = site
+    told = refusal("--connector", url, "--token", "operator_x", "serve")
+    assert "`serve` runs a connector on this machine" in told
+
+
+def test_the_key_of_the_secrets_is_rotated_from_elsewhere(site: tuple[Path, str]) -> None:
+    home, url = site
+    token = relay("operator-token", "new", "keys", "--home", str(home)).stdout.strip()
+    remote = ("--connector", url, "--token", token)
+    file = home / "keys" / "relay.key"
+    before, shown = file.read_bytes(), ask(*remote, "key", "show")
+    assert shown == ask("key", "show", "--home", str(home))
+    assert shown["key_id"].encode() not in before
+    ask(*remote, "key", "rotate")
+    after = ask(*remote, "key", "show")
+    assert after["older"][0] == shown["key_id"]
+    assert after["old_boxes"] == 0
+    # The connector that runs, and a command here, use the same file.
+    assert file.read_bytes() != before
+    assert ask("key", "show", "--home", str(home)) == after
+    ask(*remote, "instances")
+    for line in before.decode().split():
+        assert line not in json.dumps(after)
+    read_only = ask("operator-token", "new", "looks", "--read-only", "--home", str(home))["token"]
+    looking = ("--connector", url, "--token", read_only)
+    assert ask(*looking, "key", "show") == after
+    for verb in ("rotate", "prepare", "forget"):
+        assert "may only read" in refusal(*looking, "key", verb)
+    assert ask("key", "show", "--home", str(home)) == after

@@ -292,7 +292,7 @@ def with_relay(cli: Cli, work: Callable[["Connector"], Awaitable[T]]) -> T:
     from accord.station import logs
     from accord.station.relay import operate_relay
 
-    refuse_remote(cli)
+    refuse_remote(cli, "this command works on the connector's own machine only")
     settings = cli.station_settings()
 
     async def run() -> T:
@@ -309,15 +309,20 @@ def with_relay(cli: Cli, work: Callable[["Connector"], Awaitable[T]]) -> T:
             ) from error
 
 
-def refuse_remote(cli: Cli) -> None:
-    """Refuse a command that works on the connector's own machine only; raises RelayError."""
+def refuse_remote(cli: Cli, what: str) -> None:
+    """Refuse a command that works on this machine, where another's connector is named.
+
+    Raises:
+        RelayError: One is named; `what` says what the command does here.
+    """
     from accord.relay.errors import Code, RelayError
 
     if remote_connector(cli) is not None:
         raise RelayError(
             Code.BAD_REQUEST,
-            "this command works on the connector's own machine only",
-            mend="run it there, or name a home with --home",
+            what,
+            mend="run it on the connector's machine, without --connector and "
+            "ACCORD_RELAY_CONNECTOR, or name a home with --home",
         )
 
 

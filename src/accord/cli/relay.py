@@ -58,10 +58,11 @@ def serve(cli: Cli, *, port: Port = None) -> None:
     """Run a connector alone, without the other planes, until SIGTERM or Ctrl-C.
 
     Several connectors can share a store (`store.url`) and notify each other over Redis
-    (`relay.redis`).
+    (`relay.redis`). It runs on this machine, so `--connector` is refused.
     """
     from accord.station.run import relay_planes
 
+    refuse_remote(cli, "`serve` runs a connector on this machine, not on another")
     serve_plane(cli, "The connector", relay_planes, port, with_device=True)
 
 
@@ -203,7 +204,7 @@ def _with_chat(cli: Cli, work: Callable[["Admin"], Awaitable[T]]) -> T:
     from accord.station.relay import webchat_settings
     from accord.station.store import store_location
 
-    refuse_remote(cli)
+    refuse_remote(cli, "the web chat is managed on the connector's own machine")
     settings = cli.station_settings()
 
     async def run() -> T:
@@ -261,5 +262,7 @@ app.add_typer(
     name="deadletters",
     help="List, replay and delete undelivered messages.",
 )
-app.add_typer(chat_app, name="chat", help="Manage the built-in web chat.")
+app.add_typer(
+    chat_app, name="chat", help="Manage the built-in web chat, on the connector's own machine."
+)
 app.add_typer(gateway.app, name="gateway", help="Connect an agent to a connector.")

@@ -5,18 +5,14 @@ wake-url | key | revoke | pardon | scope | open | close | principal | policy`.
 """
 
 import re
-from dataclasses import asdict
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from accord.cli.arguments import printable
 from accord.cli.context import App, Cli
-from accord.cli.planes import Instance, Tenant, ask_relay, format_millis, with_relay
-
-if TYPE_CHECKING:
-    from accord.relay.connector.manage import KeyStatus
+from accord.cli.planes import Instance, Tenant, ask_relay, format_millis
 
 app = App()
 token = App(no_args_is_help=True, epilog="Example: accord relay token new --instance echo")
@@ -282,14 +278,14 @@ key = App(no_args_is_help=True, epilog="Example: accord relay key rotate")
 
 @key.command("show", epilog="Example: accord relay key show --json")
 def show_keys(cli: Cli) -> None:
-    """Show which keys encrypt the secrets in the relay's store, by id."""
-    _emit_keys(cli, with_relay(cli, lambda connector: connector.control.key_status()))
+    """Show which keys encrypt the secrets in the relay's store, by id; no key itself is shown."""
+    _emit_keys(cli, ask_relay(cli, "key/show"))
 
 
 @key.command("prepare", epilog="Example: accord relay key prepare")
 def prepare_key(cli: Cli) -> None:
     """Make the next key without using it, to copy `relay.key` to other connectors first."""
-    _emit_keys(cli, with_relay(cli, lambda connector: connector.control.prepare_key()))
+    _emit_keys(cli, ask_relay(cli, "key/prepare"))
 
 
 @key.command("rotate", epilog="Example: accord relay key rotate")
@@ -304,23 +300,23 @@ def rotate_key(
     Older keys stay in the file until `accord relay key forget`. A rotation that was cut off loses
     nothing; --finish encrypts the rest.
     """
-    done = with_relay(cli, lambda connector: connector.control.rotate_key(with_new_key=not finish))
-    cli.emit({"encrypted": done}, f"{done} secrets are encrypted anew.")
+    done = ask_relay(cli, "key/rotate", finish=finish)
+    cli.emit(done, f"{done['encrypted']} secrets are encrypted anew.")
 
 
 @key.command("forget", epilog="Example: accord relay key forget")
 def forget_keys(cli: Cli) -> None:
     """Drop older keys from `relay.key`, once nothing needs them."""
-    done = with_relay(cli, lambda connector: connector.control.forget_keys())
-    cli.emit({"forgotten": done}, f"{done} older keys forgotten.")
+    done = ask_relay(cli, "key/forget")
+    cli.emit(done, f"{done['forgotten']} older keys forgotten.")
 
 
-def _emit_keys(cli: Cli, status: "KeyStatus") -> None:
-    lines = [("encrypts", status.key_id), *(("decrypts", each) for each in status.older)]
-    if status.prepared is not None:
-        lines.append(("prepared", status.prepared))
-    lines.append(("under older keys", str(status.old_boxes)))
-    cli.emit(asdict(status), lines)
+def _emit_keys(cli: Cli, status: dict[str, Any]) -> None:
+    lines = [("encrypts", status["key_id"]), *(("decrypts", each) for each in status["older"])]
+    if status["prepared"] is not None:
+        lines.append(("prepared", status["prepared"]))
+    lines.append(("under older keys", str(status["old_boxes"])))
+    cli.emit(status, lines)
 
 
 Which = Annotated[str | None, typer.Argument(help="The instance; or give --tenant.")]

@@ -53,7 +53,7 @@ from accord.web.outgoing import OutgoingPolicy
 
 _log = structlog.stdlib.get_logger(__name__)
 
-Opener = Callable[[Any, Clock, str], AbstractAsyncContextManager[Platform]]
+Opener = Callable[..., AbstractAsyncContextManager[Platform]]
 
 PLATFORMS: Final = ("telegram", "discord", "matrix", "sms", "wecom", "webhook")
 """The platforms: `[[relay.<name>]]` is a bot, opened by `open_<name>` of that platform."""
@@ -76,7 +76,12 @@ async def open_platforms(settings: Settings, clock: Clock) -> AsyncIterator[Open
             for number, table in enumerate(getattr(settings.relay, name), 1):
                 try:
                     platform = await stack.enter_async_context(
-                        _opener(name)(_with_home_paths(table, settings), clock, settings.relay.url)
+                        _opener(name)(
+                            _with_home_paths(table, settings),
+                            clock,
+                            settings.relay.url,
+                            limits=settings.platforms,
+                        )
                     )
                     _refuse_duplicate(platform, opened)
                 except AccordError as error:
@@ -355,7 +360,7 @@ def _named(kind: type[Any], chosen: ConnectorSettings) -> dict[str, Any]:
 
 def webchat_settings(settings: Settings) -> WebChatSettings:
     """Return the settings of the web chat."""
-    return WebChatSettings(base_url=settings.relay.url)
+    return WebChatSettings(base_url=settings.relay.url, **settings.webchat.model_dump())
 
 
 def _open_bus(settings: Settings) -> RelayBus:

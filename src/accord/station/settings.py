@@ -28,6 +28,7 @@ from accord.bridge.settings import BridgeSettings
 from accord.capabilities.settings import DoorsSettings, ModelsSettings
 from accord.relay.errors import RelayError
 from accord.relay.platforms import settings
+from accord.relay.platforms.settings import DEFAULT_LIMITS, PlatformLimits, WebChatLimits
 from accord.station.errors import SettingsError
 from accord.station.relay_limits import ConnectorSettings
 from accord.station.sections import (
@@ -79,6 +80,8 @@ class Settings(BaseSettings):
     store: StoreSettings = StoreSettings()
     community: CommunitySettings = CommunitySettings()
     relay: ConnectorSettings = ConnectorSettings()
+    platforms: PlatformLimits = DEFAULT_LIMITS
+    webchat: WebChatLimits = WebChatLimits()
     authority: AuthoritySettings = AuthoritySettings()
     models: ModelsSettings = ModelsSettings()
     doors: DoorsSettings = DoorsSettings()

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
-from accord.relay.connector import InboundKind
+from accord.kernel import canonical
+from accord.relay.connector import BusHint, InboundKind, Topic
+from accord.relay.rules import MessageEvent, SessionSource
+from accord.relay.rules.messages import SessionRules, stop_message
 
 KEY = "agent:main:relay:group:c1:ann"
 
@@ -60,3 +63,43 @@ async def test_an_interrupt_for_nobody_connected_is_gone(world: Any) -> None:
     gateway = await world.connect("alpha")
     world.chat.write("ann", "c1", "next")
     assert await gateway.events(1) == ["next"]
+
+
+def said(platform: str) -> MessageEvent:
+    source = SessionSource(platform, "c1", "group", "Friends", "ann", "Ann", scope_id="g1")
+    return MessageEvent("/STOP ", source, message_id="m1", bot_id="bot")
+
+
+def test_only_where_existing_gateways_have_no_adapter_of_their_own_is_stop_a_message() -> None:
+    assert stop_message(said("webchat")) is None
+    assert stop_message(said("relay")) is None
+    told = stop_message(said("telegram"))
+    assert told is not None
+    assert (told.text, told.message_id, told.bot_id) == ("/stop", "m1", "bot")
+    # The session is the same, and no names are in it.
+    assert SessionRules().key(told.source) == SessionRules().key(said("telegram").source)
+    assert "Ann" not in str(told)
+    assert "Friends" not in str(told)
+
+
+async def test_a_stop_reaches_the_socket_in_another_process(world: Any) -> None:
+    gateway = await world.connect("alpha")
+    told = stop_message(said("telegram"))
+    assert told is not None
+    written = canonical.encode(told.to_dict()).decode()
+    hub = world.delivery.hub
+    for nonsense in ("", "[]", "{}", written[:-1]):
+        hub.receive_hint(BusHint(Topic.STOP, "t1", "alpha", 0, nonsense))
+    hub.receive_hint(BusHint(Topic.STOP, "another tenant", "alpha", 0, written))
+    hub.receive_hint(BusHint(Topic.STOP, "t1", "alpha", 0, written))
+    frame = await gateway.hear("inbound")
+    assert (frame["event"]["text"], "bufferId" in frame) == ("/stop", False)
+    assert not gateway.socket._to_test
+
+
+async def test_a_gateway_whose_turns_end_by_interrupts_is_told_no_message(world: Any) -> None:
+    gateway = world.dial("alpha")
+    await gateway.hello(interrupts=True)
+    world.delivery.hub.stop("t1", "alpha", said("telegram"))
+    world.delivery.hub.interrupt("t1", "alpha", KEY, "c1")
+    assert (await gateway.hear())["type"] == "interrupt_inbound"

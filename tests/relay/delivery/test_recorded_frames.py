@@ -10,7 +10,9 @@ from tests.fakes.platform import MemoryChat, MemoryPlatform
 
 from accord.relay.connector import DeliveryLimits, InboundEvent, InboundKind
 from accord.relay.rules import (
+    DmDefault,
     MessageEvent,
+    PlatformAccount,
     RouteKey,
     SessionSource,
     TenantAccount,
@@ -48,7 +50,11 @@ class Player:
             [(who, what)] = step.items()
             await getattr(self, f"_{who}")(what)
 
-    async def _gateway(self, frame: dict[str, Any]) -> None:
+    async def _gateway(self, frame: dict[str, Any] | None) -> None:
+        if frame is None:
+            await self.gateway.leave()
+            self.gateway = self.world.dial("alpha")
+            return
         given = {name: self.found if value == "*" else value for name, value in frame.items()}
         self.gateway.say(given)
 
@@ -84,6 +90,9 @@ def link(world: Any, source: SessionSource) -> None:
         directory.known,
         routes={RouteKey(source.platform, scope or source.chat_id): "t1"},
         bindings={TenantAccount("t1", source.platform, source.user_id or ""): ("alpha",)},
+        dm_defaults={
+            PlatformAccount(source.platform, source.user_id or ""): DmDefault("t1", "alpha")
+        },
         visibility={seat: Visibility.VISIBLE, parent: Visibility.VISIBLE},
     )
 

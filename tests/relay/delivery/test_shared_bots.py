@@ -33,7 +33,12 @@ class Menu(MemoryPlatform):
     def __init__(self, chat: MemoryChat) -> None:
         super().__init__(chat)
         self.shown: dict[str, Any] = {}
+        self.begun = 0
         self.pauses: list[tuple[str, float]] = []
+
+    def begin_commands(self) -> None:
+        self.shown.clear()
+        self.begun += 1
 
     def offer_commands(self, instance: str, manifest: Any) -> None:
         self.shown[instance] = manifest
@@ -87,6 +92,27 @@ async def test_one_connector_shows_the_commands_of_the_agents_of_all(
             await until(lambda: menu.shown == {**both, "a": []})
         # The next owner shows what is stored, whoever is connected to it.
         await until(lambda: other.shown == {"b": [{"name": "tell"}]})
+
+
+async def test_a_connector_that_regains_a_bot_shows_its_menu_anew(
+    where: str, tmp_path: Path
+) -> None:
+    keyring, bus = Keyring.load(tmp_path / "relay.key"), LocalBus()
+    async with AsyncExitStack() as stack:
+        first, menu = await opened(stack, where, keyring, bus, "one")
+        await until(lambda: owns(first))
+        for agent in ("a", "b"):
+            token = await first.control.mint_token("t1", agent)
+            await first.control.enrol(token.token, f"gw-{agent}")
+            await first.delivery.hub.menus.offer(menu, agent, [{"name": agent}])
+        await until(lambda: set(menu.shown) == {"a", "b"})
+        menus, begun = first.delivery.hub.menus, menu.begun
+        # The lease is another's for a while, who is told that an agent has gone.
+        await menus.refresh([])
+        await menus.withdraw("a")
+        await menus.refresh([menu])
+        assert menu.begun == begun + 1
+        assert menu.shown == {"b": [{"name": "b"}]}
 
 
 async def test_what_one_connector_is_told_about_rates_all_of_them_keep(

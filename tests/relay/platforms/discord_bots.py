@@ -27,6 +27,9 @@ def settings(fake: FakeDiscord, **more: Any) -> discord.DiscordSettings:
         "token": SecretStr(fake.token),
         "public_key": fake.public_key,
         "api_url": fake.api_url,
+        "commands_settle_seconds": 0.0,
+        "commands_pause_seconds": 0.01,
+        "checkpoint_seconds": 0.0,
         **more,
     }
     return discord.DiscordSettings(**chosen)

@@ -36,7 +36,9 @@ FORUM: dict[str, Any] = {"id": -1002, "type": "supergroup", "title": "Forum", "i
 
 def settings(api_url: str = "https://api.telegram.org", **more: Any) -> telegram.TelegramSettings:
     """The settings of the bot that the service knows."""
-    return telegram.TelegramSettings.model_validate({"token": TOKEN, "api_url": api_url} | more)
+    soon = {"commands_settle_seconds": 0.0, "commands_pause_seconds": 0.01}
+    chosen = {"token": TOKEN, "api_url": api_url} | soon | more
+    return telegram.TelegramSettings.model_validate(chosen)
 
 
 class Refused(Exception):  # noqa: N818

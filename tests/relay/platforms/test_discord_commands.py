@@ -23,9 +23,7 @@ WHAT = {"name": "what", "description": "What to ask", "type": 3}
 
 
 @pytest.fixture
-async def fake(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeDiscord]:
-    monkeypatch.setattr(discord.sender, "_SETTLING_SECONDS", 0.0)
-    monkeypatch.setattr(discord.sender, "_FIRST_PAUSE", 0.01)
+async def fake() -> AsyncIterator[FakeDiscord]:
     made = FakeDiscord()
     async with made.serving():
         yield made
@@ -150,6 +148,24 @@ async def test_commands_are_published_and_again_only_when_they_change(fake: Fake
         await fake.until(lambda: shown(fake) == ["ask"])
 
 
+async def test_an_equal_menu_is_published_again_when_the_lease_was_another_processs(
+    fake: FakeDiscord,
+) -> None:
+    async with opened(fake, **UNION) as bot:
+        bot.platform.begin_commands()
+        bot.platform.offer_commands("a", [ASK])
+        bot.platform.offer_commands("b", [{"name": "tell"}])
+        await fake.until(lambda: shown(fake) == ["ask", "tell"])
+        fake.application.commands[""] = [{"name": "theirs", "id": "7"}]
+        bot.platform.begin_commands()
+        bot.platform.offer_commands("a", [ASK])
+        # What the other agent offered is gone: it was withdrawn meanwhile.
+        await fake.until(lambda: shown(fake) == ["ask"])
+        fake.application.commands[""] = [{"name": "theirs", "id": "7"}]
+        bot.platform.begin_commands()
+        await fake.until(lambda: shown(fake) == [])
+
+
 async def test_without_the_operators_word_no_gateway_changes_the_menu(fake: FakeDiscord) -> None:
     fake.application.commands[""] = [{"name": "registered"}]
     async with opened(fake) as bot:
@@ -168,11 +184,13 @@ async def test_the_operators_own_commands_are_shown_and_win(
     file = tmp_path / "commands.json"
     file.write_text('[{"name": "ask", "description": "By the operator"}, {"name": "zoo"}]')
     async with opened(fake, commands="pinned", commands_file=str(file)) as bot:
+        bot.platform.begin_commands()
         await fake.until(lambda: shown(fake) == ["ask", "zoo"])
         bot.platform.offer_commands("a", [{"name": "mine"}])
         await asyncio.sleep(0.05)
         assert shown(fake) == ["ask", "zoo"]
     async with opened(fake, **UNION, commands_file=str(file)) as bot:
+        bot.platform.begin_commands()
         bot.platform.offer_commands("a", [ASK, {"name": "mine"}])
         await fake.until(lambda: sorted(shown(fake)) == ["ask", "mine", "zoo"])
         [ask] = [each for each in fake.application.commands[""] if each["name"] == "ask"]

@@ -131,8 +131,7 @@ async def agent(url: str, secret: str, bot_id: str) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Whole]:
-    monkeypatch.setattr(discord.sender, "_SETTLING_SECONDS", 0.0)
+async def whole(tmp_path: Path) -> AsyncIterator[Whole]:
     async with asyncio.timeout(60), connector(tmp_path) as made:
         yield made
 

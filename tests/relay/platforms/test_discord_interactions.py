@@ -46,9 +46,10 @@ class Desk:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.context = KeptContext()
-        self.door = discord.InteractionEndpoint(
-            APPLICATION, KEY.verify_key.encode().hex(), self.clock
+        settings = discord.DiscordSettings(
+            application_id=APPLICATION, public_key=KEY.verify_key.encode().hex()
         )
+        self.door = discord.InteractionEndpoint(settings, self.clock)
         self.door.context = self.context
         app = Starlette(routes=[self.door.route])
         self.http = httpx.AsyncClient(
@@ -173,7 +174,7 @@ async def test_what_was_tampered_with_is_refused(desk: Desk) -> None:
 
 
 async def test_what_is_too_large_is_refused(desk: Desk) -> None:
-    assert (await desk.post(command(more="x" * discord.MAX_BODY))).status_code == 413
+    assert (await desk.post(command(more="x" * 256 * 1024))).status_code == 413
 
 
 @pytest.mark.parametrize(

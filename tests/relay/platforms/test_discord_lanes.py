@@ -11,18 +11,19 @@ from tests.relay.platforms.discord_bots import identifies, opened, resumes
 from accord.relay.connector import InboundEvent
 from accord.relay.connector.limits import KeyedLock
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.discord import edge
 from accord.relay.platforms.discord.edge import DispatchLanes
 from accord.relay.platforms.discord.gateway import Dispatch
+from accord.relay.platforms.settings import DiscordSettings
 
 
 class Handler:
     """Handles a dispatch when a test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, **limits: Any) -> None:
         self.begun: list[int] = []
         self.gates: dict[int, asyncio.Event] = {}
         self.failing: set[int] = set()
+        self.settings = DiscordSettings(application_id="1", **limits)
 
     async def take(self, dispatch: Dispatch) -> None:
         self.begun.append(dispatch.seq)
@@ -98,9 +99,8 @@ async def test_one_that_fails_ends_the_group_and_is_not_passed() -> None:
     assert passed == []
 
 
-async def test_no_more_than_so_many_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge, "_MOST_AT_ONCE", 2)
-    handler, passed = Handler(), list[int]()
+async def test_no_more_than_so_many_are_under_way() -> None:
+    handler, passed = Handler(dispatches=2), list[int]()
     async with asyncio.TaskGroup() as group:
         lanes = DispatchLanes(handler, group, lambda each: passed.append(each.seq))  # type: ignore[arg-type]
         await lanes.take(message(1, "11"))

@@ -253,8 +253,10 @@ async def test_what_could_not_be_stored_is_not_passed_over(
     assert identifies(fake) == 1
 
 
-async def test_what_can_never_be_kept_is_passed_over(bot: Bot, ada: User, general: Channel) -> None:
-    async with bot.listening():
+async def test_what_can_never_be_kept_is_passed_over(
+    fake: FakeDiscord, ada: User, general: Channel
+) -> None:
+    async with opened(fake, checkpoint_seconds=1.0) as bot, bot.listening():
         await bot.is_ready()
         bot.context.refusing = RelayError(Code.BAD_REQUEST, "no store could keep it")
         before = bot.context.remembered

@@ -100,8 +100,7 @@ class Town:
 
 
 @pytest.fixture
-async def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Town]:
-    monkeypatch.setattr(discord.sender, "_SETTLING_SECONDS", 0.0)
+async def town(tmp_path: Path) -> AsyncIterator[Town]:
     fake = FakeDiscord()
     async with AsyncExitStack() as opened, asyncio.timeout(60):
         await opened.enter_async_context(fake.serving())

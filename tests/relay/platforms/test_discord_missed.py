@@ -1,6 +1,7 @@
 """What a bot missed: read where it must be, asked for nowhere else, and taken once."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ from tests.fakes.platform import KeptContext
 from tests.relay.platforms.discord_bots import Bot, opened
 
 from accord.kernel.clock import SystemClock
+from accord.relay.connector import InboundEvent
+from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import discord
 
 
@@ -22,7 +25,6 @@ from accord.relay.platforms import discord
 def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time between two sessions, and every step remembered."""
     monkeypatch.setattr(discord.edge, "_ANEW_SECONDS", 0.01)
-    monkeypatch.setattr(discord.edge, "_KEEPING_SECONDS", 0.0)
 
 
 def lose(fake: FakeDiscord) -> None:
@@ -63,7 +65,8 @@ async def test_channels_without_news_and_channels_that_the_bot_cannot_see_are_no
         ada.write(closed, "not for bots")
         ada.write(general, "two")
         ada.write(last, "three")
-        await bot.heard("one", "two", "three")
+        await bot.context.until(lambda: len(bot.context.taken) == 3)
+        assert sorted(bot.context.texts) == ["one", "three", "two"]
     assert len(questions(fake)) == 2
     assert fake.api.invalid_requests == 0
 
@@ -136,6 +139,74 @@ async def test_whatever_was_remembered_last_nothing_is_lost_or_doubled(
             assert sorted(after.texts) == ["0", "1", "2", "3", "while nobody listened"]
 
 
+@dataclass(slots=True)
+class Slow(KeptContext):
+    """A connector that takes nothing before events of so many chats wait at the same time."""
+
+    wanted: int = 1
+    most: int = 0
+    under_way: Counter[str] = field(default_factory=Counter)
+    enough: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def ingest(self, inbound: InboundEvent) -> bool:
+        chat = inbound.event.source.chat_id
+        self.under_way[chat] += 1
+        assert self.under_way[chat] == 1, "two messages of one chat at the same time"
+        waiting = sum(self.under_way.values())
+        self.most = max(self.most, waiting)
+        if waiting >= self.wanted:
+            self.enough.set()
+        await self.enough.wait()
+        try:
+            return await KeptContext.ingest(self, inbound)
+        finally:
+            self.under_way[chat] -= 1
+
+
+async def test_missed_channels_are_read_at_the_same_time_and_each_in_order(
+    fake: FakeDiscord, ada: User, guild: Guild, general: Channel
+) -> None:
+    channels = [general, *(guild.channel(f"more-{number}") for number in range(5))]
+    first = KeptContext()
+    async with opened(fake, first) as bot, bot.listening():
+        await bot.is_ready()
+    fake.expire_sessions()
+    for number in range(5):
+        for channel in channels:
+            ada.write(channel, f"{channel.id} {number}")
+    context = Slow(remembered=dict(first.remembered), wanted=3)
+    async with (
+        asyncio.timeout(20),
+        opened(fake, context, catch_up_channels=3, catch_up_page=2) as bot,
+        bot.listening(),
+    ):
+        await context.until(lambda: len(context.taken) == 30)
+    assert context.most == 3
+    for channel in channels:
+        texts = [each for each in context.texts if each.startswith(channel.id)]
+        assert texts == [f"{channel.id} {number}" for number in range(5)]
+
+
+async def test_one_channel_that_cannot_be_stored_ends_the_reading_and_all_is_read_again(
+    fake: FakeDiscord, ada: User, guild: Guild, general: Channel
+) -> None:
+    other = guild.channel("other")
+    context = KeptContext()
+    async with opened(fake, context) as bot, bot.listening():
+        await bot.is_ready()
+    fake.expire_sessions()
+    ada.write(general, "one")
+    ada.write(other, "two")
+    context.refuse(Code.CONFLICT)
+    async with opened(fake, context) as bot, bot.listening() as task:
+        with pytest.raises(RelayError, match="the test says no"):
+            await task
+    context.refusing = None
+    async with opened(fake, context) as bot, bot.listening():
+        await context.until(lambda: sorted(context.texts) == ["one", "two"])
+    assert context.repeated == []
+
+
 async def test_a_session_is_known_before_its_first_message(
     fake: FakeDiscord, ada: User, general: Channel
 ) -> None:
@@ -153,10 +224,9 @@ async def test_a_session_is_known_before_its_first_message(
 
 
 async def test_a_new_session_is_remembered_at_once(
-    fake: FakeDiscord, bot: Bot, monkeypatch: pytest.MonkeyPatch
+    fake: FakeDiscord,
 ) -> None:
-    monkeypatch.setattr(discord.edge, "_KEEPING_SECONDS", 3600.0)
-    async with bot.listening():
+    async with opened(fake, checkpoint_seconds=60.0) as bot, bot.listening():
         await bot.context.until(lambda: bool(bot.context.remembered))
         first = bot.context.remembered["session"]
         lose(fake)
@@ -165,22 +235,20 @@ async def test_a_new_session_is_remembered_at_once(
 
 
 async def test_a_gateway_that_stays_silent_after_the_greeting_is_left(
-    fake: FakeDiscord, bot: Bot, monkeypatch: pytest.MonkeyPatch
+    fake: FakeDiscord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discord.edge, "_GREETING_SECONDS", 0.05)
     monkeypatch.setattr(fake.gateway, "introduce", lambda session, sharded: None)
-    async with bot.listening():
+    async with opened(fake, greeting_seconds=0.05) as bot, bot.listening():
         await fake.until(
             lambda: sum(op == Op.IDENTIFY for op, _ in fake.gateway.received) >= 2, within=10
         )
 
 
 async def test_more_than_can_be_held_is_dealt_with_piece_by_piece(
-    fake: FakeDiscord, ada: User, general: Channel, monkeypatch: pytest.MonkeyPatch
+    fake: FakeDiscord, ada: User, general: Channel
 ) -> None:
-    monkeypatch.setattr(discord.gateway, "_MOST_BYTES", 50_000)
-    texts = [f"{number} {'x' * 1000}" for number in range(60)]
-    async with opened(fake) as bot, bot.listening():
+    texts = [f"{number} {'x' * 1000}" for number in range(100)]
+    async with opened(fake, payload_bytes=64 * 1024) as bot, bot.listening():
         await bot.is_ready()
         for text in texts:
             ada.write(general, text)

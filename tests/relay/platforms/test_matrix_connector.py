@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.fakes.sockets import MemorySocket
 from tests.relay.platforms.matrix_people import Person, Town
 
@@ -165,11 +164,10 @@ async def test_two_people_talk_to_an_agent_and_it_hears_only_what_its_owner_sees
 
 
 async def test_a_bot_that_restarts_in_the_middle_loses_and_doubles_nothing(
-    town: Town, ann: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    town: Town, ann: Person, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(matrix.edge, "_PAGE", 5)
-    monkeypatch.setattr(matrix.edge, "_SHOWN", 5)
     settings, bot = await town.bot()
+    settings = settings.model_copy(update={"page": 5, "shown": 5})
     heard: list[dict[str, Any]] = []
     secret, room = "", ""
     written = 0

@@ -70,11 +70,10 @@ async def test_a_thread_is_a_chat_of_its_own_and_answers_stay_in_it(
 
 
 async def test_a_bot_that_was_away_misses_nothing_and_hears_nothing_twice(
-    town: Town, ann: Person, monkeypatch: pytest.MonkeyPatch
+    town: Town, ann: Person
 ) -> None:
-    monkeypatch.setattr(matrix.edge, "_PAGE", 5)
-    monkeypatch.setattr(matrix.edge, "_SHOWN", 5)
     settings, bot = await town.bot()
+    settings = settings.model_copy(update={"page": 5, "shown": 5})
     async with running(settings) as (_, context):
         room = await ann.room(name="kitchen", invite=[bot.id])
         await ann.say(room, "0")
@@ -99,11 +98,10 @@ async def test_a_bot_that_is_new_here_is_not_told_the_past(town: Town, ann: Pers
 
 
 async def test_an_invitation_from_before_the_first_start_is_followed_with_what_was_said_since(
-    town: Town, ann: Person, monkeypatch: pytest.MonkeyPatch
+    town: Town, ann: Person
 ) -> None:
-    monkeypatch.setattr(matrix.edge, "_PAGE", 5)
-    monkeypatch.setattr(matrix.edge, "_SHOWN", 5)
     settings, bot = await town.bot()
+    settings = settings.model_copy(update={"page": 5, "shown": 5})
     room = await ann.room(name="kitchen")
     await ann.say(room, "not for the bot")
     await ann.invite(room, bot.id)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from tests.fakes.platform import KeptContext
 from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import matrix
+from accord.relay.platforms.settings import DEFAULT_LIMITS, PlatformLimits
 from accord.relay.rules import Edit, FollowUp, GetChatInfo, Send, Typing
 from accord.testing import VirtualClock, run_virtual
 
@@ -71,7 +72,12 @@ class World:
         return asyncio.create_task(self.platform.run(self.context))
 
 
-def play(act: Callable[[World], Coroutine[Any, Any, None]], **answers: Sequence[Any]) -> None:
+def play(
+    act: Callable[[World], Coroutine[Any, Any, None]],
+    answer_bytes: int | None = None,
+    /,
+    **answers: Any,
+) -> None:
     """Let a scene happen in virtual time."""
     clock = VirtualClock()
 
@@ -83,7 +89,10 @@ def play(act: Callable[[World], Coroutine[Any, Any, None]], **answers: Sequence[
             settings = matrix.MatrixSettings(
                 homeserver="http://x.org", user_id=BOT, access_token=SecretStr(TOKEN)
             )
-            homeserver = matrix.Homeserver(client, settings.access_token)
+            shared = PlatformLimits(answer_bytes=answer_bytes) if answer_bytes else DEFAULT_LIMITS
+            homeserver = matrix.Homeserver(
+                client, settings, settings.access_token, shared.of(settings)
+            )
             platform = matrix.MatrixPlatform(settings, homeserver, clock)
             world = World(clock, script, KeptContext(), platform, homeserver)
             acting = asyncio.current_task()
@@ -209,14 +218,12 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key() -> None:
     play(act, **{"rooms/!r/send/m.room.message/k": [lost, sent, lost, lost]})
 
 
-def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix.api, "_MOST_BYTES", 1000)
-
+def test_an_answer_without_end_is_not_read() -> None:
     async def act(world: World) -> None:
         with pytest.raises(RelayError, match="more than can be read"):
             await world.homeserver.ask("GET", "/_matrix/client/v3/x")
 
-    play(act, x=[httpx.Response(200, json=["x" * 1000])])
+    play(act, 1024, x=[httpx.Response(200, json=["x" * 1024])])
 
 
 def test_nonsense_among_the_news_holds_nothing_up() -> None:
@@ -244,11 +251,7 @@ def test_nonsense_among_the_news_holds_nothing_up() -> None:
     play(act, sync=[*(httpx.Response(200, json=each) for each in answers), mixed])
 
 
-def test_news_that_are_too_many_are_asked_for_in_a_smaller_form(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(matrix.api, "_MOST_BYTES", 2000)
-
+def test_news_that_are_too_many_are_asked_for_in_a_smaller_form() -> None:
     async def act(world: World) -> None:
         world.context.remembered = {"since": "s1"}
         world.listen()
@@ -261,12 +264,10 @@ def test_news_that_are_too_many_are_asked_for_in_a_smaller_form(
         assert limits[:2] == [50, 1]
         assert world.context.texts == ["small"]
 
-    play(act, sync=[batch(said("x" * 2000)), batch(said("small"))])
+    play(act, 2000, sync=[batch(said("x" * 2000)), batch(said("small"))])
 
 
-def test_a_room_whose_state_is_too_large_is_still_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix.api, "_MOST_BYTES", 2000)
-
+def test_a_room_whose_state_is_too_large_is_still_heard() -> None:
     async def act(world: World) -> None:
         world.context.remembered = {"since": "s1"}
         world.listen()
@@ -275,7 +276,7 @@ def test_a_room_whose_state_is_too_large_is_still_heard(monkeypatch: pytest.Monk
         assert (source.chat_type, source.scope_id) == ("channel", "!r")
 
     large = httpx.Response(200, json=["x" * 2000])
-    play(act, sync=[batch(said("hello"))], **{"rooms/!r/state": [large]})
+    play(act, 2000, sync=[batch(said("hello"))], **{"rooms/!r/state": [large]})
 
 
 def test_a_proxy_before_the_homeserver_is_not_taken_for_it() -> None:

@@ -19,8 +19,11 @@ from accord.relay.platforms.discord.api import open_api
 from accord.relay.platforms.discord.sender import DiscordSender
 from accord.relay.platforms.matrix import open_matrix
 from accord.relay.platforms.settings import (
+    DEFAULT_LIMITS,
+    DiscordSettings,
     MatrixSettings,
     SmsSettings,
+    TelegramSettings,
     WebhookSettings,
     WecomSettings,
 )
@@ -45,15 +48,17 @@ Perform = Callable[[], Any]
 
 @asynccontextmanager
 async def telegram(clock: VirtualClock) -> AsyncIterator[Perform]:
-    sender = TelegramSender(
-        BotApi("https://telegram.example", SecretStr("1:t")), RecentTopics(), clock
-    )
+    settings = TelegramSettings(api_url="https://telegram.example")
+    api = BotApi(settings, SecretStr("1:t"), DEFAULT_LIMITS.of(settings))
+    sender = TelegramSender(api, RecentTopics(), clock)
     yield lambda: sender.perform(Send("42", "hi"))
 
 
 @asynccontextmanager
 async def discord(clock: VirtualClock) -> AsyncIterator[Perform]:
-    async with open_api("https://discord.example", SecretStr("t"), clock) as api:
+    settings = DiscordSettings(application_id="1", api_url="https://discord.example")
+    limits = DEFAULT_LIMITS.of(settings)
+    async with open_api(settings, SecretStr("t"), clock, limits) as api:
         sender = DiscordSender("1", api, ())
         yield lambda: sender.perform(Send("42", "hi"), "alpha/r1", None)
 

@@ -22,6 +22,7 @@ from accord.kernel.clock import SystemClock
 from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import telegram
+from accord.relay.platforms.settings import DEFAULT_LIMITS
 from accord.testing import VirtualClock, run_virtual
 
 READY, TROUBLED = PlatformState.READY, PlatformState.TROUBLED
@@ -196,6 +197,7 @@ class ScriptedApi(telegram.BotApi):
         self, answer: Callable[[str, Mapping[str, Any]], Awaitable[telegram.TelegramResponse]]
     ) -> None:
         self.answer = answer
+        self.limits = DEFAULT_LIMITS.of(settings())
 
     async def call(
         self, method: str, parameters: Mapping[str, Any] | None = None, *, patience: float = 0.0

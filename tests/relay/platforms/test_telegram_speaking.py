@@ -22,6 +22,7 @@ from tests.relay.platforms.telegram_service import (
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import PlatformWithCommands
 from accord.relay.platforms import telegram
+from accord.relay.platforms.settings import DEFAULT_LIMITS
 from accord.relay.rules import (
     Action,
     Edit,
@@ -171,7 +172,7 @@ async def test_what_cannot_be_done_is_said_so(action: Action, error: str) -> Non
 async def test_an_answer_that_cannot_be_read_is_a_failure() -> None:
     service = TelegramService()
     async with speaking(service) as platform:
-        for body in ("<html>", "[]", "[" * 100_000, "x" * (telegram.LONGEST_ANSWER + 1)):
+        for body in ("<html>", "[]", "[" * 100_000, "x" * (settings().answer_bytes + 1)):
             service.fail("sendMessage", 200, PlainTextResponse(body))
             assert not (await do(platform, Send("41", "x"))).success
         service.fail("sendMessage", 302, PlainTextResponse("", 302, {"location": "/elsewhere"}))
@@ -206,7 +207,7 @@ def limited(*waits: int | None) -> tuple[list[float], list[Result]]:
 
     class Scripted(telegram.BotApi):
         def __init__(self) -> None:
-            pass
+            self.limits = DEFAULT_LIMITS.of(settings())
 
         async def call(
             self, method: str, parameters: Mapping[str, Any] | None = None, *, patience: float = 0.0
@@ -300,15 +301,15 @@ async def test_a_private_chat_is_seen_by_the_one_person_in_it() -> None:
 
 
 async def test_the_menu_is_the_operators_alone_where_that_was_chosen(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("accord.relay.platforms.telegram.sender._DELAYS", (0.0, 0.0))
     service = TelegramService()
     file = tmp_path / "commands.json"
     file.write_text('[{"name": "mine", "description": "My own"}]')
     async with service.serving() as url:
         chosen = settings(url, commands="pinned", commands_file=str(file))
         async with telegram.open_telegram(chosen, SystemClock()) as platform:
+            platform.begin_commands()
             platform.offer_commands("one", [{"name": "theirs"}])
             await service.until(lambda: bool(service.commands))
         assert service.commands == [{"command": "mine", "description": "My own"}]
@@ -319,10 +320,7 @@ async def test_the_menu_is_the_operators_alone_where_that_was_chosen(
         assert service.commands == []
 
 
-async def test_commands_of_all_agents_are_shown_and_can_be_replaced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("accord.relay.platforms.telegram.sender._DELAYS", (0.0, 0.0))
+async def test_commands_of_all_agents_are_shown_and_can_be_replaced() -> None:
     service = TelegramService()
     service.fail("setMyCommands", 500)
     async with speaking(service) as platform:

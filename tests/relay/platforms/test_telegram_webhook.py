@@ -17,6 +17,7 @@ from accord.kernel.clock import SystemClock
 from accord.relay.connector import PlatformState
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import telegram
+from accord.relay.platforms.settings import DEFAULT_LIMITS
 from accord.station import listener
 from accord.testing import VirtualClock, run_virtual
 
@@ -104,7 +105,7 @@ async def test_a_body_that_makes_no_sense_changes_nothing() -> None:
         b"\xff\xfe{}": 400,
         b"[1]": 400,
         b"[" * 100_000: 400,
-        b'"' + b"x" * telegram.MAX_BODY + b'"': 413,
+        b'"' + b"x" * settings().body_bytes + b'"': 413,
         b"{}": 200,
         b'{"update_id": 1, "message": 5}': 200,
     }
@@ -187,7 +188,10 @@ def test_a_webhook_that_telegram_cannot_reach_is_trouble_until_it_can() -> None:
             )
 
     async def watch() -> None:
-        webhook = telegram.WebhookEdge("https://here.example", str(BOT), settings().token, _nothing)
+        limits = DEFAULT_LIMITS.of(settings())
+        webhook = telegram.WebhookEdge(
+            "https://here.example", str(BOT), settings().token, _nothing, limits
+        )
         async with asyncio.timeout(310):
             await webhook.run(telegram.RetryingApi(Scripted(), context))
 

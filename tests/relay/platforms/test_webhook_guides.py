@@ -34,6 +34,7 @@ def test_a_guide_shows_settings_that_work_and_names_every_one(
     settings.model_validate(table)
     for field in settings.model_fields:
         assert f"`{field}`" in text, field
+    assert "[platforms]" in text
     assert str(descriptor.max_message_length) in text
     assert f"/relay/platforms/{name}/" in text
 

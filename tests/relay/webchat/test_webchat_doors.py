@@ -331,3 +331,19 @@ def test_of_two_names_that_begin_alike_the_longer_one_is_mentioned() -> None:
     bots = [webchat.Account("1", "My"), webchat.Account("2", "My Bot")]
     assert webchat.addressed_bot("hey @my bot, are you there?", None, bots) == ("2", True)
     assert webchat.addressed_bot("hey @My boat", None, bots) == ("1", True)
+
+
+async def test_the_web_chat_shows_pages_of_the_size_that_is_set(
+    where: str, open_world: Open
+) -> None:
+    settings = webchat.WebChatSettings(page=2, sessions_per_user=1)
+    async with open_world(where, settings=settings) as world:
+        ann = await world.join("ann")
+        for number in range(3):
+            await ann.say(world.general.id, str(number))
+        page = await ann.ask("GET", f"chats/{world.general.id}/messages?limit=50")
+        assert [each["text"] for each in page["messages"]] == ["1", "2"]
+        # A second browser ends the session of the first one.
+        other = await world.stranger()
+        await other.ask("POST", "login", {"key": ann.key})
+        assert (await ann.http.get("me")).status_code == 401

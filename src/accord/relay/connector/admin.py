@@ -120,6 +120,12 @@ class Rotate(Request):
     grace: Annotated[int, Field(ge=0, le=604_800)]
 
 
+class RotateKey(Request):
+    """A new key for `relay.key`; with `finish` none, only the rest of an earlier rotation."""
+
+    finish: bool = False
+
+
 class RouteTo(Request):
     """A route key of a platform; without a tenant it is taken away."""
 
@@ -378,6 +384,26 @@ async def _rotate(on: Operation, asked: Rotate) -> JsonObject:
     caller = await control.principal(asked.instance)
     made = await control.rotate(caller, grace_seconds=asked.grace)
     return {"secret": made.secret, "old_until": _time(made.old_until)}
+
+
+@_verb("key/show", Nothing)
+async def _show_keys(on: Operation, _asked: Nothing) -> JsonObject:
+    return asdict(await on.control.key_status())
+
+
+@_verb("key/prepare", Nothing, writes=True)
+async def _prepare_key(on: Operation, _asked: Nothing) -> JsonObject:
+    return asdict(await on.control.prepare_key())
+
+
+@_verb("key/rotate", RotateKey, writes=True)
+async def _rotate_key(on: Operation, asked: RotateKey) -> JsonObject:
+    return {"encrypted": await on.control.rotate_key(with_new_key=not asked.finish)}
+
+
+@_verb("key/forget", Nothing, writes=True)
+async def _forget_keys(on: Operation, _asked: Nothing) -> JsonObject:
+    return {"forgotten": await on.control.forget_keys()}
 
 
 @_verb("wake-url/show", OfInstance)

@@ -30,6 +30,9 @@ class Topic(Enum):
     """The instance's gateway has dialled; `number` is the epoch of that socket."""
     INTERRUPT = "interrupt"
     """Stop the turn of a session, by a frame to the instance's socket."""
+    STOP = "stop"
+    """The same, by the message `/stop` to a gateway that reads it itself; `session_key` is its
+    source."""
     CHANGED = "changed"
     """The directory has changed."""
     COMMANDS = "commands"

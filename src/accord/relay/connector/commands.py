@@ -119,6 +119,9 @@ class CommandMenus:
         return await self.context.store.read(lambda c: read_offers(c, bot))
 
     def _give(self, bot: Bot, platform: PlatformWithCommands, offers: dict[str, str]) -> None:
+        if bot not in self._given:
+            # The lease was gained just now; whoever had it may have shown something else.
+            platform.begin_commands()
         given = self._given.get(bot, {})
         for instance in sorted(offers):
             if given.get(instance) != offers[instance]:

@@ -15,6 +15,7 @@ import structlog
 from sqlalchemy import Connection as Database
 from sqlalchemy import bindparam, select
 
+from accord.kernel import canonical
 from accord.relay.connector import dead_letters
 from accord.relay.connector.bus import BusHint, RelayBus, Topic
 from accord.relay.connector.commands import CommandMenus
@@ -39,6 +40,7 @@ from accord.relay.connector.store import (
     on_queue,
     queues,
 )
+from accord.relay.errors import RelayError
 from accord.relay.rules.connection import REPLACED
 from accord.relay.rules.frames import (
     BadLine,
@@ -49,6 +51,7 @@ from accord.relay.rules.frames import (
     GoingIdleAck,
     Hello,
     HelloRefused,
+    Inbound,
     InboundAck,
     Interrupt,
     InterruptInbound,
@@ -60,7 +63,7 @@ from accord.relay.rules.frames import (
     read_frame,
     write_frame,
 )
-from accord.relay.rules.messages import lookup_keys
+from accord.relay.rules.messages import MessageEvent, is_stop, lookup_keys, stop_message
 from accord.storage import StoreError
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
@@ -98,6 +101,8 @@ class SocketConnection:
     _can_be_woken: bool = False
     _again: bool = False
     _hellos: int = 0
+    # Whether an interrupt ends a turn of the gateway on every platform.
+    _interrupts: bool = False
     _stuck_since: float | None = None
     # When the gateway was last heard, or first owed an answer to what was sent after that; then
     # how many pongs had come, and whether one was asked for since.
@@ -138,6 +143,17 @@ class SocketConnection:
         """Send a frame that belongs to no row."""
         self._unsent.append(write_frame(frame).decode())
         self.pump()
+
+    def send_stop(self, written: str) -> None:
+        """Send the message that ends a turn, unless the gateway's hello says that interrupts do."""
+        if self._interrupts or self.session.state is SocketState.GREETING:
+            return
+        try:
+            event = MessageEvent.from_dict(canonical.decode(written))
+        except (canonical.CanonicalError, RelayError):
+            return  # another version wrote it
+        if is_stop(event.text):
+            self.send_frame(Inbound(event))
 
     def pump(self) -> None:
         """Send what can be sent."""
@@ -293,6 +309,7 @@ class SocketConnection:
         if isinstance(answer, HelloRefused):
             self._refuse(answer)
             return
+        self._interrupts = self._interrupts or hello.interrupts
         self.send_frame(Described(answer, self.context.limits.request_seconds))
         if self.session.state is SocketState.GREETING:
             self.session.move(SocketState.DRAINING)
@@ -572,6 +589,8 @@ class ConnectionHub:
             self.start(connection.close(REPLACED, "replaced"))
         elif hint.topic is Topic.INTERRUPT:
             connection.send_frame(InterruptInbound(hint.session_key, hint.chat_id))
+        elif hint.topic is Topic.STOP:
+            connection.send_stop(hint.session_key)
 
     def interrupt(self, tenant: str, instance: str, session_key: str, chat_id: str) -> None:
         """Stop one session's turn, by the instance's socket in this or another process."""
@@ -580,6 +599,17 @@ class ConnectionHub:
             connection.send_frame(InterruptInbound(session_key, chat_id))
         else:
             self.bus.publish(BusHint(Topic.INTERRUPT, tenant, instance, 0, session_key, chat_id))
+
+    def stop(self, tenant: str, instance: str, event: MessageEvent) -> None:
+        """Say `/stop` to a gateway that ends turns by no interrupt; nothing is stored of it."""
+        if (said := stop_message(event)) is None:
+            return
+        written = canonical.encode(said.to_dict()).decode()
+        connection = self._connections.get(instance)
+        if connection is not None:
+            connection.send_stop(written)
+        else:
+            self.bus.publish(BusHint(Topic.STOP, tenant, instance, 0, written))
 
     async def sweep(self) -> None:
         """Look for rows and for newer sockets elsewhere whose hints were lost."""

@@ -226,6 +226,7 @@ class Ingest:
     async def _interrupt(self, inbound: InboundEvent, decision: Decision) -> None:
         source = inbound.event.source
         for instance in decision.deliveries:
+            self.hub.stop(decision.tenant or "", instance, inbound.event)
             rules = await self.context.directory.session_rules(instance)
             for key in rules.keys(source):
                 self.hub.interrupt(decision.tenant or "", instance, key, source.chat_id)

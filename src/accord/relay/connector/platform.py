@@ -262,6 +262,9 @@ class PlatformWithNames(Protocol):
 class PlatformWithCommands(Protocol):
     """A platform that shows people which commands an agent knows."""
 
+    def begin_commands(self) -> None:
+        """Forget all commands and show the menu anew: another process may have changed it."""
+
     def offer_commands(self, instance: str, manifest: Any) -> None:
         """Show an instance's commands instead of its earlier ones; the manifest is unchecked."""
         ...

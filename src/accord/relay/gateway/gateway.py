@@ -580,7 +580,7 @@ async def _obstacle(policy: IdlePolicy) -> str | None:
 
 def _hellos(settings: GatewaySettings) -> tuple[Hello, ...]:
     hellos = tuple(
-        Hello(platform, bot_id, settings.session_rules, settings.command_manifest)
+        Hello(platform, bot_id, settings.session_rules, settings.command_manifest, interrupts=True)
         for platform, bot_id in settings.identities
     )
     for hello in hellos:

@@ -21,6 +21,7 @@ from starlette.routing import Route
 from accord.kernel import canonical
 from accord.relay.connector.platform import InboundEvent, InboundKind, PlatformContext
 from accord.relay.errors import Code, RelayError
+from accord.relay.platforms.settings import DEFAULT_LIMITS, PlatformLimits
 from accord.relay.rules.actions import Outcome, Result
 from accord.relay.rules.connection import backoff
 from accord.relay.rules.members import Payload, bad
@@ -31,24 +32,12 @@ from accord.web.bodies import BodyError, BodyLimits
 from accord.web.outgoing import OutgoingError
 from accord.web.responses import ResponseError
 
-MAX_BODY: Final = 65_536
-"""The longest body that is read."""
-
-_WATCH_SECONDS: Final = 300.0
-_LONGEST_DELAY: Final = 60.0
-TOLERANCE: Final = 300.0
-"""How many seconds the signed time of a request may be away from ours."""
 PERMANENT: Final = frozenset({Code.BAD_REQUEST, Code.TOO_LARGE})
 """The refusals of events that can never be stored; any other may pass."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 _log = structlog.stdlib.get_logger(__name__)
-CALL_SECONDS: Final = 10.0
-LONGEST_WAIT: Final = 5.0
-"""How many seconds a service may ask to wait before an action fails instead."""
-DEFAULT_WAIT: Final = 1.0
-"""Seconds to wait after a rate limit that names no time."""
 # Nothing of a request has left when one of these is raised.
 _UNSENT: Final = (
     httpx.ConnectError,
@@ -91,26 +80,24 @@ def webhook_route(
     return Route(path, endpoint, methods=list(methods))
 
 
-async def read_body(
-    request: Request, max_bytes: int = MAX_BODY, seconds: float = bodies.SECONDS
-) -> bytes:
+async def read_body(request: Request, limits: PlatformLimits = DEFAULT_LIMITS) -> bytes:
     """The body of a request, byte by byte as it was signed.
 
     Raises:
-        RelayError: It is too long (TOO_LARGE), or did not arrive within `seconds`.
+        RelayError: It is too long (TOO_LARGE), or did not arrive in time.
     """
     try:
-        return await bodies.read(request, BodyLimits(max_bytes, seconds))
+        return await bodies.read(request, BodyLimits(limits.body_bytes, limits.body_seconds))
     except BodyError as error:
         code = Code.TOO_LARGE if error.status == 413 else Code.BAD_REQUEST
         raise RelayError(code, error.what) from None
 
 
-def require_recent(timestamp: str, now: float, where: str) -> None:
+def require_recent(timestamp: str, now: float, where: str, limits: PlatformLimits) -> None:
     """Refuse a request whose signed time, in seconds, is too far from ours; raises RelayError."""
     if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= 12):
         raise bad("the timestamp is no number of seconds", where=where)
-    if abs(now - int(timestamp)) > TOLERANCE:
+    if abs(now - int(timestamp)) > limits.tolerance_seconds:
         raise bad("the request is too old, or from the future", where=where)
 
 
@@ -125,7 +112,7 @@ def request_url(request: Request, public_url: str) -> str:
 def json_object(raw: bytes) -> Payload:
     """The JSON object in a body; raises RelayError if it is none in strict JSON."""
     try:
-        value = canonical.decode(raw, max_bytes=MAX_BODY)
+        value = canonical.decode(raw, max_bytes=len(raw) + 1)  # it was bounded when it was read
     except canonical.CanonicalError as error:
         raise bad(f"the body is not strict JSON: {error.what}", where=error.where) from None
     if not isinstance(value, dict):
@@ -182,8 +169,12 @@ def inbound_kind(text: str) -> InboundKind:
     return InboundKind.INTERRUPT if is_stop(text) else InboundKind.MESSAGE
 
 
-async def watch_service(context: PlatformContext, probe: Callable[[], Awaitable[object]]) -> None:
-    """Probe a service every five minutes and report its state, until credentials are refused."""
+async def watch_service(
+    context: PlatformContext,
+    probe: Callable[[], Awaitable[object]],
+    limits: PlatformLimits = DEFAULT_LIMITS,
+) -> None:
+    """Probe a service now and then and report its state, until credentials are refused."""
     failures = 0
     while True:
         try:
@@ -194,17 +185,17 @@ async def watch_service(context: PlatformContext, probe: Callable[[], Awaitable[
             if error.code is Code.UNAUTHORIZED:
                 raise error from None
             context.troubled(error)
-            await asyncio.sleep(retry_delay(failures))
+            await asyncio.sleep(retry_delay(failures, limits))
             failures += 1
         else:
             context.ready()
             failures = 0
-            await asyncio.sleep(_WATCH_SECONDS)
+            await asyncio.sleep(limits.watch_seconds)
 
 
-def retry_delay(failures: int, longest: float = _LONGEST_DELAY) -> float:
-    """Seconds to wait after so many failures before this one: 1, 2, 4, ... up to `longest`."""
-    return backoff(failures, 1.0, first=1.0, longest=longest)
+def retry_delay(failures: int, limits: PlatformLimits) -> float:
+    """Seconds to wait after so many failures before this one: 1, 2, 4, ... up to the longest."""
+    return backoff(failures, 1.0, first=1.0, longest=limits.pause_seconds)
 
 
 class UnansweredError(RelayError):
@@ -255,6 +246,7 @@ class ServiceResponse:
     headers: Mapping[str, str]
     body: bytes
     is_too_long: bool = False
+    default_wait: float = DEFAULT_LIMITS.rate_default_seconds
 
     @property
     def succeeded(self) -> bool:
@@ -289,7 +281,7 @@ class ServiceResponse:
         """Seconds to wait after a 429; None for any other status."""
         if self.status != 429:
             return None
-        return DEFAULT_WAIT if self.retry_header is None else self.retry_header
+        return self.default_wait if self.retry_header is None else self.retry_header
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,14 +293,16 @@ class HttpService:
 
     name: str  # the service, for errors
     client: httpx.AsyncClient
-    max_bytes: int = MAX_BODY  # the longest body that is read
-    # How long a whole exchange may take; None for the timeouts of the client alone.
-    seconds: float | None = CALL_SECONDS
+    limits: PlatformLimits = DEFAULT_LIMITS
+    # Whether a whole exchange has to end within `call_seconds`, beside the client's own timeouts.
+    has_deadline: bool = True
 
     async def call(self, method: str, url: str, **options: Any) -> ServiceResponse:
-        """Send a request, once more after a short rate limit; raises what `send` raises."""
+        """Send a request, again after a short rate limit; raises what `send` raises."""
         return await retry_limited(
-            lambda: self.send(method, url, **options), lambda reply: reply.retry_after
+            lambda: self.send(method, url, **options),
+            lambda reply: reply.retry_after,
+            self.limits,
         )
 
     async def send(
@@ -323,14 +317,14 @@ class HttpService:
                 address is not allowed (FORBIDDEN).
             TimeoutError: There was no answer, so the outcome is unknown.
         """
-        deadline = None if self.seconds is None else self.seconds + more_seconds
+        deadline = self.limits.call_seconds + more_seconds if self.has_deadline else None
         body, is_too_long = b"", False
         try:
             async with asyncio.timeout(deadline):
                 request = self.client.build_request(method, url, **options)
                 response = await self.client.send(request, stream=True)
                 try:
-                    body = await responses.read_bounded(response, self.max_bytes)
+                    body = await responses.read_bounded(response, self.limits.answer_bytes)
                 except ResponseError:
                     is_too_long = True
                 finally:
@@ -342,41 +336,46 @@ class HttpService:
             raise RelayError(Code.UNAVAILABLE, what) from None
         except (httpx.HTTPError, TimeoutError) as error:
             raise TimeoutError(f"{self.name} did not answer ({type(error).__name__})") from None
-        return ServiceResponse(response.status_code, response.headers, body, is_too_long)
+        wait = self.limits.rate_default_seconds
+        return ServiceResponse(response.status_code, response.headers, body, is_too_long, wait)
 
 
 async def retry_limited(
     send: Callable[[], Awaitable[R]],
     retry_after: Callable[[R], float | None],
-    *,
-    patience: float = LONGEST_WAIT,
-    tries: int = 2,
+    limits: PlatformLimits,
+    patience: float | None = None,
 ) -> R:
-    """Send until the answer is no rate limit, at most `tries` times; the last answer.
+    """Send until the answer is no rate limit, at most `rate_tries` times; the last answer.
 
     `retry_after` gives the seconds that an answer asks to wait, or None. An answer that asks for
-    more than `patience` seconds is returned at once.
+    more than `patience` seconds, by default `rate_wait_seconds`, is returned at once.
     """
+    longest = limits.rate_wait_seconds if patience is None else patience
     answer = await send()
-    for _ in range(tries - 1):
+    for _ in range(limits.rate_tries - 1):
         wait = retry_after(answer)
-        if wait is None or wait > patience:
+        if wait is None or wait > longest:
             break
         await asyncio.sleep(wait)
         answer = await send()
     return answer
 
 
-def open_client(**options: Any) -> httpx.AsyncClient:
+def timeouts(limits: PlatformLimits, more_seconds: float = 0.0) -> httpx.Timeout:
+    """The timeouts of a client; the service may take `more_seconds` until it answers."""
+    silent, connect = limits.silent_seconds, limits.connect_seconds
+    return httpx.Timeout(silent, read=silent + more_seconds, connect=connect, pool=connect)
+
+
+def open_client(limits: PlatformLimits = DEFAULT_LIMITS, **options: Any) -> httpx.AsyncClient:
     """A client for the service that the operator's settings name; close it when done.
 
     It follows no redirects and ignores proxies of the environment. `options` are those of httpx.
     """
-    # A failed connection must be known before the whole call times out.
-    timeout = httpx.Timeout(CALL_SECONDS, connect=CALL_SECONDS / 2, pool=CALL_SECONDS / 2)
     headers = {"user-agent": "accord-relay", **options.pop("headers", {})}
     fixed = {"trust_env": False, "follow_redirects": False, "headers": headers}
-    return responses.bounded_client(None, **{"timeout": timeout, **options, **fixed})
+    return responses.bounded_client(None, **{"timeout": timeouts(limits), **options, **fixed})
 
 
 class RewritingTransport(httpx.AsyncBaseTransport):

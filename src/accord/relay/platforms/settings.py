@@ -3,7 +3,6 @@
 Apart from the platforms, so that reading the settings loads none of them.
 """
 
-from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
@@ -18,6 +17,9 @@ if TYPE_CHECKING:
 
 
 _MAX_SECRET_BYTES = 64 * 1024
+_DAY = 86_400.0
+_MiB = 1 << 20
+_GiB = 1 << 30
 _Number = Annotated[int, Field(ge=0)]
 Invites = Literal["anyone", "nobody", "server"]
 _EMPTY = SecretStr("")
@@ -65,6 +67,94 @@ def _bad_secret(what: str, where: str, mend: str) -> RelayError:
     return RelayError(Code.BAD_REQUEST, what, where=where, mend=mend)
 
 
+# The limits that all platforms have, with the words that describe them in every table.
+CallSeconds = Annotated[
+    float, Field(gt=0, le=600, description="how long a request to the service may take in all")
+]
+SilentSeconds = Annotated[
+    float, Field(gt=0, le=600, description="how long the service may be silent within a request")
+]
+ConnectSeconds = Annotated[
+    float, Field(gt=0, le=600, description="how long it may take to connect to the service")
+]
+RateWaitSeconds = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=600,
+        description="the longest wait that a service may ask for before an action waits in the "
+        "outbox instead",
+    ),
+]
+RateTries = Annotated[
+    int, Field(ge=1, le=20, description="how often a request is sent that meets a rate limit")
+]
+RateDefaultSeconds = Annotated[
+    float, Field(gt=0, le=600, description="the wait after a rate limit that names none")
+]
+PauseSeconds = Annotated[
+    float,
+    Field(
+        gt=0,
+        le=3600,
+        description="the longest pause between two attempts to reach a service; pauses double up "
+        "to it",
+    ),
+]
+WatchSeconds = Annotated[
+    float,
+    Field(gt=0, le=_DAY, description="how often a service that calls us is asked whether it works"),
+]
+ToleranceSeconds = Annotated[
+    float,
+    Field(
+        gt=0,
+        le=3600,
+        description="how far the signed time of a request may be from ours; longer lets old "
+        "requests be repeated",
+    ),
+]
+BodyBytes = Annotated[
+    int,
+    Field(ge=1024, le=_GiB, description="the longest body that a service may post to us"),
+]
+BodySeconds = Annotated[
+    float, Field(gt=0, le=600, description="how long the body of a request to us may take")
+]
+AnswerBytes = Annotated[
+    int, Field(ge=1024, le=_GiB, description="the longest answer of a service that is read")
+]
+
+
+class PlatformLimits(Section):
+    """`[platforms]`: limits of all platforms.
+
+    The table of a bot may set those that it has, too; where neither is set, its default counts.
+    """
+
+    call_seconds: CallSeconds = 10.0
+    silent_seconds: SilentSeconds = 10.0
+    connect_seconds: ConnectSeconds = 5.0
+    rate_wait_seconds: RateWaitSeconds = 5.0
+    rate_tries: RateTries = 2
+    rate_default_seconds: RateDefaultSeconds = 1.0
+    pause_seconds: PauseSeconds = 60.0
+    watch_seconds: WatchSeconds = 300.0
+    tolerance_seconds: ToleranceSeconds = 300.0
+    body_bytes: BodyBytes = 65_536
+    body_seconds: BodySeconds = 10.0
+    answer_bytes: AnswerBytes = 65_536
+
+    def of(self, bot: Section) -> "PlatformLimits":
+        """The limits of one bot: what its table sets, else what is set here, else its defaults."""
+        own = (type(bot).model_fields.keys() - self.model_fields_set) | bot.model_fields_set
+        names = type(self).model_fields.keys() & own
+        return self.model_copy(update={name: getattr(bot, name) for name in names})
+
+
+DEFAULT_LIMITS = PlatformLimits()
+
+
 class CommandSettings(Section):
     """Whose commands the menu of a bot shows, which all its agents share."""
 
@@ -81,6 +171,19 @@ class CommandSettings(Section):
     commands_from: tuple[str, ...] = Field(
         default=(), max_length=100, description="instances whose gateways may add commands"
     )
+    commands_settle_seconds: float = Field(
+        default=2.0,
+        ge=0,
+        le=600,
+        description="how long a change of the menu waits for others, since agents come back one "
+        "by one after a restart",
+    )
+    commands_pause_seconds: float = Field(
+        default=5.0, gt=0, le=3600, description="the first pause after a menu was not taken"
+    )
+    commands_longest_pause_seconds: float = Field(
+        default=300.0, gt=0, le=_DAY, description="the longest such pause; pauses double up to it"
+    )
 
     @model_validator(mode="after")
     def _has_commands(self) -> Self:
@@ -88,6 +191,10 @@ class CommandSettings(Section):
             raise ValueError('commands = "pinned" needs commands_file')
         if self.commands == "union" and not self.commands_from:
             raise ValueError('commands = "union" needs the instances in commands_from')
+        if self.commands_pause_seconds > self.commands_longest_pause_seconds:
+            raise ValueError(
+                "commands_pause_seconds should not exceed commands_longest_pause_seconds"
+            )
         return self
 
 
@@ -143,6 +250,81 @@ class DiscordSettings(CommandSettings):
         pattern=r"^https?://[^\s?#@]+$",
         description="where Discord's API is",
     )
+    pause_seconds: PauseSeconds = 30.0
+    body_bytes: BodyBytes = 256 * 1024
+    answer_bytes: AnswerBytes = 8 * _MiB
+    repeat_seconds: float = Field(
+        default=0.5,
+        gt=0,
+        le=60,
+        description="the pause before a request is repeated that Discord failed at",
+    )
+    reply_seconds: float = Field(
+        default=2.5,
+        gt=0,
+        lt=3,
+        description="how long storing an interaction may take; Discord waits for three seconds",
+    )
+    open_seconds: float = Field(
+        default=10.0, gt=0, le=600, description="how long opening a gateway connection may take"
+    )
+    checkpoint_seconds: float = Field(
+        default=1.0,
+        ge=0,
+        le=60,
+        description="how often the position in the session is stored; what comes after it is "
+        "read again after a crash",
+    )
+    greeting_seconds: float = Field(
+        default=30.0, gt=0, le=600, description="how long the gateway may take to begin a session"
+    )
+    missed_heartbeats: int = Field(
+        default=0,
+        ge=0,
+        le=10,
+        description="how many heartbeats in a row Discord may leave unanswered before the "
+        "connection is made anew",
+    )
+    payload_bytes: int = Field(
+        default=32 * _MiB,
+        ge=64 * 1024,
+        le=_GiB,
+        description="the longest payload of the gateway, and how much of them may wait",
+    )
+    dispatches: int = Field(
+        default=256,
+        ge=1,
+        le=100_000,
+        description="how many events of one shard are handled at the same time",
+    )
+    catch_up_channels: int = Field(
+        default=8,
+        ge=1,
+        le=1000,
+        description="how many channels of a server are read at the same time after the session "
+        "was lost",
+    )
+    catch_up_page: int = Field(
+        default=100, ge=1, le=100, description="how many missed messages one request asks for"
+    )
+    catch_up_wait_seconds: float = Field(
+        default=60.0,
+        ge=0,
+        le=3600,
+        description="the longest rate limit that is waited for while missed messages are read",
+    )
+    fact_seconds: float = Field(
+        default=10.0,
+        ge=0,
+        le=3600,
+        description="how long servers and channels are believed to be as they were last read",
+    )
+    lookup_wait_seconds: float = Field(
+        default=2.0,
+        ge=0,
+        le=600,
+        description="the longest rate limit that is waited for while permissions are looked up",
+    )
 
     @model_validator(mode="after")
     def _is_one_of_the_shards(self) -> Self:
@@ -192,6 +374,64 @@ class MatrixSettings(Section):
     sync_seconds: int = Field(
         default=30, ge=0, le=120, description="how long the homeserver may wait for news"
     )
+    silent_seconds: SilentSeconds = 20.0
+    connect_seconds: ConnectSeconds = 20.0
+    rate_tries: RateTries = 4
+    body_bytes: BodyBytes = 16 * _MiB
+    body_seconds: BodySeconds = 30.0
+    answer_bytes: AnswerBytes = 64 * _MiB
+    sync_slack_seconds: float = Field(
+        default=20.0,
+        gt=0,
+        le=600,
+        description="how much later than `sync_seconds` the homeserver may answer",
+    )
+    send_seconds: float = Field(
+        default=12.0,
+        gt=0,
+        le=600,
+        description="how long the homeserver may be silent about a message; then it is sent once "
+        "more",
+    )
+    join_seconds: float = Field(
+        default=30.0, gt=0, le=600, description="how long joining a room may take"
+    )
+    listen_wait_seconds: float = Field(
+        default=600.0,
+        ge=0,
+        le=_DAY,
+        description="the longest rate limit that is waited for while listening",
+    )
+    page: int = Field(
+        default=200, ge=1, le=1000, description="how many missed events one request asks for"
+    )
+    shown: int = Field(
+        default=50,
+        ge=1,
+        le=1000,
+        description="how many events of one room a sync shows; further ones are asked for",
+    )
+    pages_back: int = Field(
+        default=10,
+        ge=1,
+        le=1000,
+        description="how many such requests look for what was written since the bot was invited",
+    )
+    invites_at_once: int = Field(
+        default=8, ge=1, le=100, description="how many invitations are answered at the same time"
+    )
+    rooms: int = Field(
+        default=1000, ge=1, le=1_000_000, description="how many rooms' states are kept in memory"
+    )
+    room_seconds: float = Field(
+        default=5.0,
+        ge=0,
+        le=3600,
+        description="how long an application service believes a room's state that it has read",
+    )
+    typing_seconds: float = Field(
+        default=20.0, gt=0, le=300, description="how long the bot is shown as typing"
+    )
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -215,6 +455,9 @@ class SmsSettings(Section):
     api_url: Annotated[
         str, Field(pattern=r"^https?://[^\s/]", description="where Twilio's API is")
     ] = "https://api.twilio.com"
+    media: Annotated[
+        int, Field(ge=0, le=100, description="how many media of one message are passed on")
+    ] = 10
 
 
 class TelegramSettings(CommandSettings):
@@ -242,6 +485,21 @@ class TelegramSettings(CommandSettings):
     poll_seconds: int = Field(
         default=25, ge=1, le=50, description="how long Telegram may keep a question for news open"
     )
+    page: int = Field(
+        default=100, ge=1, le=100, description="how many updates one question asks for"
+    )
+    commands_settle_seconds: float = Field(
+        default=1.0,
+        ge=0,
+        le=600,
+        description="how long a change of the menu waits for others",
+    )
+    call_seconds: CallSeconds = 20.0
+    connect_seconds: ConnectSeconds = 10.0
+    pause_seconds: PauseSeconds = 30.0
+    watch_seconds: WatchSeconds = 60.0
+    body_bytes: BodyBytes = _MiB
+    answer_bytes: AnswerBytes = 8 * _MiB
 
 
 class WebhookSettings(Section):
@@ -262,6 +520,7 @@ class WebhookSettings(Section):
     ] = SecretStr("")
     send_secret_file: Annotated[str, Field(description="a file with these keys instead")] = ""
     edits: Annotated[bool, Field(description="the receiver can change messages")] = False
+    silent_seconds: SilentSeconds = 5.0
     deduplicates: Annotated[
         bool, Field(description="the receiver does nothing twice for one webhook-id")
     ] = False
@@ -324,21 +583,83 @@ class WecomSettings(Section):
     api_url: Annotated[
         str, Field(pattern=r"^https?://[^\s/]", description="where WeCom's API is")
     ] = "https://qyapi.weixin.qq.com"
+    token_early_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=7000,
+            description="how long before its end an access token is replaced by a new one",
+        ),
+    ] = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class WebChatSettings:
-    """The choices of the operator."""
+class WebChatLimits(Section):
+    """`[webchat]`: limits of the built-in web chat."""
+
+    bot: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=32,
+            description="the name of the bot that the first start makes",
+        ),
+    ] = "accord"
+    invite_seconds: Annotated[
+        int, Field(ge=60, le=366 * 86_400, description="how long an invitation can be used")
+    ] = 7 * 86_400
+    session_seconds: Annotated[
+        int, Field(ge=60, le=10 * 366 * 86_400, description="how long a browser stays logged in")
+    ] = 30 * 86_400
+    sessions_per_user: Annotated[
+        int, Field(ge=1, le=1000, description="in how many browsers one user is logged in")
+    ] = 20
+    posts_per_minute: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1_000_000,
+            description="how many messages and edits one user may send in the long run",
+        ),
+    ] = 60
+    requests_per_minute: Annotated[
+        int,
+        Field(ge=1, le=1_000_000, description="how many other requests one user may send"),
+    ] = 600
+    entries_per_minute: Annotated[
+        int,
+        Field(ge=1, le=1_000_000, description="how often one address may try to join or log in"),
+    ] = 20
+    streams_per_user: Annotated[
+        int, Field(ge=1, le=10_000, description="how many pages of one user are told live")
+    ] = 8
+    streams: Annotated[
+        int,
+        Field(ge=1, le=1_000_000, description="how many pages one process tells live in all"),
+    ] = 2000
+    alive_seconds: Annotated[
+        float,
+        Field(gt=0, le=600, description="how often a page that is told nothing is sent a sign"),
+    ] = 15.0
+    poll_seconds: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=60,
+            description="how often news of other processes on the same store are looked for",
+        ),
+    ] = 0.5
+    page: Annotated[
+        int, Field(ge=1, le=500, description="how many messages one request for older ones gets")
+    ] = 50
+    typing_seconds: Annotated[
+        float, Field(gt=0, le=300, description="how long somebody is shown as typing")
+    ] = 6.0
+
+
+class WebChatSettings(WebChatLimits):
+    """What a web chat is given: its limits, and its address."""
 
     # Under which address people reach the chat, such as `https://chat.example`; empty for the one
     # by which they came. Behind a proxy that ends TLS it must be given, or the session cookie is
     # not marked `Secure`.
     base_url: str = ""
-    bot: str = "accord"  # the name of the bot that is made when there is none
-    invite_seconds: int = 7 * 86_400  # how long an invitation can be used
-    session_seconds: int = 30 * 86_400  # how long a browser stays logged in
-    posts_per_minute: int = 60  # how many messages and edits one user may send in the long run
-    requests_per_minute: int = 600  # how many requests of any other kind
-    entries_per_minute: int = 20  # how many times one address may try to join or log in
-    streams_per_user: int = 8  # how many pages of one user are told live
-    streams: int = 2000  # how many pages are told live in all, in one process

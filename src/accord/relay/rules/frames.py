@@ -209,12 +209,15 @@ class Hello:
             differ from what existing gateways do: `session_keys`, `group_sessions_per_user`,
             `thread_sessions_per_user`, `profile` and `session_key_form`.
         command_manifest: The commands that it offers, in its own form.
+        interrupts: Whether an `interrupt_inbound` ends a turn on every platform. Existing gateways
+            do not say so, and end none on a platform that they know; they read `/stop` themselves.
     """
 
     platform: str
     bot_id: str = ""
     sessions: SessionRules = DEFAULT_SESSIONS
     command_manifest: Any = None
+    interrupts: bool = False
 
     @property
     def session_keys(self) -> Dialect:
@@ -403,9 +406,10 @@ def frame_dict(frame: Frame) -> dict[str, Any]:
         case Passthrough(forward, buffer_id, trace):
             written = {"type": "passthrough_forward", "forward": forward.to_dict()}
             return _with(written, bufferId=buffer_id, traceparent=_written(trace))
-        case Hello(platform, bot_id, sessions, manifest):
+        case Hello(platform, bot_id, sessions, manifest, interrupts):
             written = {"type": "hello", "platform": platform, "botId": bot_id}
-            return _with(written | sessions.to_dict(), command_manifest=manifest)
+            told = {"command_manifest": manifest, "interrupts": interrupts or None}
+            return _with(written | sessions.to_dict(), **told)
         case HelloRefused(platform, bot_id, error):
             identity = {"platform": platform, "botId": bot_id}
             return {"type": "hello_refused", **identity, "error": error}
@@ -451,6 +455,7 @@ _READERS: Final[Mapping[str, Callable[[members.Payload], Frame]]] = {
         members.text(payload, "botId", ""),
         SessionRules.from_dict(payload),
         payload.get("command_manifest"),
+        members.flag(payload, "interrupts", False),
     ),
     "outbound": lambda payload: Outbound(
         members.identifier(payload, "requestId"),

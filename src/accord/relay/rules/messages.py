@@ -488,6 +488,18 @@ STOP: Final = "/stop"
 """What a user writes to end the running turn of their session."""
 
 
+def stop_message(event: MessageEvent) -> MessageEvent | None:
+    """The message by which an existing gateway ends a turn; None where an interrupt does.
+
+    Such a gateway looks for interrupts where it has an adapter of the source's platform, and behind
+    a connector it has one of the generic platform alone. Names of people and chats are left out.
+    """
+    if event.source.platform not in KNOWN_TO_EXISTING_GATEWAYS - {GENERIC_PLATFORM}:
+        return None
+    source = replace(event.source, chat_name=None, user_name=None, chat_topic=None)
+    return MessageEvent(STOP, source, message_id=event.message_id, bot_id=event.bot_id)
+
+
 def is_stop(text: str) -> bool:
     """Whether a message asks to end the running turn."""
     return text.strip().lower() == STOP

@@ -5,7 +5,7 @@ by the API. Interactions come in by HTTP or by the gateway (`edge`).
 """
 
 from accord.relay.platforms.discord.edge import InteractionEndpoint
-from accord.relay.platforms.discord.events import MAX_BODY, is_signed, message_inbound
+from accord.relay.platforms.discord.events import is_signed, message_inbound
 from accord.relay.platforms.discord.platform import DESCRIPTOR, DiscordPlatform, open_discord
 from accord.relay.platforms.discord.rules.permissions import (
     ALL,
@@ -45,7 +45,6 @@ from accord.relay.platforms.settings import DiscordSettings
 __all__ = [
     "ALL",
     "DESCRIPTOR",
-    "MAX_BODY",
     "ApiRoute",
     "ChatCache",
     "Checkpoint",

@@ -36,20 +36,15 @@ from accord.relay.platforms.discord.rules.permissions import (
     is_snowflake,
 )
 from accord.relay.platforms.discord.rules.protocol import ApiRoute, RateLimits, retry_after
+from accord.relay.platforms.settings import DiscordSettings, PlatformLimits
 from accord.relay.rules.actions import Outcome
 
-PATIENCE: Final = 5.0
-"""How many seconds an action waits for a rate limit at most."""
-_REPEAT_SECONDS: Final = 0.5
-_MOST_BYTES: Final = 8 * 1024 * 1024
 _TURNS: Final = 20
 _TARGET: Final = "accord.target"
 _USER_AGENT: Final = "DiscordBot (https://discord.com/developers, 10) accord"
 _log = structlog.stdlib.get_logger(__name__)
 T = TypeVar("T")
-_FACT_SECONDS: Final = 10.0
 _MOST_FACTS: Final = 5_000
-_LOOKUP_PATIENCE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +77,17 @@ class DiscordResponse:
 class DiscordApi:
     """Discord's API with one bot's token."""
 
-    def __init__(self, http: httpx.AsyncClient, url: str, token: SecretStr, clock: Clock) -> None:
-        self._service = HttpService("Discord", http, _MOST_BYTES)
-        self._url = url.rstrip("/")
+    def __init__(
+        self,
+        service: HttpService,
+        settings: DiscordSettings,
+        token: SecretStr,
+        clock: Clock,
+    ) -> None:
+        self._service = service
+        self.limits = service.limits
+        self._url = settings.api_url.rstrip("/")
+        self._repeat_seconds = settings.repeat_seconds
         self._token = token
         self._clock = clock
         self._limits = RateLimits()
@@ -105,7 +108,7 @@ class DiscordApi:
         body: Any = None,
         *,
         query: Mapping[str, str] | None = None,
-        patience: float = PATIENCE,
+        patience: float | None = None,
         repeats: int = 0,
         by_token: bool = True,
     ) -> DiscordResponse:
@@ -113,7 +116,8 @@ class DiscordApi:
 
         Args:
             body: Sent as JSON.
-            patience: How many seconds to wait for the rate limits at most.
+            patience: How many seconds to wait for the rate limits at most; `rate_wait_seconds`
+                where it is not given.
             repeats: How often to send it again when Discord fails; only for requests that are
                 idempotent.
             by_token: Whether to send the bot's token; the path of a webhook has one already.
@@ -123,10 +127,11 @@ class DiscordApi:
             RelayError: Discord fails (UNAVAILABLE), the wait would be too long (RATE_LIMITED), or
                 the token is refused (UNAUTHORIZED).
         """
+        longest = self.limits.rate_wait_seconds if patience is None else patience
         unanswered: UnansweredError | None = None
         while True:
             try:
-                answer = await self._send_in_turn(route, body, query, patience, by_token)
+                answer = await self._send_in_turn(route, body, query, longest, by_token)
                 if unanswered is None or answer.ok:
                     return answer
             except RelayError as error:
@@ -134,7 +139,7 @@ class DiscordApi:
                     unanswered = error
                 if error.code is Code.UNAVAILABLE and repeats:
                     repeats -= 1
-                    await asyncio.sleep(_REPEAT_SECONDS)
+                    await asyncio.sleep(self._repeat_seconds)
                     continue
                 if unanswered is None:
                     raise
@@ -219,10 +224,12 @@ class DiscordApi:
 
 
 @asynccontextmanager
-async def open_api(url: str, token: SecretStr, clock: Clock) -> AsyncIterator[DiscordApi]:
+async def open_api(
+    settings: DiscordSettings, token: SecretStr, clock: Clock, limits: PlatformLimits
+) -> AsyncIterator[DiscordApi]:
     """Open the API; nothing is sent yet."""
-    async with open_client(transport=RewritingTransport(_real_url)) as http:
-        yield DiscordApi(http, url, token, clock)
+    async with open_client(limits, transport=RewritingTransport(_real_url)) as http:
+        yield DiscordApi(HttpService("Discord", http, limits), settings, token, clock)
 
 
 def _real_url(request: httpx.Request) -> httpx.URL:
@@ -253,8 +260,9 @@ class _AbsentError(Exception):
 class PermissionLookup:
     """Looks up permissions."""
 
-    def __init__(self, rest: DiscordApi, clock: Clock) -> None:
+    def __init__(self, rest: DiscordApi, settings: DiscordSettings, clock: Clock) -> None:
         self._rest = rest
+        self._settings = settings
         self._clock = clock
         self._facts: LRUCache[tuple[str, str], tuple[float, Any]] = LRUCache(_MOST_FACTS)
         self._changes = 0
@@ -321,11 +329,12 @@ class PermissionLookup:
         value = await self._ask(template, subject)
         if changes != self._changes:
             return value  # it may be older than a change that came meanwhile
-        self._facts[key] = now + _FACT_SECONDS, value
+        self._facts[key] = now + self._settings.fact_seconds, value
         return value
 
     async def _ask(self, template: str, *parameters: str) -> Any:
-        answer = await self._rest.get(template, *parameters, patience=_LOOKUP_PATIENCE)
+        patience = self._settings.lookup_wait_seconds
+        answer = await self._rest.get(template, *parameters, patience=patience)
         if answer.status == 404:
             raise _AbsentError
         if not answer.ok:

@@ -7,7 +7,7 @@ and ingested before it is answered, within the three seconds that Discord waits.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -46,14 +46,12 @@ from accord.relay.platforms.discord.rules.protocol import (
     identify_payload,
     resume_payload,
 )
-from accord.relay.platforms.settings import DiscordSettings
+from accord.relay.platforms.settings import DEFAULT_LIMITS, DiscordSettings, PlatformLimits
 from accord.relay.rules.connection import backoff
 from accord.relay.rules.shards import Shard
 
 _CALLBACK_PATH: Final = "/gateway"
 _log = structlog.stdlib.get_logger(__name__)
-_PAGE: Final = 100
-_PATIENCE: Final = 60.0
 _DIRECT: Final = 1
 _PLAIN: Final = 0
 _NOT_OURS: Final = frozenset({403, 404})
@@ -62,16 +60,10 @@ _GONE: Final = frozenset({"CHANNEL_DELETE", "THREAD_DELETE"})
 _OF_VISIBILITY: Final = ("GUILD_ROLE_", "GUILD_MEMBER_", "GUILD_UPDATE", "GUILD_DELETE", "THREAD_")
 _OF_CHATS: Final = frozenset({"MESSAGE_CREATE", "INTERACTION_CREATE"})
 _WHOLE: Final = frozenset({"READY", "GUILD_CREATE"}) | _GONE
-# How many dispatches are handled at the same time.
-_MOST_AT_ONCE: Final = 256
-_GREETING_SECONDS: Final = 30.0
-_KEEPING_SECONDS: Final = 1.0
 _ANEW_SECONDS: Final = 1.0
 """The documentation asks for one to five seconds before a new session."""
 _PATIENT_DIALS: Final = 4
-_LONGEST_PAUSE: Final = 30.0
 _IDENTIFY_SECONDS: Final = 5.0
-_ANSWER_SECONDS: Final = 2.5
 
 
 async def ingest_and_defer(
@@ -117,7 +109,7 @@ class DispatchHandler:
     clock: Clock
     context: PlatformContext
     checkpoint: Checkpoint
-    oldest_seconds: float  # how old a missed message may be
+    settings: DiscordSettings
     chance: Callable[[], float]  # from 0 to 1; spreads retries and the pauses between connections
     shard: Shard = field(default_factory=Shard)
     places: ChatCache = field(default_factory=ChatCache)
@@ -167,8 +159,8 @@ class DispatchHandler:
         self.context.visibility_changed()
         self.context.ready()
         # Direct messages are the first shard's.
-        for channel_id in self.checkpoint.seen_in(None) if self.shard.number == 0 else ():
-            await self._catch_up(DiscordChat(channel_id, _DIRECT), 0)
+        directs = self.checkpoint.seen_in(None) if self.shard.number == 0 else []
+        await self._catch_up_all(directs, None, 0)
 
     async def _guild(self, data: Mapping[str, Any]) -> None:
         guild_id = data.get("id")
@@ -181,15 +173,31 @@ class DispatchHandler:
         for place in places:
             self.places.put(place)
         unseen = hidden_channels(data, self.bot_id, self.clock.now())
-        for place in places:
-            if place.id not in unseen:
-                await self._catch_up(place, joined)
         # A thread with missed messages may be archived again, and so not listed.
         listed = {place.id for place in places}
-        for channel_id in self.checkpoint.seen_in(guild_id):
-            if channel_id not in listed:
-                await self._catch_up(await self._place(channel_id, guild_id), joined)
+        others = [each for each in self.checkpoint.seen_in(guild_id) if each not in listed]
+        visible = (each for each in places if each.id not in unseen)
+        await self._catch_up_all([*visible, *others], guild_id, joined)
         self.checkpoint.caught_up(guild_id)
+
+    async def _catch_up_all(
+        self, channels: Sequence[DiscordChat | str], guild_id: str | None, joined: int
+    ) -> None:
+        """Read channels at the same time, each in its own order; those without a place by id."""
+        turns = asyncio.Semaphore(self.settings.catch_up_channels)
+
+        async def read(channel: DiscordChat | str) -> None:
+            async with turns:
+                if isinstance(channel, str):
+                    channel = await self._place(channel, guild_id)
+                await self._catch_up(channel, joined)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for channel in channels:
+                    group.create_task(read(channel))
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
 
     async def _message(self, data: Mapping[str, Any]) -> None:
         channel_id, guild_id = data.get("channel_id"), data.get("guild_id")
@@ -239,12 +247,13 @@ class DispatchHandler:
 
     async def _catch_up(self, place: DiscordChat, joined: int) -> None:
         """Read the messages of a channel that were missed."""
-        oldest = max(joined, permissions.snowflake_before(self.clock.now() - self.oldest_seconds))
+        since = self.clock.now() - self.settings.backfill_hours * 3600
+        oldest = max(joined, permissions.snowflake_before(since))
         after = self.checkpoint.after(place.id, oldest)
         if after is None or (place.guild_id is not None and place.latest <= after):
             return
         while True:
-            query = {"after": str(after), "limit": str(_PAGE)}
+            query = {"after": str(after), "limit": str(self.settings.catch_up_page)}
             answer = await self._patiently("/channels/{}/messages", place.id, query=query)
             if not answer.ok or not isinstance(answer.body, list):
                 _log.info("a channel cannot be read", channel=place.id, reason=answer.reason)
@@ -256,15 +265,15 @@ class DispatchHandler:
                 await self._hand_on(message, place)
                 self.checkpoint.passed(str(number))
                 after = number
-            if len(answer.body) < _PAGE or not page:
+            if len(answer.body) < self.settings.catch_up_page or not page:
                 return
 
     async def _patiently(self, template: str, *parameters: str, **options: Any) -> DiscordResponse:
         """Retry until there is an answer, so that later messages do not overtake it."""
-        failures = 0
+        failures, longest = 0, self.settings.catch_up_wait_seconds
         while True:
             try:
-                answer = await self.rest.get(template, *parameters, patience=_PATIENCE, **options)
+                answer = await self.rest.get(template, *parameters, patience=longest, **options)
             except RelayError as error:
                 if error.code is Code.UNAUTHORIZED:
                     raise
@@ -330,7 +339,8 @@ class DispatchLanes:
     async def take(self, dispatch: Dispatch) -> None:
         """Begin to handle a dispatch; returns when the next may come."""
         chat = _chat_of(dispatch)
-        await self._until_fewer_than(1 if dispatch.name in _WHOLE else _MOST_AT_ONCE)
+        most = self.handler.settings.dispatches
+        await self._until_fewer_than(1 if dispatch.name in _WHOLE else most)
         started = _StartedDispatch(dispatch)
         self._order.append(started)
         if chat is None:
@@ -404,7 +414,7 @@ class GatewayListener:
                 await self._until_allowed()
             else:
                 url = session.url
-            connection = await dial(url, self.handler.chance)
+            connection = await dial(url, self.settings, self.handler.chance)
         except RelayError as error:
             if error.code is Code.UNAUTHORIZED:
                 raise
@@ -431,11 +441,11 @@ class GatewayListener:
     async def _follow_in(
         self, connection: GatewayConnection, lanes: DispatchLanes
     ) -> ConnectionEnd:
-        is_greeted = False
+        is_greeted, often = False, self.settings.checkpoint_seconds
         while True:
-            pause = _KEEPING_SECONDS if self._is_dirty or lanes.is_busy else None
+            pause = often if self._is_dirty or lanes.is_busy else None
             try:
-                async with asyncio.timeout(pause if is_greeted else _GREETING_SECONDS):
+                async with asyncio.timeout(pause if is_greeted else self.settings.greeting_seconds):
                     happened = await connection.next()
             except TimeoutError:
                 if not is_greeted:
@@ -447,7 +457,7 @@ class GatewayListener:
             await lanes.take(happened)
             if happened.name in ("READY", "RESUMED"):
                 is_greeted, self._failures = True, 0
-            is_due = self.handler.clock.monotonic() - self._kept_at >= _KEEPING_SECONDS
+            is_due = self.handler.clock.monotonic() - self._kept_at >= often
             # A new session must be stored at once, or its events could be missed.
             if is_due or happened.name == "READY":
                 await self._keep()
@@ -475,7 +485,8 @@ class GatewayListener:
         failures, self._failures = self._failures, self._failures + 1
         if failures:
             self.handler.context.troubled(RelayError(Code.UNAVAILABLE, ended.reason))
-            pause = backoff(failures, self.handler.chance(), longest=_LONGEST_PAUSE)
+            longest = self.handler.rest.limits.pause_seconds
+            pause = backoff(failures, self.handler.chance(), longest=longest)
         elif ended.next is NextStep.IDENTIFY:
             pause = _ANEW_SECONDS * (1 + 4 * self.handler.chance())
         else:
@@ -525,12 +536,17 @@ class GatewayListener:
 class InteractionEndpoint:
     """Answers Discord's requests, which `public_key` (hexadecimal) verifies."""
 
-    def __init__(self, application_id: str, public_key: str, clock: Clock) -> None:
+    def __init__(
+        self, settings: DiscordSettings, clock: Clock, limits: PlatformLimits = DEFAULT_LIMITS
+    ) -> None:
+        application_id = settings.application_id
         self.context: PlatformContext | None = None
         self.counts: Counter[str] = Counter()
         self.path = f"/relay/platforms/discord/{application_id}/interactions"
         self._application_id = application_id
-        self._key = VerifyKey(bytes.fromhex(public_key))
+        self._seconds = settings.reply_seconds
+        self._limits = limits.of(settings)
+        self._key = VerifyKey(bytes.fromhex(settings.public_key))
         self._clock = clock
 
     @property
@@ -540,7 +556,7 @@ class InteractionEndpoint:
 
     async def _endpoint(self, request: Request) -> Response:
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 answer = await self._answer(request)
         except RelayError as error:
             return self._refuse(error)
@@ -553,10 +569,11 @@ class InteractionEndpoint:
         return JSONResponse(answer)
 
     async def _answer(self, request: Request) -> dict[str, Any]:
-        body = await read_body(request, events.MAX_BODY)
+        body = await read_body(request, self._limits)
         signature = request.headers.get("x-signature-ed25519", "")
         timestamp = request.headers.get("x-signature-timestamp", "")
-        if not events.is_signed(self._key, signature, timestamp, body, self._clock.now()):
+        now, tolerance = self._clock.now(), self._limits.tolerance_seconds
+        if not events.is_signed(self._key, signature, timestamp, body, now, tolerance):
             raise RelayError(Code.UNAUTHORIZED, "the request is not signed, or too old")
         interaction = events.read_interaction(body)
         kind = interaction["type"]

@@ -19,6 +19,7 @@ from accord.relay.connector.platform import FoundCapability, InboundEvent, Inbou
 from accord.relay.platforms.base import inbound_kind
 from accord.relay.platforms.discord.rules.permissions import THREADS, DiscordChat, is_snowflake
 from accord.relay.platforms.discord.sender import TOKEN_KIND, is_token
+from accord.relay.platforms.settings import DEFAULT_LIMITS
 from accord.relay.rules.members import Payload, bad
 from accord.relay.rules.messages import (
     MessageEvent,
@@ -41,8 +42,6 @@ _BY_CONTENT: Final = {
     "video": MessageType.VIDEO,
     "audio": MessageType.AUDIO,
 }
-MAX_BODY: Final = 256 * 1024
-TOLERANCE: Final = 300.0
 _TOKEN_MS: Final = 15 * 60 * 1000
 _PRIVATE_CHANNEL: Final = 2
 _HEADERS: Final = (("content-type", "application/json"),)
@@ -180,11 +179,18 @@ class InteractionKind(IntEnum):
     MODAL = 5
 
 
-def is_signed(key: VerifyKey, signature: str, timestamp: str, body: bytes, now: float) -> bool:
+def is_signed(
+    key: VerifyKey,
+    signature: str,
+    timestamp: str,
+    body: bytes,
+    now: float,
+    tolerance: float = DEFAULT_LIMITS.tolerance_seconds,
+) -> bool:
     """Whether Discord signed exactly these bytes within the last minutes."""
     if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= 12):
         return False
-    if len(signature) != 128 or abs(now - int(timestamp)) > TOLERANCE:
+    if len(signature) != 128 or abs(now - int(timestamp)) > tolerance:
         return False
     try:
         key.verify(timestamp.encode("ascii") + body, bytes.fromhex(signature))
@@ -196,7 +202,7 @@ def is_signed(key: VerifyKey, signature: str, timestamp: str, body: bytes, now: 
 def read_interaction(body: bytes) -> Payload:
     """The interaction in a body; raises RelayError if there is none."""
     try:
-        value = canonical.decode(body, max_bytes=MAX_BODY)
+        value = canonical.decode(body, max_bytes=len(body) + 1)  # it was bounded when it was read
     except canonical.CanonicalError as error:
         raise bad(f"the body is not strict JSON: {error.what}", where=error.where) from None
     if not isinstance(value, dict) or type(value.get("type")) is not int:

@@ -27,10 +27,8 @@ from accord.relay.platforms.discord.rules.protocol import (
     after_close,
     heartbeat_payload,
 )
+from accord.relay.platforms.settings import DiscordSettings
 
-_MOST_BYTES: Final = 32 * 1024 * 1024
-"""Of one payload, and of all that wait."""
-_OPEN_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 1.0
 _ABNORMAL: Final = 1006
 _TOO_LARGE: Final = 1009
@@ -70,8 +68,11 @@ class _Connect(connect):
 class GatewayConnection:
     """An open connection, from its HELLO on; see `dial`."""
 
-    def __init__(self, socket: ClientConnection, pulse: Heartbeat, first_beat: float) -> None:
+    def __init__(
+        self, socket: ClientConnection, pulse: Heartbeat, first_beat: float, most_bytes: int
+    ) -> None:
         self._socket = socket
+        self._most_bytes = most_bytes
         self._pulse = pulse
         self._received: int | None = None
         self._waiting: deque[tuple[Dispatch, int]] = deque()
@@ -141,7 +142,7 @@ class GatewayConnection:
                     self._waiting.append((Dispatch(name, seq, payload.get("d")), len(raw)))
                     self._waiting_bytes += len(raw)
                     self._news.set()
-                    if self._waiting_bytes > _MOST_BYTES:
+                    if self._waiting_bytes > self._most_bytes:
                         self._end(
                             ConnectionEnd(NextStep.RESUME, "more came than could be dealt with")
                         )
@@ -176,7 +177,9 @@ class GatewayConnection:
             self._news.set()
 
 
-async def dial(url: str, chance: Callable[[], float]) -> GatewayConnection:
+async def dial(
+    url: str, settings: DiscordSettings, chance: Callable[[], float]
+) -> GatewayConnection:
     """Connect to the gateway and read its HELLO; `chance` spreads the first heartbeat.
 
     Raises:
@@ -187,18 +190,19 @@ async def dial(url: str, chance: Callable[[], float]) -> GatewayConnection:
         socket = await _Connect(
             address,
             compression=None,
-            open_timeout=_OPEN_SECONDS,
+            open_timeout=settings.open_seconds,
             close_timeout=_CLOSE_SECONDS,
             ping_interval=None,  # it has a heartbeat of its own
-            max_size=_MOST_BYTES,
+            max_size=settings.payload_bytes,
             proxy=None,
             logger=_quiet,
         )
     except (OSError, WebSocketException, ValueError) as error:
         raise _unreachable(type(error).__name__) from None
     try:
-        async with asyncio.timeout(_OPEN_SECONDS):
-            pulse = Heartbeat.of(_hello(await socket.recv(decode=False)))
+        async with asyncio.timeout(settings.open_seconds):
+            hello = _hello(await socket.recv(decode=False))
+            pulse = Heartbeat.of(hello, settings.missed_heartbeats)
     except BaseException as error:
         await socket.close(KEEPS_SESSION)
         if isinstance(error, ConnectionClosed):
@@ -207,7 +211,7 @@ async def dial(url: str, chance: Callable[[], float]) -> GatewayConnection:
         if isinstance(error, TimeoutError):
             raise _unreachable("it does not say hello") from None
         raise
-    return GatewayConnection(socket, pulse, pulse.first(chance()))
+    return GatewayConnection(socket, pulse, pulse.first(chance()), settings.payload_bytes)
 
 
 def _hello(raw: str | bytes) -> Any:

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.commands import OPERATOR, CommandMenu
+from accord.relay.platforms.commands import CommandMenu, CommandPublisher
 from accord.relay.platforms.discord.api import DiscordApi, PermissionLookup, open_api
 from accord.relay.platforms.discord.edge import (
     DispatchHandler,
@@ -22,8 +22,14 @@ from accord.relay.platforms.discord.edge import (
 from accord.relay.platforms.discord.events import PLATFORM
 from accord.relay.platforms.discord.rules.permissions import Permission
 from accord.relay.platforms.discord.rules.protocol import Checkpoint
-from accord.relay.platforms.discord.sender import CommandPublisher, DiscordSender
-from accord.relay.platforms.settings import MOST_SHARDS, DiscordSettings, resolve_secret
+from accord.relay.platforms.discord.sender import DiscordMenu, DiscordSender
+from accord.relay.platforms.settings import (
+    DEFAULT_LIMITS,
+    MOST_SHARDS,
+    DiscordSettings,
+    PlatformLimits,
+    resolve_secret,
+)
 from accord.relay.rules.actions import Action, Result
 from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.shards import Shard
@@ -66,16 +72,16 @@ class DiscordPlatform:
         menu: CommandMenu,
     ) -> None:
         self._settings = settings
-        self._menu = menu
         self._token = token
         self._rest = rest
         self._clock = clock
         self._chance = chance
-        self._lookup = PermissionLookup(rest, clock)
+        self._lookup = PermissionLookup(rest, settings, clock)
         self._sender = DiscordSender(settings.application_id, rest, settings.mentions)
-        self._publisher = CommandPublisher(settings.application_id, rest)
-        key = settings.public_key
-        self._endpoint = InteractionEndpoint(settings.application_id, key, clock) if key else None
+        shown = DiscordMenu(settings.application_id, rest)
+        self._publisher = CommandPublisher(menu, settings, shown)
+        is_called = bool(settings.public_key)
+        self._endpoint = InteractionEndpoint(settings, clock, rest.limits) if is_called else None
 
     @property
     def bot_id(self) -> str:
@@ -123,7 +129,6 @@ class DiscordPlatform:
         checkpoint = Checkpoint.read(state)
         if not state and shard.count > 1:
             checkpoint = Checkpoint.inherit(await context.recall_others())
-        seconds = self._settings.backfill_hours * 3600
         handler = DispatchHandler(
             self.bot_id,
             self._rest,
@@ -131,7 +136,7 @@ class DiscordPlatform:
             self._clock,
             context,
             checkpoint,
-            seconds,
+            self._settings,
             self._chance,
             shard,
         )
@@ -153,13 +158,11 @@ class DiscordPlatform:
 
     def offer_commands(self, instance: str, manifest: Any) -> None:
         """Publish an instance's commands in the background, if the operator allows it."""
-        if self._menu.admits(instance):
-            self._publisher.offer(instance, manifest)
+        self._publisher.offer(instance, manifest)
 
-    def publish_own(self) -> None:
-        """Publish the operator's commands in the background."""
-        if self._menu.own:
-            self._publisher.offer(OPERATOR, list(self._menu.own))
+    def begin_commands(self) -> None:
+        """Publish the menu anew: this process holds the bot's lease now."""
+        self._publisher.begin()
 
     def pause(self, what: str, seconds: float) -> None:
         """Wait, as another connector of this bot was told."""
@@ -176,6 +179,7 @@ async def open_discord(
     clock: Clock,
     public_url: str = "",
     *,
+    limits: PlatformLimits = DEFAULT_LIMITS,
     chance: Callable[[], float] = random.random,
 ) -> AsyncIterator[DiscordPlatform]:
     """Open one bot of a connector process; nothing is sent to Discord yet.
@@ -192,9 +196,8 @@ async def open_discord(
             Code.BAD_REQUEST, "this is no bot token", where="token", mend="copy it again"
         )
     menu = CommandMenu.load(settings)
-    async with open_api(settings.api_url, token, clock) as rest:
+    async with open_api(settings, token, clock, limits.of(settings)) as rest:
         platform = DiscordPlatform(settings, token, rest, clock, chance, menu)
-        platform.publish_own()
         try:
             yield platform
         finally:

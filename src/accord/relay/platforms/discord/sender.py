@@ -1,13 +1,12 @@
 """Actions of agents on Discord, and the commands that they offer.
 
-Ids that are no snowflakes never get into a path. Commands are published in the background, a
-little after the last change.
+Ids that are no snowflakes never get into a path.
 """
 
-import asyncio
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 import structlog
@@ -31,11 +30,6 @@ _LOADING: Final = 1 << 7
 _MOST_ANSWERED: Final = 2_000
 _NO_CHAT: Final = Result(False, error="there is no such chat")
 _NO_MESSAGE: Final = Result(False, error="there is no such message")
-_MOST_INSTANCES: Final = 1_000
-# Agents reconnect one by one after a restart; wait, so that no commands vanish meanwhile.
-_SETTLING_SECONDS: Final = 2.0
-_FIRST_PAUSE: Final = 5.0
-_LONGEST_PAUSE: Final = 300.0
 _PUBLISH_PATIENCE: Final = 60.0
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -172,51 +166,26 @@ def _people(described: Any) -> str:
             return ""
 
 
-class CommandPublisher:
-    """Publishes the commands of all instances."""
+@dataclass(frozen=True, slots=True)
+class DiscordMenu:
+    """The global commands of an application."""
 
-    def __init__(self, application_id: str, rest: DiscordApi) -> None:
-        self._route = ApiRoute.of("PUT", "/applications/{}/commands", application_id)
-        self._rest = rest
-        self._offers: dict[str, list[CommandPayload]] = {}
-        self._published: list[CommandPayload] | None = None
-        self._task: asyncio.Task[None] | None = None
+    application_id: str
+    rest: DiscordApi
 
-    def offer(self, instance: str, manifest: Any) -> None:
-        """Replace the commands of an instance."""
-        if not isinstance(manifest, list):
-            _log.warning("a command manifest is not a list", instance=instance)
-            return
-        if instance not in self._offers and len(self._offers) >= _MOST_INSTANCES:
-            _log.warning("too many instances offer commands", instance=instance)
-            return
-        self._offers[instance] = protocol.read_commands(manifest)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._publish())
+    def read(self, manifest: Any) -> list[CommandPayload] | None:
+        """The commands of a manifest; None if it is no list."""
+        return protocol.read_commands(manifest) if isinstance(manifest, list) else None
 
-    async def close(self) -> None:
-        """Stop publishing."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+    def merge(self, offers: Mapping[str, list[CommandPayload]]) -> list[CommandPayload]:
+        """One menu; of two commands with a name, that of the first instance counts."""
+        return protocol.merge_commands(offers)
 
-    async def _publish(self) -> None:
-        pause = _FIRST_PAUSE
-        await asyncio.sleep(_SETTLING_SECONDS)
-        while (wanted := protocol.merge_commands(self._offers)) != self._published:
-            if await self._put(wanted):
-                self._published = wanted
-                pause = _FIRST_PAUSE
-            else:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-
-    async def _put(self, wanted: list[CommandPayload]) -> bool:
+    async def put(self, wanted: list[CommandPayload]) -> bool:
         """Publish a list; False if it should be tried again."""
+        route = ApiRoute.of("PUT", "/applications/{}/commands", self.application_id)
         try:
-            answer = await self._rest.ask(
-                self._route, wanted, patience=_PUBLISH_PATIENCE, repeats=1
-            )
+            answer = await self.rest.ask(route, wanted, patience=_PUBLISH_PATIENCE, repeats=1)
         except RelayError as error:
             _log.warning("commands could not be published", reason=error.what)
             return False

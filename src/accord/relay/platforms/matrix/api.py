@@ -28,21 +28,16 @@ from accord.relay.platforms.base import (
     open_client,
     retry_limited,
     status_outcome,
+    timeouts,
 )
 from accord.relay.platforms.matrix.rules import CHILD, ENCRYPTION, MEMBER, Room, is_room
+from accord.relay.platforms.settings import DEFAULT_LIMITS, MatrixSettings, PlatformLimits
 from accord.relay.rules.actions import Outcome
 from accord.relay.rules.members import Payload
 
 CLIENT: Final = "/_matrix/client/v3"
-LONG_WAIT: Final = 600.0
-"""The longest rate limit, in seconds, that a listener waits for."""
 
 _NAME: Final = "the Matrix homeserver"
-_SECONDS: Final = 20.0
-_MOST_BYTES: Final = 64 * 1024 * 1024
-_SHORT_WAIT: Final = 5.0
-_DELIVERY_SECONDS: Final = 12.0
-_MOST_TRIES: Final = 4
 _REVOKED: Final = ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED", "M_USER_LOCKED")
 _CODES: Final[Mapping[int, Code]] = {
     400: Code.BAD_REQUEST,
@@ -52,7 +47,6 @@ _CODES: Final[Mapping[int, Code]] = {
     409: Code.CONFLICT,
     413: Code.TOO_LARGE,
 }
-_MOST_ROOMS: Final = 1000
 _MOST_PARENTS: Final = 8
 _MOST_SENDERS: Final = 10_000
 _IN_CLEAR_SECONDS: Final = 300.0
@@ -70,9 +64,17 @@ def room_path(room: str, *steps: str) -> str:
 class Homeserver:
     """A bot's account on a homeserver."""
 
-    def __init__(self, client: httpx.AsyncClient, token: SecretStr) -> None:
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        settings: MatrixSettings,
+        token: SecretStr,
+        limits: PlatformLimits,
+    ) -> None:
+        self.settings = settings
+        self.limits = limits
         # A sync may take long: only the timeouts of each request apply.
-        self._service = HttpService(_NAME, client, _MOST_BYTES, seconds=None)
+        self._service = HttpService(_NAME, client, limits, has_deadline=False)
         self._headers = {"authorization": f"Bearer {token.get_secret_value()}"}
 
     async def ask(
@@ -82,34 +84,36 @@ class Homeserver:
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
         *,
-        seconds: float = _SECONDS,
-        patience: float = _SHORT_WAIT,
+        seconds: float | None = None,
+        patience: float | None = None,
     ) -> Any:
         """Send a request, again after a rate limit; the JSON of the answer.
 
         Args:
             path: Below the homeserver's address, quoted.
             body: Sent as JSON.
-            seconds: How long the homeserver may be silent.
-            patience: The longest rate limit, in seconds, that is waited for.
+            seconds: How long the homeserver may be silent, if not `silent_seconds`.
+            patience: The longest rate limit, in seconds, that is waited for, if not
+                `rate_wait_seconds`.
 
         Raises:
             UnansweredError: It was sent, and the outcome is unknown.
             RelayError: The homeserver cannot be reached or fails (UNAVAILABLE), refuses the token
                 (UNAUTHORIZED), or refuses the request.
         """
+        usual = self.limits.silent_seconds
         options: dict[str, Any] = {
             "content": None if body is None else orjson.dumps(body),
             "params": query,
             "headers": self._headers,
-            "timeout": httpx.Timeout(_SECONDS, read=seconds),
+            "timeout": timeouts(self.limits, 0.0 if seconds is None else seconds - usual),
         }
         try:
             reply = await retry_limited(
                 lambda: self._service.send(method, path, **options),
                 _retry_after,
-                patience=patience,
-                tries=_MOST_TRIES,
+                self.limits,
+                patience,
             )
         except TimeoutError as error:
             raise UnansweredError(Code.UNAVAILABLE, str(error)) from None
@@ -135,19 +139,21 @@ class Homeserver:
             RelayError: It was refused, or the homeserver cannot be reached.
             TimeoutError: The outcome is unknown.
         """
+        seconds = self.settings.send_seconds
         try:
-            return await self.ask("PUT", path, body, seconds=_DELIVERY_SECONDS)
+            return await self.ask("PUT", path, body, seconds=seconds)
         except UnansweredError:
             await asyncio.sleep(1.0)
         try:
-            return await self.ask("PUT", path, body, seconds=_DELIVERY_SECONDS)
+            return await self.ask("PUT", path, body, seconds=seconds)
         except RelayError as error:
             # A refusal of the repetition says nothing of the request before it.
             raise TimeoutError(error.what) from None
 
     async def check_user(self, user_id: str) -> None:
         """Raise RelayError if the token is not the bot's, which must skip its own messages."""
-        answer = await self.ask("GET", f"{CLIENT}/account/whoami", patience=LONG_WAIT)
+        longest = self.settings.listen_wait_seconds
+        answer = await self.ask("GET", f"{CLIENT}/account/whoami", patience=longest)
         if not isinstance(answer, dict) or answer.get("user_id") != user_id:
             raise RelayError(
                 Code.UNAUTHORIZED,
@@ -158,13 +164,15 @@ class Homeserver:
 
 
 @asynccontextmanager
-async def open_homeserver(address: str, token: SecretStr) -> AsyncIterator[Homeserver]:
+async def open_homeserver(
+    settings: MatrixSettings, token: SecretStr, limits: PlatformLimits = DEFAULT_LIMITS
+) -> AsyncIterator[Homeserver]:
     """Open a homeserver; nothing is sent yet."""
+    limits = limits.of(settings)
     headers = {"content-type": "application/json", "user-agent": "accord"}
-    async with open_client(
-        base_url=address.rstrip("/"), timeout=_SECONDS, headers=headers
-    ) as client:
-        yield Homeserver(client, token)
+    address = settings.homeserver.rstrip("/")
+    async with open_client(limits, base_url=address, headers=headers) as client:
+        yield Homeserver(client, settings, token, limits)
 
 
 def _refusal(reply: ServiceResponse) -> RelayError:
@@ -208,9 +216,9 @@ class Rooms:
         self._bot_id = bot_id
         self._clock = clock
         self._seconds = seconds
-        self._rooms: LRUCache[str, Room] = LRUCache(_MOST_ROOMS)
+        self._rooms: LRUCache[str, Room] = LRUCache(homeserver.settings.rooms)
         self._senders: LRUCache[tuple[str, str], str] = LRUCache(_MOST_SENDERS)
-        self._in_clear: LRUCache[str, float] = LRUCache(_MOST_ROOMS)
+        self._in_clear: LRUCache[str, float] = LRUCache(homeserver.settings.rooms)
         self._changes = 0
 
     async def room(self, room_id: str) -> Room:

@@ -25,7 +25,7 @@ from accord.kernel.files import write_private
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import read_body, retry_delay, watch_service
-from accord.relay.platforms.matrix.api import CLIENT, LONG_WAIT, Homeserver, Rooms, room_path
+from accord.relay.platforms.matrix.api import CLIENT, Homeserver, Rooms, room_path
 from accord.relay.platforms.matrix.events import ENCRYPTED, MESSAGE, STICKER, EventHandler
 from accord.relay.platforms.matrix.rules import (
     CHILD,
@@ -47,18 +47,10 @@ TIMELINE: Final = [MESSAGE, STICKER, ENCRYPTED, *STATE]
 """The kinds of events that are wanted."""
 
 _FILTER: Final = orjson.dumps({"types": TIMELINE}).decode()
-_PAGE: Final = 200
-_MOST_PAGES_BACK: Final = 10
 _MOST_EMPTY_PAGES: Final = 100
 _log = structlog.stdlib.get_logger(__name__)
 _SINCE: Final = "since"
 _NOTHING: Final = {"not_types": ["*"]}
-_SHOWN: Final = 50
-"""How many of a room's last events a batch shows; those before are read as a gap."""
-_INVITES_AT_ONCE: Final = 8
-_SLACK_SECONDS: Final = 20.0
-_LARGEST: Final = 16 * 1024 * 1024
-_BODY_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +59,11 @@ class RoomHistory:
 
     homeserver: Homeserver
     bot_id: str
+
+    @property
+    def settings(self) -> MatrixSettings:
+        """The settings of the bot."""
+        return self.homeserver.settings
 
     def gap(self, room_id: str, start: str, end: str) -> AsyncIterator[list[Any]]:
         """The events between two positions, in order, a page at a time."""
@@ -99,7 +96,7 @@ class RoomHistory:
             async for page in self._pages(room_id, "b", before, None):
                 found = page[::-1] + found
                 pages += 1
-                if _index_of(page, entry) is not None or pages == _MOST_PAGES_BACK:
+                if _index_of(page, entry) is not None or pages == self.settings.pages_back:
                     break
         return found[_index_of(found, entry) or 0 :]
 
@@ -107,7 +104,8 @@ class RoomHistory:
         self, room_id: str, direction: str, start: str, end: str | None
     ) -> AsyncIterator[list[Any]]:
         """The events of a room from one position on, a page at a time."""
-        query = {"dir": direction, "limit": str(_PAGE), "filter": _FILTER, "from": start}
+        limit = str(self.settings.page)
+        query = {"dir": direction, "limit": limit, "filter": _FILTER, "from": start}
         if end is not None:
             query["to"] = end
         empty = 0
@@ -125,7 +123,8 @@ class RoomHistory:
     async def _allowed(self, path: str, query: Mapping[str, str] | None = None) -> Any:
         """The answer to a request about a room; None if the bot may not have it."""
         try:
-            return await self.homeserver.ask("GET", path, query=query, patience=LONG_WAIT)
+            longest = self.settings.listen_wait_seconds
+            return await self.homeserver.ask("GET", path, query=query, patience=longest)
         except RelayError as error:
             if error.code not in (Code.BAD_REQUEST, Code.FORBIDDEN, Code.NOT_FOUND):
                 raise
@@ -167,7 +166,7 @@ class SyncListener:
         self._rooms.clear()
         since = (await context.recall()).get(_SINCE)
         is_known = is_heard = False
-        shown = _SHOWN
+        shown = self._settings.shown
         failures = 0
         while True:
             try:
@@ -189,11 +188,11 @@ class SyncListener:
                 if error.code is Code.TOO_LARGE:
                     shown = 1
                 context.troubled(error)
-                await asyncio.sleep(retry_delay(failures))
+                await asyncio.sleep(retry_delay(failures, self._homeserver.limits))
                 failures += 1
                 continue
             context.ready()
-            is_heard, shown, failures = True, _SHOWN, 0
+            is_heard, shown, failures = True, self._settings.shown, 0
             if answer["next_batch"] != since:
                 since = answer["next_batch"]
                 await context.remember({_SINCE: str(since)})
@@ -209,8 +208,8 @@ class SyncListener:
                 "GET",
                 f"{CLIENT}/sync",
                 query=query,
-                seconds=seconds + _SLACK_SECONDS,
-                patience=LONG_WAIT,
+                seconds=seconds + self._settings.sync_slack_seconds,
+                patience=self._settings.listen_wait_seconds,
             )
         except RelayError as error:
             if since is not None and error.code is Code.BAD_REQUEST:
@@ -233,7 +232,7 @@ class SyncListener:
 
     async def _answer_invitations(self, invites: Mapping[str, Any]) -> None:
         # A room whose server does not answer must not hold up the others.
-        turns = asyncio.Semaphore(_INVITES_AT_ONCE)
+        turns = asyncio.Semaphore(self._settings.invites_at_once)
 
         async def answer(room_id: str, shown: Any) -> None:
             async with turns:
@@ -340,7 +339,7 @@ class AppService:
 
     async def run(self, context: PlatformContext) -> None:
         """Check the registration now and then; raises RelayError if the token is refused."""
-        await watch_service(context, self._check)
+        await watch_service(context, self._check, self._homeserver.limits)
 
     async def _check(self) -> None:
         wanted = {
@@ -363,7 +362,7 @@ class AppService:
         if self.context is None:
             return _refuse(503, "M_UNKNOWN", "the connector is not ready")
         try:
-            body = await read_body(request, _LARGEST, _BODY_SECONDS)
+            body = await read_body(request, self._homeserver.limits)
         except RelayError:
             return _refuse(413, "M_TOO_LARGE", "a transaction is smaller, and comes in time")
         try:

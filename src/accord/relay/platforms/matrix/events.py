@@ -56,7 +56,6 @@ _COMMAND: Final = re.compile(
     r"\A\s*!(?=(?:link|unlink|agents|default|help|stop)(?!\S))", re.IGNORECASE
 )
 _MOST_WARNED: Final = 10_000
-_JOIN_SECONDS: Final = 30.0
 _POWER: Final = "m.room.power_levels"
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -302,7 +301,8 @@ class EventHandler:
         try:
             if not why:
                 path = f"{CLIENT}/join/{quote(room_id, safe='')}"
-                await self._homeserver.ask("POST", path, {}, seconds=_JOIN_SECONDS)
+                seconds = self._settings.join_seconds
+                await self._homeserver.ask("POST", path, {}, seconds=seconds)
             else:
                 await self._homeserver.ask("POST", room_path(room_id, "leave"), {"reason": why})
         except RelayError as error:

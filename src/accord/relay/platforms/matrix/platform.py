@@ -17,7 +17,12 @@ from accord.relay.platforms.matrix.api import Homeserver, Rooms, open_homeserver
 from accord.relay.platforms.matrix.edge import AppService, SyncListener
 from accord.relay.platforms.matrix.events import MESSAGE, PLATFORM, EventHandler
 from accord.relay.platforms.matrix.rules import MatrixChat, is_event
-from accord.relay.platforms.settings import MatrixSettings, resolve_secret
+from accord.relay.platforms.settings import (
+    DEFAULT_LIMITS,
+    MatrixSettings,
+    PlatformLimits,
+    resolve_secret,
+)
 from accord.relay.rules.actions import (
     Action,
     Edit,
@@ -46,8 +51,6 @@ DESCRIPTOR: Final = Descriptor(
     ),
     supported_ops=("send", "edit", "typing", "get_chat_info"),
 )
-_TYPING_MS: Final = 20_000
-_BELIEVED_SECONDS: Final = 5.0
 
 
 class MatrixPlatform:
@@ -68,7 +71,7 @@ class MatrixPlatform:
         self._settings = settings
         self._homeserver = homeserver
         # Any process of an application service may get the state events, so they are read again.
-        seconds = math.inf if hs_token is None else _BELIEVED_SECONDS
+        seconds = math.inf if hs_token is None else settings.room_seconds
         self._rooms = Rooms(homeserver, settings.user_id, clock, seconds)
         handler = EventHandler(settings, homeserver, self._rooms)
         self._sync = SyncListener(settings, homeserver, self._rooms, handler)
@@ -121,7 +124,8 @@ class MatrixPlatform:
                     return Result(True, message_id) if result.success else result
                 case Typing(chat_id):
                     path = room_path(MatrixChat.of(chat_id).room, "typing", self.bot_id)
-                    told = {"typing": True, "timeout": _TYPING_MS}
+                    millis = int(self._settings.typing_seconds * 1000)
+                    told = {"typing": True, "timeout": millis}
                     await self._homeserver.ask("PUT", path, told)
                     return Result(True)
                 case GetChatInfo(chat_id):
@@ -173,7 +177,11 @@ class MatrixPlatform:
 
 @asynccontextmanager
 async def open_matrix(
-    settings: MatrixSettings, clock: Clock, public_url: str = ""
+    settings: MatrixSettings,
+    clock: Clock,
+    public_url: str = "",
+    *,
+    limits: PlatformLimits = DEFAULT_LIMITS,
 ) -> AsyncIterator[MatrixPlatform]:
     """Open one bot; nothing is sent before it runs. `public_url` is unused.
 
@@ -184,5 +192,5 @@ async def open_matrix(
     hs_token = None
     if settings.mode == "appservice":
         hs_token = resolve_secret(settings.hs_token, settings.hs_token_file, "hs_token")
-    async with open_homeserver(settings.homeserver, token) as homeserver:
+    async with open_homeserver(settings, token, limits) as homeserver:
         yield MatrixPlatform(settings, homeserver, clock, hs_token)

@@ -30,7 +30,12 @@ from accord.relay.platforms.base import (
     json_object,
     plain_text,
 )
-from accord.relay.platforms.settings import SmsSettings, resolve_secret
+from accord.relay.platforms.settings import (
+    DEFAULT_LIMITS,
+    PlatformLimits,
+    SmsSettings,
+    resolve_secret,
+)
 from accord.relay.platforms.sms.rules import Fields, is_signed, is_signed_json, segments
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 from accord.relay.rules.frames import Descriptor
@@ -39,7 +44,6 @@ from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
 
 PLATFORM: Final = "sms"
 _MOST_FIELDS: Final = 200
-_MOST_MEDIA: Final = 10
 _KINDS: Final = {
     "image": MessageType.PHOTO,
     "video": MessageType.VIDEO,
@@ -110,7 +114,9 @@ def single_field(fields: Fields, name: str) -> str:
     return values[0]
 
 
-def message_inbound(fields: Fields, account: str, number: str) -> InboundEvent | None:
+def message_inbound(
+    fields: Fields, account: str, number: str, most_media: int = 10
+) -> InboundEvent | None:
     """The inbound event of a message; None for one that the number sent to itself."""
     sid, sender = single_field(fields, "MessageSid"), single_field(fields, "From")
     if not sid or not sender:
@@ -120,7 +126,7 @@ def message_inbound(fields: Fields, account: str, number: str) -> InboundEvent |
     if sender == number:
         return None
     text = single_field(fields, "Body")
-    media = _media(fields)
+    media = _media(fields, most_media)
     source = SessionSource(
         platform=PLATFORM,
         chat_id=sender,
@@ -135,13 +141,11 @@ def message_inbound(fields: Fields, account: str, number: str) -> InboundEvent |
     return InboundEvent(PLATFORM, number, sid, event, kind=inbound_kind(text), addressed=True)
 
 
-def _media(fields: Fields) -> tuple[str, ...]:
+def _media(fields: Fields, most: int) -> tuple[str, ...]:
     count = single_field(fields, "NumMedia")
     if not (count.isascii() and count.isdecimal() and len(count) < 4):
         return ()
-    urls = (
-        single_field(fields, f"MediaUrl{number}") for number in range(min(int(count), _MOST_MEDIA))
-    )
+    urls = (single_field(fields, f"MediaUrl{number}") for number in range(min(int(count), most)))
     return tuple(each for each in urls if each.startswith(("https://", "http://")))
 
 
@@ -179,7 +183,7 @@ class TwilioApi:
         reply = await self._call("POST", f"{self.account}/Messages.json", form)
         sid = reply.members.get("sid")
         if not reply.succeeded:
-            wait = _retry_after(reply)
+            wait = _retry_after(reply, self.service.limits)
             outcome = base.status_outcome(429 if wait is not None else reply.status)
             return Result(False, error=_sentence(reply), retry_after=wait, outcome=outcome)
         if not isinstance(sid, str):
@@ -198,9 +202,9 @@ def _code(reply: ServiceResponse) -> int | None:
     return code if type(code) is int else None
 
 
-def _retry_after(reply: ServiceResponse) -> float | None:
+def _retry_after(reply: ServiceResponse, limits: PlatformLimits) -> float | None:
     if reply.retry_after is None and _code(reply) == _TOO_MANY:
-        return base.DEFAULT_WAIT
+        return limits.rate_default_seconds
     return reply.retry_after
 
 
@@ -225,7 +229,8 @@ class SmsPlatform(base.HookedPlatform):
         self, settings: SmsSettings, token: SecretStr, api: TwilioApi, public_url: str
     ) -> None:
         self.counts: Counter[str] = Counter()
-        self._account = settings.account_sid
+        self._settings = settings
+        self._limits = api.service.limits
         self._number = settings.phone_number
         self._token = token
         self._api = api
@@ -248,7 +253,7 @@ class SmsPlatform(base.HookedPlatform):
 
     async def run(self, context: PlatformContext) -> None:
         """Check the account now and then; messages come by webhook."""
-        await base.watch_service(context, self._api.check)
+        await base.watch_service(context, self._api.check, self._limits)
 
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None
@@ -282,7 +287,8 @@ class SmsPlatform(base.HookedPlatform):
 
     async def _message(self, request: Request) -> Response:
         fields = await self._verified(request)
-        inbound = message_inbound(fields, self._account, self._number)
+        account, most_media = self._settings.account_sid, self._settings.media
+        inbound = message_inbound(fields, account, self._number, most_media)
         if inbound is not None:
             await base.ingest_or_skip(self.context, inbound)
         return Response(_TWIML, media_type="text/xml")
@@ -300,7 +306,7 @@ class SmsPlatform(base.HookedPlatform):
 
     async def _verified(self, request: Request) -> Fields:
         signature = request.headers.get("x-twilio-signature", "")
-        raw = await base.read_body(request)
+        raw = await base.read_body(request, self._limits)
         url = base.request_url(request, self._public_url)
         token = self._token.get_secret_value()
         if request.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
@@ -320,7 +326,11 @@ class SmsPlatform(base.HookedPlatform):
 
 @asynccontextmanager
 async def open_sms(
-    settings: SmsSettings, clock: Clock, public_url: str = ""
+    settings: SmsSettings,
+    clock: Clock,
+    public_url: str = "",
+    *,
+    limits: PlatformLimits = DEFAULT_LIMITS,
 ) -> AsyncIterator[SmsPlatform]:
     """Open a phone number; nothing is sent to Twilio yet. Twilio calls `public_url`.
 
@@ -337,6 +347,7 @@ async def open_sms(
         )
     auth = httpx.BasicAuth(settings.account_sid, token.get_secret_value())
     account = f"{settings.api_url.rstrip('/')}/2010-04-01/Accounts/{settings.account_sid}"
-    async with base.open_client(auth=auth) as client:
-        api = TwilioApi(HttpService("Twilio", client), account)
+    limits = limits.of(settings)
+    async with base.open_client(limits, auth=auth) as client:
+        api = TwilioApi(HttpService("Twilio", client, limits), account)
         yield SmsPlatform(settings, token, api, public_url)

@@ -5,12 +5,11 @@ Private chats, groups, forums with their topics, and channels. `open_telegram` o
 
 from accord.relay.platforms.settings import TelegramSettings
 from accord.relay.platforms.telegram.api import (
-    LONGEST_ANSWER,
     BotApi,
     RetryingApi,
     TelegramResponse,
 )
-from accord.relay.platforms.telegram.edge import MAX_BODY, Poller, WebhookEdge
+from accord.relay.platforms.telegram.edge import Poller, WebhookEdge
 from accord.relay.platforms.telegram.events import (
     UPDATE_KINDS,
     RecentTopics,
@@ -24,8 +23,6 @@ from accord.relay.platforms.telegram.sender import TelegramSender
 
 __all__ = [
     "DESCRIPTOR",
-    "LONGEST_ANSWER",
-    "MAX_BODY",
     "UPDATE_KINDS",
     "BotApi",
     "BotUser",

@@ -22,17 +22,15 @@ from accord.relay.platforms.base import (
     open_client,
     retry_delay,
     status_outcome,
+    timeouts,
 )
+from accord.relay.platforms.settings import PlatformLimits, TelegramSettings
 from accord.relay.platforms.telegram.rules import BotUser
 from accord.relay.rules.actions import Outcome
 from accord.relay.rules.members import bad
 
-LONGEST_ANSWER: Final = 8 * 1024 * 1024
-_SECONDS: Final = 10.0
-_WHOLE_SECONDS: Final = 20.0
 _MAX_DESCRIPTION: Final = 200
 _MOST_WAIT: Final = 86_400
-_LONGEST_DELAY: Final = 30.0
 _ELSEWHERE: Final = "stop what else uses this token, or give it a token of its own"
 
 T = TypeVar("T")
@@ -76,9 +74,11 @@ class TelegramResponse:
 class BotApi:
     """The Bot API with one bot's token; raises RelayError if the URL is malformed."""
 
-    def __init__(self, url: str, token: SecretStr) -> None:
+    def __init__(
+        self, settings: TelegramSettings, token: SecretStr, limits: PlatformLimits
+    ) -> None:
         try:
-            base = httpx.URL(url.rstrip("/"))
+            base = httpx.URL(settings.api_url.rstrip("/"))
         except httpx.InvalidURL:
             base = httpx.URL()
         if not base.host or not 0 < (base.port or 443) < 65536:
@@ -89,8 +89,9 @@ class BotApi:
             path = f"{before}/bot{token.get_secret_value()}/{method}"
             return request.url.copy_with(path=path)
 
-        client = open_client(base_url=base, transport=RewritingTransport(with_token))
-        self._service = HttpService("Telegram", client, LONGEST_ANSWER, _WHOLE_SECONDS)
+        self.limits = limits
+        client = open_client(limits, base_url=base, transport=RewritingTransport(with_token))
+        self._service = HttpService("Telegram", client, limits)
 
     async def close(self) -> None:
         """Close its connections."""
@@ -118,7 +119,7 @@ class BotApi:
             more_seconds=patience,
             content=body,
             headers={"content-type": "application/json"},
-            timeout=httpx.Timeout(_SECONDS, read=_SECONDS + patience),
+            timeout=timeouts(self.limits, patience),
         )
         return _read_answer(reply.status, reply.body)
 
@@ -192,7 +193,7 @@ class RetryingApi:
                     raise
                 trouble = error
             self.troubled(trouble)
-            await asyncio.sleep(wait or retry_delay(self._failures, _LONGEST_DELAY))
+            await asyncio.sleep(wait or retry_delay(self._failures, self._api.limits))
             self._failures += 1
 
     def troubled(self, error: RelayError) -> None:

@@ -24,30 +24,29 @@ from accord.kernel.errors import AccordError
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import read_body, webhook_route
+from accord.relay.platforms.settings import PlatformLimits
 from accord.relay.platforms.telegram.api import RetryingApi, decode_json
 from accord.relay.platforms.telegram.events import UPDATE_KINDS, UpdateHandler, chat_of, update_id
 from accord.relay.rules.members import bad, payload
 
-_PAGE: Final = 100
 # After a week without news Telegram numbers updates anew, and an old offset might hide them.
 _OFFSET_MS: Final = 6 * 86_400_000
 # Between two requests, if Telegram answers at once with nothing that moves the offset.
 _LEAST_SECONDS: Final = 0.5
-MAX_BODY: Final = 1024 * 1024
 _HEADER: Final = "x-telegram-bot-api-secret-token"
-_WATCH_SECONDS: Final = 60.0
 _log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class Poller:
-    """Long polling; Telegram holds each request for `seconds` at most."""
+    """Long polling; Telegram holds each request for `seconds` and sends `most` updates at most."""
 
     api: RetryingApi
     handler: UpdateHandler
     context: PlatformContext
     clock: Clock
     seconds: int
+    most: int = 100
     _offset: int = field(default=0, init=False)
     _moved_at: int = field(default=0, init=False)
 
@@ -59,7 +58,7 @@ class Poller:
         while True:
             began = self.clock.monotonic()
             page = await self.api.ask(
-                "getUpdates", self._question(), _read_page, patience=self.seconds
+                "getUpdates", self._question(), self._read_page, patience=self.seconds
             )
             self.api.ready()
             if not await self._take(page):
@@ -69,7 +68,7 @@ class Poller:
     def _question(self) -> Mapping[str, Any]:
         asked: dict[str, Any] = {
             "timeout": self.seconds,
-            "limit": _PAGE,
+            "limit": self.most,
             "allowed_updates": list(UPDATE_KINDS),
         }
         if self._offset and self._now() - self._moved_at < _OFFSET_MS:
@@ -116,14 +115,13 @@ class Poller:
         ):
             self._offset, self._moved_at = int(offset), int(moved_at)
 
+    def _read_page(self, value: Any) -> Sequence[Any]:
+        if not isinstance(value, list):
+            raise RelayError(Code.UNAVAILABLE, "Telegram sent no updates where some were asked for")
+        return value[: self.most]
+
     def _now(self) -> int:
         return int(self.clock.now() * 1000)
-
-
-def _read_page(value: Any) -> Sequence[Any]:
-    if not isinstance(value, list):
-        raise RelayError(Code.UNAVAILABLE, "Telegram sent no updates where some were asked for")
-    return value[:_PAGE]
 
 
 class WebhookEdge:
@@ -134,13 +132,19 @@ class WebhookEdge:
     """
 
     def __init__(
-        self, url: str, bot_id: str, token: SecretStr, receive: Callable[[Any], Awaitable[None]]
+        self,
+        url: str,
+        bot_id: str,
+        token: SecretStr,
+        receive: Callable[[Any], Awaitable[None]],
+        limits: PlatformLimits,
     ) -> None:
         self._path = f"/relay/platforms/telegram/{bot_id}"
         self._url = url.rstrip("/") + self._path
         key = token.get_secret_value().encode()
         self._secret = hmac.new(key, b"accord telegram webhook", hashlib.sha256).hexdigest()
         self._receive = receive
+        self._limits = limits
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -160,7 +164,7 @@ class WebhookEdge:
             api.ready()
             failed_at: object = None
             while True:
-                await asyncio.sleep(_WATCH_SECONDS)
+                await asyncio.sleep(self._limits.watch_seconds)
                 info = await api.ask("getWebhookInfo", None, _read_info)
                 if info.get("url") != self._url:
                     break  # somebody else set another one, or none
@@ -174,7 +178,7 @@ class WebhookEdge:
         shown = request.headers.get(_HEADER, "").encode("latin-1", "replace")
         if not hmac.compare_digest(shown, self._secret.encode()):
             raise RelayError(Code.UNAUTHORIZED, "this is not from Telegram")
-        update = payload(await _read_body(request), "an update")
+        update = payload(await self._read_body(request), "an update")
         try:
             await self._receive(update)
         except (AccordError, TimeoutError) as error:
@@ -183,12 +187,11 @@ class WebhookEdge:
             raise RelayError(Code.UNAVAILABLE, what, mend="send it again") from None
         return JSONResponse({})
 
-
-async def _read_body(request: Request) -> Any:
-    try:
-        return decode_json(await read_body(request, MAX_BODY))
-    except ValueError:
-        raise bad("the body is not JSON") from None
+    async def _read_body(self, request: Request) -> Any:
+        try:
+            return decode_json(await read_body(request, self._limits))
+        except ValueError:
+            raise bad("the body is not JSON") from None
 
 
 def _read_info(value: Any) -> dict[str, Any]:

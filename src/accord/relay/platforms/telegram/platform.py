@@ -1,6 +1,5 @@
 """The platform of one Telegram bot: its descriptor, and how its parts are put together."""
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,13 +12,18 @@ from starlette.routing import BaseRoute
 from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.commands import OPERATOR, CommandMenu
-from accord.relay.platforms.settings import TelegramSettings, resolve_secret
+from accord.relay.platforms.commands import CommandMenu, CommandPublisher
+from accord.relay.platforms.settings import (
+    DEFAULT_LIMITS,
+    PlatformLimits,
+    TelegramSettings,
+    resolve_secret,
+)
 from accord.relay.platforms.telegram.api import BotApi, RetryingApi, read_bot_user
 from accord.relay.platforms.telegram.edge import Poller, WebhookEdge
 from accord.relay.platforms.telegram.events import PLATFORM, RecentTopics, UpdateHandler
 from accord.relay.platforms.telegram.rules import BotUser
-from accord.relay.platforms.telegram.sender import CommandPublisher, TelegramSender, numeric_id
+from accord.relay.platforms.telegram.sender import TelegramMenu, TelegramSender, numeric_id
 from accord.relay.rules.actions import Action, Result
 from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.members import bad
@@ -62,10 +66,9 @@ class TelegramPlatform:
         public_url: str,
     ) -> None:
         self.bot_id = bot_id(token)
-        self.commands = CommandPublisher(api)
+        self.commands = CommandPublisher(CommandMenu.load(settings), settings, TelegramMenu(api))
         self.routes: Sequence[BaseRoute] = ()
         self._settings = settings
-        self._menu = CommandMenu.load(settings)
         self._api = api
         self._clock = clock
         self._topics = RecentTopics()
@@ -73,8 +76,6 @@ class TelegramPlatform:
         self._me: BotUser | None = None
         self._context: PlatformContext | None = None
         self._webhook: WebhookEdge | None = None
-        if self._menu.own:
-            self.commands.offer(OPERATOR, list(self._menu.own))
         if settings.mode == "webhook":
             if not public_url:
                 raise bad(
@@ -82,7 +83,7 @@ class TelegramPlatform:
                     where="relay.telegram.mode",
                     mend='set [relay] url, or mode = "poll"',
                 )
-            self._webhook = WebhookEdge(public_url, self.bot_id, token, self._receive)
+            self._webhook = WebhookEdge(public_url, self.bot_id, token, self._receive, api.limits)
             self.routes = self._webhook.routes
 
     def descriptor(self) -> Descriptor:
@@ -101,8 +102,8 @@ class TelegramPlatform:
             await self._webhook.run(api)
         else:
             handler = UpdateHandler(me, self._topics)
-            seconds = self._settings.poll_seconds
-            await Poller(api, handler, context, self._clock, seconds).run()
+            chosen = self._settings
+            await Poller(api, handler, context, self._clock, chosen.poll_seconds, chosen.page).run()
 
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None
@@ -118,10 +119,13 @@ class TelegramPlatform:
         """Whether a user administers a chat."""
         return await self._is_among(user_id, channel_id, _MANAGERS)
 
+    def begin_commands(self) -> None:
+        """Publish the menu anew: this process holds the bot's lease now."""
+        self.commands.begin()
+
     def offer_commands(self, instance: str, manifest: Any) -> None:
         """Publish an instance's commands in the background, if the operator allows it."""
-        if self._menu.admits(instance):
-            self.commands.offer(instance, manifest)
+        self.commands.offer(instance, manifest)
 
     def pause(self, what: str, seconds: float) -> None:
         """Be silent, as another connector of this bot was told to be."""
@@ -173,7 +177,11 @@ def bot_id(token: SecretStr) -> str:
 
 @asynccontextmanager
 async def open_telegram(
-    settings: TelegramSettings, clock: Clock, public_url: str = ""
+    settings: TelegramSettings,
+    clock: Clock,
+    public_url: str = "",
+    *,
+    limits: PlatformLimits = DEFAULT_LIMITS,
 ) -> AsyncIterator[TelegramPlatform]:
     """Open one bot; nothing is sent yet. With webhooks, Telegram calls `public_url`.
 
@@ -182,14 +190,12 @@ async def open_telegram(
     """
     token = resolve_secret(settings.token, settings.token_file, _WHERE)
     bot_id(token)
-    api = BotApi(settings.api_url, token)
+    api = BotApi(settings, token, limits.of(settings))
     try:
         platform = TelegramPlatform(settings, token, api, clock, public_url)
-        telling = asyncio.create_task(platform.commands.run())
         try:
             yield platform
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            await platform.commands.close()
     finally:
         await api.close()

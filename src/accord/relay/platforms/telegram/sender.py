@@ -4,9 +4,9 @@ Telegram has no idempotency keys, so only what it refused is sent again. A bot h
 commands: those of all agents.
 """
 
-import asyncio
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -18,14 +18,21 @@ from accord.relay.platforms.base import failed_result, retry_limited
 from accord.relay.platforms.telegram.api import BotApi, TelegramResponse
 from accord.relay.platforms.telegram.events import GENERAL_TOPIC, RecentTopics, chat_name, chat_type
 from accord.relay.platforms.telegram.rules import render_markdown
-from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
+from accord.relay.rules.actions import (
+    Action,
+    Edit,
+    FollowUp,
+    GetChatInfo,
+    Outcome,
+    Result,
+    Send,
+    Typing,
+)
 from accord.relay.rules.members import Payload
 
 _MOST: Final = 100
-_MOST_INSTANCES: Final = 1000
 _NAME: Final = re.compile(r"[a-z0-9_]{1,32}")
 _LONGEST: Final = 256
-_DELAYS: Final = (1.0, 5.0, 30.0, 300.0)
 _log = structlog.stdlib.get_logger(__name__)
 # One draft in a chat at a time: each takes the place of the one before.
 _DRAFT: Final = 1
@@ -57,51 +64,35 @@ def _commands(given: list[Any]) -> Iterator[tuple[str, str]]:
             yield name, about[:_LONGEST].encode("utf-8", "replace").decode() or name
 
 
-class CommandPublisher:
-    """Publishes the commands of all instances."""
+@dataclass(frozen=True, slots=True)
+class TelegramMenu:
+    """The list of commands that Telegram shows for a bot."""
 
-    def __init__(self, api: BotApi) -> None:
-        self._api = api
-        self._offers: dict[str, dict[str, str]] = {}
-        self._news = asyncio.Event()
+    api: BotApi
 
-    def offer(self, instance: str, manifest: Any) -> None:
-        """Replace the commands of an instance."""
-        if instance in self._offers or len(self._offers) < _MOST_INSTANCES:
-            self._offers[instance] = read_manifest(manifest)
-            self._news.set()
+    def read(self, manifest: Any) -> dict[str, str]:
+        """The commands of a manifest."""
+        return read_manifest(manifest)
 
-    async def run(self) -> None:
-        """Publish changes until cancelled."""
-        told: list[dict[str, str]] | None = None
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            for delay in _DELAYS:
-                await asyncio.sleep(delay)  # for others that are offered at the same time
-                wanted = self._list()
-                if wanted == told or await self._tell(wanted):
-                    told = wanted
-                    break
-
-    def _list(self) -> list[dict[str, str]]:
+    def merge(self, offers: Mapping[str, dict[str, str]]) -> list[dict[str, str]]:
+        """One list; of two commands with a name, that of the first instance counts."""
         merged: dict[str, str] = {}
-        for offered in self._offers.values():
+        for offered in offers.values():
             merged = offered | merged
         names = sorted(merged)[:_MOST]
         return [{"command": name, "description": merged[name]} for name in names]
 
-    async def _tell(self, wanted: list[dict[str, str]]) -> bool:
+    async def put(self, wanted: list[dict[str, str]]) -> bool:
+        """Publish a list; False if it should be tried again."""
         try:
-            answer = await self._api.call("setMyCommands", {"commands": wanted})
+            answer = await self.api.call("setMyCommands", {"commands": wanted})
         except (RelayError, TimeoutError) as error:
-            reason = str(error)
-        else:
-            if answer.ok:
-                return True
+            _log.warning("commands could not be published", platform="telegram", reason=str(error))
+            return False
+        if not answer.ok:
             reason = answer.trouble
-        _log.warning("commands could not be published", platform="telegram", reason=reason)
-        return False
+            _log.warning("commands could not be published", platform="telegram", reason=reason)
+        return answer.ok or answer.outcome is Outcome.PERMANENT
 
 
 class TelegramSender:
@@ -181,7 +172,9 @@ class TelegramSender:
         if (silent := self._silence(place)) is not None:
             return silent
         answer = await retry_limited(
-            lambda: self._api.call(method, asked), lambda answer: answer.retry_after
+            lambda: self._api.call(method, asked),
+            lambda answer: answer.retry_after,
+            self._api.limits,
         )
         if answer.retry_after is not None:
             self._be_silent(place, answer.retry_after)

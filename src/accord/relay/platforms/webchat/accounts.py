@@ -25,7 +25,6 @@ from accord.relay.platforms.webchat.tables import (
     spaces,
 )
 
-_MOST_SESSIONS: Final = 20
 _ID_DIGITS: Final = 16
 _USER_OF: Final = (
     select(accounts.c.id, accounts.c.name)
@@ -178,8 +177,8 @@ def set_login_key(change: Change, user_id: str, login_key: str) -> None:
     change.add_journal("user.rekeyed", account=user_id)
 
 
-def begin_session(change: Change, secret: str, user_id: str, until: int) -> None:
-    """Start a session; beyond the limit, the user's oldest session ends."""
+def begin_session(change: Change, secret: str, user_id: str, until: int, most: int) -> None:
+    """Start a session; beyond `most`, the user's oldest session ends."""
     mine = sessions.c.user_id == user_id
     change.connection.execute(delete(sessions).where(sessions.c.expires_at <= change.now))
     kept = (
@@ -189,7 +188,7 @@ def begin_session(change: Change, secret: str, user_id: str, until: int) -> None
         .scalars()
         .all()
     )
-    for old in kept[_MOST_SESSIONS - 1 :]:
+    for old in kept[most - 1 :]:
         change.connection.execute(delete(sessions).where(sessions.c.digest == old))
     change.connection.execute(
         insert(sessions).values(digest=secret_digest(secret), user_id=user_id, expires_at=until)
@@ -278,12 +277,12 @@ class Login:
         """Spend an invite and create its user."""
         user = Account(self.ids.new(), person_name(name))
         session, login_key = _new_secret(), _new_secret()
-        until = self._until()
+        until, most = self._until(), self.settings.sessions_per_user
 
         def work(change: Change) -> None:
             create_account(change, user, login_key)
             accept_invite(change, invite, user.id)
-            begin_session(change, session, user.id, until)
+            begin_session(change, session, user.id, until, most)
 
         await self.changes.change(work)
         return LoginResult(user, session, login_key)
@@ -295,10 +294,11 @@ class Login:
     async def log_in(self, login_key: str) -> LoginResult:
         """Start a session by a login key."""
         session, until = _new_secret(), self._until()
+        most = self.settings.sessions_per_user
 
         def work(change: Change) -> Account:
             user = find_by_login_key(change.connection, login_key)
-            begin_session(change, session, user.id, until)
+            begin_session(change, session, user.id, until, most)
             return user
 
         return LoginResult(await self.changes.change(work), session)

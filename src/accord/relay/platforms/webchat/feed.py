@@ -38,7 +38,6 @@ _AFTER: Final = (
     .limit(bindparam("limit"))
 )
 _FORGET: Final = delete(feed).where(feed.c.seq <= bindparam("old"))
-_POLL_SECONDS: Final = 0.5
 _log = structlog.stdlib.get_logger(__name__)
 
 
@@ -174,10 +173,14 @@ class FeedTail:
     """
 
     def __init__(
-        self, source: Changes, access_changed: Callable[[str | None], Awaitable[None]]
+        self,
+        source: Changes,
+        access_changed: Callable[[str | None], Awaitable[None]],
+        poll_seconds: float,
     ) -> None:
         self.closed = False
         self._changes = source
+        self._poll_seconds = poll_seconds
         self._access_changed = access_changed
         self._head = 0
         self._nudged = asyncio.Event()
@@ -189,7 +192,7 @@ class FeedTail:
         self._head = await self._changes.read(last_number)
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_POLL_SECONDS):
+                async with asyncio.timeout(self._poll_seconds):
                     await self._nudged.wait()
             self._nudged.clear()
             try:

@@ -27,7 +27,7 @@ from accord.relay.platforms.webchat.accounts import Account, Login, LoginResult
 from accord.relay.platforms.webchat.admin import CHAT_PATH
 from accord.relay.platforms.webchat.chats import no_such_message
 from accord.relay.platforms.webchat.feed import FeedTail
-from accord.relay.platforms.webchat.messages import PAGE, Conversation, FeedEvent, FeedUpdate
+from accord.relay.platforms.webchat.messages import Conversation, FeedEvent, FeedUpdate
 from accord.relay.rules.members import bad, text
 from accord.storage import StoreError
 from accord.web import sse
@@ -67,9 +67,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "x-content-type-options": "nosniff",
 }
 """What every answer of the web chat says to the browser."""
-_ALIVE_SECONDS: Final = 15.0
 _RETRY: Final = b"retry: 1000\n\n"
-_ALIVE: Final = b":\n\n"
 _log = structlog.stdlib.get_logger(__name__)
 _API: Final = f"{CHAT_PATH}/api"
 _LARGEST: Final = 2**53 - 1
@@ -160,7 +158,10 @@ def _file_route(path: str, name: str) -> Route:
 
 
 async def _event_parts(
-    after: int, news: Callable[[int], Awaitable[FeedUpdate | None]], tail: FeedTail
+    after: int,
+    news: Callable[[int], Awaitable[FeedUpdate | None]],
+    tail: FeedTail,
+    alive_seconds: float,
 ) -> AsyncGenerator[bytes, None]:
     """Yield what follows the entry `after`, until `news` says None: the session has ended."""
     yield _RETRY
@@ -176,7 +177,7 @@ async def _event_parts(
             yield _write_event(FeedEvent(update.seq, "reset", {}))
         elif update.seq > after:
             yield b"".join(map(_write_event, update.events)) + b"id: %d\n\n" % update.seq
-        elif not await tail.wait_beyond(after, sse.ALIVE_SECONDS):
+        elif not await tail.wait_beyond(after, alive_seconds):
             yield sse.ALIVE
         after = update.seq
 
@@ -302,7 +303,7 @@ class ChatRoutes:
 
     async def _history(self, request: Request, user: Account) -> HandlerResult:
         before = _query(request, "before", _LARGEST)
-        limit = _query(request, "limit", PAGE)
+        limit = _query(request, "limit", self._settings.page)
         return await self._conversation.history(user, _path(request, "chat"), before, limit)
 
     async def _post(self, request: Request, user: Account) -> HandlerResult:
@@ -342,7 +343,7 @@ class ChatRoutes:
             return await self._conversation.news(user, seq)
 
         return sse.EventStream(
-            _event_parts(after, news, self._tail),
+            _event_parts(after, news, self._tail, self._settings.alive_seconds),
             headers=HEADERS,
             held=sse.counted(self._streams, user.id),
         )

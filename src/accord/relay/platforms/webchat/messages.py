@@ -17,6 +17,7 @@ from accord.relay.connector.limits import KeyedLock
 from accord.relay.connector.platform import InboundEvent, PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import inbound_kind, skip_invalid
+from accord.relay.platforms.settings import WebChatSettings
 from accord.relay.platforms.webchat import feed
 from accord.relay.platforms.webchat.accounts import Account
 from accord.relay.platforms.webchat.chats import (
@@ -122,8 +123,6 @@ _SWEEP_SECONDS: Final = 1.0
 # Younger messages are handed over by the process that stored them.
 _LEFT_MS: Final = 2_000
 _UPDATE_BATCH: Final = 200
-_TYPING_MS: Final = 6_000
-PAGE: Final = 50
 """How many messages a page of history has at most."""
 _MY_SPACES: Final = select(spaces.c.id, spaces.c.name).join(
     members, members.c.space_id == spaces.c.id
@@ -370,8 +369,10 @@ class FeedUpdate:
     is_lost: bool = False
 
 
-def updates_since(connection: Connection, user_id: str, after: int, now: int) -> FeedUpdate:
-    """The changes after a number that a user may see."""
+def updates_since(
+    connection: Connection, user_id: str, after: int, typing_since: float
+) -> FeedUpdate:
+    """The changes after a number that a user may see; who typed before `typing_since` stopped."""
     head = feed.last_number(connection)
     if not head - feed.KEPT_ENTRIES <= after <= head:
         return FeedUpdate(head, is_lost=True)
@@ -387,7 +388,7 @@ def updates_since(connection: Connection, user_id: str, after: int, now: int) ->
         if row.kind == FeedKind.ACCESS.value or _can_view(connection, user_id, row.place, viewable)
     ]
     shown = load(connection, (row.message_id for row in kept if row.message_id))
-    events = (_event(connection, row, shown, user_id, now) for row in kept)
+    events = (_event(connection, row, shown, user_id, typing_since) for row in kept)
     return FeedUpdate(rows[-1].seq, tuple(event for event in events if event is not None))
 
 
@@ -407,13 +408,17 @@ def _can_view(
 
 
 def _event(
-    connection: Connection, row: Row[Any], shown: dict[int, Row[Any]], user_id: str, now: int
+    connection: Connection,
+    row: Row[Any],
+    shown: dict[int, Row[Any]],
+    user_id: str,
+    typing_since: float,
 ) -> FeedEvent | None:
     if row.kind == FeedKind.MESSAGE.value:
         return FeedEvent(row.seq, row.kind, describe(shown[row.message_id]))
     if row.kind == FeedKind.ACCESS.value:
         return FeedEvent(row.seq, row.kind, {})
-    if row.account_id == user_id or row.at < now - _TYPING_MS:
+    if row.account_id == user_id or row.at < typing_since:
         return None
     name = select(accounts.c.name).where(accounts.c.id == row.account_id)
     author = {"id": row.account_id, "name": connection.execute(name).scalar_one()}
@@ -428,6 +433,7 @@ class Conversation:
     ids: UlidSource
     bots: Sequence[Account]
     handover: Handover
+    settings: WebChatSettings
 
     async def overview(self, user: Account) -> dict[str, Any]:
         """The user, their chats, and the number in the feed at that time."""
@@ -461,11 +467,9 @@ class Conversation:
 
         return await self.changes.read(work)
 
-    async def history(
-        self, user: Account, chat_id: str, before: int, limit: int = PAGE
-    ) -> dict[str, Any]:
+    async def history(self, user: Account, chat_id: str, before: int, limit: int) -> dict[str, Any]:
         """A page of a chat's messages, the newest last, and whether there are older ones."""
-        limit = max(1, min(limit, PAGE))
+        limit = max(1, min(limit, self.settings.page))
 
         def work(connection: Connection) -> dict[str, Any]:
             chat, level = require_level(connection, user.id, chat_id)
@@ -562,8 +566,8 @@ class Conversation:
 
     async def news(self, user: Account, after: int) -> FeedUpdate:
         """The changes after a number that the user may see."""
-        now = self.changes.now()
-        return await self.changes.read(lambda c: updates_since(c, user.id, after, now))
+        typing_since = self.changes.now() - self.settings.typing_seconds * 1000
+        return await self.changes.read(lambda c: updates_since(c, user.id, after, typing_since))
 
     async def _shown(self, message_id: int) -> dict[str, Any]:
         rows = await self.changes.read(lambda c: load(c, [message_id]))

@@ -180,8 +180,10 @@ class WebChat:
         self._bots = list(bots)
         self._found: Callable[[WebChatPlatform], None] | None = None
         self.admin = Admin(self._changes, clock, settings)
-        self.tail = FeedTail(self._changes, self._access_changed)
-        conversation = Conversation(self._changes, UlidSource(clock), self._bots, self._handover)
+        self.tail = FeedTail(self._changes, self._access_changed, settings.poll_seconds)
+        conversation = Conversation(
+            self._changes, UlidSource(clock), self._bots, self._handover, settings
+        )
         doors = Login(self._changes, UlidSource(clock), settings)
         http = ChatRoutes(conversation, doors, self.tail, clock, settings)
         self.counts = http.counts

@@ -28,7 +28,12 @@ from accord.relay.connector.platform import InboundEvent, PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import base
 from accord.relay.platforms.base import HttpService, ServiceResponse, inbound_kind, plain_text
-from accord.relay.platforms.settings import WebhookSettings, resolve_secret
+from accord.relay.platforms.settings import (
+    DEFAULT_LIMITS,
+    PlatformLimits,
+    WebhookSettings,
+    resolve_secret,
+)
 from accord.relay.platforms.webhook.rules import WebhookKeys, read_keys
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 from accord.relay.rules.frames import Descriptor
@@ -189,8 +194,10 @@ class WebhookPlatform(base.HookedPlatform):
         keys: WebhookKeys,
         receiver: WebhookSender | None,
         clock: Clock,
+        limits: PlatformLimits = DEFAULT_LIMITS,
     ) -> None:
         self._settings = settings
+        self._limits = limits
         self._hook = settings.name
         self._keys = keys
         self._receiver = receiver
@@ -278,10 +285,10 @@ class WebhookPlatform(base.HookedPlatform):
                 "the request is not signed",
                 mend="send webhook-id, webhook-timestamp and webhook-signature",
             )
-        body = await base.read_body(request)
+        body = await base.read_body(request, self._limits)
         if not self._keys.is_signed(message_id, timestamp, body, signature):
             raise RelayError(Code.UNAUTHORIZED, "the signature is by no key of this webhook")
-        base.require_recent(timestamp, self._clock.now(), "webhook-timestamp")
+        base.require_recent(timestamp, self._clock.now(), "webhook-timestamp", self._limits)
         if len(message_id) > _LONGEST_ID:
             raise bad(f"an id has at most {_LONGEST_ID} characters", where="webhook-id")
         inbound = message_inbound(base.json_object(body), self._hook, message_id)
@@ -291,7 +298,11 @@ class WebhookPlatform(base.HookedPlatform):
 
 @asynccontextmanager
 async def open_webhook(
-    settings: WebhookSettings, clock: Clock, public_url: str = ""
+    settings: WebhookSettings,
+    clock: Clock,
+    public_url: str = "",
+    *,
+    limits: PlatformLimits = DEFAULT_LIMITS,
 ) -> AsyncIterator[WebhookPlatform]:
     """Open a webhook; nothing is posted yet. `public_url` is unused, since it is not signed.
 
@@ -300,6 +311,7 @@ async def open_webhook(
     """
     given = resolve_secret(settings.secret, settings.secret_file, "secret").get_secret_value()
     keys = read_keys(given, "secret")
+    limits = limits.of(settings)
     async with AsyncExitStack() as stack:
         receiver = None
         if settings.url:
@@ -307,8 +319,10 @@ async def open_webhook(
             if not verdict.allowed:
                 raise RelayError(Code.FORBIDDEN, verdict.reason, where=verdict.rule)
             own = resolve_secret(settings.send_secret, settings.send_secret_file, "send_secret")
-            client = await stack.enter_async_context(guarded_client(settings.outgoing))
+            client = await stack.enter_async_context(
+                guarded_client(settings.outgoing, seconds=limits.silent_seconds)
+            )
             send_keys = read_keys(own.get_secret_value(), "send_secret")
-            service = HttpService(_SERVICE, client)
+            service = HttpService(_SERVICE, client, limits)
             receiver = WebhookSender(service, settings.url, send_keys, clock)
-        yield WebhookPlatform(settings, keys, receiver, clock)
+        yield WebhookPlatform(settings, keys, receiver, clock, limits)

@@ -22,7 +22,12 @@ from accord.relay.connector.platform import InboundEvent, PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import base
 from accord.relay.platforms.base import HttpService, ServiceResponse, inbound_kind, plain_text
-from accord.relay.platforms.settings import WecomSettings, resolve_secret
+from accord.relay.platforms.settings import (
+    DEFAULT_LIMITS,
+    PlatformLimits,
+    WecomSettings,
+    resolve_secret,
+)
 from accord.relay.platforms.wecom.rules import BizMsgCrypt, read_crypt, read_xml
 from accord.relay.rules.actions import (
     Action,
@@ -49,7 +54,6 @@ _MEDIA: Final = {
 }
 # A chosen entry of the application's menu; other events are no messages.
 _CLICK: Final = "click"
-_EARLY_SECONDS: Final = 300.0
 _SHORTEST: Final = 60.0
 _STALE: Final = frozenset({40014, 41001, 42001})
 _REFUSED: Final = {
@@ -169,11 +173,11 @@ class WecomApi:
     """WeCom's API with the Secret of one application."""
 
     def __init__(
-        self, service: HttpService, url: str, corp_id: str, secret: SecretStr, clock: Clock
+        self, service: HttpService, settings: WecomSettings, secret: SecretStr, clock: Clock
     ) -> None:
-        self._service = service
-        self._url = f"{url.rstrip('/')}/cgi-bin"
-        self._corp_id = corp_id
+        self.service = service
+        self._settings = settings
+        self._url = f"{settings.api_url.rstrip('/')}/cgi-bin"
         self._secret = secret
         self._clock = clock
         self._token = SecretStr("")
@@ -210,7 +214,9 @@ class WecomApi:
         if code is None and reply.succeeded:
             raise TimeoutError("WeCom gave no answer that can be read")
         if code != 0:
-            wait = base.DEFAULT_WAIT if code in _TOO_MANY else reply.retry_after
+            wait = reply.retry_after
+            if code in _TOO_MANY:
+                wait = self.service.limits.rate_default_seconds
             outcome = base.status_outcome(reply.status) if code is None else Outcome.PERMANENT
             if code == _BUSY or wait is not None:
                 outcome = Outcome.RETRYABLE
@@ -222,7 +228,7 @@ class WecomApi:
         return Result(True, sent if isinstance(sent, str) else None)
 
     async def _post(self, message: dict[str, Any], token: SecretStr) -> ServiceResponse:
-        return await self._service.call(
+        return await self.service.call(
             "POST",
             f"{self._url}/message/send",
             params={"access_token": token.get_secret_value()},
@@ -231,10 +237,13 @@ class WecomApi:
         )
 
     async def _fetch(self) -> None:
-        reply = await self._service.call(
+        reply = await self.service.call(
             "GET",
             f"{self._url}/gettoken",
-            params={"corpid": self._corp_id, "corpsecret": self._secret.get_secret_value()},
+            params={
+                "corpid": self._settings.corp_id,
+                "corpsecret": self._secret.get_secret_value(),
+            },
         )
         code, given = _code(reply), reply.members.get("access_token")
         if code in _REFUSED:
@@ -244,7 +253,8 @@ class WecomApi:
         seconds = reply.members.get("expires_in")
         lasts = seconds if type(seconds) is int and 0 < seconds < 86_400 else 7200
         self._token = SecretStr(given)
-        self._until = self._clock.monotonic() + max(lasts - _EARLY_SECONDS, _SHORTEST)
+        lasts_for = max(lasts - self._settings.token_early_seconds, _SHORTEST)
+        self._until = self._clock.monotonic() + lasts_for
 
 
 def _code(reply: ServiceResponse) -> int | None:
@@ -269,6 +279,7 @@ class WecomPlatform(base.HookedPlatform):
         self, settings: WecomSettings, crypt: BizMsgCrypt, api: WecomApi, clock: Clock
     ) -> None:
         self._corp_id = settings.corp_id
+        self._limits = api.service.limits
         self._agent_id = settings.agent_id
         self._crypt = crypt
         self._api = api
@@ -289,7 +300,7 @@ class WecomPlatform(base.HookedPlatform):
 
     async def run(self, context: PlatformContext) -> None:
         """Check the application now and then; messages come by webhook."""
-        await base.watch_service(context, self._api.token)
+        await base.watch_service(context, self._api.token, self._limits)
 
     async def perform(
         self, action: Action, idempotency_key: str, capability: SecretStr | None = None
@@ -321,7 +332,7 @@ class WecomPlatform(base.HookedPlatform):
             # WeCom verifies the URL once, when it is entered.
             echo = self._opened(request, request.query_params.get("echostr", ""))
             return Response(echo, media_type="text/plain")
-        sealed = read_xml(await base.read_body(request)).get("Encrypt", "")
+        sealed = read_xml(await base.read_body(request, self._limits)).get("Encrypt", "")
         fields = read_xml(self._opened(request, sealed))
         inbound = message_inbound(fields, self._corp_id, self._agent_id)
         if inbound is None:
@@ -340,13 +351,17 @@ class WecomPlatform(base.HookedPlatform):
                 "the request is not signed by WeCom",
                 mend="compare the Token with the one on the application's page",
             )
-        base.require_recent(timestamp, self._clock.now(), "timestamp")
+        base.require_recent(timestamp, self._clock.now(), "timestamp", self._limits)
         return self._crypt.open(sealed)
 
 
 @asynccontextmanager
 async def open_wecom(
-    settings: WecomSettings, clock: Clock, public_url: str = ""
+    settings: WecomSettings,
+    clock: Clock,
+    public_url: str = "",
+    *,
+    limits: PlatformLimits = DEFAULT_LIMITS,
 ) -> AsyncIterator[WecomPlatform]:
     """Open an application; nothing is sent to WeCom yet. `public_url` is unused.
 
@@ -359,7 +374,7 @@ async def open_wecom(
     )
     own = resolve_secret(settings.secret, settings.secret_file, "secret")
     crypt = read_crypt(token.get_secret_value(), key.get_secret_value(), settings.corp_id)
-    async with base.open_client() as client:
-        service = HttpService("WeCom", client)
-        api = WecomApi(service, settings.api_url, settings.corp_id, own, clock)
+    limits = limits.of(settings)
+    async with base.open_client(limits) as client:
+        api = WecomApi(HttpService("WeCom", client, limits), settings, own, clock)
         yield WecomPlatform(settings, crypt, api, clock)

@@ -125,18 +125,22 @@ def after_close(code: int) -> NextStep:
 
 
 class Heartbeat:
-    """The heartbeat of one connection; `interval` is in seconds."""
+    """The heartbeat of one connection; `interval` is in seconds.
 
-    def __init__(self, interval: float) -> None:
+    `tolerance` is how many beats may be missed before the connection counts as dead.
+    """
+
+    def __init__(self, interval: float, tolerance: int = 0) -> None:
         self.interval = interval
-        self._is_awaited = False
+        self._tolerance = tolerance
+        self._awaited = 0
 
     @classmethod
-    def of(cls, hello: Any) -> "Heartbeat":
+    def of(cls, hello: Any, tolerance: int = 0) -> "Heartbeat":
         """The heartbeat that a HELLO asks for; raises RelayError if it is no HELLO."""
         match hello:
             case {"op": Op.HELLO, "d": {"heartbeat_interval": int() | float() as millis}}:
-                return cls(min(max(millis / 1000, _LEAST_INTERVAL), _MOST_INTERVAL))
+                return cls(min(max(millis / 1000, _LEAST_INTERVAL), _MOST_INTERVAL), tolerance)
             case _:
                 raise RelayError(Code.UNAVAILABLE, "Discord's gateway does not say hello")
 
@@ -145,15 +149,15 @@ class Heartbeat:
         return self.interval * chance
 
     def beat(self) -> bool:
-        """Whether to send a beat; False if the last one was not acknowledged."""
-        if self._is_awaited:
+        """Whether to send a beat; False if too many before it were not acknowledged."""
+        if self._awaited > self._tolerance:
             return False
-        self._is_awaited = True
+        self._awaited += 1
         return True
 
     def acknowledged(self) -> None:
         """Note that the last beat was acknowledged."""
-        self._is_awaited = False
+        self._awaited = 0
 
 
 class Checkpoint:
