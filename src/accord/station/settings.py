@@ -25,7 +25,7 @@ from pydantic_settings import (
 
 from accord.authority.settings import AuthoritySettings
 from accord.bridge.settings import BridgeSettings
-from accord.capabilities.settings import DoorsSettings, ModelsSettings
+from accord.capabilities.settings import DoorsSettings, ModelsSettings, RagSettings
 from accord.relay.errors import RelayError
 from accord.relay.platforms import settings
 from accord.station.errors import SettingsError
@@ -37,6 +37,7 @@ from accord.station.sections import (
     LogSettings,
     MetricsSettings,
     PipelineSettings,
+    RoutingSection,
     StationSettings,
     StoreSettings,
     TelemetrySettings,
@@ -78,9 +79,11 @@ class Settings(BaseSettings):
     telemetry: TelemetrySettings = TelemetrySettings()
     store: StoreSettings = StoreSettings()
     community: CommunitySettings = CommunitySettings()
+    routing: RoutingSection = RoutingSection()
     relay: ConnectorSettings = ConnectorSettings()
     authority: AuthoritySettings = AuthoritySettings()
     models: ModelsSettings = ModelsSettings()
+    rag: RagSettings = RagSettings()
     doors: DoorsSettings = DoorsSettings()
     pipeline: PipelineSettings = PipelineSettings()
     console: ConsoleSettings = ConsoleSettings()
