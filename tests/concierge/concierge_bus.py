@@ -46,6 +46,7 @@ class ScriptedBus(Client):
     gate: asyncio.Event | None = None
     asked: list[tuple[str, Any, Any]] = field(default_factory=list)
     open: int = 0
+    node_id: str = "own"
 
     @asynccontextmanager
     async def reach(self) -> AsyncIterator["ScriptedBus"]:
@@ -76,11 +77,18 @@ class ScriptedBus(Client):
         if capability in self.fails:
             raise self.fails[capability]
         match capability:
-            case "rag.list_corpora":
+            case "experimental.rag.corpora":
                 found = [{"name": name, "docs": len(each)} for name, each in self.corpora.items()]
-                return {"output": {"corpora": found}, "meta": {}}
-            case "rag.query":
-                return {"output": {"chunks": self.corpora[(params or {})["corpus"]]}, "meta": {}}
+                return {"output": {"corpora": found, "failed": []}, "meta": {}}
+            case "experimental.rag.search":
+                public = [name for name in self.corpora if name != "personal"]
+                chunks = [
+                    {"corpus": name, "node_id": self.node_id, "node": "this node", **each}
+                    for name in (params or {}).get("corpora", public)
+                    for each in self.corpora[name]
+                ]
+                chunks.sort(key=lambda each: -each["score"])
+                return {"output": {"chunks": chunks[: given["k"]], "failed": []}, "meta": {}}
             case "market.search":
                 return {"output": {"posts": self.posts}, "meta": {"ranking": "embeddings"}}
             case "market.post":

@@ -9,11 +9,11 @@ import pytest
 from tests.concierge.concierge_bus import CID, EVENT, PRIVATE, ScriptedBus, chunk
 
 from accord.community.errors import Code, CommunityError
-from accord.concierge import AnswerPolicy, Concierge, offered_model
+from accord.concierge import AnswerPolicy, Concierge, LanguageModel
 from accord.concierge.rules import (
     AnswerOutcome,
     ConciergeConversation,
-    first_model,
+    choose_model,
     read_intent,
     replies,
 )
@@ -114,12 +114,16 @@ async def test_an_answer_of_the_small_built_in_model_says_so(bus: ScriptedBus) -
     [
         ("When is the tool shed open?", {}, AnswerOutcome.ANSWERED),
         ("Who won the football match?", {}, AnswerOutcome.NOT_KNOWN),
-        ("When is the tool shed open?", {"rag.query": Code.PARTITION}, AnswerOutcome.FAILED),
+        (
+            "When is the tool shed open?",
+            {"experimental.rag.search": Code.PARTITION},
+            AnswerOutcome.FAILED,
+        ),
         ("When is the tool shed open?", {"llm.chat": Code.TIMEOUT}, AnswerOutcome.FAILED),
         ("When is the tool shed open?", {"model": Code.NOT_IMPLEMENTED}, AnswerOutcome.FAILED),
         ("When is the tool shed open?", {"reach": Code.PARTITION}, AnswerOutcome.FAILED),
-        ("/files", {"rag.list_corpora": Code.PARTITION}, AnswerOutcome.FAILED),
-        ("/file tools", {"rag.query": Code.PARTITION}, AnswerOutcome.FAILED),
+        ("/files", {"experimental.rag.corpora": Code.PARTITION}, AnswerOutcome.FAILED),
+        ("/file tools", {"experimental.rag.search": Code.PARTITION}, AnswerOutcome.FAILED),
         ("/market ladder", {"market.search": Code.PARTITION}, AnswerOutcome.FAILED),
         ("/frobnicate", {}, AnswerOutcome.NOT_UNDERSTOOD),
         ("/market", {}, AnswerOutcome.NOT_UNDERSTOOD),
@@ -161,14 +165,16 @@ async def test_the_owners_own_documents_are_not_for_others(bus: ScriptedBus) -> 
     async with talking(bus) as (chat, _, _):
         assert await chat.ask("When is the tool shed open?") == replies.NO_DOCUMENTS
         assert await chat.ask("/files") == replies.NO_DOCUMENTS
-    assert not bus.given("rag.query")
+    assert not bus.given("experimental.rag.search")
 
 
 async def test_one_corpus_can_be_chosen(bus: ScriptedBus) -> None:
     bus.corpora["other"] = [chunk("The tool shed is open on Mondays.", 1.0, "other")]
     async with talking(bus, corpus="manuals") as (chat, _, _):
         assert "other" not in await chat.ask("When is the tool shed open?")
-    assert [each[1] for each in bus.asked if each[0] == "rag.query"] == [{"corpus": "manuals"}]
+    assert [each[1] for each in bus.asked if each[0] == "experimental.rag.search"] == [
+        {"corpora": ["manuals"]}
+    ]
 
 
 async def test_a_document_cannot_make_it_cite_or_link_something_else(bus: ScriptedBus) -> None:
@@ -328,15 +334,10 @@ async def test_a_stop_ends_the_model_too(bus: ScriptedBus) -> None:
         assert gateway.counts["agent failures"] == 0
 
 
-@pytest.mark.parametrize(
-    "manifest",
-    [{}, {"capabilities": None}, {"capabilities": [1, {"name": "llm.chat", "params": []}]}],
-)
-def test_a_manifest_without_a_model_is_told(manifest: Any) -> None:
+def test_the_best_model_is_taken_unless_one_is_named() -> None:
+    models = [{"name": "large", "built_in": False}, {"name": "small", "built_in": True}]
+    assert choose_model(models) == LanguageModel("large")
+    assert choose_model(models, "small") == LanguageModel("small", built_in=True)
+    assert choose_model(models, "other") == LanguageModel("other")
     with pytest.raises(CommunityError, match="no language model"):
-        first_model(manifest)
-
-
-async def test_a_node_that_does_not_answer_is_told() -> None:
-    with pytest.raises(CommunityError, match="manifest cannot be read"):
-        await offered_model("http://127.0.0.1:9")
+        choose_model([])

@@ -192,4 +192,4 @@ async def test_a_mistake_of_ours_does_not_look_like_an_answer(tmp_path: Path) ->
     async with opened(tmp_path / "home") as found:
         found.is_up = False
         with pytest.raises(CommunityError, match="not up"):
-            await found.parts.node.manifest()
+            await found.parts.node.communities()

@@ -1,4 +1,4 @@
-"""The settings `[models]` and `[doors]`, and the names that a corpus may have."""
+"""The settings `[models]`, `[rag]` and `[doors]`, and the names that a corpus may have."""
 
 import re
 from typing import Annotated, Final
@@ -60,6 +60,30 @@ class ModelsSettings(Section):
         for server in servers:
             split_server(server)
         return servers
+
+
+class RagSettings(Section):
+    """`[rag]`: how one question is asked of the corpora of all nodes."""
+
+    search_seconds: Annotated[
+        float, Field(gt=0, le=600, description="how long a search waits for each node")
+    ] = 10.0
+    search_nodes: Annotated[
+        int, Field(ge=1, le=1024, description="how many nodes a search asks at most")
+    ] = 32
+    search_corpora: Annotated[
+        int, Field(ge=1, le=4096, description="how many corpora of nodes a search asks at most")
+    ] = 64
+    search_at_once: Annotated[
+        int, Field(ge=1, le=256, description="how many corpora are asked at a time")
+    ] = 16
+    search_checked: Annotated[
+        bool,
+        Field(
+            description="measure here how near other nodes' texts are to the question, where this"
+            " node has the same embedding model"
+        ),
+    ] = True
 
 
 class DoorsSettings(Section):

@@ -1,9 +1,9 @@
-"""`accord community peers | sync | call`: this node among the others."""
+"""`accord community peers | sync | call | route`: this node among the others."""
 
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -83,16 +83,19 @@ def call(
         str, typer.Option("--input", help="A JSON object; @FILE reads one, - is stdin.")
     ] = "{}",
     node: Annotated[
-        str | None, typer.Option(help="Another member: id or display name (default: this node).")
+        str | None,
+        typer.Option(help="Only this member: id or display name (default: the best node)."),
     ] = None,
     version: Annotated[str, typer.Option(help="The lowest acceptable version.")] = "1.0",
     stream: Annotated[
         bool, typer.Option("--stream", help="Call as a stream, and print frames as they arrive.")
     ] = False,
 ) -> None:
-    """Call a capability of this node, or of another, and print its answer as JSON.
+    """Call a capability of the community, and print its answer as JSON.
 
-    A stream is one line of JSON for each frame; Ctrl-C ends it on the other node, too.
+    This node serves what it can, and else the best node that can be reached; `accord community
+    route` shows which. A stream is one line of JSON for each frame; Ctrl-C ends it on the other
+    node, too.
     """
     body = {"params": _json_object(params, "--params"), "input": _json_object(input_, "--input")}
 
@@ -112,6 +115,66 @@ def call(
                     sys.stdout.flush()
 
     with_node(cli, ask, with_models=True)
+
+
+@app.command(epilog="Example: accord community route llm.chat --model qwen2.5:7b --why")
+def route(
+    cli: CommunityCli,
+    capability: Annotated[str, typer.Argument(help="Its name, such as llm.chat.")],
+    model: Annotated[str | None, typer.Option(help="The model that is wanted.")] = None,
+    corpus: Annotated[str | None, typer.Option(help="The corpus that is asked.")] = None,
+    language: Annotated[str | None, typer.Option(help="The language, such as de.")] = None,
+    version: Annotated[str, typer.Option(help="The lowest acceptable version.")] = "1.0",
+    why: Annotated[bool, typer.Option("--why", help="Show the reasons for every node.")] = False,
+    pardon: Annotated[
+        str | None, typer.Option(help="Forget the bad answers of this member first.")
+    ] = None,
+) -> None:
+    """Show which nodes would serve a call, in the order in which they would be tried.
+
+    Exit 1 if none would.
+    """
+    asked = {
+        "capability": capability,
+        "version": version,
+        **{
+            name: value
+            for name, value in (("model", model), ("corpus", corpus), ("language", language))
+            if value is not None
+        },
+    }
+
+    async def ask(client: "Client") -> Any:
+        if pardon is not None:
+            member = choose_node(await members_of(client), pardon)
+            await client.post("/node/v1/pardon", {"node_id": member["node_id"]})
+        return await client.post("/node/v1/routes", asked)
+
+    found = cli.in_community(ask, with_models=True)
+    usable = [each for each in found["routes"] if each["usable"]]
+    shown = found["routes"] if why else usable
+    cli.emit(found, _route_lines(shown, why=why))
+    if not found["routed"]:
+        cli.note(f"{capability} concerns this node itself, and is served here only")
+    if not usable:
+        raise typer.Exit(output.FAILED)
+
+
+def _route_lines(routes: list[dict[str, Any]], *, why: bool) -> Iterator[str]:
+    place = 0
+    for each in routes:
+        place += each["usable"]
+        order = f"{place}." if each["usable"] else "-"
+        name = (
+            printable(each["name"])
+            if each["local"]
+            else label(each["node_id"], {each["node_id"]: each["name"]})
+        )
+        cost = f"  {each['cost_ms']:.0f} ms" if each["usable"] else "  not called"
+        yield f"{order} {name}{cost}"
+        if why:
+            for reason in each["reasons"]:
+                yield f"     {reason['rule']}: {printable(reason['message'])}"
 
 
 @contextlib.asynccontextmanager

@@ -31,7 +31,7 @@ app = App(
 Corpus = Annotated[
     str, typer.Option(help="Answer from this corpus only (default: all but `personal`).")
 ]
-Model = Annotated[str, typer.Option(help="The language model (default: the node's first one).")]
+Model = Annotated[str, typer.Option(help="The language model (default: the best that is offered).")]
 
 
 @app.command(epilog='Example: accord concierge ask "When is the tool shed open?"')
@@ -175,14 +175,8 @@ def _concierge(here: "LocalNode", community: str | None, corpus: str, model: str
     from accord.concierge import Concierge, LanguageModel, offered_model
 
     async def find_model() -> LanguageModel:
-        if here.address is not None:
-            return await offered_model(here.address, model)
-        from accord.capabilities.models import language_models, weights_folder
-
-        found = language_models(weights_folder(here.settings.models.weights))
-        built_in = {each.name for each in found if each.built_in}
-        name = model or found[0].name
-        return LanguageModel(name, name in built_in)
+        async with here.community(community) as bus:
+            return await offered_model(bus, model)
 
     return Concierge(lambda: here.community(community), find_model, corpus=corpus)
 

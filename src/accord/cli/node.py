@@ -207,6 +207,7 @@ class LocalNode:
             self.key.id,
             transport=self._transport,
             seconds=_ANSWER_SECONDS,
+            routed=True,
         )
 
     @contextlib.asynccontextmanager

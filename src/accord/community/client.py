@@ -1,4 +1,4 @@
-"""Call a node of a community, async (`Client`) or not (`SyncClient`), or the best one (`Router`).
+"""Call a node of a community, async (`Client`) or not (`SyncClient`).
 
 `Exchange` is one signed request and its verified answer, `LocalTransport` the way without a socket.
 """
@@ -18,16 +18,10 @@ from starlette.types import ASGIApp, Message
 from accord.community.bus import calls
 from accord.community.bus.calls import Frame
 from accord.community.errors import Code, CommunityError, bad_request
-from accord.community.rules import requests, routing, wire
+from accord.community.rules import requests, wire
 from accord.community.rules.capabilities import must_verify_answer
 from accord.community.rules.requests import NO_BODY, SignedRequest, opaque, verify_response
-from accord.community.rules.routing import (
-    REFUSED_FOR_NOW,
-    UNSENT,
-    CallOutcome,
-    CapabilityProvider,
-    RetryPolicy,
-)
+from accord.community.rules.routing import REFUSED_FOR_NOW, UNSENT, RetryPolicy
 from accord.kernel import canonical, traceparent
 from accord.kernel.clock import Clock, SystemClock, format_time
 from accord.kernel.signing import SigningKey
@@ -145,7 +139,15 @@ class Exchange:
         )
 
 
-def node_refusal(body: Any, status: int) -> CommunityError:
+class NodeRefusalError(CommunityError):
+    """What a node itself has answered, in contrast to what its caller found wrong."""
+
+
+class AnswerFormError(CommunityError):
+    """The node answers by a stream where one answer was expected, or the other way round."""
+
+
+def node_refusal(body: Any, status: int) -> NodeRefusalError:
     """The error in a node's refusal."""
     details = dict(body) if isinstance(body, dict) else {}
     try:
@@ -154,7 +156,7 @@ def node_refusal(body: Any, status: int) -> CommunityError:
         code = Code.INTERNAL_ERROR
     message = details.pop("message", None)
     what = message if isinstance(message, str) else f"the node refused this ({status})"
-    return CommunityError(code, what, details=details)
+    return NodeRefusalError(code, what, details=details)
 
 
 def _json(raw: bytes) -> Any:
@@ -292,6 +294,8 @@ class Client:
         verify: Whether every answer is verified. Answers of capabilities that change something
             are always verified.
         seconds: How long the node may be silent.
+        routed: Whether the node may have another one serve a call; only its own clients may ask
+            for this.
         chance: Spreads retries.
     """
 
@@ -307,6 +311,7 @@ class Client:
         verify: bool = True,
         retry: RetryPolicy | None = None,
         seconds: float = 70.0,
+        routed: bool = False,
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
@@ -315,6 +320,7 @@ class Client:
         self._key = key
         self._verify = verify
         self._retry = retry or RetryPolicy()
+        self._routed = routed
         self._clock = clock or SystemClock()
         self._chance = chance or random.Random()  # noqa: S311 - it only spreads retries
         self._ids = UlidSource(self._clock)
@@ -342,10 +348,12 @@ class Client:
         *,
         version: str = "1.0",
         idempotent: bool = False,
+        retry: RetryPolicy | None = None,
     ) -> dict[str, Any]:
         """Call a capability and return its answer.
 
-        `version` is the lowest acceptable one. A lost call is repeated only if it is `idempotent`.
+        `version` is the lowest acceptable one. A lost call is repeated only if it is `idempotent`;
+        `retry` replaces the client's policy for this call.
         Raises with the node's code, or `partition`, `timeout` or `invalid_signature`.
         """
         body = {"params": dict(params or {}), "input": dict(input or {})}
@@ -359,7 +367,9 @@ class Client:
                 with tracing.span(*_SPAN, capability=capability):
                     return await self._call(request, content, verify=verify)
             except CommunityError as error:
-                pause = self._retry.pause(error, made, self._chance.random(), idempotent=idempotent)
+                pause = (retry or self._retry).pause(
+                    error, made, self._chance.random(), idempotent=idempotent
+                )
                 if pause is None:
                     raise
                 refused = error.code in REFUSED_FOR_NOW
@@ -387,7 +397,9 @@ class Client:
         """
         body = {"params": dict(params or {}), "input": dict(input or {})}
         request = self._sign_call(capability, version, body)
-        further = [(calls.ACK, "frames")] if acks else []
+        further = self._route_header(calls.ROUTE_STREAM)
+        if acks:
+            further.append((calls.ACK, "frames"))
         progress = _Progress()
         acknowledging = asyncio.create_task(self._acknowledge(request, progress))
         try:
@@ -398,7 +410,9 @@ class Client:
                 ) as found:
                     if not found.headers.get("content-type", "").startswith(EVENT_STREAM_TYPE):
                         await self._exchange.read(found, request, verify=self._verify)
-                        raise bad_request(f"{capability} answered at once", mend="use call")
+                        raise AnswerFormError(
+                            Code.BAD_REQUEST, f"{capability} answered at once", mend="use call"
+                        )
                     async for frame in self._frames(found, request):
                         yield frame
                         progress.read += 1
@@ -456,10 +470,13 @@ class Client:
     async def _call(
         self, request: SignedRequest, content: bytes, *, verify: bool
     ) -> dict[str, Any]:
-        traced = [(traceparent.HEADER, tracing.traceparent())]
+        traced = self._route_header(calls.ROUTE_CALL)
+        traced.append((traceparent.HEADER, tracing.traceparent()))
         async with self._exchange.open("POST", _CALL, request, content, further=traced) as found:
             if found.headers.get("content-type", "").startswith(EVENT_STREAM_TYPE):
-                raise bad_request(f"{request.capability} answers by a stream", mend="use stream")
+                raise AnswerFormError(
+                    Code.BAD_REQUEST, f"{request.capability} answers by a stream", mend="use stream"
+                )
             answer = await self._exchange.read(found, request, verify=verify)
         if not isinstance(answer, dict):
             raise bad_request("the answer is not a JSON object")
@@ -513,6 +530,9 @@ class Client:
                 body = {"request_id": request.request_id, "upto": progress.read}
                 await self.post(_ACK, body)
 
+    def _route_header(self, how: str) -> list[tuple[str, str]]:
+        return [(calls.ROUTE, how)] if self._routed else []
+
     def _sign_call(self, capability: str, version: str, body: Any) -> SignedRequest:
         return requests.sign_request(
             self._key,
@@ -542,7 +562,12 @@ def _encode(body: Any) -> bytes:
     try:
         return canonical.encode(body)
     except canonical.CanonicalError as error:
-        raise bad_request(f"this cannot be sent as JSON: {error.what}", where=error.where) from None
+        raise CommunityError(
+            Code.BAD_REQUEST,
+            f"this cannot be sent as JSON: {error.what}",
+            where=error.where,
+            details={UNSENT: True},
+        ) from None
 
 
 T = TypeVar("T")
@@ -618,93 +643,3 @@ class SyncClient:
                 yield item  # type: ignore[misc]
         finally:
             self._run(close())
-
-
-# The provider failed or has no room; another one may succeed.
-_ELSEWHERE = frozenset(
-    {
-        Code.PARTITION,
-        Code.TIMEOUT,
-        Code.INTERNAL_ERROR,
-        Code.CAPACITY_EXCEEDED,
-        Code.RATE_LIMITED,
-        Code.INVALID_SIGNATURE,
-    }
-)
-# Refused before anything was done, so any call may go to another provider.
-_UNTOUCHED = frozenset({Code.CAPACITY_EXCEEDED, Code.RATE_LIMITED})
-
-
-class Router:
-    """The known providers of a community's capabilities, for one caller."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._clients: dict[str, Client] = {}
-        self._providers: dict[str, dict[str, CapabilityProvider]] = {}
-
-    def add(self, capability: str, client: Client, *, local: bool = False, load: float = 0) -> None:
-        """Add a provider named by a verified manifest. The caller closes the client."""
-        self._clients[client.node_id] = client
-        known = self._providers.setdefault(capability, {})
-        provider = known.setdefault(client.node_id, CapabilityProvider(client.node_id, local))
-        provider.load, provider.seen = load, self._clock.monotonic()
-
-    def remove(self, node_id: str) -> None:
-        """Remove a node."""
-        self._clients.pop(node_id, None)
-        for known in self._providers.values():
-            known.pop(node_id, None)
-
-    def providers(self, capability: str) -> list[CapabilityProvider]:
-        """The providers that may be called, best first."""
-        known = self._providers.get(capability, {})
-        return routing.choose(known.values(), self._clock.monotonic())
-
-    async def call(
-        self,
-        capability: str,
-        params: Mapping[str, Any] | None = None,
-        input: Mapping[str, Any] | None = None,  # noqa: A002 - the protocol's word
-        *,
-        idempotent: bool = False,
-        **options: Any,
-    ) -> dict[str, Any]:
-        """Call the best provider; after a failure the next, if repeating the call is safe.
-
-        Raises the last provider's error; `not_found` if there is no provider.
-        """
-        last = CommunityError(Code.NOT_FOUND, f"no node that can be reached offers {capability}")
-        for provider in self.providers(capability):
-            try:
-                return await self._observed(
-                    provider, capability, params, input, idempotent=idempotent, **options
-                )
-            except CommunityError as error:
-                if error.code not in _ELSEWHERE:
-                    raise
-                if not idempotent and error.code not in _UNTOUCHED:
-                    raise
-                last = error
-        raise last
-
-    async def _observed(
-        self, provider: CapabilityProvider, *what: Any, **options: Any
-    ) -> dict[str, Any]:
-        started = self._clock.monotonic()
-        if provider.quarantined_until:
-            provider.begin_probe()
-        succeeded: bool | None = None
-        try:
-            answer = await self._clients[provider.node_id].call(*what, **options)
-            succeeded = True
-        except CommunityError as error:
-            succeeded = error.code not in _ELSEWHERE
-            raise
-        finally:
-            if succeeded is None:
-                provider.end_probe()  # a cancelled call says nothing about the provider
-            else:
-                now = self._clock.monotonic()
-                provider.observe(CallOutcome(now, now - started, succeeded))
-        return answer

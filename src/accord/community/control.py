@@ -22,6 +22,9 @@ from accord.community.proofs import prove_event
 from accord.community.queries import verify_log
 from accord.community.retention import offer_snapshot
 from accord.community.rules import formats
+from accord.community.rules.capabilities import check_capability
+from accord.community.rules.routing import Route as Candidate
+from accord.community.rules.routing import is_routed
 from accord.community.rules.snapshots import MAX_SNAPSHOT, Snapshot, read_snapshot
 from accord.kernel.files import sync_folder
 
@@ -261,6 +264,33 @@ def control_routes(bus: Bus, node: "Node") -> Sequence[Route]:
         path = _text(body, "path") if "path" in body else ""
         return await node.jobs.ask(guest.request.community, _text(body, "kind"), path)
 
+    async def routes(guest: AdmittedRequest, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        params = {name: _text(body, name) for name in ("model", "corpus") if name in body}
+        given = {"filter": {"language": _text(body, "language")}} if "language" in body else {}
+        version = _text(body, "version") if "version" in body else "1.0"
+        needs = node.router.needs(
+            check_capability(_text(body, "capability")), version, params, given
+        )
+        found = await node.router.explain(guest.request.community, needs)
+        return {
+            "routed": is_routed(needs.capability),
+            "routes": [_described_route(each) for each in found],
+        }
+
+    async def models(guest: AdmittedRequest, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = await node.router.models(guest.request.community, _text(body, "capability"))
+        return {
+            "models": [
+                {"name": each.name, "nodes": list(each.nodes), "built_in": each.built_in}
+                for each in found
+            ]
+        }
+
+    async def pardon(_guest: AdmittedRequest, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = node.router.bars.forget(_id(body, "node_id"))
+        await asyncio.to_thread(node.router.bars.save)
+        return {"forgotten": found}
+
     return (
         route("status", "GET", lambda _guest, _body: node.status()),
         route(
@@ -309,7 +339,21 @@ def control_routes(bus: Bus, node: "Node") -> Sequence[Route]:
         route("files", "POST", files),
         route("changes", "POST", changes),
         route("work", "POST", work),
+        route("routes", "POST", routes),
+        route("models", "POST", models),
+        route("pardon", "POST", pardon),
     )
+
+
+def _described_route(route: Candidate) -> dict[str, Any]:
+    return {
+        "node_id": route.node_id,
+        "name": route.name,
+        "local": route.local,
+        "usable": route.usable,
+        "cost_ms": round(route.cost * 1000, 1),
+        "reasons": [{"rule": each.rule, "message": each.message} for each in route.reasons],
+    }
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:

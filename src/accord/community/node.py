@@ -13,15 +13,19 @@ from starlette.routing import BaseRoute
 
 from accord.community import join
 from accord.community.author import RestoreNote
+from accord.community.bars import BarredNodes
 from accord.community.bus import BUS_STORE, Bus, member_routes, open_ledger, public_routes
 from accord.community.communities import CommunityFolders, HostedCommunity
 from accord.community.control import LogJobs, control_routes
 from accord.community.dialler import Dialler
 from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.hardware import Machine
 from accord.community.identity import community_folder, create_root, load_root
+from accord.community.links import NodeLinks
 from accord.community.log import open_log
 from accord.community.peers import Endpoint, OwnManifests, PeerBook, announce_node
 from accord.community.proofs import ProverPool
+from accord.community.router import Router
 from accord.community.rules import formats
 from accord.community.rules.formats import display_id
 from accord.community.rules.invites import Invite
@@ -61,7 +65,8 @@ class Node:
         self.bus = bus
         self.communities: dict[str, HostedCommunity] = {}
         self.book = PeerBook(key.id)
-        self.presence = OwnManifests(key, clock, bus.registry, settings.display_name)
+        self.machine = Machine(home)
+        self.presence = OwnManifests(key, clock, bus.registry, settings.display_name, self.machine)
         self.folders = CommunityFolders(home)
         self._chosen = self.folders.chosen
         self._store = store
@@ -85,6 +90,25 @@ class Node:
         )
         self.jobs = LogJobs(self)
         opened.push_async_callback(self.jobs.close)
+        self.router = Router(
+            key=key,
+            clock=clock,
+            registry=bus.registry,
+            communities=self.communities,
+            links=NodeLinks(
+                own_id=key.id,
+                dialler=self.dialler,
+                book=self.book,
+                communities=self.communities,
+                clock=clock,
+                most=settings.routing.max_links,
+            ),
+            bars=BarredNodes(home / "barred-nodes.json", settings.routing.max_barred),
+            local=Starlette(routes=list(bus.routes)),
+            settings=settings.routing,
+        )
+        bus.route_by(self.router)
+        opened.push_async_callback(self.router.aclose)
         self._hosting = asyncio.Lock()
         self._ready = False
 
@@ -92,6 +116,7 @@ class Node:
         """The metrics of the bus and of every community."""
         yield from self.bus.metrics.collect()
         yield from node_metrics(self._founded(), self.book, self._scheduler.counters)
+        yield from self.router.collect()
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -111,6 +136,7 @@ class Node:
     async def run(self, endpoints: Sequence[Endpoint] = ()) -> None:
         """Serve at these endpoints and sync with others until cancelled."""
         self.presence.endpoints = tuple(endpoints)
+        await asyncio.to_thread(self.machine.look)
         async with AsyncExitStack() as running:
             if self._settings.discovery and endpoints:
                 await announce_node(
@@ -527,6 +553,7 @@ async def open_node(
             clock=clock,
             chance=chance or Random(),  # noqa: S311 - it only spreads rounds
         )
+        await asyncio.to_thread(node.router.bars.load, clock.now())
         for community_id in await store.read(known_communities):
             if not node.folders.has_left(community_id):
                 await node.host(community_id)

@@ -25,6 +25,7 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 from accord.community.bus import Registry
 from accord.community.communities import HostedCommunity
 from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.hardware import Machine
 from accord.community.rules import formats, manifests
 from accord.community.rules.formats import display_id
 from accord.community.rules.manifests import REPUBLISH_SECONDS, Pins, sign_node
@@ -468,8 +469,9 @@ class OwnManifests:
     """
 
     def __init__(
-        self, key: SigningKey, clock: Clock, registry: Registry, display_name: str
+        self, key: SigningKey, clock: Clock, registry: Registry, display_name: str, machine: Machine
     ) -> None:
+        self._machine = machine
         self.endpoints: Sequence[Endpoint] = ()
         self.names: dict[str, str] = {}
         self._key = key
@@ -519,16 +521,16 @@ class OwnManifests:
             "community_id": hosted.community_id,
             "profile": hosted.level_of(self._key.id).text,
             "endpoints": [_endpoint(each) for each in self.endpoints],
-            "hardware": {"cpu_cores": os.cpu_count() or 1},
+            "hardware": self._machine.hardware(),
             "capabilities": self._registry.listings(),
             "extensions": list(EXTENSIONS),
         }
 
     def _passing(self) -> Mapping[str, Any]:
-        load = os.getloadavg()[0] / (os.cpu_count() or 1)
+        registry = self._registry
         return {
             "uptime_seconds": int(self._clock.monotonic() - self._born),
-            "load": {"cpu": round(load, 2), "in_flight_total": self._registry.in_hand},
+            "load": self._machine.load(registry.in_hand, registry.waiting),
         }
 
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from accord.community.rules.routing import RoutePolicy
+
 
 class UnsignedCalls(Enum):
     """From where unsigned calls are admitted."""
@@ -79,6 +81,42 @@ class LogLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class RoutingSettings:
+    """How the calls of a node's own clients find a node that serves them.
+
+    Attributes:
+        enabled: Whether other nodes serve calls of this node's clients.
+        attempts: The most nodes that are tried for one call.
+        seconds: The longest time for a call with all attempts.
+        first_seconds: How long a node may take until its answer or the first frame.
+        silence_seconds: How long a stream may be silent.
+        answer_seconds: How long a node may take to generate a whole answer that is not streamed.
+        look_seconds: How long a call waits for manifests of nodes that were not met lately.
+        hedge_seconds: After how long a short call is sent to a second node, too; 0 for never.
+        max_stream_bytes: The longest answer, as a stream.
+        max_frames: The most frames of a stream.
+        max_concurrent: The most routed calls at a time.
+        max_links: The most nodes to which connections stay open.
+        max_barred: The most nodes whose bad answers are remembered.
+    """
+
+    enabled: bool = True
+    policy: RoutePolicy = field(default_factory=RoutePolicy)
+    attempts: int = 3
+    seconds: float = 300.0
+    first_seconds: float = 40.0
+    silence_seconds: float = 30.0
+    answer_seconds: float = 120.0
+    look_seconds: float = 2.0
+    hedge_seconds: float = 0.5
+    max_stream_bytes: int = 8 * 1024 * 1024
+    max_frames: int = 65_536
+    max_concurrent: int = 64
+    max_links: int = 256
+    max_barred: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSettings:
     """Settings of a node.
 
@@ -99,3 +137,4 @@ class NodeSettings:
     sync_seconds: float = 15.0
     bus: BusSettings = field(default_factory=BusSettings)
     log: LogLimits = field(default_factory=LogLimits)
+    routing: RoutingSettings = field(default_factory=RoutingSettings)

@@ -8,8 +8,6 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, cast
 
-import httpx
-
 from accord.community.bus import Frame
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
@@ -17,32 +15,18 @@ from accord.concierge.rules.answers import (
     ANSWER_TOKENS,
     LanguageModel,
     RetrievedPassage,
-    first_model,
+    choose_model,
 )
 from accord.concierge.rules.conversation import PostDraft
-from accord.kernel import canonical
-from accord.web import responses
-
-_SECONDS: Final = 10.0
 
 
-async def offered_model(address: str, wanted: str = "") -> LanguageModel:
-    """Return the wanted or the default language model of the node at an address."""
-    try:
-        async with responses.bounded_client(
-            responses.SMALL, trust_env=False, timeout=_SECONDS
-        ) as http:
-            answer = await http.get(f"{address}/manifest")
-        manifest = canonical.decode(answer.content)
-    except (httpx.HTTPError, canonical.CanonicalError) as error:
-        raise CommunityError(
-            Code.PARTITION, f"the node's manifest cannot be read ({type(error).__name__})"
-        ) from error
-    return first_model(manifest if isinstance(manifest, dict) else {}, wanted)
+async def offered_model(bus: Client, wanted: str = "") -> LanguageModel:
+    """Return the wanted or the best language model of the community."""
+    answer = await bus.post("/node/v1/models", {"capability": "llm.chat"})
+    return choose_model(answer["models"], wanted)
 
 
 _PERSONAL: Final = "personal"
-_MOST_CORPORA: Final = 8
 _K: Final = 5
 _EMBEDDED_CHARS: Final = 4000
 _TTL_SECONDS: Final = 7 * 86_400
@@ -66,25 +50,27 @@ class CommunityAccess:
     bus: Client
     corpus: str = ""
 
-    async def corpora(self) -> dict[str, int]:
-        """Return the corpora that are searched, with their numbers of documents."""
-        answer = await self.bus.call("rag.list_corpora", {}, {}, idempotent=True)
-        found = {str(each["name"]): int(each["docs"]) for each in answer["output"]["corpora"]}
-        if self.corpus:
-            return {name: count for name, count in found.items() if name == self.corpus}
-        return {name: count for name, count in found.items() if name != _PERSONAL}
+    async def corpora(self, *, personal: bool = False) -> dict[str, int]:
+        """Return the corpora that are searched, with their numbers of documents on all nodes.
 
-    async def passages(self, question: str, corpora: Sequence[str]) -> list[RetrievedPassage]:
+        `personal` includes the owner's own corpus.
+        """
+        answer = await self.bus.call("experimental.rag.corpora", {}, {}, idempotent=True)
+        found: dict[str, int] = {}
+        for each in answer["output"]["corpora"]:
+            name = str(each["name"])
+            is_open = personal or name != _PERSONAL
+            if name == self.corpus or (not self.corpus and is_open):
+                found[name] = found.get(name, 0) + int(each["docs"])
+        return found
+
+    async def passages(self, question: str) -> list[RetrievedPassage]:
         """Return the passages nearest to a question, the best first."""
-        found: list[RetrievedPassage] = []
-        model = None
-        for corpus in corpora[:_MOST_CORPORA]:
-            given = {"query": question, "k": _K}
-            answer = await self.bus.call("rag.query", {"corpus": corpus}, given, idempotent=True)
-            found += [_passage(corpus, each) for each in answer["output"]["chunks"]]
-            model = answer["meta"].get("embedding_model", model)
-        found.sort(key=lambda each: -each.score)
-        return await self._with_similarity(question, found[:_K], model)
+        params = {"corpora": [self.corpus]} if self.corpus else {}
+        given = {"query": question, "k": _K}
+        answer = await self.bus.call("experimental.rag.search", params, given, idempotent=True)
+        found = [_passage(each, self.bus.node_id) for each in answer["output"]["chunks"]]
+        return await self._with_similarity(question, found, answer["meta"].get("embedding_model"))
 
     async def generate(
         self, model: str, messages: Sequence[Mapping[str, Any]], stop: Sequence[str]
@@ -151,15 +137,16 @@ class CommunityAccess:
         ]
 
 
-def _passage(corpus: str, chunk: Mapping[str, Any]) -> RetrievedPassage:
+def _passage(chunk: Mapping[str, Any], own_id: str) -> RetrievedPassage:
     about = chunk["metadata"]
     cid = str(about["doc_cid"])
     return RetrievedPassage(
-        corpus,
+        str(chunk["corpus"]),
         cid,
         str(about.get("doc_title") or cid),
         str(chunk.get("text", "")),
         float(chunk["score"]),
         page=about.get("page"),
         heading=about.get("heading"),
+        node="" if chunk["node_id"] == own_id else str(chunk["node"]),
     )

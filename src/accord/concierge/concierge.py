@@ -101,7 +101,7 @@ class Concierge:
 
     async def answer(self, asked: Intent, session: ConciergeConversation) -> AsyncGenerator[str]:
         """Answer anything that needs no author; the outcome is set on the session."""
-        session.outcome, session.model = AnswerOutcome.ANSWERED, None
+        session.outcome, session.model, session.passages = AnswerOutcome.ANSWERED, None, ()
         match asked:
             case Ask(question):
                 async with aclosing(self._ask(question, session)) as answer:
@@ -140,12 +140,13 @@ class Concierge:
                     session.outcome = AnswerOutcome.NOT_KNOWN
                     yield replies.NO_DOCUMENTS
                     return
-                found = await community.passages(question, corpora)
+                found = await community.passages(question)
                 passages = relevant_passages(question, found, MOST_PASSAGES)
                 if not passages:
                     session.outcome = AnswerOutcome.NOT_KNOWN
                     yield replies.not_known(found, corpora)
                     return
+                session.passages = tuple(passages)
                 answer = StreamedAnswer()
                 mark = self._new_mark()
                 told = prompt_messages(question, passages, tuple(session.exchanges), mark)
@@ -207,7 +208,7 @@ class Concierge:
                 community = CommunityAccess(bus, self._corpus)
                 if name.startswith(_CID):
                     return await self._find_blob(community, name)
-                found = await community.passages(name, list(await community.corpora()))
+                found = await community.passages(name)
         except CommunityError as error:
             session.outcome = AnswerOutcome.FAILED
             return replies.trouble(error)

@@ -25,13 +25,11 @@ from accord.capabilities.file import Blobs
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
 from accord.console.sessions import ConsoleError
-from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
 from accord.relay.connector.connector import Connector
 from accord.relay.platforms.webchat import Admin
 from accord.telemetry.figures import Figure
-from accord.web import responses
 
 PROGRAM: Final = (sys.executable, "-m", "accord.cli")
 _MOST: Final = 1 << 20
@@ -275,6 +273,7 @@ class NodeAccess:
             self.key.id,
             transport=self._way(),
             seconds=_ANSWER_SECONDS,
+            routed=True,
             clock=self.clock,
         ) as client:
             yield client
@@ -283,17 +282,6 @@ class NodeAccess:
         """Return the communities of the node."""
         async with self.client() as client:
             return list((await client.get("/node/v1/status"))["communities"])
-
-    async def manifest(self) -> dict[str, Any]:
-        """Return the node's manifest."""
-        try:
-            async with responses.bounded_client(
-                responses.SMALL, transport=self._way(), base_url=_NODE
-            ) as http:
-                told = canonical.decode((await http.get("/manifest")).content)
-        except (httpx.HTTPError, canonical.CanonicalError) as error:
-            raise CommunityError(Code.PARTITION, "the node does not say what it offers") from error
-        return told if isinstance(told, dict) else {}
 
     def _way(self) -> httpx.AsyncBaseTransport:
         transport = self.transport()

@@ -32,23 +32,25 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from accord.capabilities import chat, file, market, membership, models
-from accord.capabilities.doors import door_token, open_doors
+from accord.capabilities.doors import descriptions, door_token, open_doors
 from accord.capabilities.embed import Batcher
 from accord.capabilities.file import Blobs
+from accord.capabilities.rag import search
 from accord.community.bus import BUS_STORE, BusSettings, UnsignedCalls
 from accord.community.communities import CommunityFolders
 from accord.community.errors import CommunityError
 from accord.community.identity import ensure_certificate, fingerprint, read_certificate
 from accord.community.node import Node, open_node
 from accord.community.peers import Endpoint, announced
-from accord.community.rules.formats import display_id
+from accord.community.rules.formats import Level, display_id
 from accord.community.rules.invites import Invite
-from accord.community.settings import LogLimits, NodeSettings
+from accord.community.rules.routing import RoutePolicy
+from accord.community.settings import LogLimits, NodeSettings, RoutingSettings
 from accord.community.store import COMMUNITY_STORE
 from accord.kernel.clock import Clock
 from accord.kernel.files import sync_folder
 from accord.kernel.signing import SigningKey
-from accord.station import doctor, listener
+from accord.station import answers, doctor, listener
 from accord.station.checks import CheckStatus, clock, clock_of_others
 from accord.station.errors import StationError
 from accord.station.home import Home, hold_home
@@ -195,7 +197,8 @@ class NodeCapabilities:
             yield from each.collect()
 
     def register(self, node: Node) -> None:
-        """Register everything on a node's bus."""
+        """Register everything on a node's bus, and let its router know what others may offer."""
+        node.router.learn(descriptions())
         membership.register(node, self._clock)
         self._work.append(file.register(node, self._clock, self._blobs).run)
         self._work.append(chat.register(node, self._clock, self._blobs).run)
@@ -219,6 +222,8 @@ async def open_capabilities(
         offers = NodeCapabilities(clock, blobs)
         embedder = await _open_models(settings, offers, opened) if with_models else None
         offers.add(partial(market.register, embedder=embedder))
+        offers.add(partial(search.register, settings=settings.rag))
+        offers.add(answers.register)
         if with_models:
             await _open_corpora(settings, offers, blobs, embedder, opened)
         for offer in more:
@@ -484,7 +489,18 @@ def node_settings(settings: Settings) -> NodeSettings:
         sync_seconds=chosen.sync_seconds,
         bus=BusSettings(require_to=chosen.require_to, legacy=UnsignedCalls(chosen.legacy)),
         log=LogLimits(chosen.author_bytes_per_day, chosen.min_free_bytes),
+        routing=routing_settings(settings),
     )
+
+
+def routing_settings(settings: Settings) -> RoutingSettings:
+    """Return the settings of the node's router."""
+    written = settings.routing.model_dump(exclude={"local", "least_level"})
+    policy = RoutePolicy(
+        local_first=settings.routing.local == "first",
+        least_level=Level.parse(settings.routing.least_level),
+    )
+    return RoutingSettings(policy=policy, **written)
 
 
 def endpoints_of(settings: Settings, port: int, secret: Path | None) -> tuple[Endpoint, ...]:

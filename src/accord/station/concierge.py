@@ -175,7 +175,8 @@ class ConciergePlane:
             yield client
 
     async def _find_model(self) -> LanguageModel:
-        return await offered_model(self.address, self.settings.concierge.model)
+        async with self._community() as bus:
+            return await offered_model(bus, self.settings.concierge.model)
 
     def _client(self, community: str) -> Client:
         return Client(
@@ -184,6 +185,7 @@ class ConciergePlane:
             community,
             self.key.id,
             seconds=_ANSWER_SECONDS,
+            routed=True,
             clock=self.clock,
         )
 

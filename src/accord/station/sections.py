@@ -154,6 +154,72 @@ class CommunitySettings(Section):
     ] = 256 * 1024 * 1024
 
 
+class RoutingSection(Section):
+    """`[routing]`: which nodes of a community serve the calls of this station's own programs."""
+
+    enabled: Annotated[
+        bool,
+        Field(description="let other nodes serve calls, which then see what was asked"),
+    ] = True
+    local: Annotated[
+        Literal["first", "best"],
+        Field(
+            description="`first`: this node serves what it can; `best`: the node that is expected"
+            " to answer soonest does"
+        ),
+    ] = "first"
+    least_level: Annotated[
+        Literal["member", "trusted", "anchor"],
+        Field(description="the lowest trust level of a node that is given calls"),
+    ] = "member"
+    attempts: Annotated[
+        int, Field(ge=1, le=16, description="how many nodes are tried for one call")
+    ] = 3
+    seconds: Annotated[
+        float, Field(gt=0, le=3600, description="how long a call may take, with all attempts")
+    ] = 300.0
+    first_seconds: Annotated[
+        float,
+        Field(gt=0, le=3600, description="how long a node may take until its answer or first word"),
+    ] = 40.0
+    silence_seconds: Annotated[
+        float, Field(gt=0, le=3600, description="how long a node's stream may be silent")
+    ] = 30.0
+    answer_seconds: Annotated[
+        float,
+        Field(gt=0, le=3600, description="how long a whole generated answer may take to come"),
+    ] = 120.0
+    look_seconds: Annotated[
+        float,
+        Field(
+            ge=0, le=60, description="how long a call waits for nodes that were not heard of lately"
+        ),
+    ] = 2.0
+    hedge_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=60,
+            description="after how long a short call is sent to a second node, too; 0 for never",
+        ),
+    ] = 0.5
+    max_stream_bytes: Annotated[
+        int, Field(ge=1024, le=2**30, description="the longest answer of another node")
+    ] = 8 * 1024 * 1024
+    max_frames: Annotated[
+        int, Field(ge=16, le=2**24, description="the most frames of another node's stream")
+    ] = 65_536
+    max_concurrent: Annotated[
+        int, Field(ge=1, le=4096, description="how many calls are routed at a time")
+    ] = 64
+    max_links: Annotated[
+        int, Field(ge=1, le=4096, description="to how many idle nodes connections stay open")
+    ] = 256
+    max_barred: Annotated[
+        int, Field(ge=1, le=65536, description="how many nodes with bad answers are remembered")
+    ] = 1024
+
+
 class RelaySettings(Section):
     """`[relay]`: the connector, its web chat, and how gateways and platforms reach it."""
 

@@ -25,7 +25,7 @@ from pydantic_settings import (
 
 from accord.authority.settings import AuthoritySettings
 from accord.bridge.settings import BridgeSettings
-from accord.capabilities.settings import DoorsSettings, ModelsSettings
+from accord.capabilities.settings import DoorsSettings, ModelsSettings, RagSettings
 from accord.relay.errors import RelayError
 from accord.relay.platforms import settings
 from accord.relay.platforms.settings import DEFAULT_LIMITS, PlatformLimits, WebChatLimits
@@ -38,6 +38,7 @@ from accord.station.sections import (
     LogSettings,
     MetricsSettings,
     PipelineSettings,
+    RoutingSection,
     StationSettings,
     StoreSettings,
     TelemetrySettings,
@@ -79,11 +80,13 @@ class Settings(BaseSettings):
     telemetry: TelemetrySettings = TelemetrySettings()
     store: StoreSettings = StoreSettings()
     community: CommunitySettings = CommunitySettings()
+    routing: RoutingSection = RoutingSection()
     relay: ConnectorSettings = ConnectorSettings()
     platforms: PlatformLimits = DEFAULT_LIMITS
     webchat: WebChatLimits = WebChatLimits()
     authority: AuthoritySettings = AuthoritySettings()
     models: ModelsSettings = ModelsSettings()
+    rag: RagSettings = RagSettings()
     doors: DoorsSettings = DoorsSettings()
     pipeline: PipelineSettings = PipelineSettings()
     console: ConsoleSettings = ConsoleSettings()

@@ -121,6 +121,17 @@ _COMMUNITY: Final = (
      "Time of the last sync with a member, for the latest 64 members of a community."),
     ("accord_sync_behind_events", _G, "events", ("community", "peer"),
      "Events that this node lacked at its last sync with that member."),
+    ("accord_route_calls_total", _C, "calls", ("capability", "outcome"),
+     "Routed calls of own clients: served here (`local`), elsewhere (`remote`), or `failed`."),
+    ("accord_route_retries_total", _C, "calls", ("capability",),
+     "Attempts on another node after one had failed."),
+    ("accord_route_hedges_total", _C, "calls", (),
+     "Short calls that were sent to a second node because the first took long."),
+    ("accord_route_running", _G, "calls", (), "Routed calls in progress."),
+    ("accord_route_misconduct_total", _C, "answers", ("misconduct",),
+     "Bad answers of other nodes: `lie`, `garbage`, `endless` or `slow`."),
+    ("accord_route_barred_nodes", _G, "nodes", ("misconduct",),
+     "Nodes that are left alone for a time because of a bad answer."),
 )
 _MODELS: Final = (
     ("accord_llm_running", _G, "generations", (), "Generations in progress."),

@@ -12,10 +12,9 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from accord.community.bus import Frame
-from accord.community.client import LocalTransport, Router, SyncClient
+from accord.community.client import LocalTransport, SyncClient
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import RetryPolicy
-from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station import listener
 
@@ -261,31 +260,3 @@ async def test_a_stream_over_a_socket_is_acknowledged_and_can_be_left(node: Any)
             await anext(frames)
         while node.bus.registry.in_hand:  # noqa: ASYNC110 - the node has no event for it
             await asyncio.sleep(0.001)
-
-
-async def test_a_router_calls_the_best_provider_and_the_next_when_it_fails(
-    open_node: Any, refusals: Any
-) -> None:
-    async with (
-        open_node(1) as one,
-        open_node(2) as two,
-        one.client(retry=RetryPolicy(1)) as first,
-        two.client(retry=RetryPolicy(1)) as second,
-    ):
-        router = Router(SystemClock())
-        assert await refusals(router.call("experimental.say")) == "not_found"
-        for capability in ("experimental.say", "experimental.again"):
-            router.add(capability, first, load=0.0)
-            router.add(capability, second, load=5.0)
-        await router.call("experimental.say", {}, {})
-        assert (len(one.served), len(two.served)) == (1, 0)
-        one.says = [BUSY]
-        await router.call("experimental.say", {}, {})
-        assert len(two.served) == 1
-        one.says = [FAULT]
-        one_failed = router.call("experimental.again", {}, {}, idempotent=True)
-        assert await one_failed == {"output": {}}
-        router.remove(second.node_id)
-        assert [p.node_id for p in router.providers("experimental.again")] == [first.node_id]
-        one.says = [CommunityError(Code.NOT_FOUND, "none")]
-        assert await refusals(router.call("experimental.say", {}, {})) == "not_found"

@@ -26,7 +26,7 @@ from accord.community.rules import (
     requests,
     state_bytes,
 )
-from accord.community.settings import LogLimits, NodeSettings
+from accord.community.settings import LogLimits, NodeSettings, RoutingSettings
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
@@ -108,6 +108,7 @@ class Street:
         tls: bool = False,
         named: bool = True,
         log: LogLimits | None = None,
+        routing: RoutingSettings | None = None,
     ) -> House:
         """A node that listens.
 
@@ -116,6 +117,7 @@ class Street:
             tls: Whether by TLS.
             named: Whether its manifest names the certificate that it shows.
             log: The limits of its logs.
+            routing: How its own clients' calls are routed.
         """
         key = self.key(name)
         folder = self.path / name
@@ -127,7 +129,11 @@ class Street:
                 home=folder,
                 stores=folder / "stores",
                 clock=self.clock,
-                settings=NodeSettings(display_name=name, log=log or LogLimits()),
+                settings=NodeSettings(
+                    display_name=name,
+                    log=log or LogLimits(),
+                    routing=routing or RoutingSettings(),
+                ),
             )
         )
         membership.register(node, self.clock)

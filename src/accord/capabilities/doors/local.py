@@ -1,7 +1,7 @@
-"""What the local APIs share: access by token, errors in OpenAI's format, calls to the own bus.
+"""What the local APIs share: access by token, errors in OpenAI's format, routed calls.
 
 A web page in a local browser does not have the token, and its Host header is refused. Calls are
-signed with the node's key, without a socket; all checks and limits of the bus apply.
+signed with the node's key; all checks and limits of the bus apply.
 """
 
 import hmac
@@ -14,19 +14,18 @@ from contextlib import aclosing
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from accord.community.bus import Frame, Offer
-from accord.community.client import Client, LocalTransport
+from accord.community.bus import Frame
 from accord.community.errors import Code, CommunityError
 from accord.community.node import Node
-from accord.community.rules.capabilities import schema_hash
-from accord.community.rules.routing import RetryPolicy
-from accord.kernel.clock import Clock
+from accord.community.rules.capabilities import CapabilityDescriptor, schema_hash
+from accord.community.rules.formats import display_id
+from accord.community.rules.routing import OfferedModel
 from accord.kernel.files import sync_folder
 from accord.web.addresses import is_from_here
 
@@ -207,70 +206,66 @@ class LocalGuard:
 
 
 class BusCaller:
-    """Calls a node's own bus in a community; empty means the node's current one."""
+    """Calls the capabilities of a community for a node's owner; empty means the current one.
 
-    def __init__(self, node: Node, clock: Clock, community: str = "") -> None:
+    The node's router chooses the node that serves a call.
+    """
+
+    def __init__(self, node: Node, community: str = "") -> None:
         self._node = node
-        self._clock = clock
-        self._community = community
-        self._transport = LocalTransport(node.application())
-        self._clients: dict[str, Client] = {}
+        self._named = community
 
-    def offers(self) -> dict[str, Offer]:
-        """Return the newest version of each capability that the node offers, by name."""
-        registry = self._node.bus.registry
-        names = [listing["name"] for listing in registry.listings()]
-        found = {name: registry.serving(name, None) for name in names}
-        return {name: offer for name, offer in found.items() if offer is not None}
+    def descriptors(self) -> dict[str, CapabilityDescriptor]:
+        """Return what can be called, by name: the newest version on this node or another."""
+        community = self._known_community()
+        if community is None:
+            registry = self._node.bus.registry
+            names = [listing["name"] for listing in registry.listings()]
+            found = {name: registry.serving(name, None) for name in names}
+            return {name: offer.descriptor for name, offer in found.items() if offer is not None}
+        return self._node.router.offered(community)
 
-    def models(self, capability: str) -> list[str]:
-        """Return the models that a capability offers."""
-        offer = self.offers().get(capability)
-        return [] if offer is None else [str(each) for each in offer.params.get("models", ())]
+    async def models(self, capability: str) -> dict[str, OfferedModel]:
+        """Return the models of a capability in the community, by name, the best first."""
+        community = self._known_community()
+        if community is None:
+            return {}
+        return {each.name: each for each in await self._node.router.models(community, capability)}
 
-    def built_in(self, capability: str) -> list[str]:
-        """Return those models of a capability that come with Accord."""
-        offer = self.offers().get(capability)
-        return [] if offer is None else [str(each) for each in offer.params.get("built_in", ())]
+    def node_name(self, node_id: str) -> str:
+        """Return the display name of a node."""
+        community = self._known_community()
+        if node_id == self._node.key.id or community is None:
+            return "accord"
+        peer = self._node.book.peer(community, node_id)
+        return display_id(node_id) if peer is None else str(peer.manifest["display_name"])
 
     async def call(
         self, capability: str, params: Mapping[str, Any], given: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Call a capability that does not stream; raises the error of the bus."""
-        return await self._client().call(capability, params, given)
+        return await self._node.router.call(self._community(), capability, params, given)
 
     async def stream(
         self, capability: str, params: Mapping[str, Any], given: Mapping[str, Any]
     ) -> AsyncGenerator[Frame]:
         """Call a capability that streams; raises the error of the bus."""
-        frames = self._client().stream(capability, params, given, acks=False)
-        async with aclosing(cast("AsyncGenerator[Frame]", frames)) as closing:
+        frames = self._node.router.stream(self._community(), capability, params, given)
+        async with aclosing(frames) as closing:
             async for frame in closing:
                 yield frame
 
-    async def aclose(self) -> None:
-        """Close all clients."""
-        for client in self._clients.values():
-            await client.__aexit__()
-        self._clients.clear()
-
-    def _client(self) -> Client:
+    def _known_community(self) -> str | None:
         current = self._node.current
-        community = self._community or ("" if current is None else current.community_id)
-        if community not in self._node.communities:
+        community = self._named or ("" if current is None else current.community_id)
+        return community if community in self._node.communities else None
+
+    def _community(self) -> str:
+        community = self._known_community()
+        if community is None:
             raise CommunityError(
                 Code.PARTITION,
                 "this node is in no community yet",
                 mend="found one with accord community create, or join one",
             )
-        if community not in self._clients:
-            self._clients[community] = Client(
-                "http://node",
-                self._node.key,
-                community,
-                self._node.key.id,
-                transport=self._transport,
-                retry=RetryPolicy(attempts=1),
-                clock=self._clock,
-            )
-        return self._clients[community]
+        return community

@@ -18,8 +18,8 @@ from starlette.types import Receive, Scope, Send
 from accord import __version__
 from accord.capabilities import models
 from accord.capabilities.doors.local import BusCaller, LocalGuard, descriptions
-from accord.community.bus import Offer
 from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.rules.capabilities import CapabilityDescriptor
 
 _MOST_FRAMES: Final = 4096
 _MOST_BYTES: Final = 4 * 1024 * 1024
@@ -32,16 +32,16 @@ def tool_name(capability: str) -> str:
     return capability.replace(".", "_")
 
 
-def input_schema(offer: Offer) -> dict[str, Any]:
+def input_schema(described: CapabilityDescriptor) -> dict[str, Any]:
     """Return the request schema of a tool's capability."""
-    known = descriptions().get(offer.descriptor.schema_hash)
+    known = descriptions().get(described.schema_hash)
     schema = _ANY_REQUEST if known is None else known["request_schema"]
     return {name: value for name, value in schema.items() if name != "$schema"}
 
 
-def is_read_only(offer: Offer) -> bool:
-    """Whether the specification calls the capability a query."""
-    return offer.descriptor.name in _QUERIES
+def is_read_only(described: CapabilityDescriptor) -> bool:
+    """Whether the capability is a query."""
+    return described.name in _QUERIES
 
 
 _QUERIES: Final = frozenset(
@@ -56,15 +56,18 @@ _QUERIES: Final = frozenset(
         "market.list",
         "market.search",
         "chat.history",
+        "experimental.rag.search",
+        "experimental.rag.corpora",
+        "experimental.rag.answer",
     }
 )
 
 
 async def call_tool(
-    caller: BusCaller, offer: Offer, arguments: Mapping[str, Any]
+    caller: BusCaller, described: CapabilityDescriptor, arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Call a capability with a tool's arguments; `bad_request` if the result is too long."""
-    name = offer.descriptor.name
+    name = described.name
     params, given = arguments.get("params", {}), arguments.get("input", {})
     if (
         not isinstance(params, dict)
@@ -72,9 +75,9 @@ async def call_tool(
         or not arguments.keys() <= _MEMBERS
     ):
         raise bad_request("expected the objects params and input")
-    if name.startswith("llm."):
+    if name.startswith("llm.") or name == "experimental.rag.answer":
         given = {**given, "stream": False}
-    if offer.descriptor.response is not None:
+    if described.response is not None:
         try:
             return await caller.call(name, params, given)
         except CommunityError as error:
@@ -101,11 +104,14 @@ async def _gather_frames(
 
 
 _CORPORA: Final = "accord://corpora/"
+_SEARCH: Final = "experimental.rag.search"
+_CORPORA_CALL: Final = "experimental.rag.corpora"
 _JSON: Final = "application/json"
 _INSTRUCTIONS: Final = (
-    "Each tool is a capability of this node: `params` say what it is about, `input` what it is "
-    "given. A model or corpus is named in `params`. Corpora are listed as resources; "
-    "accord://corpora/NAME/QUERY searches one."
+    "Each tool is a capability of this node or of another in its community: `params` say what it "
+    "is about, `input` what it is given. A model or corpus is named in `params`. Corpora are "
+    "listed as resources; accord://corpora/NAME/QUERY searches one. experimental_rag_answer "
+    "answers a question from all documents, with sources."
 )
 
 
@@ -185,26 +191,26 @@ class _McpApi:
             tools=[
                 types.Tool(
                     name=tool_name(name),
-                    description=offer.descriptor.description or name,
-                    input_schema=input_schema(offer),
+                    description=described.description or name,
+                    input_schema=input_schema(described),
                     annotations=types.ToolAnnotations(
-                        title=offer.descriptor.key,
-                        read_only_hint=is_read_only(offer),
-                        idempotent_hint=offer.descriptor.idempotent,
+                        title=described.key,
+                        read_only_hint=is_read_only(described),
+                        idempotent_hint=described.idempotent,
                         open_world_hint=True,
                     ),
                 )
-                for name, offer in self._caller.offers().items()
+                for name, described in self._caller.descriptors().items()
             ]
         )
 
     async def call_tool(self, _context: Any, params: Any) -> Any:
-        offers = {tool_name(name): offer for name, offer in self._caller.offers().items()}
-        offer = offers.get(params.name)
-        if offer is None:
+        tools = {tool_name(name): each for name, each in self._caller.descriptors().items()}
+        described = tools.get(params.name)
+        if described is None:
             raise self._error("there is no such tool")
         try:
-            answer = await call_tool(self._caller, offer, params.arguments or {})
+            answer = await call_tool(self._caller, described, params.arguments or {})
         except CommunityError as error:
             return self._types.CallToolResult(
                 content=[self._text(f"{error.code.value}: {error}")], is_error=True
@@ -256,7 +262,11 @@ class _McpApi:
 
     async def _read(self, corpus: str, query: str) -> Any:
         if query:
-            answer = await self._caller.call("rag.query", {"corpus": corpus}, {"query": query})
+            if _SEARCH in self._caller.descriptors():
+                params = {"corpora": [corpus]}
+                answer = await self._caller.call(_SEARCH, params, {"query": query})
+            else:
+                answer = await self._caller.call("rag.query", {"corpus": corpus}, {"query": query})
             return answer["output"]
         for found in await self._corpora():
             if found["name"] == corpus:
@@ -264,11 +274,22 @@ class _McpApi:
         raise CommunityError(Code.NOT_FOUND, "there is no such corpus")
 
     async def _corpora(self) -> list[dict[str, Any]]:
-        if "rag.list_corpora" not in self._caller.offers():
+        """Each corpus once, with the documents of all nodes."""
+        offered = self._caller.descriptors()
+        name = _CORPORA_CALL if _CORPORA_CALL in offered else "rag.list_corpora"
+        if name not in offered:
             return []
-        answer = await self._caller.call("rag.list_corpora", {}, {})
-        corpora: list[dict[str, Any]] = answer["output"]["corpora"]
-        return corpora
+        answer = await self._caller.call(name, {}, {})
+        found: dict[str, dict[str, Any]] = {}
+        for each in answer["output"]["corpora"]:
+            known = found.setdefault(each["name"], {**each, "docs": 0, "chunks": 0})
+            known["docs"] += each["docs"]
+            known["chunks"] += each["chunks"]
+            if "node" in known:
+                del known["node"], known["node_id"]
+            if "node" in each:
+                known.setdefault("nodes", []).append(each["node"])
+        return list(found.values())
 
     def _text(self, text: str) -> Any:
         return self._types.TextContent(type="text", text=text)

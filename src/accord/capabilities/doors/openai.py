@@ -4,7 +4,7 @@ import base64
 import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -68,7 +68,12 @@ class CompletionRequest:
     @property
     def is_chat(self) -> bool:
         """Whether it is a chat completion."""
-        return self.capability == "llm.chat"
+        return self.capability != "llm.complete"
+
+    @property
+    def call_params(self) -> dict[str, Any]:
+        """The parameters of the call; the model that answers from documents is none."""
+        return self.params if self.capability != _ANSWER else {}
 
 
 def read_completion(body: Any, *, is_chat: bool) -> CompletionRequest:
@@ -299,6 +304,12 @@ _log = structlog.stdlib.get_logger(__name__)
 _MAX_BODY: Final = 8 * 1024 * 1024
 _MIN_RATE: Final = 64 * 1024
 _SMALL: Final = "the small built-in model"
+_ANSWER: Final = "experimental.rag.answer"
+_CONCIERGE: Final = "answers from the community's documents, with sources, by its best model"
+_LONGEST_QUESTION: Final = 4000
+
+CONCIERGE: Final = "concierge"
+"""The model that answers from documents."""
 
 
 def openai_routes(caller: BusCaller, clock: Clock, token: str) -> Sequence[Route]:
@@ -354,7 +365,7 @@ class _OpenAiApi:
     async def embed(self, request: Request) -> Response:
         body = await _json(request)
         model, texts, as_bytes = read_embedding(body)
-        self._check_model("embed.text", model)
+        await self._check_model("embed.text", model)
         rows: list[list[float]] = []
         for batch in embedding_batches(texts):
             told = await self._caller.call("embed.text", {"model": model}, {"texts": batch})
@@ -363,41 +374,40 @@ class _OpenAiApi:
         return JSONResponse(embedding_answer(model, rows, as_bytes=as_bytes))
 
     async def models(self, _request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": list(self._models().values())})
+        return JSONResponse({"object": "list", "data": list((await self._models()).values())})
 
     async def model(self, request: Request) -> Response:
-        found = self._models().get(request.path_params["model"])
+        found = (await self._models()).get(request.path_params["model"])
         if found is None:
             raise unknown_model(request.path_params["model"])
         return JSONResponse(found)
 
-    def _models(self) -> dict[str, dict[str, Any]]:
-        names = [*self._caller.models("llm.chat"), *self._caller.models("embed.text")]
-        built_in = self._caller.built_in("llm.chat")
-        return {
-            name: {
-                "id": name,
-                "object": "model",
-                "created": 0,
-                "owned_by": "accord",
-                **({"description": _SMALL} if name in built_in else {}),
-            }
-            for name in names
-        }
+    async def _models(self) -> dict[str, dict[str, Any]]:
+        found = {}
+        if _ANSWER in self._caller.descriptors():
+            found[CONCIERGE] = _listed(CONCIERGE, "accord", _CONCIERGE)
+        for capability in ("llm.chat", "embed.text"):
+            for name, model in (await self._caller.models(capability)).items():
+                owner = self._caller.node_name(model.nodes[0])
+                found.setdefault(name, _listed(name, owner, _SMALL if model.built_in else ""))
+        return found
 
-    def _check_model(self, capability: str, model: str) -> None:
-        if model not in self._caller.models(capability):
+    async def _check_model(self, capability: str, model: str) -> None:
+        if model not in await self._caller.models(capability):
             raise unknown_model(model)
 
     async def _generate(self, request: Request, *, is_chat: bool) -> Response:
         wanted = read_completion(await _json(request), is_chat=is_chat)
-        self._check_model(wanted.capability, wanted.params["model"])
+        if is_chat and wanted.params["model"] == CONCIERGE:
+            wanted = _to_concierge(wanted)
+        else:
+            await self._check_model(wanted.capability, wanted.params["model"])
         name = f"{'chatcmpl' if is_chat else 'cmpl'}-{self._ids.new()}"
         writer = CompletionAnswer(wanted, name, int(self._clock.now()))
         if not wanted.stream:
-            calling = self._caller.call(wanted.capability, wanted.params, wanted.input)
+            calling = self._caller.call(wanted.capability, wanted.call_params, wanted.input)
             return JSONResponse(writer.whole(await sse.while_connected(request.receive, calling)))
-        frames = self._caller.stream(wanted.capability, wanted.params, wanted.input)
+        frames = self._caller.stream(wanted.capability, wanted.call_params, wanted.input)
         try:
             # An error before the first frame is answered with its status.
             first = await sse.while_connected(request.receive, _next(frames))
@@ -405,6 +415,24 @@ class _OpenAiApi:
             await frames.aclose()
             raise
         return sse.EventStream(_stream_parts(writer, first, frames), held=aclosing(frames))
+
+
+def _listed(name: str, owner: str, about: str) -> dict[str, Any]:
+    listed = {"id": name, "object": "model", "created": 0, "owned_by": owner}
+    return listed | ({"description": about} if about else {})
+
+
+def _to_concierge(wanted: CompletionRequest) -> CompletionRequest:
+    """The last question of a chat, to be answered from documents."""
+    asked = [each for each in wanted.input["messages"] if each["role"] == "user"]
+    question = asked[-1]["content"] if asked else ""
+    if not 0 < len(question) <= _LONGEST_QUESTION:
+        raise bad_request(
+            f"the last message of the user is a question of 1 to {_LONGEST_QUESTION} characters",
+            "messages",
+        )
+    given = {"question": question, "stream": wanted.stream}
+    return replace(wanted, capability=_ANSWER, params={"model": CONCIERGE}, input=given)
 
 
 async def _stream_parts(

@@ -26,8 +26,7 @@ async def open_doors(
     MCP is left out, with a warning, when its library is missing.
     """
     async with AsyncExitStack() as opened:
-        caller = BusCaller(node, clock, settings.community)
-        opened.push_async_callback(caller.aclose)
+        caller = BusCaller(node, settings.community)
         routes: list[Route] = []
         if settings.openai:
             routes += openai_routes(caller, clock, token)

@@ -147,6 +147,7 @@ def register(
     serving = _LlmService(clock, backends, generations, metrics or GenerationMetrics(generations))
     # Calls that wait for their turn count, too.
     room = generations.max_concurrent + generations.max_waiting
+    node.bus.registry.add_queue(lambda: generations.waiting)
     for key in ("llm.chat@1.1", "llm.complete@1.1"):
         node.bus.registry.register(
             descriptors[key],

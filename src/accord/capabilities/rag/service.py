@@ -73,7 +73,12 @@ class _RagService:
             )
         shown = query.get("include_text", True)
         chunks = [_chunk(rank, each, shown=shown) for rank, each in enumerate(found, start=1)]
-        return call.answer({"chunks": chunks}, corpus=corpus, embedding_model=self._corpora.model)
+        return call.answer(
+            {"chunks": chunks},
+            corpus=corpus,
+            embedding_model=self._corpora.model,
+            parts=[_parts(each) for each in found],
+        )
 
     async def ingest(self, call: Call) -> Mapping[str, Any]:
         from accord.capabilities.rag.prepared import IngestRequest
@@ -162,6 +167,11 @@ def _chunk(rank: int, found: "FoundChunk", *, shown: bool) -> dict[str, Any]:
         chunk["text"] = found.text
     chunk["metadata"] = {name: value for name, value in metadata.items() if value is not None}
     return chunk
+
+
+def _parts(found: "FoundChunk") -> list[float | None]:
+    """The parts of a score that other nodes can compare; see `rules.fusion`."""
+    return [round(found.words, 6), None if found.meaning is None else round(found.meaning, 6)]
 
 
 def _corpora(shares: "list[CorpusShare]") -> list[dict[str, Any]]:

@@ -48,9 +48,11 @@ class StoredDocument:
 
 @dataclass(frozen=True, slots=True)
 class FoundChunk:
-    """A chunk that answers a question."""
+    """A chunk that answers a question; `words` and `meaning` as in `Hit`."""
 
     score: float
+    words: float
+    meaning: float | None
     text: str
     doc_cid: str
     doc_title: str | None
@@ -221,6 +223,8 @@ def texts(connection: Connection, hits: Sequence[Hit]) -> list[FoundChunk]:
         found.append(
             FoundChunk(
                 hit.score,
+                hit.words,
+                hit.meaning,
                 row["text"],
                 row["doc_cid"],
                 row["title"],

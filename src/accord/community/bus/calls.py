@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import structlog
 from starlette.responses import Response
@@ -41,6 +41,9 @@ from accord.storage import StoreError
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
 from accord.web import sse
+
+if TYPE_CHECKING:
+    from accord.community.router import Router
 
 DEFAULT_CALL_SECONDS: Final = 60.0
 
@@ -141,6 +144,11 @@ class Registry:
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._offers: dict[str, dict[str, Offer]] = {}
+        self._queues: list[Callable[[], int]] = []
+
+    def add_queue(self, waiting: Callable[[], int]) -> None:
+        """Count calls that wait in a queue of a capability."""
+        self._queues.append(waiting)
 
     def register(
         self,
@@ -199,6 +207,18 @@ class Registry:
             offer.in_hand for versions in self._offers.values() for offer in versions.values()
         )
 
+    @property
+    def waiting(self) -> int:
+        """How many calls in progress wait for their turn."""
+        return sum(each() for each in self._queues)
+
+
+ROUTE: Final = "X-HearthNet-Route"
+"""By this header a node's own client allows it to have another node serve a call."""
+
+ROUTE_CALL: Final = "call"
+ROUTE_STREAM: Final = "stream"
+"""The values of `ROUTE`: whether the client expects one answer or a stream."""
 
 ACK: Final = "X-HearthNet-Ack"
 """A caller that will acknowledge frames says so by this header, with the value `frames`."""
@@ -369,18 +389,28 @@ class CallServer:
     registry: Registry
     signer: AnswerSigner
     settings: BusSettings
+    router: "Router | None" = None
     # Callers of the same idempotent request wait for one answer.
     _turns: "dict[int, asyncio.Future[SignedAnswer | None]]" = field(default_factory=dict)
     _paces: dict[tuple[str, str], StreamPace] = field(default_factory=dict)
 
     async def serve(
-        self, guest: AdmittedRequest, visit: RequestContext, *, schema_hash: str | None, acks: bool
+        self,
+        guest: AdmittedRequest,
+        visit: RequestContext,
+        *,
+        schema_hash: str | None,
+        acks: bool,
+        route: str | None = None,
     ) -> Response:
         """Answer an admitted call; raises if it is a replay or above the caller's rate.
 
         `schema_hash` is the caller's, if sent; `acks` says whether it will acknowledge frames.
+        `route` lets another node serve a call of this node's own client.
         """
         offer = self.registry.serving(guest.request.capability or "", guest.request.version)
+        if route is not None and guest.own and self.router is not None:
+            offer = self.router.offer(guest.request, guest.body, route) or offer
         idempotent = offer is not None and offer.repeatable
         visit.check = checks.REPLAY
         claim, is_new = self.ledger.replay.claim(
@@ -463,15 +493,21 @@ class CallServer:
                 Code.NOT_FOUND,
                 f"{name} is not offered here",
                 mend="`accord doctor` on that node says what it lacks",
+                details=self._others(guest),
             )
         if offer.in_hand >= offer.max_concurrent:
             raise CommunityError(
                 Code.CAPACITY_EXCEEDED,
                 f"{offer.max_concurrent} calls of {name} are being served",
-                details={"retry_after_ms": _BUSY_MS},
+                details={"retry_after_ms": _BUSY_MS, **self._others(guest)},
             )
         visit.check = None
         return offer
+
+    def _others(self, guest: AdmittedRequest) -> dict[str, Any]:
+        """The member `alt_nodes` of an error, if other nodes may serve the call."""
+        found = [] if self.router is None else self.router.others(guest.request, guest.body)
+        return {"alt_nodes": found} if found else {}
 
     def _check_rate(self, guest: AdmittedRequest, visit: RequestContext) -> None:
         visit.check = checks.CALLER_RATE

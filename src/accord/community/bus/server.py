@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import structlog
 from prometheus_client import CollectorRegistry, generate_latest
@@ -35,6 +35,9 @@ from accord.kernel.ulid import is_ulid
 from accord.telemetry import tracing
 from accord.telemetry.metrics import family
 from accord.web import sse
+
+if TYPE_CHECKING:
+    from accord.community.router import Router
 
 
 class BusMetrics(Collector):
@@ -116,6 +119,10 @@ class Bus:
         """Stop serving the members of a community."""
         self._communities.pop(community_id, None)
 
+    def route_by(self, router: "Router") -> None:
+        """Have calls of the node's own clients routed, and name other nodes in refusals."""
+        self._calls.router = router
+
     @property
     def routes(self) -> Sequence[Route]:
         """The HTTP routes of the bus."""
@@ -163,6 +170,7 @@ class Bus:
                 visit,
                 schema_hash=http.headers.get(checks.SCHEMA_HASH),
                 acks=http.headers.get(calls.ACK) == "frames",
+                route=http.headers.get(calls.ROUTE),
             )
 
     async def _subscribe(self, http: HttpRequest, visit: RequestContext) -> Response:

@@ -44,6 +44,7 @@ class RetrievedPassage:
         title: The document's id where it has no title.
         score: The search's score, from 0 to 1.
         similarity: The cosine between it and the question; None if unknown.
+        node: The name of the node that has it; empty for this one.
     """
 
     corpus: str
@@ -54,6 +55,7 @@ class RetrievedPassage:
     similarity: float | None = None
     page: int | None = None
     heading: str | None = None
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +168,12 @@ def sources(passages: Sequence[RetrievedPassage]) -> str:
 
 
 def source(passage: RetrievedPassage, pages: Sequence[int] = ()) -> str:
-    """Return a document's title, place and id."""
+    """Return a document's title, place, node and id."""
     where = [f"page {', '.join(map(str, sorted(pages)))}"] if pages else []
     if passage.heading and not pages:
         where = [f"“{plain_line(passage.heading)}”"]
+    if passage.node:
+        where.append(f"on {plain_line(passage.node)}")
     return ", ".join([plain_line(passage.title), *where]) + f" ({passage.cid})"
 
 
@@ -193,17 +197,14 @@ class LanguageModel:
     built_in: bool = False
 
 
-def first_model(manifest: Mapping[str, Any], wanted: str = "") -> LanguageModel:
-    """Return the wanted or the default language model of a manifest, or raise `not_implemented`."""
-    listed = manifest.get("capabilities")
-    for each in listed if isinstance(listed, list) else ():
-        if isinstance(each, dict) and each.get("name") == "llm.chat":
-            params = each.get("params")
-            if not isinstance(params, dict):
-                continue
-            model, built_in = wanted or params.get("model"), params.get("built_in")
-            if isinstance(model, str) and model:
-                return LanguageModel(model, isinstance(built_in, list) and model in built_in)
+def choose_model(models: Iterable[Mapping[str, Any]], wanted: str = "") -> LanguageModel:
+    """Return the wanted or the best language model of a community, or raise `not_implemented`.
+
+    `models` are in the order of the node's router, the best first.
+    """
+    for each in models:
+        if wanted in ("", each["name"]):
+            return LanguageModel(str(each["name"]), bool(each["built_in"]))
     if wanted:
         return LanguageModel(wanted)  # the node says what is wrong with it
     raise CommunityError(Code.NOT_IMPLEMENTED, "there is no language model here", mend=_MEND)

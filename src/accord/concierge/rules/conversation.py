@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from cachetools import FIFOCache, LRUCache
 
-from accord.concierge.rules.answers import AnsweredQuestion, LanguageModel
+from accord.concierge.rules.answers import AnsweredQuestion, LanguageModel, RetrievedPassage
 from accord.relay.rules.messages import MessageEvent
 
 
@@ -247,12 +247,13 @@ class AnswerOutcome(Enum):
 
 @dataclass(slots=True)
 class ConciergeConversation:
-    """One conversation, with the outcome and the model of its last answer."""
+    """One conversation, with the outcome, the model and the passages of its last answer."""
 
     exchanges: deque[AnsweredQuestion] = field(default_factory=lambda: deque(maxlen=MOST_EXCHANGES))
     drafts: FIFOCache[str, PostDraft] = field(default_factory=lambda: FIFOCache(MOST_DRAFTS))
     outcome: AnswerOutcome = AnswerOutcome.ANSWERED
     model: LanguageModel | None = None
+    passages: tuple[RetrievedPassage, ...] = ()
 
     def remember(self, question: str, answer: str) -> None:
         """Add an exchange."""

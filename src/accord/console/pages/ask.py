@@ -10,13 +10,12 @@ from markupsafe import escape
 from starlette.responses import Response
 
 from accord.community.errors import Code, CommunityError
-from accord.concierge.community import CommunityAccess
+from accord.concierge.community import CommunityAccess, offered_model
 from accord.concierge.rules.answers import (
     MOST_PASSAGES,
     RetrievedPassage,
     StreamedAnswer,
     cited_documents,
-    first_model,
     prompt_messages,
     relevant_passages,
     stop_sequences,
@@ -40,8 +39,10 @@ async def show(visit: Visit, told: Sequence[Piece] | None = None) -> Response:
     missing: AccordError | None = None
     async with visit.community() as client:
         try:
-            answer = await client.call("rag.list_corpora", {}, {}, idempotent=True)
-            corpora = answer["output"]["corpora"]
+            corpora = [
+                {"name": name, "docs": docs}
+                for name, docs in (await CommunityAccess(client).corpora(personal=True)).items()
+            ]
         except CommunityError as error:
             missing = error
     return visit.show(
@@ -80,8 +81,7 @@ async def _pieces(visit: Visit, question: str, corpus: str) -> AsyncGenerator[Pi
     try:
         async with visit.community() as client:
             commons = CommunityAccess(client, corpus)
-            corpora = await commons.corpora()
-            found = await commons.passages(question, list(corpora))
+            found = await commons.passages(question)
             passages = relevant_passages(question, found, MOST_PASSAGES)
             if not passages:
                 yield Piece("word", escape(_UNKNOWN))
@@ -99,7 +99,7 @@ async def _words(
     visit: Visit, commons: CommunityAccess, question: str, passages: Sequence[RetrievedPassage]
 ) -> AsyncGenerator[str, None]:
     try:
-        model = first_model(await visit.parts.node.manifest())
+        model = await offered_model(commons.bus)
     except CommunityError as error:
         if error.code is not Code.NOT_IMPLEMENTED:
             raise
@@ -122,6 +122,7 @@ def _sources(passages: Sequence[RetrievedPassage]) -> list[dict[str, Any]]:
             "cid": first.cid,
             "title": first.title,
             "corpus": first.corpus,
+            "node": first.node,
             "pages": sorted(pages),
             "texts": [each.text for each in passages if each.cid == first.cid],
         }

@@ -7,7 +7,7 @@ It has few segments, each with a matrix of vectors and the postings of its chunk
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -190,11 +190,18 @@ class IndexedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk that was found: its document, its position there, and its score."""
+    """A chunk that was found: its document, its position there, and its score.
+
+    Attributes:
+        words: The BM25 score as a share of what a chunk with all words of the query would have.
+        meaning: The nearness in meaning; None if the query has no vector.
+    """
 
     number: int
     position: int
     score: float
+    words: float = 0.0
+    meaning: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -307,29 +314,40 @@ class Index:
         """
         if not self.size:
             return []
-        by_words = self._by_words(terms)
+        by_words, ideal = self._by_words(terms)
         allowed = None
         if wanted:
             allowed = np.concatenate([segment.allowed(wanted) for segment in self.segments])
             by_words[~allowed] = 0
         best = float(by_words.max())
         scores = by_words / np.float32(best) if best > 0 else by_words
+        meaning: Scores | None = None
         if vector is not None:
-            scores *= np.float32(words)
-            scores += np.float32(1 - words) * self._by_meaning(vector)
+            meaning = self._by_meaning(vector)
+            scores = np.float32(words) * scores
+            scores += np.float32(1 - words) * meaning
         if allowed is not None:
             scores[~allowed] = 0
         rows = _best(scores, max(k, _CANDIDATES))
         rows = rows[scores[rows] > 0]
-        if vector is not None and feedback and len(rows):
+        if vector is not None and meaning is not None and feedback and len(rows):
             vectors = self._vectors(rows)
             moved = _moved(vector, self._vectors(_best_of(rows, scores, feedback)))
             change = np.maximum(vectors @ moved, 0) - np.maximum(vectors @ vector, 0)
             scores[rows] += np.float32(1 - words) * change
-        return [self._hit(int(row), float(scores[row])) for row in _best_of(rows, scores, k)]
+            meaning[rows] += change
+        return [
+            self._hit(
+                int(row),
+                float(scores[row]),
+                float(by_words[row]) / ideal if ideal > 0 else 0.0,
+                None if meaning is None else float(meaning[row]),
+            )
+            for row in _best_of(rows, scores, k)
+        ]
 
-    def _by_words(self, terms: Sequence[int]) -> Scores:
-        """The BM25 score of every chunk."""
+    def _by_words(self, terms: Sequence[int]) -> tuple[Scores, float]:
+        """The BM25 score of every chunk, and the bound that none reaches."""
         total = sum(int(segment.terms.lengths.sum(dtype=np.int64)) for segment in self.segments)
         average = max(total / self.size, 1e-9)
         found = [[segment.having(term) for term in terms] for segment in self.segments]
@@ -349,7 +367,7 @@ class Index:
                 share *= np.float32(rarity * (K1 + 1))
                 scores[rows] += share
             parts.append(scores)
-        return np.concatenate(parts)
+        return np.concatenate(parts), float(sum(rarities)) * (K1 + 1)
 
     def _by_meaning(self, vector: Vector) -> Scores:
         """The cosine of every chunk, at least 0."""
@@ -365,10 +383,12 @@ class Index:
             start += segment.size
         return found
 
-    def _hit(self, row: int, score: float) -> Hit:
+    def _hit(self, row: int, score: float, words: float, meaning: float | None) -> Hit:
         for segment in self.segments:
             if row < segment.size:
-                return segment.hit(row, min(score, 1.0))
+                near = None if meaning is None else min(max(meaning, 0.0), 1.0)
+                found = segment.hit(row, min(score, 1.0))
+                return replace(found, words=min(words, 1.0), meaning=near)
             row -= segment.size
         raise IndexError(row)
 
