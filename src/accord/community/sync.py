@@ -32,6 +32,7 @@ from accord.kernel.base64url import Base64Error
 
 if TYPE_CHECKING:
     from accord.community.communities import HostedCommunity
+    from accord.community.peers import PeerBook
 
 T = TypeVar("T")
 
@@ -83,6 +84,9 @@ _STUBS: Final = 500
 SESSION_SECONDS: Final = 60.0
 """How long all replies of one meeting may take; the next meeting goes on from there."""
 
+ANSWER_SECONDS: Final = 15.0
+"""How long the first reply may take: whoever sleeps is not waited for as long as a long sync."""
+
 RECONCILE: Final = "/sync/v1/reconcile"
 
 
@@ -112,7 +116,8 @@ async def sync_with(
     Raises if the node refuses, is unreachable or breaks the protocol, and `timeout` if nothing new
     arrived in time. What arrived before is stored, and the next session continues from there.
     """
-    deadline = asyncio.get_running_loop().time() + seconds
+    now = asyncio.get_running_loop().time
+    deadline = now() + seconds
     log = holdings.log
     index = holdings.index()
     taking = _Receiver(log, index)
@@ -122,8 +127,9 @@ async def sync_with(
     is_complete = True
     try:
         while (request := await fetching.during(holdings, session.request)) is not None:
+            first = now() + ANSWER_SECONDS if not received_bytes else deadline
             try:
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(min(first, deadline)):
                     reply = await client.post_bytes(RECONCILE, request)
             except TimeoutError:
                 is_complete = False
@@ -135,7 +141,7 @@ async def sync_with(
     finally:
         taking.close()
     if not is_complete and not taking.received:
-        raise CommunityError(Code.TIMEOUT, f"nothing new arrived within {seconds:g} seconds")
+        raise CommunityError(Code.TIMEOUT, "nothing new arrived in time")
     return SyncResult(
         taking.received,
         taking.rejected,
@@ -400,9 +406,11 @@ _JOINED: Final = "community.member.joined"
 _MAX_EVENTS: Final = 10_000
 
 
-def sync_routes(bus: Bus, communities: Mapping[str, "HostedCommunity"]) -> Sequence[Route]:
-    """The HTTP routes of sync."""
-    answering = _SyncServer(communities)
+def sync_routes(
+    bus: Bus, communities: Mapping[str, "HostedCommunity"], book: "PeerBook"
+) -> Sequence[Route]:
+    """The HTTP routes of sync; `book` learns who calls."""
+    answering = _SyncServer(communities, book)
 
     def route(path: str, method: str, *, opaque: bool = False) -> Route:
         handler = answering.handlers[path]
@@ -417,8 +425,9 @@ def sync_routes(bus: Bus, communities: Mapping[str, "HostedCommunity"]) -> Seque
 
 
 class _SyncServer:
-    def __init__(self, communities: Mapping[str, "HostedCommunity"]) -> None:
+    def __init__(self, communities: Mapping[str, "HostedCommunity"], book: "PeerBook") -> None:
         self._communities = communities
+        self._book = book
         self._snapshots = SnapshotServer()
         self.handlers: dict[
             str, Callable[[AdmittedRequest], Awaitable[Mapping[str, Any] | bytes]]
@@ -500,6 +509,7 @@ class _SyncServer:
                     mend="ask a member for an invite",
                 )
             await community.witness(caller)
+        self._book.heard(community.community_id, caller, now=community.log.clock.now())
         return community
 
 

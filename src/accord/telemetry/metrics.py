@@ -121,6 +121,9 @@ _COMMUNITY: Final = (
      "Time of the last sync with a member, for the latest 64 members of a community."),
     ("accord_sync_behind_events", _G, "events", ("community", "peer"),
      "Events that this node lacked at its last sync with that member."),
+    ("accord_gossip_choices_total", _C, "syncs", ("community", "reason"),
+     "Syncs that were started, by the reason for which the rounds chose the peer."),
+    ("accord_gossip_links", _G, "links", (), "Connections to other nodes that are kept open."),
 )
 _MODELS: Final = (
     ("accord_llm_running", _G, "generations", (), "Generations in progress."),
