@@ -108,8 +108,10 @@ class SimulatedNode:
     async def sleep(self) -> None:
         self.awake_since = None
         if self._running is not None:
+            assert not self._running.done(), "the scheduler has ended by itself"
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
+            self._running = None
 
     def take(self, events: Iterable[int]) -> int:
         fresh = set(events) - self.events

@@ -335,7 +335,6 @@ class Links:
         `CommunityError` or a `TimeoutError`. Raises what `Dialler.connect` raises for the last.
         """
         link = await self._find(community_id, addresses, node_id)
-        link.users += 1
         try:
             yield link
         except BaseException as error:
@@ -344,9 +343,7 @@ class Links:
                 self.book.unreached(community_id, link.address, now=self.clock.now())
             raise
         finally:
-            link.users -= 1
-            if not link.users and self._open.get((community_id, link.address)) is not link:
-                await link.close()
+            await self._leave(community_id, link)
 
     async def close(self) -> None:
         """Close every link."""
@@ -357,22 +354,26 @@ class Links:
 
     async def _find(self, community_id: str, addresses: Sequence[str], node_id: str | None) -> Link:
         for link in tuple(self._held(community_id, addresses, node_id)):
+            # In use from here on, so that it does not make room for another one meanwhile.
+            link.users += 1
             try:
                 if self.clock.monotonic() - link.checked >= REPUBLISH_SECONDS:
                     await self.dialler.refresh(link)
-            except CommunityError:
-                # Dialled anew below: the node may have restarted with another certificate.
+            except BaseException as error:
                 self._remove(community_id, link)
-                if not link.users:
-                    await link.close()
-            else:
-                self.book.reached(community_id, link.address, now=self.clock.now())
+                await self._leave(community_id, link)
+                if not isinstance(error, CommunityError):
+                    raise
+                # Dialled anew below: the node may have restarted with another certificate.
+                continue
+            self.book.reached(community_id, link.address, now=self.clock.now())
+            key = community_id, link.address
+            if self._open.get(key) is link:
                 # The last one is the one that was used last.
-                self._open[community_id, link.address] = self._open.pop(
-                    (community_id, link.address)
-                )
-                return link
+                self._open[key] = self._open.pop(key)
+            return link
         link = await self._race(community_id, addresses, node_id)
+        link.users += 1
         await self._keep(community_id, link)
         return link
 
@@ -429,6 +430,12 @@ class Links:
         leaving += [self._open.pop(each) for each in idle[: max(len(self._open) - self.most, 0)]]
         for other in leaving:
             await other.close()
+
+    async def _leave(self, community_id: str, link: Link) -> None:
+        """End one use of a link; one that is not kept is closed by its last user."""
+        link.users -= 1
+        if not link.users and self._open.get((community_id, link.address)) is not link:
+            await link.close()
 
     def _remove(self, community_id: str, link: Link) -> None:
         key = community_id, link.address

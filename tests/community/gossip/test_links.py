@@ -157,6 +157,29 @@ def test_the_link_that_was_not_used_for_longest_makes_room_and_one_in_use_does_n
     living(work, most=3, a=0.1, b=0.1, c=0.1, d=0.1)
 
 
+def test_a_link_whose_manifest_is_being_fetched_does_not_make_room_for_another() -> None:
+    async def work(places: Places, links: Links) -> None:
+        async with links.reach(COMMUNITY, ["a"], "na"):
+            pass
+        await asyncio.sleep(60)
+        refresh = places.refresh
+
+        async def slow(link: Link) -> None:
+            await asyncio.sleep(5)
+            await refresh(link)
+
+        places.refresh = slow  # type: ignore[method-assign]
+
+        async def use(address: str) -> str:
+            async with links.reach(COMMUNITY, [address], f"n{address}") as link:
+                return link.address
+
+        assert list(await asyncio.gather(use("a"), use("b"))) == ["a", "b"]
+        assert sorted(places.open) == ["a", "b"]
+
+    living(work, most=1, a=0.1, b=0.1)
+
+
 def test_another_node_at_a_known_address_gets_a_link_of_its_own() -> None:
     async def work(places: Places, links: Links) -> None:
         async with (

@@ -90,6 +90,7 @@ from accord.community.rules.snapshots import (
     settled_state,
     sign_snapshot,
     snapshot_due,
+    snapshot_step,
 )
 from accord.community.rules.state import (
     CommunityState,
@@ -220,6 +221,7 @@ __all__ = [
     "signature_claims",
     "signers",
     "snapshot_due",
+    "snapshot_step",
     "state_bytes",
     "state_items",
     "state_object",
