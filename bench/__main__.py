@@ -19,6 +19,7 @@ PARTS = (
     "community_log",
     "community_reconcile",
     "community_sync",
+    "community_gossip",
     "relay_delivery",
     "relay_gate",
     "relay_processes",

@@ -88,7 +88,7 @@ def _named(routes: Iterable[BaseRoute]) -> Iterable[str]:
 def _bus() -> Sequence[BaseRoute]:
     own: Sequence[BaseRoute] = Bus.routes.__get__(_ANY, Bus)
     public = public_routes(manifest=_ANY, is_ready=_ANY)
-    return [*own, *sync_routes(_ANY, {}), *public, *member_routes(_ANY, _ANY)]
+    return [*own, *sync_routes(_ANY, {}, _ANY), *public, *member_routes(_ANY, _ANY)]
 
 
 _SERVED: Final[Mapping[str, Callable[[], Iterable[BaseRoute]]]] = {

@@ -73,7 +73,7 @@ async def test_of_very_many_members_only_some_are_shown_one_by_one(street: Stree
     for number in range(MOST_PEERS + 10):
         guest = street.key(f"guest {number}").id
         book._peers[community, guest] = Peer(guest, community, (), manifest, True, number)
-    found = sampled(node_metrics([ann.in_(community)], book, SyncCounters()))
+    found = sampled(node_metrics([ann.in_(community)], book, ann.node.links, SyncCounters()))
     shown = [name for name in found if name[0] == "accord_sync_met_timestamp_seconds"]
     assert len(shown) == MOST_PEERS
     assert found["accord_sync_peers", community, "reached"] == MOST_PEERS + 10

@@ -1,9 +1,11 @@
-"""Dial another node: from an address to a client for exactly that node."""
+"""Dial another node: from an address to a client for exactly that node; and the open links."""
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from ipaddress import IPv6Network, ip_network
 from ssl import SSLContext
@@ -11,13 +13,23 @@ from typing import Any, Final, NamedTuple
 
 import httpx
 
-from accord.community.client import Client, empty_trust
+from accord.community.client import (
+    JSON_TYPE,
+    MAX_ANSWER_BYTES,
+    Client,
+    empty_trust,
+    node_refusal,
+)
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.identity import fingerprint, pinned_context, probe_certificate
-from accord.community.peers import announced_ports
+from accord.community.peers import PeerBook, announced_ports
 from accord.community.rules import formats, manifests, wire
-from accord.kernel.clock import Clock
+from accord.community.rules.manifests import REPUBLISH_SECONDS
+from accord.community.rules.requests import NO_BODY, sign_path_request
+from accord.kernel import canonical
+from accord.kernel.clock import Clock, format_time
 from accord.kernel.signing import SigningKey
+from accord.kernel.ulid import UlidSource
 from accord.web import responses
 from accord.web.addresses import is_loopback
 from accord.web.outgoing import (
@@ -34,6 +46,14 @@ from accord.web.responses import ResponseError
 DIAL_SECONDS: Final = 10.0
 """How long it may take to reach a node: its name, its certificate and its manifest together."""
 
+MAX_LINKS: Final = 64
+"""How many links to other nodes stay open."""
+
+# How long a kept connection may be idle; the other side may close it sooner.
+_IDLE_SECONDS: Final = 90.0
+# How long an address may be silent before the next one of the same node is dialled beside it.
+_STAGGER_SECONDS: Final = 1.0
+_ANSWER_SECONDS: Final = 30.0
 _COMPARED: Final = 64
 _TRIES: Final = 3
 _ADDRESS: Final = re.compile(
@@ -59,6 +79,28 @@ class _DialAddress(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}"
 
 
+@dataclass(slots=True, eq=False)
+class Link:
+    """An open connection to one node in one community.
+
+    Attributes:
+        manifest: The node's manifest, as verified at `checked` (monotonic seconds).
+        users: How many tasks use it now.
+    """
+
+    address: str
+    client: Client
+    manifest: Mapping[str, Any]
+    transport: httpx.AsyncBaseTransport
+    opened: AsyncExitStack
+    checked: float
+    users: int = 0
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self.opened.aclose()
+
+
 class Dialler:
     """Connects to other nodes as this node.
 
@@ -78,34 +120,76 @@ class Dialler:
     async def dial(
         self, address: str, community_id: str, opened: AsyncExitStack, *, node_id: str | None = None
     ) -> tuple[Client, Mapping[str, Any]]:
+        """Connect to the node at an address; `opened` closes the client. See `connect`."""
+        link = await self.connect(address, community_id, node_id=node_id)
+        opened.push_async_callback(link.close)
+        return link.client, link.manifest
+
+    async def connect(self, address: str, community_id: str, *, node_id: str | None = None) -> Link:
         """Connect to the node at an address, within `DIAL_SECONDS`.
 
         Args:
             address: `https://host:port`, or `http://host:port` where that is allowed.
-            opened: Closes the client.
             node_id: The node that must be there; None for any.
-
-        Returns:
-            A client, and the node's verified manifest.
 
         Raises:
             CommunityError: `partition` if no node answers; `bad_request` if the address is
                 malformed or not allowed; what `manifests.check` raises; `invalid_signature` if the
                 manifest does not name the certificate.
         """
+        async with _limited(address), AsyncExitStack() as opened:
+            return await self._connect(address, community_id, opened, node_id)
+
+    async def refresh(self, link: Link) -> None:
+        """Fetch and verify the manifest of a link's node again; raises as `connect` does."""
+        client = link.client
+        async with _limited(link.address):
+            manifest = await self._manifest(link.address, client.community, link.transport)
+        self._check(manifest, client.community, client.node_id)
+        link.manifest, link.checked = manifest, self._clock.monotonic()
+
+    async def ask(self, link: Link, method: str, path: str, body: Any = NO_BODY) -> Any:
+        """Send a signed request to a node that does not sign its answers; returns their JSON.
+
+        Only for nodes that know only the seed's protocol. Raises `partition` if the node does not
+        answer, and its refusal.
+        """
+        client = link.client
+        request = sign_path_request(
+            self._key,
+            path=path,
+            request_id=UlidSource(self._clock).new(),
+            community=client.community,
+            timestamp=format_time(self._clock.now()),
+            body=body,
+            to=client.node_id,
+        )
+        content = b"" if body is NO_BODY else canonical.encode(body)
+        named = {**request.headers, "Content-Type": JSON_TYPE}
+        http = responses.bounded_client(
+            MAX_ANSWER_BYTES, transport=link.transport, timeout=_ANSWER_SECONDS
+        )
         try:
-            async with asyncio.timeout(DIAL_SECONDS):
-                return await self._dial(address, community_id, opened, node_id)
-        except TimeoutError:
+            async with http.stream(
+                method, f"{link.address}{path}", headers=named, content=content
+            ) as found:
+                raw = await responses.read_bounded(found, MAX_ANSWER_BYTES)
+            answer = canonical.decode(raw, max_bytes=MAX_ANSWER_BYTES)
+        except (ResponseError, canonical.CanonicalError) as error:
+            raise bad_request(f"the answer cannot be read: {error}", where=path) from error
+        except (httpx.HTTPError, OSError) as error:
             raise CommunityError(
                 Code.PARTITION,
-                f"the node did not answer within {DIAL_SECONDS:g} seconds",
-                where=address[:120],
-            ) from None
+                f"the node cannot be reached ({type(error).__name__})",
+                where=link.address[:120],
+            ) from error
+        if found.status_code != httpx.codes.OK:
+            raise node_refusal(answer, found.status_code)
+        return answer
 
-    async def _dial(
+    async def _connect(
         self, address: str, community_id: str, opened: AsyncExitStack, node_id: str | None
-    ) -> tuple[Client, Mapping[str, Any]]:
+    ) -> Link:
         place = _parsed(address)
         if place is None:
             raise bad_request(
@@ -120,12 +204,7 @@ class Dialler:
         transport = _transport(policy, addresses, context)
         opened.push_async_callback(transport.aclose)
         manifest = await self._manifest(place.url, community_id, transport)
-        manifests.check(
-            manifest,
-            now=self._clock.now(),
-            expected_node=node_id,
-            expected_community=community_id,
-        )
+        self._check(manifest, community_id, node_id)
         if shown is not None:
             manifests.check_certificate(manifest, fingerprint(shown))
         client = Client(
@@ -138,7 +217,17 @@ class Dialler:
             clock=self._clock,
         )
         await opened.enter_async_context(client)
-        return client, manifest
+        return Link(
+            place.url, client, manifest, transport, opened.pop_all(), self._clock.monotonic()
+        )
+
+    def _check(self, manifest: Any, community_id: str, node_id: str | None) -> None:
+        manifests.check(
+            manifest,
+            now=self._clock.now(),
+            expected_node=node_id,
+            expected_community=community_id,
+        )
 
     async def _policy(self, place: _DialAddress) -> OutgoingPolicy:
         """The networks that an address may lead to."""
@@ -207,6 +296,153 @@ class Dialler:
         return manifests.parse_node(raw)
 
 
+@asynccontextmanager
+async def _limited(address: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(DIAL_SECONDS):
+            yield
+    except TimeoutError:
+        raise CommunityError(
+            Code.PARTITION,
+            f"the node did not answer within {DIAL_SECONDS:g} seconds",
+            where=address[:120],
+        ) from None
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Links:
+    """The open links of one node, which are kept between syncs.
+
+    A link whose user fails is closed; the one that was not used for longest makes room for another.
+    """
+
+    dialler: Dialler
+    book: PeerBook
+    clock: Clock
+    most: int = MAX_LINKS
+    _open: dict[tuple[str, str], Link] = field(default_factory=dict, init=False)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @asynccontextmanager
+    async def reach(
+        self, community_id: str, addresses: Sequence[str], node_id: str | None = None
+    ) -> AsyncIterator[Link]:
+        """Use a link to a node, by the address that answers first; best addresses first.
+
+        Every address that failed is recorded in the peer book, also one whose user raises a
+        `CommunityError` or a `TimeoutError`. Raises what `Dialler.connect` raises for the last.
+        """
+        link = await self._find(community_id, addresses, node_id)
+        try:
+            yield link
+        except BaseException as error:
+            self._remove(community_id, link)
+            if isinstance(error, CommunityError | TimeoutError):
+                self.book.unreached(community_id, link.address, now=self.clock.now())
+            raise
+        finally:
+            await self._leave(community_id, link)
+
+    async def close(self) -> None:
+        """Close every link."""
+        links = tuple(self._open.values())
+        self._open.clear()
+        for link in links:
+            await link.close()
+
+    async def _find(self, community_id: str, addresses: Sequence[str], node_id: str | None) -> Link:
+        for link in tuple(self._held(community_id, addresses, node_id)):
+            # In use from here on, so that it does not make room for another one meanwhile.
+            link.users += 1
+            try:
+                if self.clock.monotonic() - link.checked >= REPUBLISH_SECONDS:
+                    await self.dialler.refresh(link)
+            except BaseException as error:
+                self._remove(community_id, link)
+                await self._leave(community_id, link)
+                if not isinstance(error, CommunityError):
+                    raise
+                # Dialled anew below: the node may have restarted with another certificate.
+                continue
+            self.book.reached(community_id, link.address, now=self.clock.now())
+            key = community_id, link.address
+            if self._open.get(key) is link:
+                # The last one is the one that was used last.
+                self._open[key] = self._open.pop(key)
+            return link
+        link = await self._race(community_id, addresses, node_id)
+        link.users += 1
+        await self._keep(community_id, link)
+        return link
+
+    def _held(
+        self, community_id: str, addresses: Sequence[str], node_id: str | None
+    ) -> Iterator[Link]:
+        for address in addresses:
+            link = self._open.get((community_id, address))
+            if link is not None and node_id in (None, link.client.node_id):
+                yield link
+
+    async def _race(self, community_id: str, addresses: Sequence[str], node_id: str | None) -> Link:
+        """Dial one address after the other, without waiting long for a silent one."""
+        waiting = deque(addresses)
+        dialled: dict[asyncio.Task[Link], str] = {}
+        failure = CommunityError(Code.PARTITION, "no address of the node is known")
+        try:
+            while waiting or dialled:
+                if waiting:
+                    address = waiting.popleft()
+                    dial = self.dialler.connect(address, community_id, node_id=node_id)
+                    dialled[asyncio.create_task(dial, name="dial")] = address
+                done, _ = await asyncio.wait(
+                    dialled,
+                    timeout=_STAGGER_SECONDS if waiting else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in done:
+                    address = dialled[task]
+                    try:
+                        link = task.result()
+                    except CommunityError as error:
+                        del dialled[task]
+                        self.book.unreached(community_id, address, now=self.clock.now())
+                        failure = error
+                        continue
+                    del dialled[task]
+                    self.book.reached(community_id, address, now=self.clock.now())
+                    return link
+        finally:
+            for task in dialled:
+                task.cancel()
+            for late in await asyncio.gather(*dialled, return_exceptions=True):
+                if isinstance(late, Link):
+                    await late.close()
+        raise failure
+
+    async def _keep(self, community_id: str, link: Link) -> None:
+        key = community_id, link.address
+        before = self._open.pop(key, None)
+        self._open[key] = link
+        leaving = [] if before is None or before.users else [before]
+        idle = [each for each, other in self._open.items() if not other.users and each != key]
+        leaving += [self._open.pop(each) for each in idle[: max(len(self._open) - self.most, 0)]]
+        for other in leaving:
+            await other.close()
+
+    async def _leave(self, community_id: str, link: Link) -> None:
+        """End one use of a link; one that is not kept is closed by its last user."""
+        link.users -= 1
+        if not link.users and self._open.get((community_id, link.address)) is not link:
+            await link.close()
+
+    def _remove(self, community_id: str, link: Link) -> None:
+        key = community_id, link.address
+        if self._open.get(key) is link:
+            del self._open[key]
+
+
 def _parsed(address: str) -> _DialAddress | None:
     """Parse an address strictly; None if it is malformed or has a path, a query or a user."""
     match = _ADDRESS.fullmatch(address)
@@ -258,6 +494,8 @@ def _transport(
     inner = httpx.AsyncHTTPTransport(
         verify=context or empty_trust(),
         trust_env=False,
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+        limits=httpx.Limits(
+            max_connections=None, max_keepalive_connections=64, keepalive_expiry=_IDLE_SECONDS
+        ),
     )
     return GuardedTransport(policy, resolver=judged, inner=inner)

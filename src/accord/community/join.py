@@ -21,7 +21,8 @@ from accord.community.rules.formats import Level, display_id
 from accord.community.rules.invites import Invite
 from accord.community.rules.snapshots import Snapshot, choose_snapshot
 from accord.community.rules.state import CommunityState, read_state
-from accord.community.sync import SyncResult, fetch_snapshot, sync_with
+from accord.community.snapshots import fetch_snapshot, fetch_voucher
+from accord.community.sync import SyncResult, sync_with
 from accord.kernel.confusables import skeleton
 
 
@@ -50,7 +51,7 @@ async def begin_with_snapshot(
     Raises `unauthorized` if too few anchors signed one: by this log where this node is a member,
     else by the snapshot itself, which `finish_beginning` checks.
     """
-    first = await fetch_snapshot(client, None)
+    first = await fetch_snapshot(client, None, folder=hosted.log.folder)
     if first is None:
         return None
     state = await asyncio.to_thread(read_state, first.state)
@@ -63,7 +64,7 @@ async def begin_with_snapshot(
     for node_id in sorted(anchors - {first.author}):
         if len(snapshots) > 1:
             break
-        snapshots += await _ask_anchor(hosted, state, node_id, first.lamport, dialler)
+        snapshots += await _ask_anchor(hosted, state, node_id, first, dialler)
     agreed = await asyncio.to_thread(choose_snapshot, snapshots, anchors)
     await adopt_snapshot(hosted.log, agreed, frozenset(anchors))
     return agreed
@@ -87,7 +88,7 @@ async def finish_beginning(hosted: HostedCommunity, snapshot: Snapshot) -> None:
 
 
 async def _ask_anchor(
-    hosted: HostedCommunity, state: CommunityState, node_id: str, lamport: int, dialler: Dialler
+    hosted: HostedCommunity, state: CommunityState, node_id: str, first: Snapshot, dialler: Dialler
 ) -> list[Snapshot]:
     manifest = state.content.manifests.get(node_id)
     for endpoint in manifest.endpoints if manifest is not None else ():
@@ -97,7 +98,7 @@ async def _ask_anchor(
                 client, _ = await dialler.dial(
                     address, hosted.community_id, opened, node_id=node_id
                 )
-                found = await fetch_snapshot(client, lamport)
+                found = await fetch_voucher(client, first)
         except CommunityError:
             continue  # another endpoint or another anchor may answer
         if found is not None:

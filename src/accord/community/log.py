@@ -337,7 +337,7 @@ class EventLog:
         self.community_id = community_id
         self.clock = clock
         self.key = key
-        self._folder = folder
+        self.folder = folder
         self._ids = ids
         self.folding = LogState(store, number, community_id, clock)
         self.quota = Quota(limits, clock, folder, self.folding)
@@ -455,7 +455,7 @@ class EventLog:
     async def _author(self, key: SigningKey) -> EventAuthor:
         author = self._authors.get(key.id)
         if author is None:
-            marker = SigningMarker(self._folder / f"signed.{key.id.removeprefix('ed25519:')}")
+            marker = SigningMarker(self.folder / f"signed.{key.id.removeprefix('ed25519:')}")
             author = EventAuthor(key, self.community_id, self.clock, self._ids, marker)
             head = await self.store.read(lambda c: chain_head(c, self.number, key.id))
             unsettled = await asyncio.to_thread(author.begin, head)

@@ -17,13 +17,13 @@ from accord.community.bars import BarredNodes
 from accord.community.bus import BUS_STORE, Bus, member_routes, open_ledger, public_routes
 from accord.community.communities import CommunityFolders, HostedCommunity
 from accord.community.control import LogJobs, control_routes
-from accord.community.dialler import Dialler
+from accord.community.dialler import Dialler, Links
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.hardware import Machine
 from accord.community.identity import community_folder, create_root, load_root
 from accord.community.links import NodeLinks
 from accord.community.log import open_log
-from accord.community.peers import Endpoint, OwnManifests, PeerBook, announce_node
+from accord.community.peers import Announcement, Endpoint, OwnManifests, PeerBook, announce_node
 from accord.community.proofs import ProverPool
 from accord.community.router import Router
 from accord.community.rules import formats
@@ -77,11 +77,14 @@ class Node:
         self._settings = settings
         self._clock = clock
         self.dialler = Dialler(key, clock, plain_http=settings.plain_http, peers=settings.peers)
+        self.links = Links(
+            dialler=self.dialler, book=self.book, clock=clock, most=settings.max_links
+        )
         self._scheduler = NodeScheduler(
             own_id=key.id,
             communities=self.communities,
             book=self.book,
-            dialler=self.dialler,
+            links=self.links,
             presence=self.presence,
             topics=bus.topics,
             settings=settings,
@@ -115,7 +118,7 @@ class Node:
     def collect(self) -> Iterator[Metric]:
         """The metrics of the bus and of every community."""
         yield from self.bus.metrics.collect()
-        yield from node_metrics(self._founded(), self.book, self._scheduler.counters)
+        yield from node_metrics(self._founded(), self.book, self.links, self._scheduler.counters)
         yield from self.router.collect()
 
     @property
@@ -125,7 +128,7 @@ class Node:
             *public_routes(manifest=self._manifest, is_ready=lambda: self._ready),
             *member_routes(self.bus, self._community_manifest),
             *self.bus.routes,
-            *sync_routes(self.bus, self.communities),
+            *sync_routes(self.bus, self.communities, self.book),
             *control_routes(self.bus, self),
         )
 
@@ -133,16 +136,23 @@ class Node:
         """The node as an ASGI application."""
         return Starlette(routes=list(self.routes))
 
-    async def run(self, endpoints: Sequence[Endpoint] = ()) -> None:
-        """Serve at these endpoints and sync with others until cancelled."""
+    async def run(
+        self,
+        endpoints: Sequence[Endpoint] = (),
+        look: Callable[[], Sequence[Endpoint] | None] | None = None,
+    ) -> None:
+        """Serve at these endpoints and sync with others until cancelled.
+
+        `look` tells the endpoints of the moment, so that others learn of new ones; None where this
+        machine has no network.
+        """
         self.presence.endpoints = tuple(endpoints)
         await asyncio.to_thread(self.machine.look)
+        self.presence.look = look
         async with AsyncExitStack() as running:
             if self._settings.discovery and endpoints:
-                await announce_node(
-                    self.key.id,
-                    self.communities,
-                    endpoints,
+                self.presence.network = await announce_node(
+                    Announcement.of(self.key.id, self.communities, endpoints),
                     running,
                     noticed=lambda hint: self.book.hint(hint, now=self._clock.now()),
                 )

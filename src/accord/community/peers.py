@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
-from cachetools import FIFOCache
+from cachetools import LRUCache
 from zeroconf import Error, InterfaceChoice, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
@@ -28,6 +28,7 @@ from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.hardware import Machine
 from accord.community.rules import formats, manifests
 from accord.community.rules.formats import display_id
+from accord.community.rules.gossip import AddressRecord
 from accord.community.rules.manifests import REPUBLISH_SECONDS, Pins, sign_node
 from accord.kernel.clock import Clock, parse_time
 from accord.kernel.signing import SigningKey
@@ -37,11 +38,8 @@ MAX_HINTS: Final = 256
 HINT_SECONDS: Final = 300.0
 """How long a hint is worth asking."""
 
-MAX_SILENT: Final = 4096
-"""How many addresses where nobody answered are remembered."""
-
-_FIRST_PAUSE: Final = 2.0
-_LONGEST_PAUSE: Final = 300.0
+MAX_ADDRESSES: Final = 8192
+"""How many addresses that were tried are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,8 @@ class Peer:
         is_member: Whether it was a member then.
         seen: When its last manifest was verified.
         failures: Failed attempts in a row since then.
-        not_before: When to try again.
+        met: When the last sync with it ended.
+        heard: When it called this node last.
     """
 
     node_id: str
@@ -87,7 +86,8 @@ class Peer:
     is_member: bool
     seen: float
     failures: int = 0
-    not_before: float = 0.0
+    met: float | None = None
+    heard: float | None = None
 
 
 class PeerBook:
@@ -97,8 +97,7 @@ class PeerBook:
         self._own_id = own_id
         self._peers: dict[tuple[str, str], Peer] = {}
         self._hints: dict[Hint, float] = {}
-        # By community and address: failures in a row, and when to try again.
-        self._silent: FIFOCache[tuple[str, str], tuple[int, float]] = FIFOCache(MAX_SILENT)
+        self._addresses: LRUCache[tuple[str, str], AddressRecord] = LRUCache(MAX_ADDRESSES)
         self.pins = pins or Pins()
 
     def admit(self, manifest: Any, community_id: str, *, is_member: bool, now: float) -> Peer:
@@ -123,37 +122,53 @@ class PeerBook:
         if is_member:
             self.pins = pins
         peer = Peer(
-            node_id, community_id, _endpoints(manifest["endpoints"]), manifest, is_member, now
+            node_id,
+            community_id,
+            _endpoints(manifest["endpoints"]),
+            manifest,
+            is_member,
+            now,
+            met=None if known is None else known.met,
+            heard=None if known is None else known.heard,
         )
         self._peers.pop(key, None)
         self._peers[key] = peer
         return peer
 
-    def failed(self, community_id: str, node_id: str, *, now: float) -> None:
-        """Record that a peer could not be reached, which delays the next attempt."""
-        peer = self._peers.get((community_id, node_id))
-        if peer is not None:
-            self._peers[community_id, node_id] = replace(
-                peer, failures=peer.failures + 1, not_before=now + _pause(peer.failures)
-            )
+    def failed(self, community_id: str, node_id: str) -> None:
+        """Record that a peer could not be met at any of its addresses."""
+        self._change(community_id, node_id, lambda peer: replace(peer, failures=peer.failures + 1))
+
+    def met(self, community_id: str, node_id: str, *, now: float) -> None:
+        """Record that a sync with a peer succeeded."""
+        self._change(community_id, node_id, lambda peer: replace(peer, failures=0, met=now))
+
+    def heard(self, community_id: str, node_id: str, *, now: float) -> None:
+        """Record that a peer has called this node, so that it is worth trying again."""
+        self._change(community_id, node_id, lambda peer: replace(peer, heard=now))
 
     def unreached(self, community_id: str, address: str, *, now: float) -> None:
         """Record that nobody answered at an address, whether or not a peer was met there."""
-        failures, _ = self._silent.get((community_id, address), (0, 0.0))
-        self._silent[community_id, address] = failures + 1, now + _pause(failures)
+        self._addresses[community_id, address] = self.address(community_id, address).failed(now)
 
-    def reached(self, community_id: str, address: str) -> None:
+    def reached(self, community_id: str, address: str, *, now: float) -> None:
         """Record that a node answered at an address."""
-        self._silent.pop((community_id, address), None)
+        self._addresses[community_id, address] = self.address(community_id, address).succeeded(now)
 
-    def is_silent(self, community_id: str, address: str) -> bool:
-        """Whether nobody answered at an address at the last attempt."""
-        return (community_id, address) in self._silent
+    def address(self, community_id: str, address: str) -> AddressRecord:
+        """What is known of an address."""
+        return self._addresses.get((community_id, address)) or AddressRecord(address)
 
-    def is_due(self, community_id: str, address: str, *, now: float) -> bool:
-        """Whether an address should be tried now."""
-        _, not_before = self._silent.get((community_id, address), (0, now))
-        return _is_due(not_before, now)
+    def end_pauses(self, community_id: str) -> None:
+        """Let every address be tried at once, because it was this node that was away."""
+        for key, record in tuple(self._addresses.items()):
+            if key[0] == community_id and record.not_before:
+                self._addresses[key] = replace(record, not_before=0.0)
+
+    def _change(self, community_id: str, node_id: str, change: Callable[[Peer], Peer]) -> None:
+        peer = self._peers.get((community_id, node_id))
+        if peer is not None:
+            self._peers[community_id, node_id] = change(peer)
 
     def forget(self, node_id: str) -> None:
         """Remove a node from every community, such as a revoked one; its key stays pinned."""
@@ -168,10 +183,6 @@ class PeerBook:
         """Every peer of a community: members first, then by failures and by when it was seen."""
         found = [peer for peer in self._peers.values() if peer.community_id == community_id]
         return sorted(found, key=lambda peer: (not peer.is_member, peer.failures, -peer.seen))
-
-    def due(self, community_id: str, *, now: float) -> list[Peer]:
-        """The peers that should be tried now."""
-        return [peer for peer in self.peers(community_id) if _is_due(peer.not_before, now)]
 
     def hint(self, hint: Hint, *, now: float) -> None:
         """Add a hint; the oldest is dropped if there are too many."""
@@ -194,15 +205,6 @@ class PeerBook:
         if not leaving:
             raise CommunityError(Code.CAPACITY_EXCEEDED, "the peer book is full of members")
         del self._peers[min(leaving, key=lambda key: self._peers[key].seen)]
-
-
-def _pause(failures: int) -> float:
-    return min(_FIRST_PAUSE * 2.0 ** min(failures, 10), _LONGEST_PAUSE)
-
-
-def _is_due(not_before: float, now: float) -> bool:
-    # A pause beyond the longest one means that the clock was set back.
-    return not now < not_before <= now + _LONGEST_PAUSE
 
 
 def _issued(manifest: Mapping[str, Any]) -> float:
@@ -323,6 +325,19 @@ class Announcement:
     port: int
     transport: str
 
+    @classmethod
+    def of(
+        cls, node_id: str, communities: Iterable[str], endpoints: Sequence[Endpoint]
+    ) -> "Announcement":
+        """The announcement of a node with at least one endpoint."""
+        return cls(
+            node_id,
+            tuple(communities),
+            tuple(endpoint.host for endpoint in endpoints if _is_address(endpoint.host)),
+            endpoints[0].port,
+            endpoints[0].transport,
+        )
+
     def properties(self) -> dict[str, str]:
         """The TXT record."""
         return {
@@ -346,23 +361,16 @@ class LocalNetwork:
         self._noticed = noticed
         self._interfaces = list(interfaces) if interfaces is not None else InterfaceChoice.All
         self._network: AsyncZeroconf | None = None
+        self._info: AsyncServiceInfo | None = None
         self._browser: AsyncServiceBrowser | None = None
         self._following: dict[str, asyncio.Task[None]] = {}
 
     async def start(self, announcement: Announcement) -> None:
         """Announce this node and listen for others; raises `partition` without multicast."""
-        name = display_id(announcement.node_id)
-        info = AsyncServiceInfo(
-            SERVICE,
-            f"{name}.{SERVICE}",
-            port=announcement.port,
-            properties=announcement.properties(),
-            server=f"{name}.local.",
-            parsed_addresses=list(announcement.addresses),
-        )
+        self._info = _service_info(announcement)
         try:
             self._network = AsyncZeroconf(interfaces=self._interfaces)
-            await self._network.async_register_service(info, allow_name_change=True)
+            await self._network.async_register_service(self._info, allow_name_change=True)
             self._browser = AsyncServiceBrowser(
                 self._network.zeroconf, SERVICE, handlers=[self._changed]
             )
@@ -373,6 +381,18 @@ class LocalNetwork:
                 f"multicast DNS is not available ({error})",
                 mend="configure peers by address",
             ) from error
+
+    async def announce(self, announcement: Announcement) -> None:
+        """Announce other addresses instead; does nothing unless started."""
+        if self._network is None or self._info is None:
+            return
+        fresh = _service_info(announcement, name=self._info.name)
+        try:
+            await self._network.async_update_service(fresh)
+        except (OSError, Error, RuntimeError) as error:
+            _log.warning("the new addresses could not be announced", why=str(error))
+        else:
+            self._info = fresh
 
     async def close(self) -> None:
         """Withdraw the announcement and stop listening."""
@@ -409,6 +429,18 @@ class LocalNetwork:
                     self._noticed(hint)
 
 
+def _service_info(announcement: Announcement, name: str | None = None) -> AsyncServiceInfo:
+    shown = display_id(announcement.node_id)
+    return AsyncServiceInfo(
+        SERVICE,
+        name or f"{shown}.{SERVICE}",
+        port=announcement.port,
+        properties=announcement.properties(),
+        server=f"{shown}.local.",
+        parsed_addresses=list(announcement.addresses),
+    )
+
+
 def read_hints(
     properties: Mapping[bytes, bytes | None], addresses: Iterable[str], port: int | None
 ) -> list[Hint]:
@@ -422,31 +454,20 @@ def read_hints(
 
 
 async def announce_node(
-    node_id: str,
-    communities: Iterable[str],
-    endpoints: Sequence[Endpoint],
-    running: AsyncExitStack,
-    *,
-    noticed: Callable[[Hint], None],
-) -> None:
+    announcement: Announcement, running: AsyncExitStack, *, noticed: Callable[[Hint], None]
+) -> LocalNetwork | None:
     """Announce a node, and listen for others until `running` ends.
 
-    Needs at least one endpoint. Without multicast on this machine it only logs a warning.
+    Without multicast on this machine it only logs a warning and returns None.
     """
     network = LocalNetwork(noticed)
-    announcement = Announcement(
-        node_id,
-        tuple(communities),
-        tuple(endpoint.host for endpoint in endpoints if _is_address(endpoint.host)),
-        endpoints[0].port,
-        endpoints[0].transport,
-    )
     try:
         await network.start(announcement)
     except CommunityError as error:
         _log.warning("multicast DNS discovery could not be started", why=str(error))
-        return
+        return None
     running.push_async_callback(network.close)
+    return network
 
 
 def _is_address(host: str) -> bool:
@@ -465,7 +486,8 @@ class OwnManifests:
     """The manifests of one node.
 
     `endpoints` are empty until it listens; `names` has its display name by community, where that
-    differs from the general one.
+    differs from the general one. `look` tells the endpoints of the moment, or None where this
+    machine has no network; without it they do not change.
     """
 
     def __init__(
@@ -473,6 +495,9 @@ class OwnManifests:
     ) -> None:
         self._machine = machine
         self.endpoints: Sequence[Endpoint] = ()
+        self.look: Callable[[], Sequence[Endpoint] | None] | None = None
+        self.network: LocalNetwork | None = None
+        self._seen: Sequence[Endpoint] | None = None
         self.names: dict[str, str] = {}
         self._key = key
         self._clock = clock
@@ -480,6 +505,28 @@ class OwnManifests:
         self._display_name = display_name
         self._born = clock.monotonic()
         self._made: dict[str, tuple[float, Mapping[str, Any], Mapping[str, Any]]] = {}
+
+    async def follow_address(self, communities: Iterable[str]) -> bool:
+        """Look at this machine's addresses; returns whether others must learn new ones.
+
+        They change only if two looks in a row see the same, so that a network that comes and goes
+        does not fill the log.
+        """
+        if self.look is None:
+            return False
+        now = await asyncio.to_thread(self.look)
+        seen, self._seen = self._seen, now
+        if not now or now != seen or list(now) == list(self.endpoints):
+            return False
+        _log.info(
+            "this node's addresses have changed",
+            before=[each.url for each in self.endpoints],
+            now=[each.url for each in now],
+        )
+        self.endpoints = tuple(now)
+        if self.network is not None:
+            await self.network.announce(Announcement.of(self._key.id, communities, now))
+        return True
 
     def manifest(self, hosted: HostedCommunity) -> Mapping[str, Any]:
         """The signed manifest for a community, at most twenty seconds old."""

@@ -3,26 +3,36 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import structlog
 from prometheus_client.metrics_core import Metric
 
 from accord.community.bus import Topics
 from accord.community.communities import HostedCommunity
-from accord.community.dialler import Dialler
+from accord.community.dialler import Link, Links
 from accord.community.errors import Code, CommunityError
 from accord.community.join import sync_or_begin
 from accord.community.log import LogUpdate
 from accord.community.peers import Endpoint, OwnManifests, PeerBook
 from accord.community.quota import DISK, EARLY, QUOTA
 from accord.community.retention import maintain_log
+from accord.community.rules import formats, manifests
 from accord.community.rules.formats import Level
+from accord.community.rules.gossip import (
+    GossipChoice,
+    GossipLimits,
+    GossipPeer,
+    GossipReason,
+    GossipRound,
+    choose_all,
+    choose_peers,
+)
 from accord.community.rules.manifests import REPUBLISH_SECONDS
+from accord.community.seed_peers import SeedPeers
 from accord.community.settings import NodeSettings
 from accord.community.sync import SyncResult
 from accord.kernel.clock import Clock
@@ -39,6 +49,7 @@ class SyncCounters:
     def __init__(self) -> None:
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.received: Counter[tuple[str]] = Counter()
+        self.chosen: Counter[tuple[str, str]] = Counter()
         self._behind: dict[tuple[str, str], int] = {}
 
     def met(self, community_id: str, node_id: str, met: SyncResult) -> None:
@@ -57,7 +68,7 @@ class SyncCounters:
 
 
 def node_metrics(
-    communities: Iterable[HostedCommunity], book: PeerBook, syncs: SyncCounters
+    communities: Iterable[HostedCommunity], book: PeerBook, links: Links, syncs: SyncCounters
 ) -> Iterator[Metric]:
     """All metric families."""
     members, lamports, folded, seconds = {}, {}, {}, {}
@@ -93,6 +104,8 @@ def node_metrics(
     yield family("accord_sync_peers", peers)
     yield family("accord_sync_met_timestamp_seconds", met)
     yield family("accord_sync_behind_events", behind)
+    yield family("accord_gossip_choices_total", syncs.chosen)
+    yield family("accord_gossip_links", {(): float(len(links))})
 
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -104,35 +117,37 @@ _GATHER_SECONDS: Final = 0.05
 _ONE_SYNC_SECONDS: Final = 300.0
 # How long `sync_all` waits.
 _ALL_SYNCS_SECONDS: Final = 30.0
+# Until the next round while too few peers answer.
+_SEARCH_SECONDS: Final = 1.0
+# A round that is later than this many periods: the machine was asleep.
+_SLEPT: Final = 4.0
 SyncOutcome: TypeAlias = SyncResult | CommunityError
 
 
-class _AddressStatus(Enum):
-    """Whether an address answered at the last attempt."""
+class _PeerStatus(Enum):
+    """Whether a peer answered at the last attempt."""
 
     ANSWERED = "answered"
     UNTRIED = "untried"
     SILENT = "silent"
 
+    @classmethod
+    def of(cls, peer: GossipPeer) -> Self:
+        if peer.is_live:
+            return cls.ANSWERED
+        return cls.UNTRIED if peer.is_untried else cls.SILENT
+
 
 # How many syncs of each kind run at a time; silent addresses must not delay the others.
 _AT_ONCE: Final = {
-    _AddressStatus.ANSWERED: 64,
-    _AddressStatus.UNTRIED: 64,
-    _AddressStatus.SILENT: 16,
+    _PeerStatus.ANSWERED: 64,
+    _PeerStatus.UNTRIED: 64,
+    _PeerStatus.SILENT: 16,
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _SyncTarget:
-    """A sync to start at an address; `node_id` is None if any node may be there."""
-
-    node_id: str | None
-    status: _AddressStatus
-
-
 class _SyncTasks:
-    """The running syncs, at most one for each address."""
+    """The running syncs, at most one for each peer."""
 
     def __init__(self) -> None:
         self._places = {kind: asyncio.Semaphore(most) for kind, most in _AT_ONCE.items()}
@@ -140,11 +155,15 @@ class _SyncTasks:
         self._again: set[tuple[str, str]] = set()
         self._failure: BaseException | None = None
 
+    def is_running(self, key: tuple[str, str]) -> bool:
+        """Whether a sync with this key is under way."""
+        return key in self._running
+
     def start(
         self,
         key: tuple[str, str],
         sync: Callable[[], Awaitable[SyncOutcome]],
-        status: _AddressStatus,
+        status: _PeerStatus,
     ) -> "asyncio.Task[SyncOutcome]":
         """Start a sync; if one with the same key is running, it is repeated when it ends."""
         task = self._running.get(key)
@@ -162,6 +181,11 @@ class _SyncTasks:
         if failure is not None:
             raise failure
 
+    def repeat(self, key: tuple[str, str]) -> None:
+        """Let a running sync be repeated when it ends."""
+        if key in self._running:
+            self._again.add(key)
+
     async def close(self) -> None:
         tasks = tuple(self._running.values())
         for task in tasks:
@@ -172,7 +196,7 @@ class _SyncTasks:
         self,
         key: tuple[str, str],
         sync: Callable[[], Awaitable[SyncOutcome]],
-        status: _AddressStatus,
+        status: _PeerStatus,
     ) -> SyncOutcome:
         while True:
             async with self._places[status]:
@@ -193,14 +217,14 @@ class _SyncTasks:
 class NodeScheduler:
     """The background work of one node.
 
-    A round starts a sync with every peer that is due and waits for none of them, so a slow peer
-    delays nobody; a silent one is tried less often.
+    A round starts a sync with a few peers (`rules.gossip`) and waits for none of them, so a slow
+    peer delays nobody; a silent one is tried less often.
     """
 
     own_id: str
     communities: Mapping[str, HostedCommunity]
     book: PeerBook
-    dialler: Dialler
+    links: Links
     presence: OwnManifests
     topics: Topics
     settings: NodeSettings
@@ -209,6 +233,12 @@ class NodeScheduler:
     counters: SyncCounters = field(default_factory=SyncCounters)
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _syncs: _SyncTasks = field(default_factory=_SyncTasks, init=False)
+    _seeds: SeedPeers = field(init=False)
+    _searching: bool = field(default=False, init=False)
+    _last_round: float | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._seeds = SeedPeers(self.links.dialler)
 
     def notice(self, _news: LogUpdate) -> None:
         """Sync soon, because a log has changed."""
@@ -218,40 +248,68 @@ class NodeScheduler:
         """Run until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(
-                    self._again(self._sync_due, self.settings.sync_seconds, self._news)
-                )
+                group.create_task(self._rounds())
                 group.create_task(self._again(self._publish, REPUBLISH_SECONDS))
                 group.create_task(self._again(self._maintain, _MAINTAIN_SECONDS))
         finally:
             await self.close()
 
-    async def _again(
-        self,
-        work: Callable[[], Awaitable[None]],
-        seconds: float,
-        early: asyncio.Event | None = None,
-    ) -> None:
+    async def _rounds(self) -> None:
+        """Sync now and then, and soon after a log has changed."""
+        due = self.clock.monotonic()
         while True:
-            await work()
-            # Only ever shorter, because the manifest must not expire.
-            wait = seconds * (1 - self.chance.random() / 4)
-            if early is None:
-                await asyncio.sleep(wait)
-                continue
+            # News must not postpone the rounds that also try silent peers.
+            is_due = self.clock.monotonic() >= due
+            await self._sync_due(news=not is_due)
+            if is_due:
+                due = self.clock.monotonic() + self._pause(self.settings.sync_seconds)
+            wait = due - self.clock.monotonic()
+            if self._searching and wait > (soon := self._pause(_SEARCH_SECONDS)):
+                due, wait = self.clock.monotonic() + soon, soon
             try:
-                async with asyncio.timeout(wait):
-                    await early.wait()
+                async with asyncio.timeout(max(wait, 0)):
+                    await self._news.wait()
                 await asyncio.sleep(_GATHER_SECONDS)
             except TimeoutError:
                 pass
-            early.clear()
+            self._news.clear()
 
-    async def _sync_due(self) -> None:
+    async def _again(self, work: Callable[[], Awaitable[None]], seconds: float) -> None:
+        while True:
+            await work()
+            await asyncio.sleep(self._pause(seconds))
+
+    def _pause(self, seconds: float) -> float:
+        # Only ever shorter, because the manifest must not expire.
+        return seconds * (1 - self.chance.random() / 4)
+
+    async def _sync_due(self, *, news: bool = False) -> None:
         self._syncs.check()
+        now = self.clock.now()
+        slept = self._last_round is not None and (
+            now - self._last_round > _SLEPT * max(self.settings.sync_seconds, _GATHER_SECONDS)
+        )
+        self._last_round = now
+        self._searching = False
         for hosted in tuple(self.communities.values()):
-            if hosted.state.is_founded:
-                await self._begin(hosted)
+            if not hosted.state.is_founded:
+                continue
+            if slept:
+                # What failed before failed because this machine was away.
+                self.book.end_pauses(hosted.community_id)
+            plan = choose_peers(
+                await self._candidates(hosted),
+                now=now,
+                salt=self.chance.randbytes(16),
+                limits=GossipLimits(fanout=self.settings.gossip_fanout),
+                news=news,
+            )
+            self._searching = self._searching or plan.is_searching
+            self._begin(hosted, plan)
+            for name, reason in plan.left.items():
+                if news and reason is GossipReason.BUSY:
+                    # That sync may have begun before the news.
+                    self._syncs.repeat((hosted.community_id, name))
 
     async def sync_all(self, hosted: HostedCommunity) -> dict[str, SyncOutcome]:
         """Sync with everybody in a community now, including silent peers.
@@ -259,117 +317,131 @@ class NodeScheduler:
         Returns the outcomes by node id, or by address if the node is unknown; a sync that takes too
         long has the outcome `timeout` and continues in the background.
         """
-        begun = await self._begin(hosted, everybody=True)
+        plan = choose_all(await self._candidates(hosted), now=self.clock.now())
+        begun = self._begin(hosted, plan)
         late = CommunityError(Code.TIMEOUT, f"not done after {_ALL_SYNCS_SECONDS:g} seconds")
         done = (await asyncio.wait(begun, timeout=_ALL_SYNCS_SECONDS))[0] if begun else ()
-        outcomes: dict[str, SyncOutcome] = {}
-        for task, who in begun.items():
-            # One successful address of a node is enough.
-            if not isinstance(outcomes.get(who), SyncResult):
-                outcomes[who] = task.result() if task in done else late
-        return outcomes
+        return {who: task.result() if task in done else late for task, who in begun.items()}
 
     async def close(self) -> None:
-        """Cancel the running syncs."""
+        """Cancel the running syncs, and close the links."""
         await self._syncs.close()
+        await self.links.close()
 
-    async def _begin(
-        self, hosted: HostedCommunity, *, everybody: bool = False
+    def _begin(
+        self, hosted: HostedCommunity, plan: GossipRound
     ) -> "dict[asyncio.Task[SyncOutcome], str]":
-        """Start a sync with those who are due, or with everybody; node id or address by task."""
+        """Start the syncs of a round; node id or address by task."""
         begun: dict[asyncio.Task[SyncOutcome], str] = {}
-        for address, target in (await self._targets(hosted, everybody=everybody)).items():
+        for choice in plan.chosen:
 
-            async def sync(address: str = address, target: _SyncTarget = target) -> SyncOutcome:
-                return await self._sync_one(hosted, address, target.node_id)
+            async def sync(choice: GossipChoice = choice) -> SyncOutcome:
+                return await self._sync_one(hosted, choice)
 
-            key = hosted.community_id, address
-            task = self._syncs.start(key, sync, target.status)
-            begun[task] = target.node_id or address
+            key = hosted.community_id, choice.peer.name
+            begun[self._syncs.start(key, sync, _PeerStatus.of(choice.peer))] = choice.peer.name
+            self.counters.chosen[hosted.community_id, choice.reason.value] += 1
         return begun
 
-    async def _targets(self, hosted: HostedCommunity, *, everybody: bool) -> dict[str, _SyncTarget]:
-        community, now, book = hosted.community_id, self.clock.now(), self.book
-        peers = book.peers(community)
-        known = {endpoint.url for peer in peers for endpoint in peer.endpoints}
-        targets = {
-            peer.endpoints[0].url: _SyncTarget(
-                peer.node_id, _AddressStatus.SILENT if peer.failures else _AddressStatus.ANSWERED
-            )
-            for peer in (peers if everybody else book.due(community, now=now))
-            if peer.endpoints
-        }
-        further: list[tuple[str, str | None]] = []
+    async def _candidates(self, hosted: HostedCommunity) -> list[GossipPeer]:
+        """Everybody who may be in a community, with all known addresses."""
+        community, book = hosted.community_id, self.book
+        urls: dict[str, dict[str, None]] = {}
+        for peer in book.peers(community):
+            urls[peer.node_id] = dict.fromkeys(each.url for each in peer.endpoints)
         logged = await hosted.log.view(lambda state: dict(state.content.manifests))
         for node_id, manifest in sorted(logged.items()):
-            met = book.peer(community, node_id)
-            if node_id == self.own_id or not manifest.endpoints:
-                continue
-            url = Endpoint(*manifest.endpoints[0]).url
-            # Not met since the start, or not reachable any more: use the logged address.
-            if met is None or (met.failures and url not in known):
-                further.append((url, node_id))
-        further += [
-            (hint.endpoint.url, hint.node_id)
-            for hint in book.hints(now=now)
-            if hint.endpoint.url not in known
-        ]
+            if node_id != self.own_id:
+                places = urls.setdefault(node_id, {})
+                places |= dict.fromkeys(Endpoint(*each).url for each in manifest.endpoints)
+        for hint in book.hints(now=self.clock.now()):
+            urls.setdefault(hint.node_id, {})[hint.endpoint.url] = None
+        known = {url for places in urls.values() for url in places}
         for address in self.settings.peers:
             if (url := address.rstrip("/")) not in known:
-                further.append((url, None))
-        for url, expected in further:
-            if everybody or book.is_due(community, url, now=now):
-                silent = book.is_silent(community, url)
-                status = _AddressStatus.SILENT if silent else _AddressStatus.UNTRIED
-                targets.setdefault(url, _SyncTarget(expected, status))
-        return targets
+                urls[url] = {url: None}
+        found = []
+        for name, places in urls.items():
+            if not places:
+                continue
+            met = book.peer(community, name)
+            found.append(
+                GossipPeer(
+                    name,
+                    tuple(book.address(community, url) for url in places),
+                    met=None if met is None else met.met,
+                    heard=None if met is None else met.heard,
+                    is_busy=self._syncs.is_running((community, name)),
+                )
+            )
+        return found
 
-    async def _sync_one(
-        self, hosted: HostedCommunity, address: str, node_id: str | None
-    ) -> SyncOutcome:
-        community_id = hosted.community_id
+    async def _sync_one(self, hosted: HostedCommunity, choice: GossipChoice) -> SyncOutcome:
+        community_id, name = hosted.community_id, choice.peer.name
+        node_id = name if formats.is_id(name) else None
         try:
-            async with asyncio.timeout(_ONE_SYNC_SECONDS), AsyncExitStack() as opened:
-                client, manifest = await self.dialler.dial(
-                    address, community_id, opened, node_id=node_id
-                )
-                is_member = hosted.level_of(client.node_id) >= Level.MEMBER
-                self.book.admit(manifest, community_id, is_member=is_member, now=self.clock.now())
-                met = (
-                    await sync_or_begin(hosted, client, self.dialler) if is_member else SyncResult()
-                )
+            async with (
+                self.links.reach(community_id, choice.addresses, node_id) as link,
+                asyncio.timeout(_ONE_SYNC_SECONDS),
+            ):
+                is_member = self._admit(hosted, link)
+                met = await self._meet(hosted, link) if is_member else SyncResult()
         except TimeoutError:
             what = f"the sync took longer than {_ONE_SYNC_SECONDS:g} seconds"
-            return self._failed(community_id, address, node_id, CommunityError(Code.TIMEOUT, what))
+            return self._failed(hosted, choice, CommunityError(Code.TIMEOUT, what))
         except CommunityError as error:
-            return self._failed(community_id, address, node_id, error)
-        self.book.reached(community_id, address)
+            return self._failed(hosted, choice, error)
         if not is_member:
             return met
+        reached = link.client.node_id
+        if self._is_alone(community_id):
+            # Nobody answered until now, so it was this node that was away.
+            self.book.end_pauses(community_id)
+        self.book.met(community_id, reached, now=self.clock.now())
         if met.is_complete:
             await hosted.log.recovered()
-        self.counters.met(community_id, client.node_id, met)
+        self.counters.met(community_id, reached, met)
         if met.received or met.rejected:
             _log.info(
-                "synced with a node",
-                node=client.node_id,
-                received=met.received,
-                rejected=met.rejected,
+                "synced with a node", node=reached, received=met.received, rejected=met.rejected
             )
         return met
 
+    def _admit(self, hosted: HostedCommunity, link: Link) -> bool:
+        """Take a node's manifest into the peer book; returns whether it is a member."""
+        community_id, node_id = hosted.community_id, link.client.node_id
+        is_member = hosted.level_of(node_id) >= Level.MEMBER
+        known = self.book.peer(community_id, node_id)
+        if known is None or known.manifest is not link.manifest or known.is_member != is_member:
+            self.book.admit(link.manifest, community_id, is_member=is_member, now=self.clock.now())
+        return is_member
+
+    async def _meet(self, hosted: HostedCommunity, link: Link) -> SyncResult:
+        if manifests.knows_only_seed(link.manifest):
+            return await self._seeds.push(link, hosted.log)
+        return await sync_or_begin(hosted, link.client, self.links.dialler)
+
+    def _is_alone(self, community_id: str) -> bool:
+        return all(peer.failures or peer.met is None for peer in self.book.peers(community_id))
+
     def _failed(
-        self, community_id: str, address: str, node_id: str | None, error: CommunityError
+        self, hosted: HostedCommunity, choice: GossipChoice, error: CommunityError
     ) -> CommunityError:
-        now = self.clock.now()
-        self.book.unreached(community_id, address, now=now)
-        if node_id is not None:
-            self.book.failed(community_id, node_id, now=now)
+        community_id = hosted.community_id
+        self.book.failed(community_id, choice.peer.name)
         self.counters.failed(community_id)
-        _log.debug("a sync failed", address=address, code=error.code.value, why=error.what)
+        _log.debug(
+            "a sync failed",
+            peer=choice.peer.name,
+            addresses=choice.addresses,
+            chosen=choice.reason.value,
+            code=error.code.value,
+            why=error.what,
+        )
         return error
 
     async def _publish(self) -> None:
+        await self.presence.follow_address(self.communities)
         for hosted in tuple(self.communities.values()):
             if not hosted.is_member:
                 continue

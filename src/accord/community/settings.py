@@ -126,7 +126,9 @@ class NodeSettings:
         peers: Addresses of nodes to sync with, such as `https://192.168.1.4:7080`.
         discovery: Whether to use discovery on the local network.
         plain_http: Whether other machines may be dialled without TLS.
-        sync_seconds: The approximate time between two syncs with the same node.
+        sync_seconds: The approximate time between two rounds of syncs.
+        gossip_fanout: How many of the peers that answer a round meets at random.
+        max_links: How many connections to other nodes stay open.
     """
 
     display_name: str = "node"
@@ -135,6 +137,8 @@ class NodeSettings:
     discovery: bool = False
     plain_http: bool = False
     sync_seconds: float = 15.0
+    gossip_fanout: int = 3
+    max_links: int = 64
     bus: BusSettings = field(default_factory=BusSettings)
     log: LogLimits = field(default_factory=LogLimits)
     routing: RoutingSettings = field(default_factory=RoutingSettings)

@@ -30,6 +30,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    or_,
     select,
     tuple_,
     update,
@@ -511,6 +512,18 @@ def sync_bodies(
                 yield SyncBody(found[place].encode())
             else:
                 yield _stub(connection, number, place)
+
+
+def events_for_seed(
+    connection: Connection, number: int, above: int, since: int | None, after: Position | None
+) -> Iterator[tuple[Position, bytes]]:
+    """Events above a lamport, or that arrived after a number; in total order after a position."""
+    wanted = events.c.lamport > above
+    if since is not None:
+        wanted = or_(wanted, events.c.arrival > since)
+    query = select_bodies(number).where(wanted)
+    for row in read_rows(connection, query, after, page=PAGE):
+        yield Position(row[0], row[1], bytes(row[2])), row.body.encode()
 
 
 def _where(number: int, part: Sequence[tuple[int, str, bytes]]) -> Select[Any]:

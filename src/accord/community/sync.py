@@ -1,4 +1,4 @@
-"""Sync over the bus: a session with another node, the routes that answer one, and snapshots.
+"""Sync over the bus: a session with another node, and the routes that answer one.
 
 Received events are on disk before the next request, so an interrupted session loses nothing.
 Members read and write; the holder of an open invite may read and push its own `joined` event.
@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from blake3 import blake3
 from sqlalchemy import Connection
 from starlette.routing import Route
 
@@ -20,18 +19,18 @@ from accord.community.bus import AdmittedRequest, Bus
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.log import EventLog, IntakeReceipt, LogUpdate
-from accord.community.retention import offered_snapshot, receive_stubs
+from accord.community.retention import receive_stubs
 from accord.community.rules.event import parse_event
 from accord.community.rules.formats import Level
 from accord.community.rules.reconcile import FetchBodies, SyncInitiator, SyncReply, respond_sync
-from accord.community.rules.snapshots import MAX_SNAPSHOT, Snapshot, read_snapshot
 from accord.community.rules.sync import SALT_BYTES, SyncBody, SyncIndex, SyncItem
+from accord.community.snapshots import SNAPSHOT, SnapshotServer
 from accord.community.store import sync_bodies, sync_items
-from accord.kernel import base64url, canonical
-from accord.kernel.base64url import Base64Error
+from accord.kernel import canonical
 
 if TYPE_CHECKING:
     from accord.community.communities import HostedCommunity
+    from accord.community.peers import PeerBook
 
 T = TypeVar("T")
 
@@ -83,6 +82,9 @@ _STUBS: Final = 500
 SESSION_SECONDS: Final = 60.0
 """How long all replies of one meeting may take; the next meeting goes on from there."""
 
+ANSWER_SECONDS: Final = 15.0
+"""How long the first reply may take: whoever sleeps is not waited for as long as a long sync."""
+
 RECONCILE: Final = "/sync/v1/reconcile"
 
 
@@ -112,7 +114,8 @@ async def sync_with(
     Raises if the node refuses, is unreachable or breaks the protocol, and `timeout` if nothing new
     arrived in time. What arrived before is stored, and the next session continues from there.
     """
-    deadline = asyncio.get_running_loop().time() + seconds
+    now = asyncio.get_running_loop().time
+    deadline = now() + seconds
     log = holdings.log
     index = holdings.index()
     taking = _Receiver(log, index)
@@ -122,8 +125,9 @@ async def sync_with(
     is_complete = True
     try:
         while (request := await fetching.during(holdings, session.request)) is not None:
+            first = now() + ANSWER_SECONDS if not received_bytes else deadline
             try:
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(min(first, deadline)):
                     reply = await client.post_bytes(RECONCILE, request)
             except TimeoutError:
                 is_complete = False
@@ -135,7 +139,7 @@ async def sync_with(
     finally:
         taking.close()
     if not is_complete and not taking.received:
-        raise CommunityError(Code.TIMEOUT, f"nothing new arrived within {seconds:g} seconds")
+        raise CommunityError(Code.TIMEOUT, "nothing new arrived in time")
     return SyncResult(
         taking.received,
         taking.rejected,
@@ -231,178 +235,15 @@ class _BodyFetcher:
         return await holdings.with_bodies(work)
 
 
-SNAPSHOT: Final = "/sync/v1/snapshot"
-
-PART_BYTES: Final = 4 * 1024 * 1024
-"""How much of a snapshot one answer holds."""
-
-_HELD_SECONDS: Final = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A snapshot that is being fetched."""
-
-    community_id: str
-    lamport: int
-    signature: str
-    raw: bytes
-    digest: str
-
-
-class SnapshotServer:
-    """Serves the signed snapshots of a node's logs, whole or in parts.
-
-    Encoding one takes long, so the last one is cached for two minutes.
-    """
-
-    def __init__(self) -> None:
-        self._held: _Held | None = None
-        self._writing = asyncio.Lock()
-        self._expiry: asyncio.TimerHandle | None = None
-
-    async def answer(self, log: EventLog, asked: Any) -> Mapping[str, Any]:
-        """Answer a request for a snapshot.
-
-        `asked` has `lamport` (null for the newest) and `offset` of a part; nodes of version 0.2
-        send no `offset` and get the whole. Raises `not_found` or `bad_request`.
-        """
-        given = asked if isinstance(asked, dict) else {}
-        lamport, offset = given.get("lamport"), given.get("offset")
-        async with self._writing:
-            held = await self._hold(log, lamport if isinstance(lamport, int) else None, offset)
-        if offset is None:
-            whole: dict[str, Any] = await asyncio.to_thread(
-                canonical.decode, held.raw, max_bytes=MAX_SNAPSHOT
-            )
-            return whole
-        if type(offset) is not int or not 0 <= offset < len(held.raw):
-            raise bad_request("the snapshot has no such part", where="/offset")
-        return {
-            "lamport": held.lamport,
-            "size_bytes": len(held.raw),
-            "digest": held.digest,
-            "offset": offset,
-            "data_b64": base64url.encode(held.raw[offset : offset + PART_BYTES]),
-        }
-
-    async def _hold(self, log: EventLog, lamport: int | None, offset: Any) -> _Held:
-        held = self._held
-        self._keep_for_a_while()
-        if (
-            held is not None
-            and offset
-            and (held.community_id, held.lamport)
-            == (
-                log.community_id,
-                lamport,
-            )
-        ):
-            return held
-        snapshot = await offered_snapshot(log, lamport)
-        if snapshot is None:
-            raise CommunityError(Code.NOT_FOUND, "this node has signed no such snapshot")
-        if (
-            held is None
-            or held.community_id != log.community_id
-            or held.signature != snapshot.signature
-        ):
-            held = await asyncio.to_thread(_written, snapshot)
-        self._held = held
-        return held
-
-    def _keep_for_a_while(self) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
-        self._expiry = asyncio.get_running_loop().call_later(_HELD_SECONDS, self._let_go)
-
-    def _let_go(self) -> None:
-        self._held = self._expiry = None
-
-
-async def fetch_snapshot(client: Client, lamport: int | None) -> Snapshot | None:
-    """Fetch a node's snapshot at a lamport, or its newest; None if it has none.
-
-    Raises if the node does not answer, or the snapshot is malformed, too large or badly signed.
-    """
-    try:
-        answer = await client.post(SNAPSHOT, {"lamport": lamport, "offset": 0})
-    except CommunityError as error:
-        if error.code is Code.NOT_FOUND:
-            return None
-        raise
-    if isinstance(answer, dict) and "state" in answer:
-        # A node of version 0.2 knows no parts.
-        return await asyncio.to_thread(
-            lambda: read_snapshot(canonical.encode(answer), client.community)
-        )
-    first = _Part.read(answer, 0)
-    raw = bytearray(first.data)
-    while len(raw) < first.size_bytes:
-        asked = {"lamport": first.lamport, "offset": len(raw)}
-        part = _Part.read(await client.post(SNAPSHOT, asked), len(raw))
-        if (part.lamport, part.size_bytes, part.digest) != (
-            first.lamport,
-            first.size_bytes,
-            first.digest,
-        ):
-            raise CommunityError(
-                Code.PARTITION, "the node has a different snapshot now", mend="ask for it again"
-            )
-        raw += part.data
-    return await asyncio.to_thread(_proven, bytes(raw), first.digest, client.community)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One part of a snapshot, as received."""
-
-    lamport: int
-    size_bytes: int
-    digest: str
-    data: bytes
-
-    @classmethod
-    def read(cls, answer: Any, offset: int) -> "_Part":
-        try:
-            lamport, size, digest = answer["lamport"], answer["size_bytes"], answer["digest"]
-            data = base64url.decode(answer["data_b64"])
-            is_right = answer["offset"] == offset
-        except (TypeError, KeyError, AttributeError, Base64Error) as error:
-            raise bad_request("this is no part of a snapshot") from error
-        if type(lamport) is not int or type(size) is not int or not isinstance(digest, str):
-            raise bad_request("this is no part of a snapshot")
-        if not 0 < size <= MAX_SNAPSHOT:
-            raise bad_request(f"a snapshot has at most {MAX_SNAPSHOT} bytes")
-        if not is_right or not data or offset + len(data) > size:
-            raise bad_request("a part of the snapshot is not where it should be")
-        return cls(lamport, size, digest, data)
-
-
-def _written(snapshot: Snapshot) -> _Held:
-    raw = snapshot.encode()
-    return _Held(
-        snapshot.community_id,
-        snapshot.lamport,
-        snapshot.signature,
-        raw,
-        "blake3:" + blake3(raw).hexdigest(),
-    )
-
-
-def _proven(raw: bytes, digest: str, community_id: str) -> Snapshot:
-    if "blake3:" + blake3(raw).hexdigest() != digest:
-        raise bad_request("the parts do not make up the snapshot")
-    return read_snapshot(raw, community_id)
-
-
 _JOINED: Final = "community.member.joined"
 _MAX_EVENTS: Final = 10_000
 
 
-def sync_routes(bus: Bus, communities: Mapping[str, "HostedCommunity"]) -> Sequence[Route]:
-    """The HTTP routes of sync."""
-    answering = _SyncServer(communities)
+def sync_routes(
+    bus: Bus, communities: Mapping[str, "HostedCommunity"], book: "PeerBook"
+) -> Sequence[Route]:
+    """The HTTP routes of sync; `book` learns who calls."""
+    answering = _SyncServer(communities, book)
 
     def route(path: str, method: str, *, opaque: bool = False) -> Route:
         handler = answering.handlers[path]
@@ -417,8 +258,9 @@ def sync_routes(bus: Bus, communities: Mapping[str, "HostedCommunity"]) -> Seque
 
 
 class _SyncServer:
-    def __init__(self, communities: Mapping[str, "HostedCommunity"]) -> None:
+    def __init__(self, communities: Mapping[str, "HostedCommunity"], book: "PeerBook") -> None:
         self._communities = communities
+        self._book = book
         self._snapshots = SnapshotServer()
         self.handlers: dict[
             str, Callable[[AdmittedRequest], Awaitable[Mapping[str, Any] | bytes]]
@@ -500,6 +342,7 @@ class _SyncServer:
                     mend="ask a member for an invite",
                 )
             await community.witness(caller)
+        self._book.heard(community.community_id, caller, now=community.log.clock.now())
         return community
 
 

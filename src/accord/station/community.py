@@ -281,6 +281,8 @@ _PATHS = (
 
 _AWAY: Final = JSONResponse({"error": "partition", "message": "the community plane is not up"}, 503)
 _DOORS = ("/v1/{rest:path}", "/mcp")
+# Other nodes keep their connections between rounds of sync.
+_KEEP_ALIVE_SECONDS: Final = 75
 
 
 @dataclass(eq=False, repr=False)
@@ -397,13 +399,19 @@ class CommunityPlane:
     ) -> None:
         app = node.application()
         secret = self._certificate()
-        server = listener.Listener(app, certificate=secret)
-        endpoints = endpoints_of(self.settings, listening.getsockname()[1], secret)
+        server = listener.Listener(app, certificate=secret, keep_alive=_KEEP_ALIVE_SECONDS)
+        port = listening.getsockname()[1]
+        endpoints = endpoints_of(self.settings, port, secret)
+
+        def look() -> tuple[Endpoint, ...] | None:
+            is_online = _route_address(self.settings.community.host) is not None
+            return endpoints_of(self.settings, port, secret) if is_online else None
+
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve([listening]), name="bus")
             await server.serving.wait()
             living = [
-                group.create_task(node.run(endpoints), name="rounds"),
+                group.create_task(node.run(endpoints, look), name="rounds"),
                 group.create_task(offers.run(), name="capabilities"),
                 group.create_task(self._watch_clock(), name="clock"),
             ]
@@ -487,6 +495,8 @@ def node_settings(settings: Settings) -> NodeSettings:
         discovery=chosen.discovery and not _is_loopback(chosen.host),
         plain_http=chosen.plain_http,
         sync_seconds=chosen.sync_seconds,
+        gossip_fanout=chosen.gossip_fanout,
+        max_links=chosen.max_links,
         bus=BusSettings(require_to=chosen.require_to, legacy=UnsignedCalls(chosen.legacy)),
         log=LogLimits(chosen.author_bytes_per_day, chosen.min_free_bytes),
         routing=routing_settings(settings),
@@ -520,6 +530,11 @@ def _is_loopback(host: str) -> bool:
 
 def _reachable(host: str) -> str:
     """The address of this machine for others, if it listens on all addresses."""
+    return _route_address(host) or socket.gethostname()
+
+
+def _route_address(host: str) -> str | None:
+    """The host itself, or the address of the default route if it is all addresses."""
     try:
         given = ipaddress.ip_address(host)
     except ValueError:
@@ -535,4 +550,4 @@ def _reachable(host: str) -> str:
             asked.connect((elsewhere, 9))
             return str(asked.getsockname()[0])
         except OSError:
-            return socket.gethostname()
+            return None

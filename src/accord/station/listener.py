@@ -145,9 +145,16 @@ class Listener(uvicorn.Server):
 
     Args:
         certificate: A file with a certificate and its key, to serve by TLS.
+        keep_alive: Seconds until an idle connection is closed.
     """
 
-    def __init__(self, app: ASGIApp, *, certificate: Path | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        certificate: Path | None = None,
+        keep_alive: int = _KEEP_ALIVE_SECONDS,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -164,7 +171,7 @@ class Listener(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                timeout_keep_alive=keep_alive,
                 timeout_graceful_shutdown=_GOODBYE_SECONDS,
             )
         )

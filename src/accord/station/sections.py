@@ -136,8 +136,24 @@ class CommunitySettings(Section):
         Field(description="address ranges from which unsigned calls are accepted; best left empty"),
     ] = "off"
     sync_seconds: Annotated[
-        float, Field(gt=0, le=3600, description="about how often it syncs with each node")
+        float,
+        Field(
+            gt=0,
+            le=3600,
+            description="about how long it waits between two rounds of syncs; news goes at once",
+        ),
     ] = 15.0
+    gossip_fanout: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=32,
+            description="how many of the nodes that answer a round syncs with by chance",
+        ),
+    ] = 3
+    max_links: Annotated[
+        int, Field(ge=1, le=1024, description="how many connections to other nodes stay open")
+    ] = 64
     author_bytes_per_day: Annotated[
         int,
         Field(

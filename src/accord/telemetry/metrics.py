@@ -132,6 +132,9 @@ _COMMUNITY: Final = (
      "Bad answers of other nodes: `lie`, `garbage`, `endless` or `slow`."),
     ("accord_route_barred_nodes", _G, "nodes", ("misconduct",),
      "Nodes that are left alone for a time because of a bad answer."),
+    ("accord_gossip_choices_total", _C, "syncs", ("community", "reason"),
+     "Syncs that were started, by the reason for which the rounds chose the peer."),
+    ("accord_gossip_links", _G, "links", (), "Connections to other nodes that are kept open."),
 )
 _MODELS: Final = (
     ("accord_llm_running", _G, "generations", (), "Generations in progress."),

@@ -64,21 +64,15 @@ def test_failures_push_a_peer_back_until_it_is_met_again() -> None:
     book = PeerBook(OWN.id)
     for key in (KEY, numbered(7)):
         book.admit(signed(key), COMMUNITY, is_member=True, now=NOW)
-    pauses = []
-    for _ in range(12):
-        book.failed(COMMUNITY, KEY.id, now=NOW)
-        peer = book.peer(COMMUNITY, KEY.id)
-        assert peer is not None
-        pauses.append(peer.not_before - NOW)
-    assert pauses[:3] == [2, 4, 8]
-    assert pauses[-1] == 300
+    book.failed(COMMUNITY, KEY.id)
     assert [peer.node_id for peer in book.peers(COMMUNITY)] == [numbered(7).id, KEY.id]
-    assert [peer.node_id for peer in book.due(COMMUNITY, now=NOW)] == [numbered(7).id]
-    # A clock that was far ahead when the peer failed does not keep it away once it is right.
-    assert len(book.due(COMMUNITY, now=NOW - 3600)) == 2
-    book.admit(signed(now=NOW + 1), COMMUNITY, is_member=True, now=NOW + 1)
-    assert len(book.due(COMMUNITY, now=NOW + 1)) == 2
-    book.failed(COMMUNITY, OWN.id, now=NOW)
+    book.met(COMMUNITY, KEY.id, now=NOW + 5)
+    book.heard(COMMUNITY, KEY.id, now=NOW + 6)
+    # A newer manifest does not make the book forget when the peer was met.
+    met = book.admit(signed(now=NOW + 7), COMMUNITY, is_member=True, now=NOW + 7)
+    assert (met.failures, met.met, met.heard) == (0, NOW + 5, NOW + 6)
+    book.failed(COMMUNITY, OWN.id)
+    assert book.peer(COMMUNITY, OWN.id) is None
 
 
 def test_strangers_make_room_for_members_and_not_the_other_way_round(
@@ -124,23 +118,30 @@ def test_an_address_where_nobody_answers_is_tried_more_and_more_seldom() -> None
     book, now, address = PeerBook(OWN.id), NOW, "https://192.0.2.7:7080"
     pauses = []
     for _ in range(10):
-        assert book.is_due(COMMUNITY, address, now=now)
+        assert book.address(COMMUNITY, address).is_due(now)
         book.unreached(COMMUNITY, address, now=now)
-        pause = next(
-            each for each in range(1, 400) if book.is_due(COMMUNITY, address, now=now + each)
-        )
+        record = book.address(COMMUNITY, address)
+        # A clock that was far ahead at the failure does not keep the address away later.
+        assert record.is_due(now - 3600)
+        pause = next(each for each in range(1, 400) if record.is_due(now + each))
         pauses.append(pause)
         now += pause
     assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
-    assert book.is_due(COMMUNITY, "https://192.0.2.8:7080", now=now)
+    assert book.address(COMMUNITY, "https://192.0.2.8:7080").is_due(now)
     book.unreached(COMMUNITY, address, now=now)
-    book.reached(COMMUNITY, address)
-    assert book.is_due(COMMUNITY, address, now=now)
+    assert not book.address(COMMUNITY, address).is_due(now)
+    book.end_pauses("another community")
+    assert not book.address(COMMUNITY, address).is_due(now)
+    book.end_pauses(COMMUNITY)
+    assert book.address(COMMUNITY, address).is_due(now)
+    assert book.address(COMMUNITY, address).failures == 11
+    book.reached(COMMUNITY, address, now=now)
+    assert book.address(COMMUNITY, address).failures == 0
 
 
-def test_silent_addresses_are_forgotten_when_there_are_too_many() -> None:
+def test_addresses_are_forgotten_when_there_are_too_many() -> None:
     book = PeerBook(OWN.id)
-    for number in range(peers.MAX_SILENT + 1):
+    for number in range(peers.MAX_ADDRESSES + 1):
         book.unreached(COMMUNITY, f"https://192.0.2.1:{number}", now=NOW)
-    assert not book.is_silent(COMMUNITY, "https://192.0.2.1:0")
-    assert book.is_silent(COMMUNITY, "https://192.0.2.1:1")
+    assert book.address(COMMUNITY, "https://192.0.2.1:0").failures == 0
+    assert book.address(COMMUNITY, "https://192.0.2.1:1").failures == 1

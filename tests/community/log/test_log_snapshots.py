@@ -19,6 +19,7 @@ from accord.community.rules import (
     read_snapshot,
     sign_snapshot,
     snapshot_due,
+    snapshot_step,
     state_bytes,
 )
 from accord.community.store import sync_bodies, sync_items
@@ -54,6 +55,21 @@ def test_a_snapshot_is_due_every_thousand_lamports_and_every_day() -> None:
     assert snapshot_due(2345, now=10.0, last=(1000, 9.0)) == 2000
     assert snapshot_due(2345, now=10.0, last=(2000, 9.0)) is None
     assert snapshot_due(2345, now=90_000.0, last=(2000, 9.0)) == 2345
+
+
+def test_snapshots_of_a_long_log_are_further_apart_and_still_at_common_places() -> None:
+    assert [snapshot_step(head) for head in (0, 63_999, 64_000, 130_000)] == [
+        1000,
+        1000,
+        2000,
+        4000,
+    ]
+    assert snapshot_due(1_000_000, now=10.0, last=(900_000, 9.0)) == 992_000
+    for head in range(0, 3_000_000, 7919):
+        step = snapshot_step(head)
+        assert step % SNAPSHOT_LAMPORTS == 0
+        # There are always a few, and never many.
+        assert head < 64_000 or 32 <= head // step < 64
     assert snapshot_due(2345, now=9e9, last=(2345, 9.0)) is None
 
 

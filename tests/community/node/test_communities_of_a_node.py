@@ -97,7 +97,7 @@ async def test_who_left_comes_back_by_a_new_invite_and_goes_on_with_its_chain(st
 
 async def test_nobody_leaves_unnoticed_unless_that_is_meant(street: Any) -> None:
     _alice, bob, community = await two(street)
-    bob.node.dialler.dial = _away
+    bob.node.dialler.connect = _away
     with pytest.raises(CommunityError) as refused:
         await bob.node.leave(community)
     assert refused.value.code is Code.PARTITION

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.community.node.conftest import post
 
-from accord.community import join, retention, sync
+from accord.community import join, retention, snapshots
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import Snapshot, sign_snapshot
 from accord.community.settings import LogLimits
@@ -98,7 +98,7 @@ async def test_a_forged_snapshot_begins_nothing(
 async def test_parts_of_a_snapshot_make_up_the_whole(
     street: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync, "PART_BYTES", 10_000)
+    monkeypatch.setattr(snapshots, "PART_BYTES", 10_000)
     alice, bob = await street.house("alice"), await street.house("bob")
     community = await street.found(alice)
     await fill(alice, community)
@@ -107,11 +107,11 @@ async def test_parts_of_a_snapshot_make_up_the_whole(
     async with bob.client(community, alice) as client:
         # As a node of version 0.2 asks for it.
         whole = await client.post("/sync/v1/snapshot", {"lamport": None})
-        found = await sync.fetch_snapshot(client, None)
+        found = await snapshots.fetch_snapshot(client, None)
         assert found is not None
         assert found.encode() == canonical.encode(whole)
         assert len(found.encode()) > 20 * 10_000
-        assert await sync.fetch_snapshot(client, 7) is None
+        assert await snapshots.fetch_snapshot(client, 7) is None
         for offset in (-1, 2**40, "0", 1.5):
             with pytest.raises(CommunityError) as refused:
                 await client.post("/sync/v1/snapshot", {"lamport": None, "offset": offset})
@@ -163,7 +163,7 @@ def part(offset: int = 0, **members: Any) -> dict[str, Any]:
 async def test_parts_that_are_none_or_do_not_fit_together_are_refused(parts: list[Any]) -> None:
     client: Any = Telling(*parts)
     with pytest.raises(CommunityError):
-        await sync.fetch_snapshot(client, None)
+        await snapshots.fetch_snapshot(client, None)
 
 
 @pytest.mark.slow
@@ -229,7 +229,7 @@ async def test_a_member_makes_no_other_begin_again_by_a_state_in_which_it_is_an_
     async def offer(_log: Any, _lamport: int | None) -> Snapshot:
         return forged
 
-    monkeypatch.setattr(sync, "offered_snapshot", offer)
+    monkeypatch.setattr(snapshots, "offered_snapshot", offer)
     async with bob.client(community, mallory) as client:
         with pytest.raises(CommunityError) as refused:
             await join.begin_with_snapshot(bob.in_(community), client, bob.node.dialler)

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from accord.community import scheduler
+from accord.community.dialler import Link, Links
 from accord.community.errors import Code, CommunityError
 from accord.community.peers import Endpoint as Place
-from accord.community.peers import PeerBook
+from accord.community.peers import OwnManifests, PeerBook
 from accord.community.rules import Level, manifests
 from accord.community.scheduler import NodeScheduler
 from accord.community.settings import NodeSettings
@@ -87,9 +88,7 @@ class Members:
         pass
 
     # What rounds ask of a dialler.
-    async def dial(
-        self, address: str, _community: str, _opened: AsyncExitStack, *, node_id: str | None
-    ) -> tuple[Any, Any]:
+    async def connect(self, address: str, _community: str, *, node_id: str | None) -> Link:
         self.asked[address] += 1
         try:
             answer = await self.endpoint.request(address, b"manifest", timeout=DIAL_SECONDS)
@@ -102,10 +101,17 @@ class Members:
             "profile": "member",
             "endpoints": [{"transport": "https", "host": place.host, "port": place.port}],
             "capabilities": [],
+            "extensions": ["to"],
         }
         manifest = manifests.sign_node(self.keys[int(answer)], about, now=self.clock.now())
         assert node_id in (None, manifest["node_id"])
-        return SimpleNamespace(node_id=manifest["node_id"], address=address), manifest
+        client: Any = SimpleNamespace(node_id=manifest["node_id"], address=address)
+        unused: Any = None
+        return Link(address, client, manifest, unused, AsyncExitStack(), self.clock.monotonic())
+
+    async def refresh(self, link: Link) -> None:
+        fresh = await self.connect(link.address, ROOT.id, node_id=link.client.node_id)
+        link.manifest, link.checked = fresh.manifest, fresh.checked
 
     async def meet(self, _hosted: Any, client: Any, _dialler: Any) -> SyncResult:
         if self.meeting is not None:
@@ -132,12 +138,14 @@ def rounds_of(members: Members, sync_seconds: float = 15.0) -> Any:
     communities: Any = {ROOT.id: members}
     dialler: Any = members
     unused: Any = None
+    presence = OwnManifests(OWN, members.clock, unused, "own")
+    book = PeerBook(OWN.id)
     return NodeScheduler(
         own_id=OWN.id,
         communities=communities,
-        book=PeerBook(OWN.id),
-        dialler=dialler,
-        presence=unused,
+        book=book,
+        links=Links(dialler=dialler, book=book, clock=members.clock),
+        presence=presence,
         topics=unused,
         settings=NodeSettings(sync_seconds=sync_seconds),
         clock=members.clock,

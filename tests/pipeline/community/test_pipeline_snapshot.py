@@ -28,8 +28,8 @@ from accord.community.rules import (
     settled_state,
     state_bytes,
 )
+from accord.community.snapshots import SNAPSHOT
 from accord.community.store import COMMUNITY_STORE
-from accord.community.sync import SNAPSHOT
 from accord.kernel.errors import AccordError
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource

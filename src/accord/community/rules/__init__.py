@@ -97,6 +97,7 @@ from accord.community.rules.snapshots import (
     settled_state,
     sign_snapshot,
     snapshot_due,
+    snapshot_step,
 )
 from accord.community.rules.state import (
     CommunityState,
@@ -234,6 +235,7 @@ __all__ = [
     "signature_claims",
     "signers",
     "snapshot_due",
+    "snapshot_step",
     "state_bytes",
     "state_items",
     "state_object",

@@ -67,6 +67,43 @@ class ManifestRecord(NamedTuple):
     event: str
 
 
+class _Layer(dict[Key, Value]):
+    """A table above another one, which it leaves as it is; not for iteration."""
+
+    __slots__ = ("_below", "_gone")
+
+    def __init__(self, below: dict[Key, Value]) -> None:
+        super().__init__()
+        self._below = below
+        self._gone: set[Key] = set()
+
+    def get(self, key: Key, default: Any = None) -> Any:
+        found = super().get(key, _NOTHING)
+        if found is not _NOTHING:
+            return found
+        return default if key in self._gone else self._below.get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or (key not in self._gone and key in self._below)
+
+    def __getitem__(self, key: Key) -> Value:
+        found = self.get(key, _NOTHING)
+        if found is _NOTHING:
+            raise KeyError(key)
+        value: Value = found
+        return value
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        self._gone.discard(key)
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: Key) -> None:
+        if key not in self:
+            raise KeyError(key)
+        super().pop(key, None)
+        self._gone.add(key)
+
+
 @dataclass(slots=True)
 class Content:
     """The result of the content events.
@@ -102,6 +139,22 @@ class Content:
             self.files.copy(),
             self.documents.copy(),
             self.manifests.copy(),
+            self.counts.copy(),
+            self.head,
+        )
+
+    def layered(self) -> "Content":
+        """Content above this one, whose changes this one does not see; costs nothing to make.
+
+        It may not be encoded or copied. What changes below shows through, unless it was changed.
+        """
+        return Content(
+            _Layer(self.posts),
+            _Layer(self.messages),
+            _Layer(self.clients),
+            _Layer(self.files),
+            _Layer(self.documents),
+            _Layer(self.manifests),
             self.counts.copy(),
             self.head,
         )

@@ -597,13 +597,14 @@ _REFUSAL_CODES: Final = {
 
 
 class Trial:
-    """A copy of a state to which unsigned events are added.
+    """A state to which unsigned events are added, without changing it.
 
     `membership` has every membership event in the state, in total order.
     """
 
     def __init__(self, state: CommunityState, membership: Sequence[Event]) -> None:
-        self._content = state.content.copy()
+        # Not a copy: an append must not cost more in a long log.
+        self._content = state.content.layered()
         self._chains = dict(state.chains)
         self._on = fold_membership(
             state.community_id, self._chains, max(state.lamport, 0), membership

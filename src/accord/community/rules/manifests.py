@@ -116,6 +116,11 @@ def extensions(manifest: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(manifest.get("extensions", ()))
 
 
+def knows_only_seed(manifest: Mapping[str, Any]) -> bool:
+    """Whether a node knows only the seed's protocol: it signs no answers and cannot reconcile."""
+    return not extensions(manifest)
+
+
 def sign_community(key: SigningKey, derived: Mapping[str, Any]) -> dict[str, Any]:
     """Sign a community manifest and name the signer in it; raises `bad_request`."""
     manifest = _signed({**derived, "signed_by": key.id}, key)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from blake3 import blake3
+from cachetools import LRUCache
 
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import formats
@@ -60,12 +61,25 @@ class Snapshot:
 
     def encode(self) -> bytes:
         """The snapshot in canonical JSON."""
-        return canonical.encode(self._payload() | {"signature": self.signature})
+        return _written(
+            self.community_id,
+            self.lamport,
+            self.wall_clock,
+            self.state,
+            author=self.author,
+            signature=self.signature,
+        )
 
-    def _payload(self) -> dict[str, Any]:
-        return _snapshot_payload(
+    @property
+    def is_signed(self) -> bool:
+        """Whether the signature is the author's."""
+        signed = _written(
             self.community_id, self.lamport, self.wall_clock, self.state, author=self.author
         )
+        signature = formats.read_signature(self.signature)
+        if signature is None or not formats.is_id(self.author):
+            return False
+        return signing.verify_bytes(signing.parse_id(self.author), signed, signature)
 
 
 def digest_of_state(state: bytes) -> str:
@@ -84,8 +98,8 @@ def sign_snapshot(
     key: SigningKey, *, community_id: str, lamport: int, wall_clock: str, state: bytes
 ) -> Snapshot:
     """Sign a state as an anchor."""
-    payload = _snapshot_payload(community_id, lamport, wall_clock, state, author=key.id)
-    signature = signing.sign(payload, key)["signature"]
+    signed = _written(community_id, lamport, wall_clock, state, author=key.id)
+    signature = formats.write_signature(key.sign_bytes(signed))
     return Snapshot(community_id, lamport, wall_clock, state, key.id, signature)
 
 
@@ -94,26 +108,67 @@ def read_snapshot(raw: bytes, community_id: str) -> Snapshot:
 
     Raises `bad_request` if it is malformed or of another community, else `invalid_signature`.
     """
+    snapshot = _cut_out(raw)
+    if snapshot is None or not snapshot.is_signed:
+        # Written in another way than ours, or not right; this takes longer and tells which.
+        snapshot = _read_whole(raw)
+    if snapshot.community_id != community_id:
+        raise bad_request("the snapshot is of another community")
+    if not snapshot.is_signed:
+        raise CommunityError(Code.INVALID_SIGNATURE, "the snapshot's signature is not its author's")
+    anchors_in(snapshot.state)
+    return snapshot
+
+
+def _cut_out(raw: bytes) -> Snapshot | None:
+    """Read a snapshot in canonical form without reading its state, which is most of it."""
+    begin, end = raw.find(_STATE) + len(_STATE), raw.rfind(_AFTER_STATE)
+    if not len(_STATE) <= begin < end <= len(raw) <= MAX_SNAPSHOT:
+        return None
+    try:
+        payload = canonical.decode(raw[:begin] + b"{}" + raw[end:], max_bytes=_FRAME_BYTES)
+    except canonical.CanonicalError:
+        return None
+    return _snapshot(payload, raw[begin:end]) if _is_snapshot(payload) else None
+
+
+def _read_whole(raw: bytes) -> Snapshot:
     try:
         payload = canonical.decode(raw, max_bytes=MAX_SNAPSHOT)
-        state = canonical.encode(payload["state"]) if _is_snapshot(payload) else None
+        if not _is_snapshot(payload):
+            raise bad_request("this is not a snapshot of schema version 1")
+        return _snapshot(payload, canonical.encode(payload["state"]))
     except canonical.CanonicalError as error:
         raise bad_request(str(error)) from None
-    if state is None:
-        raise bad_request("this is not a snapshot of schema version 1")
-    if payload["community_id"] != community_id:
-        raise bad_request("the snapshot is of another community")
-    if not signing.verify(payload, payload["author"]):
-        raise CommunityError(Code.INVALID_SIGNATURE, "the snapshot's signature is not its author's")
-    read_state(state)
+
+
+def _snapshot(payload: Any, state: bytes) -> Snapshot:
     return Snapshot(
-        community_id,
+        payload["community_id"],
         payload["lamport"],
         payload["wall_clock"],
         state,
         payload["author"],
         payload["signature"],
     )
+
+
+_KNOWN_ANCHORS: Final[LRUCache[str, frozenset[str]]] = LRUCache(4)
+
+
+def anchors_in(state: bytes) -> frozenset[str]:
+    """The anchors in an encoded state; raises `bad_request` if it is none.
+
+    The last few are remembered: reading a large state takes many seconds, and whoever begins with
+    a snapshot asks several times.
+    """
+    digest = digest_of_state(state)
+    anchors = _KNOWN_ANCHORS.get(digest)
+    if anchors is None:
+        members = read_state(state).roster.members.items()
+        anchors = frozenset(node for node, member in members if member.level is Level.ANCHOR)
+        _KNOWN_ANCHORS[digest] = anchors
+    return anchors
 
 
 def is_anchor(state: CommunityState, node_id: str) -> bool:
@@ -123,8 +178,7 @@ def is_anchor(state: CommunityState, node_id: str) -> bool:
 
 def check_snapshot_author(snapshot: Snapshot, known_anchors: Collection[str]) -> None:
     """Raise `unauthorized` unless the signer is an anchor in the snapshot and in what we know."""
-    vouches = is_anchor(read_state(snapshot.state), snapshot.author)
-    if not vouches or snapshot.author not in known_anchors:
+    if snapshot.author not in anchors_in(snapshot.state) or snapshot.author not in known_anchors:
         raise CommunityError(
             Code.UNAUTHORIZED,
             "the snapshot is not signed by an anchor",
@@ -161,18 +215,35 @@ def choose_snapshot(snapshots: Iterable[Snapshot], known_anchors: Collection[str
     return min(vouchers[best].values(), key=lambda each: each.author)
 
 
-def _snapshot_payload(
-    community_id: str, lamport: int, wall_clock: str, state: bytes, *, author: str
-) -> dict[str, Any]:
-    return {
+_STATE: Final = b'"state":'
+_AFTER_STATE: Final = b',"wall_clock":"'
+_FRAME_BYTES: Final = 64 * 1024
+
+
+def _written(
+    community_id: str,
+    lamport: int,
+    wall_clock: str,
+    state: bytes,
+    *,
+    author: str,
+    signature: str | None = None,
+) -> bytes:
+    """The canonical form with or without the signature; `state` is canonical already."""
+    frame = {
         "schema_version": 1,
         "community_id": community_id,
         "author": author,
         "lamport": lamport,
         "wall_clock": wall_clock,
-        "state": canonical.decode(state, max_bytes=MAX_SNAPSHOT),
+        "state": {},
         "covers_events_up_to": lamport,
     }
+    if signature is not None:
+        frame["signature"] = signature
+    # Quotes in strings are escaped, so this is the member and nothing else.
+    before, _, after = canonical.encode(frame).partition(_STATE + b"{}")
+    return b"".join((before, _STATE, state, after))
 
 
 def _is_snapshot(payload: Any) -> bool:
@@ -198,8 +269,22 @@ _FORMS: Final[tuple[tuple[str, Callable[[Any], bool]], ...]] = (
 SNAPSHOT_LAMPORTS: Final = 1000
 """How far apart snapshots are in lamports; each lies at a multiple, so that anchors agree."""
 
+_STEPS: Final = 32
+
 SNAPSHOT_SECONDS: Final = 24 * 60 * 60
 SNAPSHOTS_KEPT: Final = 7
+
+
+def snapshot_step(head: int) -> int:
+    """How far apart snapshots are in a log with this head.
+
+    A snapshot costs as much as the state is large. So the step doubles with the log, and all
+    snapshots together cost the same for each event, however long the log is.
+    """
+    step = SNAPSHOT_LAMPORTS
+    while step * 2 * _STEPS <= head:
+        step *= 2
+    return step
 
 
 def snapshot_due(head: int, *, now: float, last: tuple[int, float] | None) -> int | None:
@@ -208,7 +293,7 @@ def snapshot_due(head: int, *, now: float, last: tuple[int, float] | None) -> in
     `last` has lamport and time of the newest snapshot; times are seconds since the epoch.
     """
     lamport, taken = last or (0, 0.0)
-    multiple = head - head % SNAPSHOT_LAMPORTS
+    multiple = head - head % snapshot_step(head)
     if multiple > lamport:
         return multiple
     return head if head > lamport and now - taken >= SNAPSHOT_SECONDS else None
