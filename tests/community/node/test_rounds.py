@@ -138,7 +138,7 @@ def rounds_of(members: Members, sync_seconds: float = 15.0) -> Any:
     communities: Any = {ROOT.id: members}
     dialler: Any = members
     unused: Any = None
-    presence = OwnManifests(OWN, members.clock, unused, "own")
+    presence = OwnManifests(OWN, members.clock, unused, "own", unused)
     book = PeerBook(OWN.id)
     return NodeScheduler(
         own_id=OWN.id,
