@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import httpx2
 import openai
 import pytest
 from tests.e2e.owners import Owner, agree, until
@@ -116,7 +117,7 @@ async def mcp_answer(owner: Owner, token: str, question: str) -> tuple[list[str]
     from mcp.client.streamable_http import streamable_http_client
 
     headers = {"Authorization": f"Bearer {token}"}
-    async with httpx.AsyncClient(headers=headers, timeout=60) as http:
+    async with httpx2.AsyncClient(headers=headers, trust_env=False, timeout=60) as http:
         transport = streamable_http_client(f"{owner.address}/mcp", http_client=http)
         async with Client(transport) as client:
             tools = [each.name for each in (await client.list_tools()).tools]
