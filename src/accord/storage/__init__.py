@@ -11,17 +11,8 @@ from accord.storage.errors import StoreDamagedError, StoreError, StoreHeldError
 from accord.storage.journal import JournalEntry, JournalRecord
 from accord.storage.location import Schema
 from accord.storage.revisions import RevisionStep, newer_revisions, pending_revisions, roll_back
-from accord.storage.store import (
-    BulkInsert,
-    Store,
-    StoreMetrics,
-    is_one_of,
-    open_store,
-    postgres_array,
-    sealed,
-    store_metrics,
-    verify,
-)
+from accord.storage.store import Store, StoreMetrics, open_store, store_metrics
+from accord.storage.tables import BulkInsert, is_one_of, postgres_array, sealed, verify
 
 __all__ = [
     "BulkInsert",

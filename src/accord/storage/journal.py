@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 
 from accord.storage.errors import StoreError
-from accord.storage.store import BulkInsert, sealed, verify
+from accord.storage.tables import BulkInsert, sealed, verify
 
 # Far below the number of parameters that either engine takes in one statement.
 _LOOKUP = 500
