@@ -66,6 +66,7 @@ class Node:
         self.communities: dict[str, HostedCommunity] = {}
         self.book = PeerBook(key.id)
         self.machine = Machine(home)
+        self._registry = bus.registry
         self.presence = OwnManifests(key, clock, bus.registry, settings.display_name, self.machine)
         self.folders = CommunityFolders(home)
         self._chosen = self.folders.chosen
@@ -411,6 +412,7 @@ class Node:
             "endpoints": [endpoint.url for endpoint in self.presence.endpoints],
             "communities": [self._describe(each) for each in self._founded()],
             "current": None if (current := self.current) is None else current.community_id,
+            "capabilities": sorted({each["name"] for each in self._registry.listings()}),
             "lost": await asyncio.to_thread(self._lost),
         }
 
@@ -439,6 +441,7 @@ class Node:
                         f"{each['name']}@{each['version']}"
                         for each in peer.manifest["capabilities"]
                     ],
+                    "load": peer.manifest.get("load", {}),
                     "seen_seconds_ago": int(self._clock.now() - peer.seen),
                     "failures": peer.failures,
                 }
