@@ -100,7 +100,7 @@ def _bus() -> Sequence[BaseRoute]:
 
 _SERVED: Final[Mapping[str, Callable[[], Iterable[BaseRoute]]]] = {
     "Station": lambda: application("", _ANY, _ANY).routes,
-    "Doors": lambda: openai_routes(_ANY, _ANY, ""),
+    "Doors": lambda: openai_routes(_ANY, _ANY, _ANY),
     "Connector": lambda: [
         *ControlRoutes(_CONTROL, _ANY).routes,
         *OperatorRoutes(_CONTROL, _ANY, _ANY, _ANY).routes,

@@ -87,6 +87,7 @@ class Node:
         self.communities: dict[str, HostedCommunity] = {}
         self.book = PeerBook(key.id)
         self.machine = Machine(home)
+        self._registry = bus.registry
         self.presence = OwnManifests(key, clock, bus.registry, settings.display_name, self.machine)
         self.folders = CommunityFolders(home)
         self._chosen = self.folders.chosen
@@ -458,6 +459,7 @@ class Node:
                 each.community_id: self.keeper.held(each.community_id) for each in self._founded()
             },
             "current": None if (current := self.current) is None else current.community_id,
+            "capabilities": sorted({each["name"] for each in self._registry.listings()}),
             "lost": await asyncio.to_thread(self._lost),
         }
 
@@ -486,6 +488,7 @@ class Node:
                         f"{each['name']}@{each['version']}"
                         for each in peer.manifest["capabilities"]
                     ],
+                    "load": peer.manifest.get("load", {}),
                     "seen_seconds_ago": int(self._clock.now() - peer.seen),
                     "failures": peer.failures,
                     "reached": self._reached_how(peer),

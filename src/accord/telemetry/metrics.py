@@ -141,6 +141,8 @@ _COMMUNITY: Final = (
      "Connections that this node carries between members at the moment."),
 )
 _MODELS: Final = (
+    ("accord_door_requests_total", _C, "requests", ("door", "outcome"),
+     "Requests to the local APIs: `admitted`, `refused` or `limited` by their token or key."),
     ("accord_llm_running", _G, "generations", (), "Generations in progress."),
     ("accord_llm_waiting", _G, "generations", (), "Generations waiting to start."),
     ("accord_llm_generations_total", _C, "generations", ("model", "outcome"),
