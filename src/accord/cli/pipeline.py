@@ -81,6 +81,15 @@ def layout_of(cli: Cli, folder: Path | None) -> "Layout":
     from accord.pipeline.folder import Layout
 
     if folder is not None:
+        # A `Path` has made one slash of the two.
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(folder)):
+            from accord.pipeline.errors import PipelineError
+
+            raise PipelineError(
+                "the pipeline's folder is on a file system of this machine, and this is a URL",
+                where="--folder",
+                mend="name a folder; segments may land at a URL (--landing)",
+            )
         return Layout(folder.expanduser().absolute())
     return Layout(cli.settings().home / "pipeline")
 
@@ -190,6 +199,7 @@ def run(
                     every=every,
                     stop=stop,
                     each=lambda each: _show_run(cli, each),
+                    failed=lambda error: cli.note(f"the run failed and is tried again: {error}"),
                     landing=lands,
                     progress=told,
                 )
@@ -270,11 +280,24 @@ def _locate(cli: PipelineCli, landing: str | None = None) -> "tuple[Layout, str 
     from accord.pipeline.session import require_extra
 
     require_extra()
-    if landing is None and cli.folder is None:
+    layout = cli.layout()
+    if landing is None and (cli.folder is None or not _has_segments(layout)):
         from accord.station.pipeline import landing_of
 
-        landing = landing_of(cli.settings())
-    return cli.layout(), landing
+        settings = cli.settings()
+        # A folder of its own follows a landing that somebody chose, not the home's default one.
+        if cli.folder is None or settings.pipeline.landing:
+            landing = landing_of(settings)
+    return layout, landing
+
+
+def _has_segments(layout: "Layout") -> bool:
+    """Whether a folder has a landing of its own in use, as `generate` makes one."""
+    from accord.pipeline.landing import Landing
+    from accord.pipeline.rules.streams import STREAMS
+
+    own = Landing(layout.landing)
+    return any(own.segments(stream) for stream in STREAMS)
 
 
 def _stop_on_sigterm() -> threading.Event:

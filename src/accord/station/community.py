@@ -52,6 +52,7 @@ from accord.community.peers import Endpoint, announced
 from accord.community.rules.formats import Level, display_id
 from accord.community.rules.invites import Invite
 from accord.community.rules.routing import RoutePolicy
+from accord.community.rules.tunnels import TunnelLimits
 from accord.community.settings import LogLimits, NodeSettings, RoutingSettings
 from accord.community.store import COMMUNITY_STORE
 from accord.kernel.clock import Clock
@@ -449,7 +450,7 @@ class CommunityPlane:
             serving = group.create_task(server.serve([listening]), name="bus")
             await server.serving.wait()
             living = [
-                group.create_task(node.run(endpoints, look), name="rounds"),
+                group.create_task(node.run(endpoints, look, server.accept), name="rounds"),
                 group.create_task(offers.run(), name="capabilities"),
                 group.create_task(self._watch_clock(), name="clock"),
             ]
@@ -540,10 +541,19 @@ def node_settings(settings: Settings) -> NodeSettings:
         sync_seconds=chosen.sync_seconds,
         gossip_fanout=chosen.gossip_fanout,
         max_links=chosen.max_links,
+        relay=_relay_limits(settings),
+        relayed=chosen.relayed,
         bus=BusSettings(require_to=chosen.require_to, legacy=UnsignedCalls(chosen.legacy)),
         log=LogLimits(chosen.author_bytes_per_day, chosen.min_free_bytes),
         routing=routing_settings(settings),
     )
+
+
+def _relay_limits(settings: Settings) -> TunnelLimits | None:
+    chosen = settings.community
+    if not chosen.relay:
+        return None
+    return TunnelLimits(chosen.relay_members, chosen.relay_streams, chosen.relay_bytes_per_second)
 
 
 def routing_settings(settings: Settings) -> RoutingSettings:

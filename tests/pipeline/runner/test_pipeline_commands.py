@@ -148,3 +148,62 @@ def test_a_refreshed_layer_comes_to_the_same_account(tmp_path: Path, spark: "Spa
     assert after.rows["bronze"] == 0
     assert after.rows["checked"] == before.rows["checked"]
     assert after.built == ["traffic", "busiest"]
+
+
+def test_a_folder_follows_the_landing_of_the_settings_but_one_with_segments_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCORD_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ACCORD_PIPELINE__LANDING", str(tmp_path / "landing"))
+    history = GeneratedHistory(400, 4, streams=(streams.BUS_CALLS,))
+    land(Landing(tmp_path / "landing"), history.portions())
+    tables = ("--folder", str(tmp_path / "tables"))
+    assert accord_json("status", *tables)["waiting"][streams.BUS_CALLS] > 0
+    generate(tmp_path / "own", events=400, seed=9, streams=(streams.RELAY_OUTBOUND,))
+    waiting = accord_json("status", "--folder", str(tmp_path / "own"))["waiting"]
+    assert list(waiting) == [streams.RELAY_OUTBOUND]
+
+
+@pytest.mark.parametrize("url", ["s3a://bucket/history", "hdfs://name/history"])
+def test_a_folder_that_is_a_url_is_refused_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PipelineError, match="this is a URL"):
+        accord("init", "--folder", url)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("one_session")
+def test_a_continuous_run_outlives_an_error_that_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout, stop = Layout(tmp_path), threading.Event()
+    land(Landing(layout.landing), GeneratedHistory(400, 4, streams=(streams.BUS_CALLS,)).portions())
+    errors = [PipelineError("the store answered 503"), PipelineError("Spark's JVM has ended")]
+    whole = runner.run
+
+    def run(*words: Any, **options: Any) -> RunOutcome:
+        if errors:
+            raise errors.pop(0)
+        return whole(*words, **options)
+
+    monkeypatch.setattr(runner, "run", run)
+    failed: list[PipelineError] = []
+    outcomes: list[RunOutcome] = []
+
+    def each(outcome: RunOutcome) -> None:
+        outcomes.append(outcome)
+        stop.set()
+
+    runner.run_continuously(
+        layout,
+        runner.SparkTarget(),
+        every=0.01,
+        stop=stop,
+        each=each,
+        failed=failed.append,
+        definitions=SMALL,
+    )
+    assert [error.what for error in failed] == ["the store answered 503", "Spark's JVM has ended"]
+    assert [outcome.version for outcome in outcomes] == ["00000001"]

@@ -162,6 +162,9 @@ def _record(layout: Layout, now_ms: int, outcome: RunOutcome) -> None:
         file.write(json.dumps({"at": now_ms, **outcome.payload()}) + "\n")
 
 
+_LONGEST_PAUSE: Final = 300.0
+"""Most seconds between two tries of a continuous run that fails."""
+
 EVERY_TABLE: Final = "gold"
 """The name of all gold tables for `refresh`."""
 
@@ -223,32 +226,48 @@ def run_continuously(
     every: float,
     stop: threading.Event,
     each: Callable[[RunOutcome], None],
+    failed: Callable[[PipelineError], None] = lambda _error: None,
     landing: str | None = None,
     definitions: Sequence[GoldTable] = GOLD,
     progress: Progress = no_progress,
 ) -> None:
     """Run whenever something has landed, in one session, until `stop` is set.
 
-    `every` is in seconds; `each` is called with the outcome of every run.
+    `every` is in seconds; `each` is called with the outcome of every run. A run that fails is told
+    to `failed` and tried again in a new session, after pauses that grow up to five minutes. Raises
+    PipelineError if the folder cannot be locked, or the first session does not start.
     """
-    with lock_folder(layout, "run --continuous") as lock, where.open(layout, lock) as spark:
-        is_first = True
+    failures, has_run, has_started = 0, False, False
+    with lock_folder(layout, "run --continuous") as lock:
         while not stop.is_set():
-            news = prepare(layout, landing, progress)
-            if news[0] or (is_first and admitted(layout)):
-                with watch_session(spark, layout.spark_log, where.patience) as alive:
-                    outcome = run(
-                        layout,
-                        spark,
-                        now_ms=_now(),
-                        definitions=definitions,
-                        news=news,
-                        progress=progress,
-                        alive=alive,
-                    )
-                each(outcome)
-                is_first = False
-            stop.wait(every)
+            try:
+                with where.open(layout, lock) as spark:
+                    has_started = True
+                    while not stop.is_set():
+                        news = prepare(layout, landing, progress)
+                        if news[0] or (not has_run and admitted(layout)):
+                            with watch_session(spark, layout.spark_log, where.patience) as alive:
+                                outcome = run(
+                                    layout,
+                                    spark,
+                                    now_ms=_now(),
+                                    definitions=definitions,
+                                    news=news,
+                                    progress=progress,
+                                    alive=alive,
+                                )
+                            each(outcome)
+                            has_run = True
+                        failures = 0
+                        stop.wait(every)
+            except PipelineError as error:
+                if not has_started:
+                    raise
+                failed(error)
+                # What was admitted before the failure is no news any more.
+                has_run = False
+                failures += 1
+                stop.wait(min(every * 2**failures, _LONGEST_PAUSE))
 
 
 def _run(
