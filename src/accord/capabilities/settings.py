@@ -1,6 +1,7 @@
 """The settings `[models]`, `[rag]` and `[doors]`, and the names that a corpus may have."""
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 from pydantic import Field, SecretStr, field_validator
@@ -24,8 +25,10 @@ class ModelsSettings(Section):
         tuple[str, ...],
         Field(
             max_length=16,
-            description="OpenAI-compatible servers, each an address and the models to use there, "
-            "such as `http://127.0.0.1:11434/v1 qwen2.5:7b llama3.2`",
+            description="OpenAI-compatible servers, each an address, `at_once=N` if it takes"
+            " another number of calls than `max_concurrent`, and the models to use there, or none"
+            " for all that it lists, such as "
+            "`http://127.0.0.1:11434/v1 at_once=1 qwen2.5:7b llama3.2`",
         ),
     ] = ()
     server_key: Annotated[
@@ -36,11 +39,25 @@ class ModelsSettings(Section):
         ),
     ] = SecretStr("")
     max_concurrent: Annotated[
-        int, Field(ge=1, le=256, description="how many answers are generated at once")
+        int,
+        Field(
+            ge=1,
+            le=256,
+            description="how many answers are generated at once here, and on each server",
+        ),
     ] = 2
     max_waiting: Annotated[
-        int, Field(ge=0, le=1024, description="how many calls may wait for a free place")
+        int,
+        Field(
+            ge=0,
+            le=1024,
+            description="how many calls may wait for a free place, here and on each server",
+        ),
     ] = 8
+    discover_seconds: Annotated[
+        float,
+        Field(gt=0, le=86400, description="how often servers are asked which models they have"),
+    ] = 60.0
     seconds: Annotated[
         float, Field(gt=0, le=3600, description="how long an answer, or its next token, may take")
     ] = 120.0
@@ -50,6 +67,27 @@ class ModelsSettings(Section):
     threads: Annotated[
         int, Field(ge=0, le=1024, description="threads of a model; 0 for half of the processors")
     ] = 0
+    gpu_layers: Annotated[
+        int,
+        Field(
+            ge=-1,
+            le=1024,
+            description="layers of a model in this process on the GPU, if the library was built for"
+            " one; -1 for as many as fit, 0 for none",
+        ),
+    ] = -1
+    main_gpu: Annotated[
+        int, Field(ge=0, le=63, description="the GPU to use, where there are two")
+    ] = 0
+    prompt_batch: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=4096,
+            description="tokens of a prompt that a model in this process reads at once; more is"
+            " faster, and a caller who leaves is noticed between two batches (512 suits a GPU)",
+        ),
+    ] = 12
     cached_texts: Annotated[
         int, Field(ge=0, le=10_000_000, description="how many embedded texts are remembered")
     ] = 16384
@@ -119,14 +157,34 @@ class DoorsSettings(Section):
     ] = False
 
 
-def split_server(server: str) -> tuple[str, tuple[str, ...]]:
-    """Split `http://host:11434/v1 qwen2.5:7b` into address and models, or raise `ValueError`."""
-    url, *models = server.split()[:65] or [""]
+@dataclass(frozen=True, slots=True)
+class ModelServer:
+    """A server of the settings.
+
+    Attributes:
+        models: Empty for all that it lists.
+        at_once: None for `max_concurrent`.
+    """
+
+    url: str
+    models: tuple[str, ...]
+    at_once: int | None = None
+
+
+def split_server(server: str) -> ModelServer:
+    """Read `http://host:11434/v1 at_once=1 qwen2.5:7b`, or raise `ValueError`."""
+    url, *words = server.split()[:66] or [""]
     if not url.startswith(("http://", "https://")) or "@" in url or "?" in url or "#" in url:
         raise ValueError("should begin with an http:// or https:// address without user or query")
-    if not models or not all(map(_NAME.fullmatch, models)):
-        raise ValueError("should name at least one model behind the address")
-    return url.rstrip("/"), tuple(models)
+    at_once = None
+    if words and words[0].startswith("at_once="):
+        number = words.pop(0).removeprefix("at_once=")
+        if not re.fullmatch(r"[1-9][0-9]{0,2}", number, re.ASCII):
+            raise ValueError("should say at_once=N with a number from 1 to 999")
+        at_once = int(number)
+    if not all(map(_NAME.fullmatch, words)):
+        raise ValueError("should name models behind the address, or none for all of the server")
+    return ModelServer(url.rstrip("/"), tuple(words), at_once)
 
 
 CORPUS_PATTERN: Final = "[a-z0-9-]{1,64}"

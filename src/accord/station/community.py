@@ -195,6 +195,10 @@ class NodeCapabilities:
         """Add a capability."""
         self._offers.append(offer)
 
+    def work(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Add background work, which runs until cancelled."""
+        self._work.append(run)
+
     def measure(self, measured: HasMetrics) -> None:
         """Add a source of metrics."""
         self._measured.append(measured)
@@ -246,6 +250,7 @@ async def _open_models(
 
     languages = await opened.enter_async_context(llm.open_language_models(settings.models))
     offers.add(languages.register)
+    offers.work(languages.run)
     offers.measure(languages.metrics)
     try:
         embedder = await opened.enter_async_context(embed.open_embedder(settings.models))

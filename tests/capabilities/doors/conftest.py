@@ -62,6 +62,8 @@ class Echo:
                 yield GenerationEnd(StopReason.END, 3, 2)
                 return
             words = asked.messages[-1]["content"] if asked.messages else asked.prompt
+            if not isinstance(words, str):
+                words = " ".join(part["text"] for part in words if part["type"] == "text")
             count = 0
             while True:
                 for word in words.split():

@@ -1,5 +1,6 @@
 """Ordinary clients at the doors, and llama.cpp and MiniLM behind them."""
 
+import json
 from typing import Any
 
 import httpx2
@@ -87,3 +88,26 @@ async def test_mcps_client_asks_a_model_by_a_tool(furnished: Any) -> None:
         answer: Any = await client.call_tool("llm_chat", arguments)
     assert answer.content[0].text
     assert answer.structured_content["meta"]["model"] == MODEL
+
+
+async def test_a_model_in_this_process_answers_in_the_form_of_a_schema(furnished: Any) -> None:
+    made = openai.AsyncOpenAI(
+        base_url=f"{furnished.url}/v1", api_key=furnished.token, max_retries=0
+    )
+    schema = {
+        "type": "object",
+        "properties": {"wet": {"type": "boolean"}},
+        "required": ["wet"],
+        "additionalProperties": False,
+    }
+    form: Any = {"type": "json_schema", "json_schema": {"name": "rain", "schema": schema}}
+    async with made as client:
+        answer = await client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": "Is rain wet?"}],
+            response_format=form,
+            max_tokens=48,
+            seed=1,
+        )
+    content = answer.choices[0].message.content or ""
+    assert set(json.loads(content)) == {"wet"}

@@ -227,3 +227,62 @@ async def test_a_text_that_is_too_long_is_refused_in_one_sentence(
         await client.embeddings.create(model="lengths", input=["x", "x" * 8193])
     assert (refused.value.code, refused.value.param) == ("string_above_max_length", "input[1]")
     assert house.echo.asked == []
+
+
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+
+
+async def test_the_form_of_an_answer_and_penalties_reach_the_model(
+    client: openai.AsyncOpenAI, house: Any
+) -> None:
+    wanted: Any = {
+        "type": "json_schema",
+        "json_schema": {"name": "a", "schema": {"type": "object"}},
+    }
+    messages: Any = [{"role": "user", "content": "x"}]
+    await client.chat.completions.create(
+        model="echo",
+        messages=messages,
+        response_format=wanted,
+        frequency_penalty=0.5,
+        presence_penalty=-1,
+    )
+    assert house.echo.asked[-1].shaping == {
+        "response_format": wanted,
+        "frequency_penalty": 0.5,
+        "presence_penalty": -1,
+    }
+    await client.chat.completions.create(
+        model="echo", messages=messages, response_format={"type": "text"}, presence_penalty=0
+    )
+    assert house.echo.asked[-1].shaping == {}
+    odd: Any
+    for odd in ({"type": "xml"}, {"type": "json_schema"}, "json"):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.chat.completions.create(
+                model="echo", messages=messages, response_format=odd
+            )
+        assert refused.value.code == "invalid_value"
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client.chat.completions.create(model="echo", messages=messages, frequency_penalty=3)
+    assert refused.value.param == "frequency_penalty"
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client.completions.create(model="echo", prompt="x", presence_penalty=1)
+    assert refused.value.code == "unsupported_parameter"
+
+
+async def test_images_come_with_the_request_and_are_never_fetched(
+    client: openai.AsyncOpenAI, house: Any
+) -> None:
+    def asked(url: str) -> Any:
+        image = {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
+        return [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, image]}]
+
+    answer = await client.chat.completions.create(model="echo", messages=asked(PIXEL))
+    assert answer.choices[0].message.content == "What is it? "
+    assert house.echo.asked[-1].has_images
+    assert house.echo.asked[-1].messages[0]["content"][1]["image_url"] == {"url": PIXEL}
+    for url in ("http://127.0.0.1/a.png", "file:///etc/passwd", "data:text/html;base64,AAAA"):
+        with pytest.raises(openai.BadRequestError):
+            await client.chat.completions.create(model="echo", messages=asked(url))
+    assert len(house.echo.asked) == 1

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from accord.capabilities import models
-from accord.capabilities.settings import DoorsSettings, ModelsSettings, split_server
+from accord.capabilities.settings import DoorsSettings, ModelServer, ModelsSettings, split_server
 from accord.community.errors import Code, CommunityError
 
 
@@ -42,15 +42,22 @@ def test_what_is_missing_is_said_in_one_sentence(
 
 
 def test_a_server_is_an_address_and_models() -> None:
-    assert split_server("http://127.0.0.1:11434/v1/ qwen2.5:7b  llama3.2") == (
-        "http://127.0.0.1:11434/v1",
-        ("qwen2.5:7b", "llama3.2"),
-    )
+    named = split_server("http://127.0.0.1:11434/v1/ at_once=1 qwen2.5:7b  llama3.2")
+    assert named == ModelServer("http://127.0.0.1:11434/v1", ("qwen2.5:7b", "llama3.2"), 1)
+    assert split_server("http://host/v1") == ModelServer("http://host/v1", ())
 
 
 @pytest.mark.parametrize(
     "server",
-    ["", "http://host/v1", "host model", "ftp://host model", "http://u:p@host m", "http://h?x m"],
+    [
+        "",
+        "http://h at_once=0 m",
+        "http://h m at_once=2",
+        "host model",
+        "ftp://host model",
+        "http://u:p@host m",
+        "http://h?x m",
+    ],
 )
 def test_anything_else_is_no_server(server: str) -> None:
     with pytest.raises(ValidationError):

@@ -1,5 +1,6 @@
 """Errors as OpenAI's API writes them, so that its clients raise what they raise there."""
 
+import re
 from typing import Any, Final
 
 from starlette.responses import JSONResponse
@@ -20,6 +21,7 @@ _KINDS: Final[dict[Code, tuple[str, str]]] = {
     Code.RATE_LIMITED: (_LIMIT, "rate_limit_exceeded"),
 }
 _FORBIDDEN: Final = 403
+_TOLD: Final = re.compile(r"/(?:input|params)/[^\s:]+(?=: )")
 
 
 class OpenAiError(CommunityError):
@@ -106,7 +108,7 @@ def error_body(error: CommunityError) -> dict[str, Any]:
         "error": {
             "message": error.what if isinstance(error, OpenAiError) else str(error),
             "type": kind,
-            "param": _param(error.where),
+            "param": _param(error),
             "code": code,
         }
     }
@@ -121,8 +123,11 @@ def error_response(error: CommunityError) -> JSONResponse:
     return JSONResponse(error_body(error), _status(error), headers)
 
 
-def _param(where: str | None) -> str | None:
-    """The member as OpenAI's clients know it: the bus says `/input/temperature`."""
+def _param(error: CommunityError) -> str | None:
+    """The member as OpenAI's clients know it: the bus says `/input/temperature`, also in texts."""
+    where = error.where
+    if where is None and (told := _TOLD.match(error.what)) is not None:
+        where = told[0]
     for begin in ("/input/", "/params/"):
         if where is not None and where.startswith(begin):
             first, *rest = where.removeprefix(begin).split("/")

@@ -71,16 +71,30 @@ class BusCaller:
         return display_id(node_id) if peer is None else str(peer.manifest["display_name"])
 
     async def call(
-        self, capability: str, params: Mapping[str, Any], given: Mapping[str, Any]
+        self,
+        capability: str,
+        params: Mapping[str, Any],
+        given: Mapping[str, Any],
+        *,
+        version: str = "1.0",
     ) -> dict[str, Any]:
         """Call a capability that does not stream; raises the error of the bus."""
-        return await self._node.router.call(self._community(), capability, params, given)
+        return await self._node.router.call(
+            self._community(), capability, params, given, version=version
+        )
 
     async def stream(
-        self, capability: str, params: Mapping[str, Any], given: Mapping[str, Any]
+        self,
+        capability: str,
+        params: Mapping[str, Any],
+        given: Mapping[str, Any],
+        *,
+        version: str = "1.0",
     ) -> AsyncGenerator[Frame]:
         """Call a capability that streams; raises the error of the bus."""
-        frames = self._node.router.stream(self._community(), capability, params, given)
+        frames = self._node.router.stream(
+            self._community(), capability, params, given, version=version
+        )
         async with aclosing(frames) as closing:
             async for frame in closing:
                 yield frame

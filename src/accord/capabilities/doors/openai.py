@@ -42,14 +42,19 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "suffix": ("",),
     "logprobs": (False, 0),
     "logit_bias": ({},),
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
     "functions": ([],),
 }
+# Those that `llm.complete` does not have.
+_CHAT_ONLY: Final[Mapping[str, tuple[Any, ...]]] = {
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "response_format": ({"type": "text"},),
+}
 _SAME: Final = ("temperature", "top_p", "seed")
+# What a node offers that has this version of `llm.chat`.
+_SHAPED: Final = "1.2"
 _REASONS: Final = {"max_tokens": "length"}
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 _LONGEST_TEXT: Final = 1024 * 1024
@@ -61,6 +66,7 @@ class CompletionRequest:
 
     Attributes:
         usage: Whether a stream ends with token counts.
+        version: The least version of the capability that can do this.
     """
 
     capability: str
@@ -68,6 +74,7 @@ class CompletionRequest:
     input: dict[str, Any]
     stream: bool
     usage: bool
+    version: str = "1.0"
 
     @property
     def is_chat(self) -> bool:
@@ -84,7 +91,8 @@ def read_completion(body: Any, *, is_chat: bool) -> CompletionRequest:
     """Convert a request, or raise `bad_request` for what is not supported."""
     if not isinstance(body, dict):
         raise bad_request("the body is a JSON object", None)
-    for name, neutral in _NEUTRAL.items():
+    refused = _NEUTRAL if is_chat else {**_NEUTRAL, **_CHAT_ONLY}
+    for name, neutral in refused.items():
         given = body.get(name)
         if given is not None and given not in neutral:
             raise unsupported(name)
@@ -97,12 +105,21 @@ def read_completion(body: Any, *, is_chat: bool) -> CompletionRequest:
     most = body.get("max_completion_tokens") or body.get("max_tokens")
     if most is not None:
         chosen["max_tokens"] = most
+    version = "1.0"
     stop = body.get("stop")
     if stop is not None:
         chosen["stop"] = [stop] if isinstance(stop, str) else stop
     if is_chat:
         chosen["messages"] = _messages(body.get("messages"))
         chosen |= {name: body[name] for name in ("tools", "tool_choice") if body.get(name)}
+        shaping = {
+            name: body[name]
+            for name, neutral in _CHAT_ONLY.items()
+            if body.get(name) is not None and body[name] not in neutral
+        }
+        chosen |= shaping
+        if shaping or any(not isinstance(each["content"], str) for each in chosen["messages"]):
+            version = _SHAPED
     else:
         chosen["prompt"] = _prompt(body.get("prompt"))
     stream = body.get("stream") is True
@@ -113,6 +130,7 @@ def read_completion(body: Any, *, is_chat: bool) -> CompletionRequest:
         chosen | {"stream": stream},
         stream,
         isinstance(options, dict) and options.get("include_usage") is True,
+        version,
     )
 
 
@@ -143,10 +161,34 @@ def _message(given: Any, place: int) -> dict[str, Any]:
         content = ""  # an assistant that only called tools
     if isinstance(content, list):
         parts = [each if isinstance(each, dict) else {} for each in content]
+        if message.get("role") == "user" and any(e.get("type") == "image_url" for e in parts):
+            return message | {"content": _parts(parts, f"messages[{place}].content")}
         if any(each.get("type") != "text" for each in parts):
-            raise bad_request("only text is offered here", f"messages[{place}].content")
+            raise unsupported(
+                f"messages[{place}].content", "Only text is offered here, and images from users."
+            )
         content = "".join(str(each.get("text", "")) for each in parts)
     return message | {"content": _read_text(content, f"messages[{place}].content")}
+
+
+def _parts(parts: Sequence[dict[str, Any]], param: str) -> list[dict[str, Any]]:
+    """The parts of a message with images, which are in the request: nothing is fetched."""
+    found: list[dict[str, Any]] = []
+    for place, part in enumerate(parts):
+        where = f"{param}[{place}]"
+        if part.get("type") == "text":
+            found.append({"type": "text", "text": _read_text(part.get("text"), f"{where}.text")})
+            continue
+        image = part.get("image_url")
+        url = image.get("url") if isinstance(image, dict) else None
+        if part.get("type") != "image_url" or not isinstance(url, str):
+            raise unsupported(where, "Only texts and images are offered here.")
+        if not url.startswith("data:image/"):
+            raise unsupported(
+                f"{where}.image_url.url", "An image is sent as a data: URL; none is fetched."
+            )
+        found.append({"type": "image_url", "image_url": {"url": url}})
+    return found
 
 
 def _prompt(given: Any) -> str:
@@ -424,9 +466,13 @@ class _OpenAiApi:
         name = f"{'chatcmpl' if is_chat else 'cmpl'}-{self._ids.new()}"
         writer = CompletionAnswer(wanted, name, int(self._clock.now()))
         if not wanted.stream:
-            calling = self._caller.call(wanted.capability, wanted.call_params, wanted.input)
+            calling = self._caller.call(
+                wanted.capability, wanted.call_params, wanted.input, version=wanted.version
+            )
             return JSONResponse(writer.whole(await sse.while_connected(request.receive, calling)))
-        frames = self._caller.stream(wanted.capability, wanted.call_params, wanted.input)
+        frames = self._caller.stream(
+            wanted.capability, wanted.call_params, wanted.input, version=wanted.version
+        )
         try:
             # An error before the first frame is answered with its status.
             first = await sse.while_connected(request.receive, _next(frames))
@@ -445,6 +491,8 @@ def _to_concierge(wanted: CompletionRequest) -> CompletionRequest:
     """The last question of a chat, to be answered from documents."""
     asked = [each for each in wanted.input["messages"] if each["role"] == "user"]
     question = asked[-1]["content"] if asked else ""
+    if wanted.version != "1.0":
+        raise unsupported("messages", "This model reads text and answers with text.")
     if not 0 < len(question) <= _LONGEST_QUESTION:
         raise bad_request(
             f"the last message of the user is a question of 1 to {_LONGEST_QUESTION} characters",

@@ -1,6 +1,7 @@
 """Language models: `llm.chat` and `llm.complete`, by servers or in this process."""
 
 from accord.capabilities.llm.embedded import EmbeddedBackend
+from accord.capabilities.llm.queue import GenerationMetrics, GenerationQueue
 from accord.capabilities.llm.remote import RemoteBackend
 from accord.capabilities.llm.rules.generation import (
     Backend,
@@ -14,12 +15,12 @@ from accord.capabilities.llm.rules.generation import (
     StopReason,
     TextPiece,
     ToolCallDelta,
+    listed_models,
     read_request,
     role_violation,
 )
 from accord.capabilities.llm.service import (
-    GenerationMetrics,
-    GenerationQueue,
+    LanguageModels,
     open_language_models,
     register,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "GenerationMetrics",
     "GenerationQueue",
     "GenerationRequest",
+    "LanguageModels",
     "Piece",
     "PromptRead",
     "RemoteBackend",
@@ -40,6 +42,7 @@ __all__ = [
     "Stopper",
     "TextPiece",
     "ToolCallDelta",
+    "listed_models",
     "open_language_models",
     "read_request",
     "register",

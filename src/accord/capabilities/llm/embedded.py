@@ -26,9 +26,6 @@ from accord.web import responses
 
 _log = structlog.stdlib.get_logger(__name__)
 
-# The library checks for cancellation between batches, so they are small: a caller who leaves while
-# its prompt is read should be noticed within 200 ms (section 4.1).
-_BATCH: Final = 12
 _CLIENT_ERRORS: Final = range(400, 500)
 _BUSY: Final = 503
 _TOO_LONG: Final = "exceed_context_size_error"
@@ -43,15 +40,34 @@ class _Loaded:
 
 
 class EmbeddedBackend:
-    """Runs the models on this disk; `ctx` is in tokens, for each generation."""
+    """Runs the models on this disk.
+
+    Args:
+        ctx: In tokens, for each generation.
+        batch: Tokens of a prompt that are read at once. The library checks for cancellation
+            between batches: a caller who leaves meanwhile should be noticed within 200 ms.
+        gpu_layers: Layers on the GPU; -1 for as many as fit.
+        main_gpu: The GPU that is used, or that holds small tensors.
+    """
 
     def __init__(
-        self, weights: Sequence[LanguageWeights], *, ctx: int, max_concurrent: int, threads: int
+        self,
+        weights: Sequence[LanguageWeights],
+        *,
+        ctx: int,
+        max_concurrent: int,
+        threads: int,
+        batch: int = 12,
+        gpu_layers: int = -1,
+        main_gpu: int = 0,
     ) -> None:
         self._weights = {each.name: each for each in weights}
         self._ctx = ctx
         self._max_concurrent = max_concurrent
         self._threads = threads
+        self._batch = batch
+        self._gpu_layers = gpu_layers
+        self._main_gpu = main_gpu
         self._loaded: dict[str, _Loaded] = {}
         self._loading = asyncio.Lock()
         self._executor = ThreadPoolExecutor(max_concurrent, "llama")
@@ -80,6 +96,14 @@ class EmbeddedBackend:
                 where="/input/tools",
                 details={"unsupported": "tools"},
                 mend="leave them out, or ask for another model",
+            )
+        if asked.has_images:
+            raise CommunityError(
+                Code.NOT_IMPLEMENTED,
+                f"{asked.model} does not read images",
+                where="/input/messages",
+                details={"unsupported": "images"},
+                mend="leave them out, or ask for a model of a server that does",
             )
         server = loaded.server
         ask = (
@@ -166,7 +190,9 @@ class EmbeddedBackend:
         params.model.path = str(weights.path)
         params.n_ctx = self._ctx * self._max_concurrent
         params.n_parallel = self._max_concurrent
-        params.n_batch = params.n_ubatch = _BATCH
+        params.n_batch = params.n_ubatch = self._batch
+        params.n_gpu_layers = self._gpu_layers
+        params.main_gpu = self._main_gpu
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._threads
         params.n_threads_http = 1
         params.api_keys = [key]

@@ -3,6 +3,7 @@
 The address comes from the settings; nothing in a call changes where a request goes.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,6 +21,8 @@ _log = structlog.stdlib.get_logger(__name__)
 
 _MAX_LINE: Final = 1024 * 1024
 _MAX_REFUSAL: Final = 4096
+_MAX_LIST: Final = 1024 * 1024
+_LIST_SECONDS: Final = 5.0
 _DONE: Final = b"[DONE]"
 _REFUSED: Final = frozenset({400, 422})
 _BUSY: Final = frozenset({429, 503})
@@ -32,7 +35,7 @@ class RemoteBackend:
 
     Args:
         url: Such as `http://127.0.0.1:11434/v1`.
-        names: The models to use there.
+        names: The models to use there; empty for those that it lists, by `discover`.
         key: The API key; empty for none.
         seconds: The longest time without a byte from the server.
         transport: Replaces the socket, for tests.
@@ -48,6 +51,7 @@ class RemoteBackend:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._models = tuple(map(BackendModel, names))
+        self._is_named = bool(names)
         self._extras = True
         self._url = url
         self._http = responses.bounded_client(
@@ -62,6 +66,26 @@ class RemoteBackend:
     def models(self) -> Sequence[BackendModel]:
         """The models to use there."""
         return self._models
+
+    async def discover(self) -> None:
+        """Learn the models of a server that were not named; none while it cannot be reached."""
+        if self._is_named:
+            return
+        try:
+            async with asyncio.timeout(_LIST_SECONDS):
+                async with self._http.stream("GET", f"{self._url}/models") as answer:
+                    raw = await responses.read_bounded(answer, _MAX_LIST)
+                    answer.raise_for_status()
+            found = generation.listed_models(json.loads(raw))
+        except (httpx.HTTPError, ValueError, TimeoutError, RecursionError) as error:
+            found = []
+            if self._models:
+                _log.warning(
+                    "model server not reachable", url=self._url, error=type(error).__name__
+                )
+        if {each.name for each in found} != {each.name for each in self._models}:
+            _log.info("models of a server", url=self._url, models=[each.name for each in found])
+        self._models = tuple(found)
 
     async def generate(self, asked: GenerationRequest) -> AsyncGenerator[Piece]:
         """Generate; see `Backend`."""

@@ -5,21 +5,21 @@ one answer.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import structlog
-from prometheus_client.metrics_core import Metric
 
 from accord.capabilities import models
 from accord.capabilities.llm.embedded import EmbeddedBackend
+from accord.capabilities.llm.queue import GenerationMetrics, GenerationQueue
 from accord.capabilities.llm.remote import RemoteBackend
 from accord.capabilities.llm.rules import generation
 from accord.capabilities.llm.rules.generation import (
     Backend,
+    BackendModel,
     GenerationEnd,
     GenerationRequest,
     Piece,
@@ -38,124 +38,72 @@ from accord.community.node import Node
 from accord.community.rules import capabilities
 from accord.kernel.clock import Clock
 from accord.telemetry import tracing
-from accord.telemetry.metrics import family
-
-_RETRY_MS: Final = 2000
-
-
-class GenerationQueue:
-    """Bounds how many generations run and how many wait."""
-
-    def __init__(self, *, max_concurrent: int, max_waiting: int) -> None:
-        self.max_concurrent = max_concurrent
-        self.max_waiting = max_waiting
-        self.running = 0
-        self.waiting = 0
-        self._room = asyncio.Semaphore(max_concurrent)
-
-    def check(self) -> None:
-        """Raise `capacity_exceeded` if there is no room for one more."""
-        if self._room.locked() and self.waiting >= self.max_waiting:
-            raise CommunityError(
-                Code.CAPACITY_EXCEEDED,
-                f"{self.running} answers are being generated, and {self.waiting} calls wait",
-                details={"retry_after_ms": _RETRY_MS},
-            )
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Hold a place until the end of the block, or raise `capacity_exceeded`."""
-        self.check()
-        self.waiting += 1
-        try:
-            await self._room.acquire()
-        finally:
-            self.waiting -= 1
-        self.running += 1
-        try:
-            yield
-        finally:
-            self.running -= 1
-            self._room.release()
-
-
-class GenerationMetrics:
-    """The metrics of one node's generations."""
-
-    def __init__(self, generations: GenerationQueue) -> None:
-        self._generations = generations
-        self._ended: Counter[tuple[str, str]] = Counter()
-        self._tokens: Counter[tuple[str, str]] = Counter()
-        self._seconds: dict[tuple[str], float] = {}
-
-    async def count(
-        self, model: str, pieces: AsyncGenerator[Piece], clock: Clock
-    ) -> AsyncGenerator[Piece]:
-        """Pass pieces through and count the generation when it ends."""
-        began = clock.monotonic()
-        outcome, tokens_in, tokens_out = "failed", 0, 0
-        try:
-            async with aclosing(pieces) as passing:
-                async for piece in passing:
-                    if isinstance(piece, PromptRead):
-                        tokens_in = piece.tokens_in
-                    elif isinstance(piece, TextPiece):
-                        tokens_out = piece.tokens_out
-                    elif isinstance(piece, GenerationEnd):
-                        outcome = piece.reason.value
-                        tokens_in = piece.tokens_in or tokens_in
-                        tokens_out = piece.tokens_out or tokens_out
-                    yield piece
-        except GeneratorExit:
-            # The consumer has left; if it had the last piece, the generation was not cancelled.
-            outcome = StopReason.CANCELLED.value if outcome == "failed" else outcome
-            raise
-        finally:
-            self._ended[model, outcome] += 1
-            self._tokens[model, "in"] += tokens_in
-            self._tokens[model, "out"] += tokens_out
-            took = clock.monotonic() - began
-            self._seconds[(model,)] = self._seconds.get((model,), 0.0) + took
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics."""
-        yield family("accord_llm_running", self._generations.running)
-        yield family("accord_llm_waiting", self._generations.waiting)
-        yield family("accord_llm_generations_total", self._ended)
-        yield family("accord_llm_tokens_total", self._tokens)
-        yield family("accord_llm_seconds_total", self._seconds)
 
 
 def register(
     node: Node,
     clock: Clock,
     backends: Sequence[Backend],
-    generations: GenerationQueue,
+    generations: GenerationQueue | Sequence[GenerationQueue],
     *,
     seconds: float = 120.0,
     metrics: GenerationMetrics | None = None,
-) -> None:
+) -> "LlmOffer":
     """Offer both on a node's bus, with every model of every backend.
 
     Args:
         backends: The first model of the first backend is the default.
-        generations: The queue that both capabilities share.
+        generations: The queue that all backends share, or one for each.
         seconds: The longest time for an answer, or for its next frame.
         metrics: The metrics; new ones if None.
     """
-    descriptors = capabilities.load_descriptors("accord.capabilities.llm")
-    serving = _LlmService(clock, backends, generations, metrics or GenerationMetrics(generations))
+    queues = (
+        [generations] * len(backends)
+        if isinstance(generations, GenerationQueue)
+        else list(generations)
+    )
+    own = list({id(each): each for each in queues}.values())
+    serving = _LlmService(clock, backends, queues, metrics or GenerationMetrics(*own))
+    node.bus.registry.add_queue(lambda: sum(each.waiting for each in own))
     # Calls that wait for their turn count, too.
-    room = generations.max_concurrent + generations.max_waiting
-    node.bus.registry.add_queue(lambda: generations.waiting)
-    for key in ("llm.chat@1.1", "llm.complete@1.1"):
-        node.bus.registry.register(
-            descriptors[key],
-            serving.serve,
-            params=serving.params,
-            max_concurrent=room,
-            seconds=seconds,
-        )
+    room = sum(each.max_concurrent + each.max_waiting for each in own)
+    offered = LlmOffer(node, serving, room, seconds)
+    offered.refresh()
+    return offered
+
+
+_KEYS: Final = ("llm.chat@1.1", "llm.chat@1.2", "llm.complete@1.1")
+
+
+@dataclass(eq=False, repr=False)
+class LlmOffer:
+    """What a node offers, which follows the models of its backends."""
+
+    node: Node
+    serving: "_LlmService"
+    room: int
+    seconds: float
+    _params: dict[str, Any] = field(default_factory=dict, init=False)
+
+    def refresh(self) -> None:
+        """Offer the models that the backends have now; nothing if there are none."""
+        params = self.serving.look()
+        if params == self._params:
+            return
+        registry = self.node.bus.registry
+        descriptors = capabilities.load_descriptors("accord.capabilities.llm")
+        for key in _KEYS:
+            if self._params:
+                registry.deregister(key)
+            if params:
+                registry.register(
+                    descriptors[key],
+                    self.serving.serve,
+                    params=params,
+                    max_concurrent=self.room,
+                    seconds=self.seconds,
+                )
+        self._params = params
 
 
 class _LlmService:
@@ -163,38 +111,49 @@ class _LlmService:
         self,
         clock: Clock,
         backends: Sequence[Backend],
-        generations: GenerationQueue,
+        queues: Sequence[GenerationQueue],
         metrics: GenerationMetrics,
     ) -> None:
         self._clock = clock
-        self._generations = generations
+        self._sources = tuple(zip(backends, queues, strict=True))
         self._metrics = metrics
-        self._owners: dict[str, Backend] = {}
+        self._owners: dict[str, tuple[Backend, GenerationQueue]] = {}
         self._ctx: dict[str, int | None] = {}
         self._built_in: set[str] = set()
-        models = [(model, backend) for backend in backends for model in backend.models]
-        for model, backend in models:
-            if model.name in self._owners:
-                continue
-            self._owners[model.name] = backend
-            self._ctx[model.name] = model.ctx
-            if model.built_in:
-                self._built_in.add(model.name)
-        first = models[0][0]
+
+    def look(self) -> dict[str, Any]:
+        """Read which models the backends have; the parameters of the offer, empty for none."""
+        models: list[BackendModel] = []
+        self._owners, self._ctx, self._built_in = {}, {}, set()
+        for backend, queue in self._sources:
+            for model in backend.models:
+                if model.name in self._owners:
+                    continue
+                models.append(model)
+                self._owners[model.name] = backend, queue
+                self._ctx[model.name] = model.ctx
+                if model.built_in:
+                    self._built_in.add(model.name)
+        if not models:
+            return {}
+        first = models[0]
         told: dict[str, Any] = {"model": first.name, "quant": first.quant, "ctx": first.ctx}
-        known = {name: value for name, value in told.items() if value is not None}
-        self.params = known | {"models": list(self._owners)}
+        params = {name: value for name, value in told.items() if value is not None}
+        params["models"] = list(self._owners)
         if self._built_in:
-            self.params["built_in"] = sorted(self._built_in)
+            params["built_in"] = sorted(self._built_in)
+        return params
 
     async def serve(self, call: Call) -> Produced:
         asked = generation.read_request(call.body)
-        self._check(asked)
-        self._generations.check()
-        pieces = self._metrics.count(asked.model, self._generate(asked), self._clock)
+        backend, queue = self._check(asked)
+        queue.check()
+        generating = self._generate(asked, backend, queue)
+        pieces = self._metrics.count(asked.model, generating, self._clock)
         return self._frames(pieces) if asked.stream else await self._whole(pieces, asked)
 
-    def _check(self, asked: GenerationRequest) -> None:
+    def _check(self, asked: GenerationRequest) -> tuple[Backend, GenerationQueue]:
+        """The backend that has the model, and its queue; or raise."""
         if asked.model not in self._owners:
             raise CommunityError(
                 Code.NOT_IMPLEMENTED,
@@ -210,12 +169,15 @@ class _LlmService:
             raise CommunityError(
                 Code.BAD_REQUEST, wrong.message, where=wrong.pointer, findings=[wrong]
             )
+        return self._owners[asked.model]
 
-    async def _generate(self, asked: GenerationRequest) -> AsyncGenerator[Piece]:
+    async def _generate(
+        self, asked: GenerationRequest, backend: Backend, queue: GenerationQueue
+    ) -> AsyncGenerator[Piece]:
         """Wait in the queue, then yield the pieces to show."""
-        async with self._generations.turn():
+        async with queue.turn():
             with tracing.detached_span("llm generate", model=asked.model) as span:
-                async with aclosing(self._pieces(asked)) as pieces:
+                async with aclosing(self._pieces(asked, backend)) as pieces:
                     async for piece in pieces:
                         if isinstance(piece, GenerationEnd):
                             tracing.set_attributes(
@@ -226,12 +188,12 @@ class _LlmService:
                             )
                         yield piece
 
-    async def _pieces(self, asked: GenerationRequest) -> AsyncGenerator[Piece]:
+    async def _pieces(self, asked: GenerationRequest, backend: Backend) -> AsyncGenerator[Piece]:
         """Yield the pieces of a backend, cut at a stop sequence or the end of the context.
 
         An answer of the built-in model also ends where it begins to repeat itself.
         """
-        async with aclosing(self._owners[asked.model].generate(asked)) as pieces:
+        async with aclosing(backend.generate(asked)) as pieces:
             stopper = Stopper(asked.stop)
             repetition = Repetition() if asked.model in self._built_in else None
             tokens_in: int | None = None
@@ -370,31 +332,42 @@ def _call_delta(piece: ToolCallDelta) -> dict[str, Any]:
 _log = structlog.stdlib.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, repr=False)
 class LanguageModels:
     """The language models of a node.
 
     Attributes:
-        backends: Those that have models, servers of the settings first.
+        backends: Servers of the settings first.
+        queues: One for each backend.
         seconds: The longest time for an answer, or for its next token.
+        discover_seconds: How often servers are asked for their models.
     """
 
-    backends: tuple[Backend, ...]
-    generations: GenerationQueue
+    backends: Sequence[Backend]
+    queues: Sequence[GenerationQueue]
     seconds: float
+    discover_seconds: float
     metrics: GenerationMetrics
+    _offer: LlmOffer | None = field(default=None, init=False)
 
     def register(self, node: Node, clock: Clock) -> None:
-        """Offer `llm.chat` and `llm.complete`, if there is any model."""
-        if self.backends:
-            register(
-                node,
-                clock,
-                self.backends,
-                self.generations,
-                seconds=self.seconds,
-                metrics=self.metrics,
-            )
+        """Offer `llm.chat` and `llm.complete`, as long as there is any model."""
+        self._offer = register(
+            node, clock, self.backends, self.queues, seconds=self.seconds, metrics=self.metrics
+        )
+
+    async def discover(self) -> None:
+        """Ask all servers for their models, each by itself."""
+        servers = [each for each in self.backends if isinstance(each, RemoteBackend)]
+        await asyncio.gather(*(each.discover() for each in servers))
+        if self._offer is not None:
+            self._offer.refresh()
+
+    async def run(self) -> None:
+        """Follow the servers' models until cancelled."""
+        while True:
+            await asyncio.sleep(self.discover_seconds)
+            await self.discover()
 
 
 @asynccontextmanager
@@ -402,20 +375,36 @@ async def open_language_models(settings: ModelsSettings) -> AsyncIterator[Langua
     """Open the models of the settings and those on this disk; missing ones are logged."""
     async with AsyncExitStack() as opened:
         backends: list[Backend] = []
-        for place, server in enumerate(settings.servers):
-            url, names = split_server(server)
-            key = settings.server_key.get_secret_value() if place == 0 else ""
-            backends.append(RemoteBackend(url, names, key=key, seconds=settings.seconds))
-        if settings.embedded:
-            backends += _open_embedded(settings)
-        for backend in backends:
+        queues: list[GenerationQueue] = []
+
+        def add(backend: Backend, at_once: int | None = None) -> None:
+            backends.append(backend)
+            queues.append(
+                GenerationQueue(
+                    max_concurrent=at_once or settings.max_concurrent,
+                    max_waiting=settings.max_waiting,
+                )
+            )
             opened.push_async_callback(backend.aclose)
-        generations = GenerationQueue(
-            max_concurrent=settings.max_concurrent, max_waiting=settings.max_waiting
+
+        for place, written in enumerate(settings.servers):
+            server = split_server(written)
+            key = settings.server_key.get_secret_value() if place == 0 else ""
+            seconds = settings.seconds
+            remote = RemoteBackend(server.url, server.models, key=key, seconds=seconds)
+            add(remote, server.at_once)
+        if settings.embedded:
+            for backend in _open_embedded(settings):
+                add(backend)
+        made = LanguageModels(
+            backends,
+            queues,
+            settings.seconds,
+            settings.discover_seconds,
+            GenerationMetrics(*queues),
         )
-        yield LanguageModels(
-            tuple(backends), generations, settings.seconds, GenerationMetrics(generations)
-        )
+        await made.discover()
+        yield made
 
 
 def _open_embedded(settings: ModelsSettings) -> list[Backend]:
@@ -431,5 +420,8 @@ def _open_embedded(settings: ModelsSettings) -> list[Backend]:
             ctx=settings.ctx,
             max_concurrent=settings.max_concurrent,
             threads=models.threads(settings.threads),
+            batch=settings.prompt_batch,
+            gpu_layers=settings.gpu_layers,
+            main_gpu=settings.main_gpu,
         )
     ]

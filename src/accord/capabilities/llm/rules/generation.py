@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -29,6 +29,7 @@ class GenerationRequest:
         ctx: The most tokens of prompt and answer together; None for as many as fit.
         messages: None where a prompt is to be continued.
         tools: In OpenAI's format.
+        shaping: Penalties and the form of the answer, in OpenAI's format.
     """
 
     model: str
@@ -43,6 +44,17 @@ class GenerationRequest:
     tools: Sequence[Mapping[str, Any]]
     tool_choice: Any
     stream: bool
+    shaping: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether a message has an image."""
+        contents = [each["content"] for each in self.messages or ()]
+        parts = [part for each in contents if not isinstance(each, str) for part in each]
+        return any(part["type"] == "image_url" for part in parts)
+
+
+_SHAPING: Final = ("frequency_penalty", "presence_penalty", "response_format")
 
 
 def read_request(body: Mapping[str, Any]) -> GenerationRequest:
@@ -62,6 +74,7 @@ def read_request(body: Mapping[str, Any]) -> GenerationRequest:
         tools=given.get("tools", ()),
         tool_choice=given.get("tool_choice"),
         stream=given.get("stream", True),
+        shaping={name: given[name] for name in _SHAPING if name in given},
     )
 
 
@@ -358,6 +371,7 @@ def request_body(asked: GenerationRequest) -> dict[str, Any]:
         "temperature": asked.temperature,
         "top_p": asked.top_p,
         "stream": True,
+        **asked.shaping,
     }
     if asked.messages is None:
         body["prompt"] = asked.prompt
@@ -440,6 +454,28 @@ def _logprob(choice: dict[str, Any]) -> float | None:
     found = found or (legacy if isinstance(legacy, list) else [])
     numbers = [each for each in found if isinstance(each, int | float) and math.isfinite(each)]
     return float(sum(numbers)) if numbers and len(numbers) == len(found) else None
+
+
+_MOST_LISTED: Final = 64
+_MODEL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}", re.ASCII)
+_EMBEDDER: Final = re.compile(r"embed|rerank|whisper|minilm|(?:^|[/-])bge-", re.IGNORECASE)
+
+
+def listed_models(answer: Any) -> list[BackendModel]:
+    """Return the models of a server's `/v1/models` that generate text, as far as names tell.
+
+    vLLM says how much context a model has, llama.cpp for how much it was trained.
+    """
+    found: dict[str, BackendModel] = {}
+    for each in _items(_dict(answer).get("data")):
+        name = each.get("id")
+        if not isinstance(name, str) or not _MODEL_NAME.fullmatch(name) or _EMBEDDER.search(name):
+            continue
+        ctx = _number(each.get("max_model_len")) or _number(_dict(each.get("meta")).get("n_ctx"))
+        found.setdefault(name, BackendModel(name, ctx or None))
+        if len(found) == _MOST_LISTED:
+            break
+    return list(found.values())
 
 
 def _first(choices: Any) -> dict[str, Any]:
