@@ -145,9 +145,9 @@ async def measure(url: str) -> list[Figure]:
             {
                 "nats-py request and reply": (
                     lambda: raw.request("raw.find", body, timeout=10),
-                    0.5,
+                    0.35,
                 ),
-                "the same, signed and verified": (proved, None),
+                "the same, signed and verified": (proved, 0.5),
             },
         ),
         "durable event": (

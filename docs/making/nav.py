@@ -33,8 +33,8 @@ _THEMES: Final = {
     ),
 }  # fmt: skip
 _REFERENCE: Final = (
-    "index", "cli", "settings", "metrics", "http", "errors", "events", "fold-rules", "capabilities",
-    "frames", "gate-rules", "contract-rules", "tables",
+    "index", "cli", "settings", "metrics", "http", "fabric", "errors", "events", "fold-rules",
+    "capabilities", "frames", "gate-rules", "contract-rules", "tables",
 )  # fmt: skip
 _PROJECT: Final = (
     f"{OUTSIDE}/README.md",

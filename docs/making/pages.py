@@ -12,6 +12,7 @@ from typing import Final
 from docs.making import (
     commands,
     community,
+    fabric,
     frames,
     indexes,
     metrics,
@@ -81,6 +82,12 @@ REFERENCE: Final = (
         is_whole=True,
     ),
     Page("reference/http", "HTTP routes", routes.render, "every path that a station answers"),
+    Page(
+        "reference/fabric",
+        "The client library",
+        fabric.render,
+        "every class and function of `accord.fabric`",
+    ),
     Page("reference/errors", "Error codes", rules.codes, "what each means, and its HTTP status"),
     Page("reference/events", "Events", community.events, "every type in a community's log"),
     Page(

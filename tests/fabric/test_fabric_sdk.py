@@ -8,12 +8,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from examples import shop
 from tests.fabric.fabric_authority import miniature
 from tests.fabric.fabric_network import graph
+from tests.fabric.fabric_station import station
 
-from accord.contracts import render_sdk
+from accord.contracts import render_sdk, sdk
 from accord.contracts.export import transport as protocols
 from accord.fabric import App, Client, NotFoundError, RemoteError, Service
+from accord.fabric.app import shell_contract
 from accord.fabric.sdk import host, transport
 from accord.kernel.signing import SigningKey
 from accord.testing.servers import Server as Process
@@ -90,3 +93,24 @@ async def test_a_subject_of_another_contract_is_refused(nats: Process) -> None:
 
     with pytest.raises(NotFoundError, match="has nothing on"):
         await host(service).serve_call("rpc.v1.Nothing", handler)
+
+
+@pytest.mark.slow
+async def test_a_generated_client_uploads_what_an_operation_expects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = shop.service.contract.manifest()
+    sdk(manifest, tmp_path / "packages")
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    package = importlib.import_module("shop_v1")
+    caller = shell_contract(manifest)
+    async with station(tmp_path) as house:
+        key = await house.deploy("shop", shop.service.contract)
+        own = Service(caller, key=await house.deploy("callers", caller), authority=house.url)
+        async with shop.service(key=key, authority=house.url).connect(), own.connect() as session:
+            client = package.Client(transport(session.client(manifest)))
+            run = await client.start_shop_show({"name": "cat"})
+            assert (await run.upload(b"x" * 300_000))["size"] == 300_000
+            assert (await run.wait())["output"] == 300_000
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shop_v1"]:
+        del sys.modules[name]

@@ -188,3 +188,20 @@ async def test_what_could_stand_for_more_is_no_key(notes: KeyValue, key: str) ->
 async def test_an_alias_that_is_not_bound_is_not_found(link: Link) -> None:
     with pytest.raises(NotFoundError):
         open_kv(link, Terms(work()), "notes")
+
+
+@pytest.mark.slow
+async def test_a_watch_yields_what_is_there_and_every_later_change(notes: KeyValue) -> None:
+    await notes.put("a.one", {"n": 1})
+    await notes.put("b.one", {"n": 2})
+    seen = []
+    async with asyncio.timeout(20):
+        async for key, found in notes.watch("a"):
+            seen.append((key, found and found.value))
+            if len(seen) == 1:
+                await notes.put("b.two", {"n": 3})
+                await notes.put("a.two", {"n": 4})
+                await notes.delete("a.one")
+            if len(seen) == 3:
+                break
+    assert seen == [("a.one", {"n": 1}), ("a.two", {"n": 4}), ("a.one", None)]

@@ -18,7 +18,14 @@ from typing_extensions import TypeVar
 
 from accord.fabric import streams
 from accord.fabric.link import Inbox, Link
-from accord.fabric.rules.errors import ConflictError, FabricError, NotFoundError, ValidationError
+from accord.fabric.rules.errors import (
+    ConflictError,
+    DeadlineError,
+    FabricError,
+    NotFoundError,
+    UnavailableError,
+    ValidationError,
+)
 from accord.fabric.rules.models import RAW, Model
 from accord.fabric.rules.terms import Terms, read_payload, write_payload
 from accord.kernel.schema import Schema
@@ -28,6 +35,7 @@ _MARKER: Final = "Nats-Marker-Reason"
 _GONE: Final = {_OPERATION: "DEL"}
 _TRIES: Final = 40
 _LONGEST_PAUSE: Final = 0.2
+_WATCH_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +137,26 @@ class Bucket:
             sequence = found.sequence + 1
             yield None if _is_marker(found) else self._entry(found)
 
+    async def changes(self, matching: str = ">") -> AsyncIterator[tuple[str, BucketEntry | None]]:
+        """What is stored of the keys, oldest first, and every later change; None is a deletion.
+
+        Survives lost connections. New changes are looked for every half second.
+        """
+        sequence = 1
+        while True:
+            try:
+                found = await streams.next_on(
+                    self._inbox, self._stream, self._stem + matching, sequence
+                )
+            except (DeadlineError, UnavailableError):
+                found = None
+            if found is None:
+                await asyncio.sleep(_WATCH_SECONDS)
+                continue
+            sequence = found.sequence + 1
+            entry = None if _is_marker(found) else self._entry(found)
+            yield found.subject.removeprefix(self._stem), entry
+
     async def server_time(self) -> float:
         """The time of the clock that stamps entries."""
         return await streams.server_time(self._inbox, self._stream)
@@ -194,6 +222,17 @@ class KeyValue(Generic[T]):
     async def delete(self, key: str, revision: int | None = None) -> None:
         """Delete a key; raises ConflictError if `revision` is given and not the current one."""
         await self.bucket.delete(_checked(key), revision)
+
+    async def watch(self, within: str = "") -> AsyncIterator[tuple[str, KvValue[T] | None]]:
+        """The keys with their values, and every later change; None stands for a deletion.
+
+        With `within`, only keys that begin with it and a dot. Values that a key had before come
+        first where the bucket keeps a history. Survives lost connections; a change is seen within
+        half a second. Raises ValidationError for a value that breaks the contract.
+        """
+        matching = f"{_checked(within)}.>" if within else ">"
+        async for key, found in self.bucket.changes(matching):
+            yield key, None if found is None else self._read(found)
 
     async def entries(self, within: str = "") -> AsyncIterator[KvValue[T]]:
         """All values, or those whose keys begin with `within` and a dot."""

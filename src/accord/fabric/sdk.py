@@ -6,13 +6,15 @@
 Generated code knows subjects, the fabric knows surfaces; this maps one to the other.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from accord.contracts.surfaces import wildcard
+from accord.fabric import transfer
 from accord.fabric.events import Received
 from accord.fabric.jobs import JobContext
+from accord.fabric.link import Link
 from accord.fabric.operations import OperationContext, Run
 from accord.fabric.requests import Request
 from accord.fabric.rules.errors import NotFoundError
@@ -36,11 +38,16 @@ class OperationRun:
     """A run of an operation whose snapshots are plain JSON."""
 
     run: Run
+    link: Link
 
     @property
     def id(self) -> str:
         """The id of the operation."""
         return self.run.id
+
+    async def upload(self, data: bytes | AsyncIterable[bytes]) -> dict[str, Any]:
+        """Upload the file that the operation expects."""
+        return await transfer.upload(self.link, self.run.transfer, data)
 
     async def get(self) -> Any:
         """The current snapshot."""
@@ -78,7 +85,11 @@ class Transport:
     async def start(self, subject: str, payload: Any) -> OperationRun:
         """Start an operation."""
         run = await self._client.start(self._name("operations", subject), payload)
-        return OperationRun(run)
+        return OperationRun(run, self._client.link)
+
+    def download(self, grant: Any) -> AsyncIterator[bytes]:
+        """The chunks of a file for which a reply has a grant."""
+        return transfer.download(self._client.link, grant)
 
     async def publish(self, subject: str, payload: Any) -> None:
         """Publish an event."""

@@ -14,11 +14,12 @@ events are taken; on the way down the order is reversed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+import structlog
 from nats.errors import Error as NatsError
 
 from accord.contracts.authoring import Contract
@@ -63,20 +64,29 @@ HEALTH_CONTRACT: Final = "trellis.health@v1"
 HEARTBEAT: Final = "Health.Heartbeat"
 HEARTBEAT_SUBJECT: Final = f"events.v1.{HEARTBEAT}"
 
+_log = structlog.stdlib.get_logger(__name__)
+
+Health = Literal["healthy", "degraded", "unhealthy"]
+HealthCheck = Callable[[], Awaitable[Health]]
+
 
 @asynccontextmanager
 async def send_heartbeats(
-    link: Link, terms: Terms, every: float = HEARTBEAT_SECONDS
+    link: Link,
+    terms: Terms,
+    every: float = HEARTBEAT_SECONDS,
+    check: HealthCheck | None = None,
 ) -> AsyncIterator[None]:
-    """Publish the session's heartbeat until the block ends."""
+    """Publish the session's heartbeat, with what `check` says, until the block ends."""
 
     async def beat() -> None:
         while True:
+            status = await _health(check, every)
             said = {
                 "sessionKey": link.session,
                 "contractId": terms.id,
                 "contractDigest": terms.digest,
-                "status": "healthy",
+                "status": status,
                 "at": link.clock.now(),
             }
             with suppress(NatsError):  # connection lost; the next heartbeat may get through
@@ -93,6 +103,18 @@ async def send_heartbeats(
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+async def _health(check: HealthCheck | None, within: float) -> Health:
+    """What a check says; one that fails or takes too long means unhealthy."""
+    if check is None:
+        return "healthy"
+    try:
+        async with asyncio.timeout(within):
+            return await check()
+    except Exception as error:  # noqa: BLE001 - a fault of the check is a fault of the service
+        _log.warning("the health check failed", exc_info=error)
+        return "unhealthy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +283,7 @@ class Service:
         self._handlers = ServiceHandlers()
         self._session: Session | None = None
         self._downloads: Downloads | None = None
+        self._health: HealthCheck | None = None
 
     @property
     def downloads(self) -> Downloads:
@@ -314,6 +337,11 @@ class Service:
 
         return bind
 
+    def health(self, check: HealthCheck) -> HealthCheck:
+        """Register what heartbeats say of this instance; a check that fails means `unhealthy`."""
+        self._health = check
+        return check
+
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Session]:
         """Connect and serve until the block ends; then finish what is in progress.
@@ -347,7 +375,7 @@ class Service:
             if any("transfer" in each for each in self.terms.manifest.get("rpc", {}).values()):
                 self._downloads = await stack.enter_async_context(session.downloads())
             await stack.enter_async_context(serving.running())
-            await stack.enter_async_context(send_heartbeats(link, self.terms))
+            await stack.enter_async_context(send_heartbeats(link, self.terms, check=self._health))
             yield session
 
     def _check_handlers(self) -> None:

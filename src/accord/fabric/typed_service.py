@@ -37,7 +37,7 @@ from accord.fabric.rules.handlers import Dependency, Handler, read_handler
 from accord.fabric.rules.models import RAW, Model, model_of
 from accord.fabric.rules.terms import Manifest
 from accord.fabric.server import ANSWER_SECONDS
-from accord.fabric.service import Service
+from accord.fabric.service import HealthCheck, Service
 from accord.fabric.session import Publisher, Session
 from accord.fabric.state import StateMap, StateValue
 from accord.fabric.transfer import Downloads
@@ -102,6 +102,7 @@ class TypedService:
         self._events: dict[Any, str] = {}
         self._signals: dict[str, dict[str, Model[Any]]] = {}
         self._has_callers = False
+        self._health: HealthCheck | None = None
 
     def rpc(
         self,
@@ -270,6 +271,11 @@ class TypedService:
 
         return declare
 
+    def health(self, check: HealthCheck) -> HealthCheck:
+        """Register what heartbeats say of an instance; a check that fails means `unhealthy`."""
+        self._health = check
+        return check
+
     def __call__(
         self,
         *,
@@ -295,6 +301,8 @@ class TypedService:
             partial=partial,
             clock=clock,
         )
+        if self._health is not None:
+            service.health(self._health)
         instance = _Instance(service, self._aliases())
         for (section, name), surface in self._surfaces.items():
             if section == "rpc":

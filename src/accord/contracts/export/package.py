@@ -206,7 +206,7 @@ def _client_calls(interface: Interface) -> Iterator[str]:
             f"async def call_{called}",
             [f"payload: {interface.type_of(rpc['input'])}"],
             [reply],
-            f"Call {name}.",
+            _doc(rpc, f"Call {name}."),
             _await(f"reply: {reply} = await self._wire.call", rpc) + f"{INDENT}return reply\n",
         )
 
@@ -221,7 +221,7 @@ def _client_operations(interface: Interface) -> Iterator[str]:
                 interface.type_of(operation.get("progress")),
                 interface.type_of(operation["output"]),
             ],
-            f"Start {name}.",
+            _doc(operation, f"Start {name}."),
             _await("return await self._wire.start", operation),
         )
         for signal, suffix in signal_names(operation).items():
@@ -243,14 +243,14 @@ def _client_events(interface: Interface) -> Iterator[str]:
             f"async def publish_{called}",
             [f"payload: {payload}"],
             ["None"],
-            f"Publish {name}.",
+            _doc(event, f"Publish {name}."),
             _await("await self._wire.publish", event),
         )
         yield method(
             f"def subscribe_{called}",
             [],
             ["AsyncIterator", payload],
-            f"Every {name} from now on.",
+            _doc(event, f"Every {name} from now on."),
             f"{INDENT}return self._wire.subscribe(\n"
             f"{INDENT}    {text(wildcard(event['subject']))},\n{INDENT})\n",
         )
@@ -262,9 +262,16 @@ def _client_feeds(interface: Interface) -> Iterator[str]:
             f"def feed_{called}",
             [f"payload: {interface.type_of(feed['input'])}"],
             ["AsyncIterator", interface.type_of(feed["event"])],
-            f"Open the feed {name}.",
+            _doc(feed, f"Open the feed {name}."),
             _await("return self._wire.feed", feed),
         )
+
+
+def _doc(entry: Mapping[str, Any], doc: str) -> str:
+    """What is said of a method: the first line of what the contract's author wrote, if anything."""
+    docs = entry.get("docs", {})
+    written = (docs.get("summary") or docs.get("markdown") or "").strip()
+    return written.partition("\n")[0] or doc
 
 
 def _await(start: str, surface: Mapping[str, Any]) -> str:

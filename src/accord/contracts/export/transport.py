@@ -4,7 +4,7 @@ Nothing here knows a server: whoever connects implements these protocols. This f
 copied as it stands into every generated package.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Generic, NotRequired, Protocol, TypedDict, TypeVar
 
 P = TypeVar("P")
@@ -27,6 +27,10 @@ class Run(Protocol[P, R]):
     @property
     def id(self) -> str:
         """The id of the operation."""
+        ...
+
+    async def upload(self, data: bytes | AsyncIterable[bytes]) -> dict[str, Any]:
+        """Upload the file that it expects; returns the file's description."""
         ...
 
     async def get(self) -> Snapshot[P, R]:
@@ -59,6 +63,10 @@ class Transport(Protocol):
 
     async def start(self, subject: str, payload: Any) -> Run[Any, Any]:
         """Start an operation, or raise the error that came instead."""
+        ...
+
+    def download(self, grant: Any) -> AsyncIterator[bytes]:
+        """The chunks of a file for which a reply has a grant."""
         ...
 
     async def publish(self, subject: str, payload: Any) -> None:
