@@ -15,6 +15,7 @@ from accord.cli import (
     arguments,
     authority,
     backup,
+    bridge,
     chat,
     community,
     community_bus,
@@ -29,6 +30,7 @@ from accord.cli import (
     output,
     pipeline,
     pipeline_report,
+    pipeline_tables,
     rag,
     relay,
     rpc,
@@ -39,6 +41,7 @@ from accord.cli import (
 
 for verbs in (community_bus, community_log):
     community.app.registered_commands += verbs.app.registered_commands
+pipeline.app.registered_commands += pipeline_tables.app.registered_commands
 pipeline.app.add_typer(
     pipeline_report.whatif_app, name="whatif", help="Replay history under a proposed change."
 )
@@ -86,6 +89,7 @@ _GROUPS = {
         (rpc.app, "rpc", "Call services from the shell."),
         (rpc.events_app, "events", "Watch the events that services publish."),
         (rpc.jobs_app, "jobs", "List, retry and dismiss jobs."),
+        (bridge.app, "bridge", "Serve contracts over other protocols."),
     ),
     OPERATE: (
         (relay.app, "relay", "Bring agents into chats."),
