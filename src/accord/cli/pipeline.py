@@ -225,6 +225,30 @@ def refresh(
     _show_run(cli, outcome)
 
 
+@app.command(epilog="Example: accord pipeline maintain --keep 3")
+def maintain(
+    cli: LandingCli,
+    keep: Annotated[
+        int, typer.Option(min=1, max=10_000, help="How many versions of gold to keep.")
+    ] = 3,
+) -> None:
+    """Remove what no version needs and what the landing has retired; verify every published file.
+
+    Needs no Spark. Exit code 1 when a published file is missing or damaged.
+    """
+    layout, lands = _locate(cli, cli.landing)
+    from accord.pipeline.runs.maintenance import maintain as tidy
+
+    done = tidy(layout, lands, keep=keep)
+    said = (
+        f"Removed {len(done.versions)} versions, {done.drafts} drafts and {done.segments} admitted "
+        f"segments; {done.freed_bytes:,} bytes of gold are free."
+    )
+    damaged = [f"{each} is damaged. Next: accord pipeline refresh {each}" for each in done.damaged]
+    cli.emit(done.payload(), [said, *damaged])
+    raise typer.Exit(output.FAILED if done.damaged else 0)
+
+
 @app.command(epilog="Example: accord pipeline status --json")
 def status(cli: LandingCli) -> None:
     """Show what is published, what waits in the landing, what was left out, and what runs now."""
@@ -309,6 +333,8 @@ def _stop_on_sigterm() -> threading.Event:
 def _show_run(cli: Cli, outcome: "RunOutcome") -> None:
     result = outcome.payload()
     lines: list[output.Line] = ["Nothing has landed. Next: accord pipeline export"]
+    if outcome.version is not None:
+        lines = [f"Nothing new has landed; version {outcome.version} stays."]
     if outcome.published:
         lines = [_accounts_table(result["accounts"]), f"Published version {outcome.version}."]
     _note_spoilt(cli, [{"segment": each.segment, "reason": each.reason} for each in outcome.spoilt])
