@@ -1,6 +1,6 @@
 # Two commands: `make up` and `make test`. Neither needs root, a container engine or an account.
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-all check bench bench-report docs wheels lock clean
+.PHONY: help setup up test test-all check bench bench-report docs docs-pictures wheels lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -74,6 +74,9 @@ docs: $(READY) ## make the reference anew and build the site into build/site
 	@$(BIN)/python -m docs.making $(ARGS)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "The site is in build/site: open build/site/index.html."
+
+docs-pictures: $(READY) ## take the pictures of the console anew, from a demo station
+	@$(BIN)/python -m docs.making.pictures $(ARGS)
 
 wheels: $(READY) ## build the packages accord and accord-fabric into dist
 	@$(BIN)/python -m hatchling build --target wheel --directory dist

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.console.consoles import EVIL, Browser, Opened, opened, with_parts
+from tests.console.planes import COUNTED, buried, proposed, relayed, ruled, shop
 
 from accord.community.rules import display_id
 from accord.console import ConsoleError, PlaneHealth
@@ -41,37 +42,77 @@ class Letters:
     def __init__(self, count: int) -> None:
         self.count = count
 
-    async def dead_letters(self, *, limit: int) -> list[int]:
+    async def dead_letters(self, *, limit: int) -> list[SimpleNamespace]:
         if self.count < 0:
             raise ConsoleError("the store does not answer")
-        return [0] * min(self.count, limit)
+        return [SimpleNamespace(instance="echo", reason="too old")] * min(self.count, limit)
 
     async def outbox(self, *, limit: int, dead: bool) -> list[int]:
         assert dead
         return []
 
 
-class Plans:
-    """An authority's operator, as far as Home looks at it."""
-
-    async def do(self, verb: str, body: dict[str, str]) -> dict[str, list[int]]:
-        assert (verb, body) == ("plans/list", {"state": "pending"})
-        return {"plans": [1, 2]}
-
-
 @pytest.mark.parametrize(
     ("count", "said"),
     [(3, "could not be delivered: 3"), (500, "delivered: 100 or more"), (-1, "cannot be counted")],
 )
-async def test_home_counts_dead_letters_and_plans(tmp_path: Path, count: int, said: str) -> None:
+async def test_home_counts_dead_letters(tmp_path: Path, count: int, said: str) -> None:
     async with opened(tmp_path / "home") as found:
         relay = SimpleNamespace(delivery=Letters(count))
-        authority = SimpleNamespace(operating=Plans())
-        other = with_parts(found, relay=lambda: relay, authority=lambda: authority)
-        async with other.inside() as browser:
+        async with with_parts(found, relay=lambda: relay).inside() as browser:
+            assert said in (await browser.get("")).text
+
+
+async def test_home_delivers_dead_letters_again_by_one_button(tmp_path: Path) -> None:
+    async with relayed(tmp_path / "home") as relay:
+        await relay.enrol()
+        await buried(relay, "a", "b")
+        async with relay.found.inside() as browser:
             shown = (await browser.get("")).text
-    assert said in shown
-    assert "Plans that wait for a decision: 2" in shown
+            assert "Messages that could not be delivered: 2" in shown
+            assert "Deliver all of echo again" in shown
+            given = {"instance": "echo", "letter": "all", "back": "home"}
+            done = await browser.send("agents/replay", given)
+            assert done.url.path == "/console/"
+            assert "2 will be delivered to echo again." in done.text
+            assert "could not be delivered" not in done.text
+
+
+async def test_home_accepts_a_plan_that_nobody_fails_on_and_only_shows_one_that_others_may(
+    tmp_path: Path,
+) -> None:
+    async with ruled(tmp_path / "home") as (found, running):
+        do = running.operating.do
+        await do("deploy", {"deployment": "shop", "manifest": shop(), "accept": True})
+        grave = await proposed(running, shop(COUNTED))
+        async with found.inside() as browser:
+            shown = (await browser.get("")).text
+            assert "A plan waits for a decision: shop@v1 for shop" in shown
+            assert "look at it first" in shown
+            assert f'name="plan" value="{grave["id"]}"' in shown
+            assert "contracts/accept" not in shown
+            rejected = {"plan": grave["id"], "back": "home"}
+            told = (await browser.send("contracts/reject", rejected)).text
+            assert "Rejected for shop" in told
+            plan = await proposed(running, shop(cache=True))
+            assert plan["classification"] != "migration"
+            assert "contracts/accept" in (await browser.get("")).text
+            accepted = {"plan": plan["id"], "sure": "yes", "back": "home"}
+            done = await browser.send("contracts/accept", accepted)
+            assert "Accepted for shop" in done.text
+            assert "All is well" in done.text
+
+
+async def test_home_withdraws_an_invite_that_nobody_has_redeemed(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        stranger = SigningKey.generate().id
+        await browser.send("members/invite", {"node_id": stranger, "name": EVIL, "hours": "24"})
+        shown = (await browser.get("")).text
+        assert "Invited, and not here yet" in shown
+        assert EVIL not in shown
+        [event] = re.findall(r'name="event_id" value="([^"]+)"', shown)
+        given = {"node_id": stranger, "event_id": event, "back": "home"}
+        assert "All is well" in (await browser.send("members/withdraw", given)).text
 
 
 async def test_home_founds_a_community_where_there_is_none(tmp_path: Path) -> None:

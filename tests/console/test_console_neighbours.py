@@ -134,7 +134,9 @@ async def test_neighbours_invite_join_and_chat_by_their_pages(tmp_path: Path) ->
             # Her open page is told at once.
             assert await anext(told.aiter_lines()) == "event: news"
         assert "Delivered to the recipient." in sent.text
-        assert "Unread messages: 1" in (await annas.get("")).text
+        home = (await annas.get("")).text
+        assert re.search(r"Unread messages from [^<]+: 1", home)
+        assert '<svg class="map"' in home
         shown = (await annas.get("chat")).text
         assert "Hello &lt;script&gt;" in shown
         assert EVIL not in shown

@@ -9,13 +9,29 @@ CALLS = Figure("community", "calls answered", 4, "/s")
 
 def test_a_tile_has_the_latest_value_and_a_plot_of_the_hour_and_of_the_day() -> None:
     samples = [
-        (NOW - 60 * minute, (Figure("community", "calls answered", 60 - minute, "/s"),))
-        for minute in range(59, 0, -1)
+        (NOW - 60 * minute, (Figure("community", "calls answered", max(0, 60 - minute), "/s"),))
+        for minute in range(80, 0, -1)
     ]
     [tile] = tiles(samples, NOW)
     assert tile.value == "59/s"
     assert [each.span for each in tile.plots] == ["hour", "day"]
-    assert tile.plots[0].text == "calls answered, last hour: 1/s to 59/s"
+    assert tile.plots[0].text == "calls answered, last hour: 0/s to 59/s"
+
+
+def test_in_the_first_hour_the_one_plot_is_filled_by_what_there_is() -> None:
+    samples = [(NOW - 60 * minute, (CALLS,)) for minute in range(12, 0, -1)]
+    [tile] = tiles(samples, NOW)
+    [drawn] = tile.plots
+    assert drawn.span == "12 minutes"
+    [line] = drawn.lines
+    first, *_, last = [float(each.split(",")[0]) for each in line.split()]
+    assert first == 0.0
+    assert last == 110.0
+
+
+def test_a_sample_that_came_late_makes_no_gap() -> None:
+    drawn = plot([(NOW - 240, 1.0), (NOW - 100, 1.0), (NOW - 60, 1.0)], CALLS, "hour", 3600, NOW)
+    assert len(drawn.lines) == len(drawn.areas) == 1
 
 
 def test_the_line_goes_up_where_the_figure_does() -> None:

@@ -22,6 +22,7 @@ from accord.cli import (
     concierge,
     context,
     contract,
+    door_key,
     file,
     keys,
     market,
@@ -92,6 +93,7 @@ _GROUPS = {
         (pipeline.app, "pipeline", "Analyze the recorded history, and try rules on it."),
         (station.config_app, "config", "Check and show the settings."),
         (keys.app, "keys", "Create and show Ed25519 keys."),
+        (door_key.app, "door-key", "Let programs use models and tools, as far as each may."),
         (backup.store_app, "store", "Back up, check and restore the station's records."),
     ),
 }

@@ -134,6 +134,18 @@ def _unreadable(what: str, name: str, cause: "AccordError | None" = None) -> "Ac
 _NODE: Final = re.compile(r"ed25519:[A-Za-z0-9_-]{43}", re.ASCII)
 
 
+_DURATION: Final = re.compile(r"([0-9]{1,5})([mhd])", re.ASCII)
+_UNITS: Final = {"m": 60, "h": 3600, "d": 86_400}
+
+
+def parse_duration(text: str) -> int:
+    """Read `30m`, `12h` or `90d` as seconds."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter("such as 30m, 12h or 90d")
+    return int(found[1]) * _UNITS[found[2]]
+
+
 def check_corpus(name: str) -> str:
     """The name of a corpus; raises `typer.BadParameter`."""
     from accord.capabilities.settings import is_corpus_name

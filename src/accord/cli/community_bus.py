@@ -29,8 +29,11 @@ class CallCli(JsonOutput, CommunityCli):
 
 @app.command(epilog="Example: accord community peers")
 def peers(cli: CommunityCli) -> None:
-    """List the nodes that this node has contacted since its station started."""
+    """List the nodes that this node has contacted since its station started, and how."""
     found = cli.in_community(lambda client: client.get("/node/v1/peers"))
+    names: dict[str, str | None] = {
+        each["node_id"]: each["display_name"] for each in found["peers"]
+    }
     cli.emit(
         found,
         (
@@ -39,11 +42,18 @@ def peers(cli: CommunityCli) -> None:
                 printable(", ".join(each["endpoints"])),
                 f"seen {each['seen_seconds_ago']} s ago",
                 f"{each['failures']} failures",
+                _reached(each["reached"], names),
                 ", ".join(each["capabilities"]),
             )
             for each in found["peers"]
         ),
     )
+
+
+def _reached(how: dict[str, Any], names: dict[str, str | None]) -> str:
+    if how["how"] == "relayed":
+        return printable(f"reached through {label(how['anchor'], names)}")
+    return "reached directly" if how["how"] == "direct" else "not reached"
 
 
 @app.command(epilog="Example: accord community sync")

@@ -178,11 +178,17 @@ def sdk(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the files of an earlier package.")
     ] = False,
+    language: Annotated[
+        Literal["python", "typescript"], typer.Option(help="The language of the package.")
+    ] = "python",
 ) -> None:
-    """Write a typed Python package, client and service stub, from a contract."""
+    """Write a typed package from a contract: a client, and in Python a service stub.
+
+    A package in TypeScript stands on the npm package `accord-fabric` and runs in Node and browsers.
+    """
     from accord.contracts import sdk as write
 
-    package = write(read_contract(file), out, force=force)
+    package = write(read_contract(file), out, force=force, language=language)
     cli.emit({"package": str(package)}, f"Written to {package}.")
 
 

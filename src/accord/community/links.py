@@ -13,8 +13,9 @@ from accord.community.client import Client
 from accord.community.communities import HostedCommunity
 from accord.community.dialler import Dialler
 from accord.community.errors import Code, CommunityError
-from accord.community.peers import Endpoint, PeerBook
+from accord.community.peers import PeerBook, known_urls
 from accord.community.rules.formats import Level
+from accord.community.rules.gossip import order_addresses
 from accord.community.rules.routing import FRESH_SECONDS, UNSENT
 from accord.kernel.clock import Clock
 
@@ -192,13 +193,13 @@ class NodeLinks:
         return self.clock.now()
 
     def _addresses(self, community_id: str, node_id: str) -> list[str]:
-        peer = self.book.peer(community_id, node_id)
-        found = [] if peer is None else [each.url for each in peer.endpoints]
         hosted = self.communities.get(community_id)
-        logged = None if hosted is None else hosted.state.content.manifests.get(node_id)
-        if logged is not None:
-            found += [Endpoint(*each).url for each in logged.endpoints]
-        return list(dict.fromkeys(found))[:_MOST_ADDRESSES]
+        urls = [] if hosted is None else known_urls(self.book, hosted, node_id)
+        urls += self.dialler.relays.addresses(community_id, node_id)
+        # Where a sync has found it, it is asked first; nobody waits for silent addresses here.
+        records = [self.book.address(community_id, url) for url in urls]
+        ordered = order_addresses(records, now=self._now(), paused=True)
+        return list(ordered)[:_MOST_ADDRESSES]
 
     def _drop(self, key: tuple[str, str]) -> None:
         """Give up a link; its last user closes it."""

@@ -272,8 +272,10 @@ class Visit:
         return self.console.part(template, values)
 
     def done(self, sentence: str, *, path: str | None = None) -> Response:
-        """Redirect to the page after a change, with a sentence."""
+        """Redirect to the page after a change, with a sentence; to Home if it was asked there."""
         self.console.note(self.session, sentence)
+        if self.form.text("back") == "home":
+            path = self.console.pages[0].path
         return RedirectResponse(path or self.page.path, 303)
 
     async def changes(self, client: Client) -> int:

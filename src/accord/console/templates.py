@@ -83,6 +83,16 @@ class MemberNames:
         name = self._known.get(node_id)
         return f"{name} ({display_id(node_id)})" if name else display_id(node_id)
 
+    def name(self, node_id: str) -> str:
+        """Return the name alone, which others may have, too; the short id of who has none."""
+        return self._known.get(node_id) or display_id(node_id)
+
+    def named(self, node_id: str) -> Markup:
+        """Return the name with the short id in small letters below it."""
+        return Markup('<bdi>{}</bdi> <small class="id">{}</small>').format(
+            self.name(node_id), display_id(node_id)
+        )
+
 
 def member_names(told: Mapping[str, Any]) -> MemberNames:
     """Read the names from the node's list of members."""

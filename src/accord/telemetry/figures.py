@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 _KIB: Final = 1024.0
+_TENTH: Final = 0.1
 
 Samples = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]
 """Values of metrics, by name and by labels."""
@@ -123,5 +124,6 @@ def format_figure(figure: Figure) -> str:
             value /= _KIB
     if figure.unit == "cores":
         return f"{value * 100:.0f} %"
-    number = f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
+    places = 0 if value >= 100 or value == int(value) else 1 if value >= _TENTH else 2
+    number = f"{value:,.{places}f}"
     return f"{number}{figure.unit}"

@@ -30,7 +30,7 @@ from accord.relay.platforms.settings import (
 from accord.relay.platforms.sms import open_sms
 from accord.relay.platforms.telegram.api import BotApi
 from accord.relay.platforms.telegram.events import RecentTopics
-from accord.relay.platforms.telegram.sender import TelegramSender
+from accord.relay.platforms.telegram.platform import TelegramSender
 from accord.relay.platforms.webhook.platform import (
     WebhookChat,
     WebhookPlatform,

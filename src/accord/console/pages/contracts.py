@@ -289,7 +289,9 @@ async def accept(visit: Visit) -> Response:
 async def reject(visit: Visit) -> Response:
     """Reject a plan."""
     named = _plan(visit.form.needed("plan", "The plan"))
-    said = {"plan": named, "by": visit.actor, "why": visit.form.text("why")}
+    said = {"plan": named, "by": visit.actor}
+    if why := visit.form.text("why"):
+        said["why"] = why
     told = await visit.authority().operating.do("plans/reject", said)
     return visit.done(f"Rejected for {told['plan']['deployment']}; nothing has changed.")
 

@@ -522,5 +522,5 @@ PAGE: Final = Page(
     show,
     reads={"document/{cid}": document, "blob/{cid}": blob, "live": live},
     acts={"add": add, "share": share, "unpin": unpin, "fetch": fetch, "refresh": refresh},
-    group="People",
+    group="Data",
 )

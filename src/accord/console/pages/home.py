@@ -6,7 +6,6 @@ The console itself changes no setting.
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
@@ -14,24 +13,22 @@ from starlette.responses import Response
 
 from accord.community.errors import CommunityError
 from accord.community.rules.formats import display_id
+from accord.console.map import CommunityMap, community_map
+from accord.console.needs import (
+    Need,
+    chat_needs,
+    invite_needs,
+    plan_needs,
+    plane_needs,
+    relay_needs,
+)
 from accord.console.page import NEWS, Page, Piece, Visit
 from accord.console.plots import Samples, Tile, tiles
-from accord.console.sessions import PATH, ConsoleError
+from accord.console.sessions import ConsoleError
+from accord.console.templates import member_names
 from accord.kernel.errors import AccordError
 
-_LETTERS: Final = 100
-_AGENTS: Final = f"{PATH}/agents"
-_MESSAGES: Final = 100
 _STEP_SECONDS: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """Something that needs attention, and the page for it."""
-
-    what: str
-    path: str = ""
-    why: str = ""
 
 
 async def show(visit: Visit) -> Response:
@@ -39,7 +36,8 @@ async def show(visit: Visit) -> Response:
     standing = await _standing(visit)
     communities: list[dict[str, Any]] = []
     community: dict[str, Any] | None = None
-    needs = [*_planes(visit), *await _letters(visit), *await _plans(visit)]
+    drawn: CommunityMap | None = None
+    needs = [*plane_needs(visit), *await relay_needs(visit), *await plan_needs(visit)]
     is_alone, own_name = False, ""
     lost: list[dict[str, Any]] = []
     try:
@@ -55,7 +53,13 @@ async def show(visit: Visit) -> Response:
                     for each in communities
                     if each["community_id"] == community["community_id"]
                 )
-                needs += await _unread(client)
+                members = await client.get("/node/v1/members")
+                names = member_names(members)
+                needs += [*await chat_needs(client, names), *invite_needs(community)]
+                peers = (await client.get("/node/v1/peers"))["peers"]
+                drawn = community_map(
+                    members["members"], peers, client.node_id, told["capabilities"], names
+                )
     except CommunityError as error:
         needs.append(Need("The community cannot be seen", why=str(error)))
     return visit.show(
@@ -68,6 +72,7 @@ async def show(visit: Visit) -> Response:
         has_lost=bool(lost),
         is_alone=is_alone,
         standing=standing,
+        drawn=drawn,
         tiles=await _tiles(visit),
     )
 
@@ -130,14 +135,16 @@ async def leave(visit: Visit) -> Response:
 
 async def _standing(visit: Visit) -> str:
     """A digest of everything on the page that changes by itself."""
-    needs = [*await _letters(visit), *await _plans(visit)]
-    number: int | None = None
+    needs = [*await relay_needs(visit), *await plan_needs(visit)]
+    seen: tuple[Any, ...] = ()
     try:
         async with visit.community() as client:
-            number = await visit.changes(client)
+            peers = (await client.get("/node/v1/peers"))["peers"]
+            reached = [(each["node_id"], each["failures"] > 0) for each in peers]
+            seen = (await visit.changes(client), reached)
     except CommunityError:
         pass
-    told = repr((visit.parts.planes(), needs, number, [at for at, _ in await _figures(visit)][-1:]))
+    told = repr((visit.parts.planes(), needs, seen, [at for at, _ in await _figures(visit)][-1:]))
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
@@ -156,57 +163,6 @@ async def _tiles(visit: Visit) -> list[Tile]:
 def _title(community: dict[str, Any]) -> str:
     """A community's name, with its id if another has the same name."""
     return f"{community['name']} ({display_id(community['community_id'])})"
-
-
-def _planes(visit: Visit) -> list[Need]:
-    return [
-        Need(f"{each.name} is {each.state}", f"{PATH}/log", each.reason)
-        for plane in visit.parts.planes()
-        for each in (plane, *plane.parts)
-        # What waits for a decision is among the plans.
-        if not (each.is_well or each.is_waiting)
-    ]
-
-
-async def _letters(visit: Visit) -> list[Need]:
-    connector = visit.parts.relay()
-    if connector is None:
-        return []
-    try:
-        letters = len(await connector.delivery.dead_letters(limit=_LETTERS))
-        replies = len(await connector.delivery.outbox(limit=_LETTERS, dead=True))
-    except AccordError as error:
-        return [Need("Dead letters cannot be counted", why=str(error))]
-    counted = {
-        "Messages that could not be delivered": letters,
-        "Replies that could not be sent": replies,
-    }
-    return [
-        Need(f"{what}: {count} or more" if count == _LETTERS else f"{what}: {count}", _AGENTS)
-        for what, count in counted.items()
-        if count
-    ]
-
-
-async def _plans(visit: Visit) -> list[Need]:
-    authority = visit.parts.authority()
-    if authority is None:
-        return []
-    try:
-        told = await authority.operating.do("plans/list", {"state": "pending"})
-    except AccordError as error:
-        return [Need("Plans cannot be counted", why=str(error))]
-    count = len(told["plans"])
-    return [Need(f"Plans that wait for a decision: {count}", f"{PATH}/contracts")] * bool(count)
-
-
-async def _unread(client: Any) -> list[Need]:
-    answer = await client.call("chat.history", {}, {"limit": _MESSAGES})
-    count = sum(
-        each["to"] == client.node_id and each["read_at"] is None
-        for each in answer["output"]["messages"]
-    )
-    return [Need(f"Unread messages: {count}", f"{PATH}/chat")] * bool(count)
 
 
 PAGE: Final = Page(

@@ -134,6 +134,15 @@ const enrich = (root) => {
 // A page that is looked at is told when something on it has changed, and fetches that part anew. A
 // page that nobody looks at holds no connection: browsers have few for one site.
 let news = null;
+// While the connection is lost the page says so; what it shows is fetched anew when it is back.
+let lost = false;
+const setLost = (isLost) => {
+  if (lost === isLost) return;
+  lost = isLost;
+  const banner = document.querySelector(".lost");
+  if (banner) banner.hidden = !isLost;
+  if (!isLost) refresh();
+};
 const refresh = () => {
   const part = document.querySelector("[data-live]");
   if (part && window.htmx) window.htmx.trigger(part, "news");
@@ -142,11 +151,14 @@ const follow = () => {
   const part = document.querySelector("[data-live]");
   if (news || !part || document.hidden) return;
   news = new EventSource(part.dataset.live);
+  news.addEventListener("open", () => setLost(false));
   news.addEventListener("news", refresh);
   news.addEventListener("error", () => {
-    if (!news || news.readyState !== EventSource.CLOSED) return;  // it tries again by itself
+    if (!news) return;
+    setLost(true);
+    if (news.readyState !== EventSource.CLOSED) return;  // it tries again by itself
     news = null;
-    setTimeout(() => { refresh(); follow(); }, 5000);
+    setTimeout(follow, 5000);
   });
 };
 const unfollow = () => {

@@ -1,6 +1,6 @@
-"""Exports of a contract: typed Python packages, AsyncAPI, and a Markdown page.
+"""Exports of a contract: typed packages in Python and TypeScript, AsyncAPI, and a Markdown page.
 
-A generated package needs only Python: its transport is a protocol for the caller to implement.
+A Python package needs only Python: its transport is a protocol for the caller to implement.
 """
 
 from accord.contracts.export.asyncapi_document import asyncapi, asyncapi_schema

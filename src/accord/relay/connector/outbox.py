@@ -45,10 +45,17 @@ from accord.relay.rules.actions import (
     Typing,
     unsupported,
 )
-from accord.relay.rules.egress import DECLINED, neutralise_mentions
+from accord.relay.rules.egress import (
+    DECLINED,
+    Attempt,
+    OutboxDecision,
+    OutboxStep,
+    RetryLimits,
+    decide,
+    neutralise_mentions,
+)
 from accord.relay.rules.frames import Outbound
 from accord.relay.rules.messages import GENERIC_PLATFORM
-from accord.relay.rules.outbox import Attempt, OutboxDecision, OutboxStep, RetryLimits, decide
 from accord.relay.rules.splitting import split_text
 from accord.relay.rules.verdicts import GateVerdict
 from accord.storage import StoreError

@@ -1,0 +1,163 @@
+"""What waits for the operator, each with the forms that settle it where one step is enough.
+
+Home shows them. What cannot be counted is a need itself, so that nothing looks well by mistake.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from accord.community.client import Client
+from accord.community.rules.formats import display_id
+from accord.console.page import Visit
+from accord.console.sessions import PATH
+from accord.console.templates import MemberNames
+from accord.kernel.errors import AccordError
+
+_LETTERS: Final = 100
+_MOST: Final = 5
+_MESSAGES: Final = 100
+_AGENTS: Final = f"{PATH}/agents"
+_CONTRACTS: Final = f"{PATH}/contracts"
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """A form of one button that settles a need, with the fields that it sends."""
+
+    label: str
+    path: str
+    fields: tuple[tuple[str, str], ...]
+    is_dangerous: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something that needs attention, and the page for it."""
+
+    what: str
+    path: str = ""
+    why: str = ""
+    settlements: tuple[Settlement, ...] = ()
+
+
+def plane_needs(visit: Visit) -> list[Need]:
+    """Planes and their parts that are in trouble."""
+    return [
+        Need(f"{each.name} is {each.state}", f"{PATH}/log", each.reason)
+        for plane in visit.parts.planes()
+        for each in (plane, *plane.parts)
+        # What waits for a decision is among the plans.
+        if not (each.is_well or each.is_waiting)
+    ]
+
+
+async def relay_needs(visit: Visit) -> list[Need]:
+    """Dead letters and replies that were given up."""
+    connector = visit.parts.relay()
+    if connector is None:
+        return []
+    try:
+        letters = await connector.delivery.dead_letters(limit=_LETTERS)
+        replies = await connector.delivery.outbox(limit=_LETTERS, dead=True)
+    except AccordError as error:
+        return [Need("Dead letters cannot be counted", why=str(error))]
+    owners = Counter(each.instance for each in letters)
+    again = tuple(
+        Settlement(
+            f"Deliver all of {owner} again",
+            f"{_AGENTS}/replay",
+            (("instance", owner), ("letter", "all")),
+        )
+        for owner in owners
+    )
+    needs = []
+    if letters:
+        what = f"Messages that could not be delivered: {_count(len(letters))}"
+        needs.append(Need(what, f"{_AGENTS}#letters", _reasons(letters), again))
+    if replies:
+        one = (("reply", str(replies[0].number)),)
+        once = Settlement("Try again", f"{_AGENTS}/retry", one)
+        what = f"Replies that could not be sent: {_count(len(replies))}"
+        settlements = (once,) if len(replies) == 1 else ()
+        needs.append(Need(what, f"{_AGENTS}#replies", settlements=settlements))
+    return needs
+
+
+async def plan_needs(visit: Visit) -> list[Need]:
+    """Plans that wait for a decision; one that others may fail on is looked at first."""
+    authority = visit.parts.authority()
+    if authority is None:
+        return []
+    try:
+        told = await authority.operating.do("plans/list", {"state": "pending"})
+    except AccordError as error:
+        return [Need("Plans cannot be counted", why=str(error))]
+    plans: list[dict[str, Any]] = told["plans"]
+    if len(plans) > _MOST:
+        return [Need(f"Plans that wait for a decision: {len(plans)}", f"{_CONTRACTS}#plans")]
+    return [_plan_need(each) for each in plans]
+
+
+async def chat_needs(client: Client, names: MemberNames) -> list[Need]:
+    """Unread messages, by whom."""
+    answer = await client.call("chat.history", {}, {"limit": _MESSAGES})
+    unread = Counter(
+        each["from"]
+        for each in answer["output"]["messages"]
+        if each["to"] == client.node_id and each["read_at"] is None
+    )
+    return [
+        Need(
+            f"Unread messages from {names.name(peer)}: {count}",
+            f"{PATH}/chat?peer={quote(peer, safe='')}",
+            settlements=(Settlement("Mark as read", f"{PATH}/chat/read", (("peer", peer),)),),
+        )
+        for peer, count in unread.items()
+    ]
+
+
+def invite_needs(community: Mapping[str, Any]) -> list[Need]:
+    """Open invites: somebody has not joined yet."""
+    return [
+        Need(
+            f"Invited, and not here yet: {each['display_name'] or display_id(each['invitee'])}",
+            f"{PATH}/members#invites",
+            settlements=(
+                Settlement(
+                    "Withdraw",
+                    f"{PATH}/members/withdraw",
+                    (("node_id", each["invitee"]), ("event_id", each["event_id"])),
+                    is_dangerous=True,
+                ),
+            ),
+        )
+        for each in community["invites"][:_MOST]
+    ]
+
+
+def _count(count: int) -> str:
+    return f"{count} or more" if count == _LETTERS else str(count)
+
+
+def _reasons(letters: list[Any]) -> str:
+    reasons = Counter(each.reason for each in letters)
+    return "; ".join(reason for reason, _ in reasons.most_common(2))
+
+
+def _plan_need(plan: dict[str, Any]) -> Need:
+    chosen = (("plan", plan["id"]),)
+    accept = Settlement("Accept", f"{_CONTRACTS}/accept", (*chosen, ("sure", "yes")))
+    reject = Settlement("Reject", f"{_CONTRACTS}/reject", chosen, is_dangerous=True)
+    # What others may fail on is accepted on the plan's own page, which shows what it changes.
+    is_grave = plan["classification"] == "migration"
+    return Need(
+        f"A plan waits for a decision: {plan['contract_id']} for {plan['deployment']}",
+        f"{_CONTRACTS}/plan?id={quote(plan['id'], safe='')}",
+        "Others may fail on it, so look at it first."
+        if is_grave
+        else f"Its change is of the kind: {plan['classification']}.",
+        (reject,) if is_grave else (accept, reject),
+    )
